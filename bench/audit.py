@@ -97,7 +97,7 @@ def main() -> None:
     arguments = parser.parse_args()
     from click.testing import CliRunner
 
-    from holdfast.pipeline.audit_job import audit_command
+    from holdfast.pipeline.jobs.audit import audit_command
 
     with tempfile.TemporaryDirectory() as scratch:
         began = time.monotonic()

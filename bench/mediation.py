@@ -26,8 +26,8 @@ from pipeline import Server, serving, started
 
 from holdfast.core.records import Batch
 from holdfast.pipeline.mediation import MediatedBatch, run
-from holdfast.pipeline.mediation.file import Pipeline
-from holdfast.pipeline.mediation.plan import PipelinePlan
+from holdfast.pipeline.mediation.definition.file import Pipeline
+from holdfast.pipeline.mediation.definition.plan import PipelinePlan
 from holdfast.store.rocksdb import RocksDBStore
 
 

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from lxml import etree
 
 from holdfast.pipeline import session
-from holdfast.pipeline.body_columns import ENVELOPE, BodyColumns
+from holdfast.pipeline.bodies.columns import ENVELOPE, BodyColumns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -54,8 +54,8 @@ from backlog import QUEUE, child
 from broker import begin, ended, tell
 
 from holdfast.pipeline import session
-from holdfast.pipeline.batch_reader import WsrmReader
-from holdfast.pipeline.options import ReadOptions
+from holdfast.pipeline.reader.batches import WsrmReader
+from holdfast.pipeline.reader.options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any
 import load
 
 from holdfast.pipeline import session
-from holdfast.pipeline.ddl import arrow_schema
-from holdfast.pipeline.reassembly import KEY, reassemble
-from holdfast.pipeline.reassembly_report import figures
-from holdfast.pipeline.reassembly_rows import CAPTURE, DECODED, decode_batches
-from holdfast.pipeline.reassembly_stream import reassembled
+from holdfast.pipeline.reassembly.report import figures
+from holdfast.pipeline.reassembly.rows import CAPTURE, DECODED, decode_batches
+from holdfast.pipeline.reassembly.stream import reassembled
+from holdfast.pipeline.reassembly.tables import KEY, reassemble
+from holdfast.pipeline.spark.ddl import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

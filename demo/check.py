@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from demo.flights import COLUMNS, Departure, departure_xml, departures
+from holdfast.client.data_plane import DataPlane, Patience, read_range
+from holdfast.client.offsets import Range
 from holdfast.core.records import Record
-from holdfast.pipeline.client import DataPlane, Patience, read_range
-from holdfast.pipeline.offsets import Range
 from holdfast.store.records import decode_record
 
 if TYPE_CHECKING:

@@ -23,11 +23,11 @@ from typing import Any, TextIO
 from demo.check import Verdict, check_landed, check_queue
 from demo.flights import SCHEMA_DDL
 from demo.processes import STALLED_AFTER, Child, DemoFailed, Server, lines_of
+from holdfast.client.offsets import parse
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client import HTTPClient
 from holdfast.http.outcome import TransportError
 from holdfast.http.server import event_loop_factory
-from holdfast.pipeline.offsets import parse
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy
 
@@ -231,7 +231,7 @@ class Demo:
                 ]
                 told += ["--store", str(options.out / "service"), "--log-level", "info"]
                 self._service = self._server(SERVICE, service_admin, http, told)
-                self._driver = Child(SPARK, "holdfast.pipeline.land_job", self._job(admin), options.out / "spark.log")
+                self._driver = Child(SPARK, "holdfast.pipeline.jobs.land", self._job(admin), options.out / "spark.log")
                 sending = [str(options.out / "outbox"), before.url, str(options.messages)]
                 self._source = Child(SOURCE, "demo.sending", sending, options.out / "source.log")
                 try:

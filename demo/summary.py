@@ -18,7 +18,7 @@ def summarise(landed: str) -> list[dict[str, object]]:
     from pyspark.sql import functions as F
 
     from holdfast.pipeline import session
-    from holdfast.pipeline.landing import read_landed
+    from holdfast.pipeline.landing.tables import read_landed
 
     spark = session("holdfast demo: delays")
     try:

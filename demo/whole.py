@@ -28,7 +28,7 @@ from holdfast.exceptions import HoldfastError
 from holdfast.http.client import HTTPClient
 from holdfast.http.outcome import TransportError
 from holdfast.http.server import event_loop_factory
-from holdfast.pipeline.job import PYTHON_IS_LATE
+from holdfast.pipeline.jobs.command import PYTHON_IS_LATE
 from holdfast.testing.ports import free_ports
 
 PROGRAM = Path(__file__).resolve().parents[1] / "examples" / "departures.py"

@@ -191,7 +191,7 @@ NO_BUFFERS = {
     "store.changes": {"SWEEP_BYTES": "deleted, not held"},
     "store.checking": {"COPY_BYTES": "of a command"},
     "wire.outgoing": {"LARGEST_HEADERS": "of a message"},
-    "broker.config_values": {"_LARGEST_FILE": "read once, not held"},
+    "config.values": {"_LARGEST_FILE": "read once, not held"},
 }
 """Room -> constants in bytes that bound no buffer of a server, and what they are."""
 

@@ -129,14 +129,18 @@ FILES = {
     "holdfast.pytest_plugin": ["pytest_plugin.py"],
     "holdfast.pipeline": ["pipeline/session.py"],
     "holdfast.pipeline.progress": ["pipeline/progress.py"],
-    "holdfast.pipeline.landing": ["pipeline/landing.py"],
-    "holdfast.pipeline.compaction": ["pipeline/compaction.py"],
+    "holdfast.pipeline.landing": ["pipeline/landing/tables.py"],
+    "holdfast.pipeline.compaction": ["pipeline/landing/compaction.py"],
     "holdfast.pipeline.mediation": [
-        f"pipeline/mediation/{room}.py"
-        for room in ("running", "file", "parsing", "problems", "writing", "routing", "inference", "xsd")
+        "pipeline/mediation/execution/run.py",
+        "pipeline/mediation/definition/file.py",
+        *(
+            f"pipeline/mediation/transformations/{room}.py"
+            for room in ("parsing", "problems", "writing", "routing", "inference", "xsd")
+        ),
     ],
-    "holdfast.pipeline.reassembly": ["pipeline/reassembly.py"],
-    "holdfast.pipeline.reassembly_stream": ["pipeline/reassembly_stream.py"],
+    "holdfast.pipeline.reassembly": ["pipeline/reassembly/tables.py"],
+    "holdfast.pipeline.reassembly_stream": ["pipeline/reassembly/stream.py"],
 }
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -369,7 +373,7 @@ PIPELINE = {
     "SinkPlan": "[sinks.NAME]",
     "DeadLettersPlan": "[dead_letters]",
 }
-"""Class of ``pipeline.mediation.plan`` -> the table of the file that has its fields."""
+"""Class of ``pipeline.mediation.definition.plan`` -> the table of the file that has its fields."""
 _PIPELINE_TABLES = {
     "sources": "`[sources.NAME]`, below",
     "tables": "`[tables.NAME]`, below",
@@ -387,13 +391,13 @@ def broker_keys() -> str:
 
 def pipeline_keys() -> str:
     """Every key of a pipeline's file, table by table."""
-    room = "pipeline.mediation.plan"
+    room = "pipeline.mediation.definition.plan"
     return "\n\n".join(_key_table(room, name, title, _PIPELINE_TABLES) for name, title in PIPELINE.items())
 
 
 def _key_table(room: str, name: str, title: str, tables: Mapping[str, str]) -> str:
     config = importlib.import_module(f"holdfast.{room}")
-    kind_of = importlib.import_module("holdfast.broker.config_tables").kind_of
+    kind_of = importlib.import_module("holdfast.config.tables").kind_of
     node = _class_of(f"{room.replace('.', '/')}.py", name)
     paragraphs, sections = split_docstring(ast.get_docstring(node) or "")
     meanings = dict(sections["Args"])
@@ -597,7 +601,7 @@ def journal_columns() -> str:
 
 def audit_rules() -> str:
     """What an audit looks for."""
-    rules = importlib.import_module("holdfast.pipeline.rules").RULES
+    rules = importlib.import_module("holdfast.pipeline.audit.rules").RULES
     rows = [f"| {one} | {says} |" for one, says in rules.items()]
     return "\n".join(["| rule | when it is broken |", "| --- | --- |", *rows])
 
@@ -630,10 +634,10 @@ def incidents() -> str:
 # --- Spark -----------------------------------------------------------------------------------------------------------
 
 
-def spark_options(room: str = "options", name: str = "ReadOptions") -> str:
+def spark_options(room: str = "reader/options", name: str = "ReadOptions") -> str:
     """The options of the ``wsrm`` source, or of another class that is made as that one."""
-    cls = getattr(importlib.import_module(f"holdfast.pipeline.{room}"), name)
-    base = ("server_options", "ServerOptions")
+    cls = getattr(importlib.import_module(f"holdfast.pipeline.{room.replace('/', '.')}"), name)
+    base = ("options/server", "ServerOptions")
     meanings: dict[str, str] = {}
     for one in (base, (room, name)):
         node = _class_of(f"pipeline/{one[0]}.py", one[1])
@@ -668,7 +672,7 @@ def spark_letters() -> str:
 
 
 def _typed_columns(room: str) -> str:
-    columns = importlib.import_module(f"holdfast.pipeline.{room}").COLUMNS
+    columns = importlib.import_module(f"holdfast.pipeline.reader.{room}").COLUMNS
     lines = ["| column | type | may be null |", "| --- | --- | --- |"]
     return "\n".join([*lines, *(f"| `{name}` | {kind} | {'yes' if null else 'no'} |" for name, kind, null in columns)])
 
@@ -816,7 +820,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "pipeline keys": pipeline_keys,
     "pipeline example": pipeline_example,
     "metrics": metrics,
-    "pipeline metrics": partial(metrics, "pipeline/mediation/metrics.py"),
+    "pipeline metrics": partial(metrics, "pipeline/mediation/execution/metrics.py"),
     "routes": routes,
     "incidents": incidents,
     "paper": paper,
@@ -824,7 +828,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "backlog": backlog,
     "buffers": buffers,
     "spark options": spark_options,
-    "spark write options": partial(spark_options, "write_options", "WriteOptions"),
+    "spark write options": partial(spark_options, "writer/options", "WriteOptions"),
     "spark columns": spark_columns,
     "spark letters": spark_letters,
     **{f"states {name}": partial(states, name) for name in tables()},

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast.broker.config import BrokerConfig, ForwarderConfig
 from holdfast.broker.config_file import parse_config, read_config
-from holdfast.broker.config_tables import kind_of, told_key
+from holdfast.config.tables import kind_of, told_key
 from holdfast.core.policy import Delivery, ForwardingPolicy, OnRefused
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake

@@ -13,8 +13,8 @@ from lxml import etree
 from holdfast.broker import routing
 from holdfast.broker.config import HeaderConfig, RouteConfig
 from holdfast.broker.config_checks import hides
-from holdfast.broker.patterns import matches
 from holdfast.broker.routing import Router, read_header
+from holdfast.config.patterns import matches
 from holdfast.core.messages import Envelope, Expects, Fault, Routed
 from holdfast.core.versions import SOAP
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.toml_lines import KeyLines, KeyPath
+from holdfast.config.lines import KeyLines, KeyPath
 
 
 def paths_of(value: Any, path: KeyPath = ()) -> set[KeyPath]:

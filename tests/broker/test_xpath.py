@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from holdfast.broker import xpath_program
-from holdfast.broker.config_values import Unfit
 from holdfast.broker.xpath import parse_xpath
 from holdfast.broker.xpath_program import LOOKED_AT, TEXT_A_STEP, Program, TooMuch
+from holdfast.config.values import Unfit
 
 NAMESPACES = {"o": "urn:orders", "p": "urn:parts"}
 PLENTY = 1 << 40

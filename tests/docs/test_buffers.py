@@ -16,7 +16,7 @@ from holdfast.http.exchange import HTTPLimits
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCES = ROOT / "src" / "holdfast"
-ROOMS = ("core", "endpoint", "http", "store", "broker", "wire")
+ROOMS = ("core", "endpoint", "http", "store", "broker", "config", "client", "wire")
 COUNTS_BYTES = re.compile(r"_?(?:[A-Z]+_)*(?:BYTES|MEGABYTES|WATER)|_?LARGEST_[A-Z_]+")
 CONSTANT = re.compile(r"`((?:core|endpoint|http|store)\.[a-z_.]+)\.([A-Z_]+)`")
 SETTING = re.compile(r"`(\w+(?:Policy|Limits))\.(\w+)`")
@@ -30,11 +30,12 @@ def constants() -> set[tuple[str, str]]:
     found = set()
     for room in ROOMS:
         for file in sorted((SOURCES / room).rglob("*.py")):
+            module = ".".join(file.relative_to(SOURCES).with_suffix("").parts)
             for node in ast.parse(file.read_text(encoding="utf-8")).body:
                 targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
                 for target in targets:
                     if isinstance(target, ast.Name) and COUNTS_BYTES.fullmatch(target.id):
-                        found.add((f"{room}.{file.stem}", target.id))
+                        found.add((module, target.id))
     return found
 
 

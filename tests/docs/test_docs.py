@@ -128,7 +128,7 @@ def mistakes_in(file: Path, read: Callable[[Path], Any]) -> list[str]:
 @every_page
 def test_every_configuration_of_a_broker_or_a_pipeline_can_be_read(page: Path, tmp_path: Path) -> None:
     from holdfast.broker.config_file import read_config
-    from holdfast.pipeline.mediation.file import read_pipeline
+    from holdfast.pipeline.mediation.definition.file import read_pipeline
 
     shutil.copytree(ROOT / "examples" / "mediation", tmp_path, dirs_exist_ok=True)
     for text in blocks(page, "toml"):

@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from holdfast import Destination
-from holdfast.endpoint.admin_client import CUT_OFF, Access, describe_failure
+from holdfast.client.admin import CUT_OFF, Access, describe_failure
 from holdfast.endpoint.admin_token import TOKEN_VARIABLE, read_token
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.tls import server_context

@@ -13,10 +13,10 @@ import pytest
 from databases import Server
 
 from holdfast import Destination
+from holdfast.client.data_plane import DataPlane, Patience, read_range
+from holdfast.client.offsets import Range
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint import record_stream
-from holdfast.pipeline.client import DataPlane, Patience, read_range
-from holdfast.pipeline.offsets import Range
 from holdfast.store import MemoryStore, Store, open_store
 from holdfast.store.records import decode_record
 

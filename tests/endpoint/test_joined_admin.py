@@ -29,8 +29,8 @@ from holdfast.endpoint.neighbours import Place
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.endpoint.supervisor import Post
 from holdfast.endpoint.worker import Worker, worker_of
-from holdfast.pipeline.journal_reader import JournalReader
-from holdfast.pipeline.options import ReadOptions
+from holdfast.pipeline.reader.journal import JournalReader
+from holdfast.pipeline.reader.options import ReadOptions
 
 COUNT, SIZE = 2, 2
 SINKS = [f"s{number}" for number in range(6)]

@@ -24,6 +24,9 @@ import trustme
 from crew import Crew, stored, texts, wait_until
 
 import holdfast
+from holdfast.client.data_plane import DataPlane, Patience, read_range
+from holdfast.client.errors import OffsetRefused
+from holdfast.client.offsets import Range
 from holdfast.core.messages import (
     Acknowledge,
     AckRequested,
@@ -32,9 +35,6 @@ from holdfast.core.messages import (
     TerminateSequence,
 )
 from holdfast.endpoint.worker import worker_of
-from holdfast.pipeline.client import DataPlane, Patience, read_range
-from holdfast.pipeline.errors import OffsetRefused
-from holdfast.pipeline.offsets import Range
 from holdfast.store.records import decode_record
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")

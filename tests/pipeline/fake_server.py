@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from fake_sinks import SinkRefusal, Sinks
 
+from holdfast.client.blocks import Block, BlockReader
 from holdfast.core.records import Record
 from holdfast.endpoint.record_blocks import MEDIA_TYPE, encode_block, encode_trailer
-from holdfast.pipeline.blocks import Block, BlockReader
 from holdfast.store.records import decode_record, emptied, encode_record
 from holdfast.testing.ports import free_ports
 

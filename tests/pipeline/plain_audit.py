@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from holdfast.pipeline.audit_events import (
+from holdfast.pipeline.audit.counters import decide
+from holdfast.pipeline.audit.events import (
     AT_MOST_ONCE,
     COMING,
     IN,
@@ -28,7 +29,6 @@ from holdfast.pipeline.audit_events import (
     Told,
     Violation,
 )
-from holdfast.pipeline.deciding import decide
 
 Row = Mapping[str, Any]
 Place = tuple[int | None, str, int]

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from holdfast.pipeline.client import DataPlane, Patience, read_range
-from holdfast.pipeline.offsets import Range
-from holdfast.pipeline.sink import Staged, Staging, WsrmStreamWriter, planned
-from holdfast.pipeline.sink_client import Batch, SinkPlane
+from holdfast.client.data_plane import DataPlane, Patience, read_range
+from holdfast.client.offsets import Range
 from holdfast.pipeline.source import WsrmDataSource
+from holdfast.pipeline.writer.client import Batch, SinkPlane
+from holdfast.pipeline.writer.sink import Staged, Staging, WsrmStreamWriter, planned
 from holdfast.store.records import decode_record
 
 

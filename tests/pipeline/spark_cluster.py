@@ -12,7 +12,7 @@ from pathlib import Path
 
 from waiting import until
 
-from holdfast.pipeline.java import java_home
+from holdfast.pipeline.spark.java import java_home
 from holdfast.testing.ports import free_ports
 
 

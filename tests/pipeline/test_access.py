@@ -14,13 +14,13 @@ import pytest
 import trustme
 
 from holdfast import ConfigurationError, Destination, Source
-from holdfast.endpoint.admin_client import Access
+from holdfast.client.admin import Access
+from holdfast.client.data_plane import DataPlane
+from holdfast.client.errors import PipelineError, ServerAway
 from holdfast.endpoint.admin_token import TOKEN_VARIABLE
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.http.tls import server_context
-from holdfast.pipeline.client import DataPlane
-from holdfast.pipeline.errors import PipelineError, ServerAway
-from holdfast.pipeline.options import ReadOptions
+from holdfast.pipeline.reader.options import ReadOptions
 
 TOKEN = "0b6f5e1c2a934d78"
 

@@ -9,7 +9,7 @@ from itertools import chain, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.admission import Guess, oldest
+from holdfast.pipeline.reader.admission import Guess, oldest
 
 HOUR = 3_600_000_000
 NOW = 1_790_000_000_000_000

@@ -15,9 +15,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
 from wild import ODD, POISON, WILD
 
-from holdfast.pipeline import alike
-from holdfast.pipeline.alike import AlikeReader
-from holdfast.pipeline.bodies import BodyReader
+from holdfast.pipeline.bodies import templates as alike
+from holdfast.pipeline.bodies.reader import BodyReader
+from holdfast.pipeline.bodies.templates import AlikeReader
 
 ID = StructField("id", IntegerType())
 NOTE = StructField("note", StringType())

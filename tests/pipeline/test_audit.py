@@ -16,8 +16,8 @@ from lxml import html
 
 from holdfast.endpoint.journal_columns import COLUMNS, NAMES
 from holdfast.endpoint.journal_files import HEADER, frames_of
-from holdfast.pipeline.audit import WHERE
-from holdfast.pipeline.rules import RULES
+from holdfast.pipeline.audit.findings import WHERE
+from holdfast.pipeline.audit.rules import RULES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -151,7 +151,7 @@ PLANTED: dict[str, Callable[[], list[Row]]] = {
 
 
 def test_each_planted_violation_is_found_and_nothing_else(spark: SparkSession) -> None:
-    from holdfast.pipeline.audit import audit
+    from holdfast.pipeline.audit.findings import audit
 
     assert PLANTED.keys() == RULES.keys()
     journals = [honest(), restarted(honest(), accepted=4, end=4), *(plant() for plant in PLANTED.values())]
@@ -167,8 +167,8 @@ def test_each_planted_violation_is_found_and_nothing_else(spark: SparkSession) -
 def test_spark_finds_what_the_deciders_find_without_it(spark: SparkSession) -> None:
     """In histories of the simulated core, of which files are gone, with rows of sinks; and in those that lack what came
     into queues, or in which something was planted."""
-    from holdfast.pipeline.audit import audit
-    from holdfast.pipeline.audit_pass import KINDS
+    from holdfast.pipeline.audit.event_pass import KINDS
+    from holdfast.pipeline.audit.findings import audit
 
     chance = random.Random(1)
     worlds = [runs for seed in range(12) for runs in _told.files_of(seed)]
@@ -189,7 +189,7 @@ def test_spark_finds_what_the_deciders_find_without_it(spark: SparkSession) -> N
 
 
 def is_one(found: Any, kind: str) -> bool:
-    from holdfast.pipeline.audit_pass import KINDS
+    from holdfast.pipeline.audit.event_pass import KINDS
 
     return type(found) is KINDS[kind]
 
@@ -205,8 +205,8 @@ def told_by(found: list[tuple[str, tuple[Any, ...]]]) -> Counter[Any]:
 
 
 def test_the_tables_and_the_report_tell_what_happened(spark: SparkSession, tmp_path: Path) -> None:
-    from holdfast.pipeline.audit import audit
-    from holdfast.pipeline.audit_report import report
+    from holdfast.pipeline.audit.findings import audit
+    from holdfast.pipeline.audit.report import report
     from holdfast.pipeline.journal import read_journal
 
     hostile = "urn:<script>alert(1)</script>"
@@ -252,8 +252,8 @@ def test_the_tables_and_the_report_tell_what_happened(spark: SparkSession, tmp_p
 
 
 def test_where_the_oldest_part_is_kept_no_more_nothing_is_a_violation_and_that_is_said(spark: SparkSession) -> None:
-    from holdfast.pipeline.audit import audit
-    from holdfast.pipeline.audit_pass import is_of_several
+    from holdfast.pipeline.audit.event_pass import is_of_several
+    from holdfast.pipeline.audit.findings import audit
 
     stands = {"number": 1, "count": 4, "detail": "closed, exactly-once in-order, NoDiscard", "peer": "p"}
     queue = {"queue": "inbox", "partition": 0, "offset": 9, "attempt": 3, "detail": "epoch"}
@@ -291,8 +291,8 @@ def test_where_there_is_no_journal_says_so(spark: SparkSession, tmp_path: Path) 
 
 
 def test_a_plot_of_one_minute_shows_minutes_not_years() -> None:
-    from holdfast.pipeline.audit_report import _widen
-    from holdfast.pipeline.page import new_figure
+    from holdfast.pipeline.audit.report import _widen
+    from holdfast.pipeline.html_report import new_figure
 
     (axes,) = new_figure().axes
     at = datetime(2026, 11, 23, 13, 31)

@@ -17,7 +17,7 @@ from holdfast import Destination, Message, Source
 from holdfast.endpoint.journal_files import HEADER, frames_of, segments
 from holdfast.endpoint.journal_parquet import damage_of, to_parquet_all
 from holdfast.endpoint.serve import Listeners, Service
-from holdfast.pipeline import audit_job
+from holdfast.pipeline.jobs import audit as audit_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

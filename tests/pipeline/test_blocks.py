@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.client.blocks import Block, BlockReader, joined
+from holdfast.client.errors import IncompleteRead
 from holdfast.endpoint.record_blocks import HEAD, MAX_BLOCK, TRAILER_OFFSET, encode_block, encode_trailer
-from holdfast.pipeline.blocks import Block, BlockReader, joined
-from holdfast.pipeline.errors import IncompleteRead
 
 blocks_of_records = st.lists(st.lists(st.binary(max_size=40), min_size=1, max_size=5), max_size=5)
 

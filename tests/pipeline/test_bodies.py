@@ -27,8 +27,8 @@ from pyspark.sql.types import (
 )
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.bodies import MAX_PROBLEMS, BodyReader
-from holdfast.pipeline.reading import MAX_ELEMENTS
+from holdfast.pipeline.bodies.leniencies import MAX_ELEMENTS
+from holdfast.pipeline.bodies.reader import MAX_PROBLEMS, BodyReader
 
 
 def read(body: str | bytes, *fields: StructField) -> tuple[dict[str, Any], str | None]:

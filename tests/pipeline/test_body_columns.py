@@ -12,10 +12,10 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from wild import ODD, POISON, WILD
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline import body_columns
-from holdfast.pipeline.alike import AlikeReader
-from holdfast.pipeline.bodies import BodyReader
-from holdfast.pipeline.body_columns import ENVELOPE, BodyColumns
+from holdfast.pipeline.bodies import columns as body_columns
+from holdfast.pipeline.bodies.columns import ENVELOPE, BodyColumns
+from holdfast.pipeline.bodies.reader import BodyReader
+from holdfast.pipeline.bodies.templates import AlikeReader
 
 
 def batch(*bodies: str) -> pa.RecordBatch:

@@ -15,10 +15,10 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import holdfast
-from holdfast.pipeline.client import DataPlane
-from holdfast.pipeline.offsets import parse
+from holdfast.client.data_plane import DataPlane
+from holdfast.client.offsets import parse
+from holdfast.pipeline.reader.stream import WsrmStreamReader
 from holdfast.pipeline.source import WsrmDataSource
-from holdfast.pipeline.stream_reader import WsrmStreamReader
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline import captures, http_captures
-from holdfast.pipeline.captures import pieces
-from holdfast.pipeline.http_captures import Piece
+from holdfast.pipeline.reassembly import captures, http_captures
+from holdfast.pipeline.reassembly.captures import pieces
+from holdfast.pipeline.reassembly.http_captures import Piece
 
 VECTORS = Path(__file__).parents[1] / "data" / "vectors"
 ENVELOPE = b"<Envelope>x</Envelope>"

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from holdfast.client.errors import OffsetRefused, RecordsTrimmed
+from holdfast.client.offsets import Range, plan
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.columns import COLUMNS
-from holdfast.pipeline.errors import OffsetRefused, RecordsTrimmed
-from holdfast.pipeline.offsets import Range, plan
-from holdfast.pipeline.options import ReadOptions
+from holdfast.pipeline.reader.columns import COLUMNS
+from holdfast.pipeline.reader.options import ReadOptions
+from holdfast.pipeline.reader.stream import WsrmStreamReader
 from holdfast.pipeline.source import WsrmDataSource
-from holdfast.pipeline.stream_reader import WsrmStreamReader
 
 NAMES = [name for name, *_ in COLUMNS]
 ALL = ReadAllAvailable()

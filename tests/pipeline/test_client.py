@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from fake_server import FakeServer, record
 
-from holdfast.pipeline.client import DataPlane, Patience, read_range
-from holdfast.pipeline.columns import BatchBuilder
-from holdfast.pipeline.errors import (
+from holdfast.client.data_plane import DataPlane, Patience, read_range
+from holdfast.client.errors import (
     IncompleteRead,
     OffsetRefused,
     PipelineError,
@@ -17,7 +16,8 @@ from holdfast.pipeline.errors import (
     ServerAway,
     UnknownQueue,
 )
-from holdfast.pipeline.offsets import Ends, Range
+from holdfast.client.offsets import Ends, Range
+from holdfast.pipeline.reader.columns import BatchBuilder
 from holdfast.store.records import decode_record
 
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from holdfast.client.errors import PipelineError
 from holdfast.core.records import Record
-from holdfast.pipeline import columns
-from holdfast.pipeline.columns import COLUMNS, BatchBuilder, arrow_struct, chosen, spark_struct
-from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.reader import columns
+from holdfast.pipeline.reader.columns import COLUMNS, BatchBuilder, arrow_struct, chosen, spark_struct
 from holdfast.store.records import encode_record
 
 ALL = frozenset(name for name, *_ in COLUMNS)

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_audit import found_in, model
 
-from holdfast.pipeline.audit_events import IN, WAY, Gap, Latencies, Told, Violation
-from holdfast.pipeline.deciding import decide
-from holdfast.pipeline.gaps import Gaps
+from holdfast.pipeline.audit.counters import decide
+from holdfast.pipeline.audit.events import IN, WAY, Gap, Latencies, Told, Violation
+from holdfast.pipeline.audit.gaps import Gaps
 
 Row = dict[str, Any]
 SEEDS = range(60)

@@ -15,10 +15,11 @@ from fake_server import block, record
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from holdfast.client.errors import PipelineError
 from holdfast.core.records import Record
-from holdfast.pipeline import columns, decoding
-from holdfast.pipeline.columns import BatchBuilder
-from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.reader import block_decoder as decoding
+from holdfast.pipeline.reader import columns
+from holdfast.pipeline.reader.columns import BatchBuilder
 from holdfast.store.records import decode_record, encode_record
 
 CUTS = [0, 1, 31, 32, 255, 256, 65_535, 65_536]

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
+from holdfast.client.errors import PipelineError
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline import delta
-from holdfast.pipeline.compaction import compact
-from holdfast.pipeline.delta import DeltaTable
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.landed import Layout, ParquetTable
-from holdfast.pipeline.landing import read_landed, table_of
+from holdfast.pipeline.landing import delta
+from holdfast.pipeline.landing.compaction import compact
+from holdfast.pipeline.landing.delta import DeltaTable
+from holdfast.pipeline.landing.directories import Layout, ParquetTable
+from holdfast.pipeline.landing.tables import read_landed, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

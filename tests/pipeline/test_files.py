@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.pipeline import files
-from holdfast.pipeline.checkpoints import reader_of
-from holdfast.pipeline.mediation.settled import Settled
+from holdfast.pipeline.mediation.execution.settled import Settled
+from holdfast.pipeline.spark import files
+from holdfast.pipeline.spark.checkpoints import reader_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.grid import BACKOFFS, Cell, Grid, parse_grid
+from holdfast.pipeline.simulation.grid import BACKOFFS, Cell, Grid, parse_grid
 
 
 def test_a_grid_is_every_combination_in_order():

@@ -18,12 +18,14 @@ import pytest
 from actors import Actor, pause
 from pyspark.sql.types import StringType, StructField, StructType
 
+from holdfast.client.errors import PipelineError
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline import checkpoints, compaction, files, landed
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.landed import Layout, ParquetTable, complete, counting
-from holdfast.pipeline.mediation.sinks import write_table
-from holdfast.pipeline.publishing import ATTEMPTS
+from holdfast.pipeline.landing import compaction
+from holdfast.pipeline.landing import directories as landed
+from holdfast.pipeline.landing.directories import Layout, ParquetTable, complete, counting
+from holdfast.pipeline.landing.publication import ATTEMPTS
+from holdfast.pipeline.mediation.execution.sinks import write_table
+from holdfast.pipeline.spark import checkpoints, files
 
 LAYOUT = Layout(StructType([StructField("x", StringType())]))
 HOUR = 3600.0

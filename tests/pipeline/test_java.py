@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline import java
+from holdfast.pipeline.spark import java
 
 
 def fake_java(home: Path, version: str, *, vector: bool = True) -> Path:

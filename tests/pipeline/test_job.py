@@ -15,13 +15,13 @@ from pyspark.errors import PySparkException
 
 from holdfast.cli.main import EXTRAS
 from holdfast.exceptions import ConfigurationError, HoldfastError
-from holdfast.pipeline import grid_job
-from holdfast.pipeline.audit_job import _audit
-from holdfast.pipeline.grid import parse_grid
-from holdfast.pipeline.grid_job import run_grid
-from holdfast.pipeline.job import _told, in_a_sentence, sentence, tell_of_flags
-from holdfast.pipeline.land_job import land_command
-from holdfast.pipeline.reassemble_job import _reassemble
+from holdfast.pipeline.jobs import grid as grid_job
+from holdfast.pipeline.jobs.audit import _audit
+from holdfast.pipeline.jobs.command import _told, in_a_sentence, sentence, tell_of_flags
+from holdfast.pipeline.jobs.grid import run_grid
+from holdfast.pipeline.jobs.land import land_command
+from holdfast.pipeline.jobs.reassemble import _reassemble
+from holdfast.pipeline.simulation.grid import parse_grid
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,7 +128,7 @@ def test_of_a_failed_querys_report_our_own_sentence_is_told():
         "[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR]\n"
         "Traceback (most recent call last):\n"
         '  File "x.py", line 1, in f\n'
-        "holdfast.pipeline.errors.ServerAway: the server at http://b does not answer (tried for 60 s)\n"
+        "holdfast.client.errors.ServerAway: the server at http://b does not answer (tried for 60 s)\n"
         "  nothing is lost: start the server\n"
         "\tat org.apache.spark.Something(Something.scala:1)"
     )

@@ -22,17 +22,17 @@ from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from waiting import until
 
 from holdfast import Destination, Source
+from holdfast.client.data_plane import Patience
+from holdfast.client.errors import PipelineError, RecordsTrimmed
+from holdfast.client.journal import JournalClient, JournalFile, RemoteFile
 from holdfast.endpoint import journal as room
 from holdfast.endpoint import journal_parquet
 from holdfast.endpoint.journal_files import HEADER, frames_of, rows_of, segments
 from holdfast.endpoint.journal_parquet import to_parquet_all
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline import journal_reader
-from holdfast.pipeline.client import Patience
-from holdfast.pipeline.errors import PipelineError, RecordsTrimmed
-from holdfast.pipeline.journal_client import JournalClient, JournalFile, RemoteFile
-from holdfast.pipeline.journal_reader import shared_out
+from holdfast.pipeline.reader import journal as journal_reader
+from holdfast.pipeline.reader.journal import shared_out
 from holdfast.pipeline.source import WsrmDataSource
 
 T = 1_700_000_000

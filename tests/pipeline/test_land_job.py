@@ -20,11 +20,12 @@ from processes import signal_session
 from pyspark.errors import StreamingQueryException
 
 from holdfast.exceptions import ConfigurationError, HoldfastError
-from holdfast.pipeline import checkpoints, landing
-from holdfast.pipeline.job import STARTS
-from holdfast.pipeline.land_job import _follow, _land, _source_options, _trigger, land_command
-from holdfast.pipeline.landing import LandedBatch
-from holdfast.pipeline.options import ReadOptions
+from holdfast.pipeline.jobs.command import STARTS
+from holdfast.pipeline.jobs.land import _follow, _land, _source_options, _trigger, land_command
+from holdfast.pipeline.landing import tables as landing
+from holdfast.pipeline.landing.tables import LandedBatch
+from holdfast.pipeline.reader.options import ReadOptions
+from holdfast.pipeline.spark import checkpoints
 
 BODY = "<o:order xmlns:o='urn:orders' city='Åre'><o:id>{}</o:id></o:order>"
 
@@ -49,7 +50,7 @@ class Job:
 
     def start(self, *arguments: str) -> Iterator[dict[str, Any]]:
         """The lines it prints."""
-        command = [sys.executable, "-m", "holdfast.pipeline.land_job", *self._arguments, *arguments]
+        command = [sys.executable, "-m", "holdfast.pipeline.jobs.land", *self._arguments, *arguments]
         with self._errors.open("a") as errors:
             self._process = process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=errors, text=True, env=self._environ, start_new_session=True

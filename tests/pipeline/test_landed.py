@@ -12,11 +12,12 @@ import pytest
 from pyspark.sql.types import StructType
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline import compaction, files
-from holdfast.pipeline.alike import nullable
-from holdfast.pipeline.compaction import Compaction, block_of, compact, groups
-from holdfast.pipeline.landed import DAYS, Layout, ParquetTable, Unit, complete, counting, write_rows
-from holdfast.pipeline.landing import read_landed
+from holdfast.pipeline.bodies.templates import nullable
+from holdfast.pipeline.landing import compaction
+from holdfast.pipeline.landing.compaction import Compaction, block_of, compact, groups
+from holdfast.pipeline.landing.directories import DAYS, Layout, ParquetTable, Unit, complete, counting, write_rows
+from holdfast.pipeline.landing.tables import read_landed
+from holdfast.pipeline.spark import files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,15 +11,15 @@ from fake_server import FakeServer, record
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from wild import ODD, POISON, WILD
 
+from holdfast.client.errors import OffsetRefused, PipelineError
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline import landed as landed_room
-from holdfast.pipeline import landing
-from holdfast.pipeline.body_columns import BodyColumns
-from holdfast.pipeline.checkpoints import reader_of, settle
-from holdfast.pipeline.errors import OffsetRefused, PipelineError
-from holdfast.pipeline.landed import Layout, ParquetTable
-from holdfast.pipeline.landing import LandedBatch, land, read_landed, reland
-from holdfast.pipeline.options import ReadOptions
+from holdfast.pipeline.bodies.columns import BodyColumns
+from holdfast.pipeline.landing import directories as landed_room
+from holdfast.pipeline.landing import tables as landing
+from holdfast.pipeline.landing.directories import Layout, ParquetTable
+from holdfast.pipeline.landing.tables import LandedBatch, land, read_landed, reland
+from holdfast.pipeline.reader.options import ReadOptions
+from holdfast.pipeline.spark.checkpoints import reader_of, settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

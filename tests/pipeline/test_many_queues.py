@@ -14,12 +14,12 @@ from fake_server import FakeServer, record
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from holdfast.pipeline.client import DataPlane
-from holdfast.pipeline.errors import OffsetRefused, PipelineError, RecordsTrimmed, UnknownQueue
-from holdfast.pipeline.offsets import parse
-from holdfast.pipeline.options import ReadOptions
+from holdfast.client.data_plane import DataPlane
+from holdfast.client.errors import OffsetRefused, PipelineError, RecordsTrimmed, UnknownQueue
+from holdfast.client.offsets import parse
+from holdfast.pipeline.reader.options import ReadOptions
+from holdfast.pipeline.reader.stream import WsrmStreamReader
 from holdfast.pipeline.source import WsrmDataSource
-from holdfast.pipeline.stream_reader import WsrmStreamReader
 
 ALL = ReadAllAvailable()
 Row = tuple[str, int, int]
@@ -501,7 +501,7 @@ def test_an_executor_with_another_version_of_holdfast_says_so(shop: FakeServer, 
     for reader in (made.reader(made.schema()), stream(shop, queue="orders")):
         sent = pickle.dumps(reader)
         with monkeypatch.context() as patch:
-            patch.setattr("holdfast.pipeline.tasks.__version__", "99.1")
+            patch.setattr("holdfast.pipeline.reader.tasks.__version__", "99.1")
             with pytest.raises(PipelineError, match=r"driver runs Holdfast .*, and this executor 99\.1"):
                 pickle.loads(sent)
 

@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.main import main
-from holdfast.pipeline import mediation_job
-from holdfast.pipeline.mediation.batches import MediatedBatch
-from holdfast.pipeline.mediation.metrics import PipelineCollector
-from holdfast.pipeline.mediation_job import _messages, _tell, pipeline
+from holdfast.pipeline.jobs import mediation as mediation_job
+from holdfast.pipeline.jobs.mediation import _messages, _tell, pipeline
+from holdfast.pipeline.mediation.execution.batches import MediatedBatch
+from holdfast.pipeline.mediation.execution.metrics import PipelineCollector
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mediation" / "orders.toml"
 

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 from fake_server import FakeServer, record
 
+from holdfast.client.errors import PipelineError
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.land_job import land_command
-from holdfast.pipeline.landing import LandedBatch, ParquetTable, land, read_landed
-from holdfast.pipeline.message_types import TableNames, element_of, table_names
+from holdfast.pipeline.bodies.message_types import TableNames, element_of, table_names
+from holdfast.pipeline.jobs.land import land_command
+from holdfast.pipeline.landing.tables import LandedBatch, ParquetTable, land, read_landed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

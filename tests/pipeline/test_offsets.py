@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline import offsets
-from holdfast.pipeline.errors import OffsetRefused
-from holdfast.pipeline.offsets import Ends, Place, Places, Range, parse
+from holdfast.client import offsets
+from holdfast.client.errors import OffsetRefused
+from holdfast.client.offsets import Ends, Place, Places, Range, parse
 
 ENDS = Ends("orders", "e1", {0: (5, 120), 1: (0, 8)})
 

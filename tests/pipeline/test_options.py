@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.options import ReadOptions
+from holdfast.pipeline.reader.options import ReadOptions
 
 BROKER = {"broker": "http://127.0.0.1:8081/"}
 

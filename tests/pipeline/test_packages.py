@@ -26,17 +26,17 @@ SOURCE_AND_SINK = [
     f"holdfast.pipeline.{room}"
     for room in (
         "source",
-        "tasks",
-        "batch_reader",
-        "stream_reader",
-        "decoding",
-        "letters_reader",
-        "sink",
-        "rows",
-        "refused",
+        "reader.tasks",
+        "reader.batches",
+        "reader.stream",
+        "reader.block_decoder",
+        "reader.letters",
+        "writer.sink",
+        "writer.rows",
+        "writer.refused_rows",
     )
 ]
-LANDING = ["holdfast.pipeline.land_job", "holdfast.pipeline.landing", "holdfast.pipeline.body_columns"]
+LANDING = ["holdfast.pipeline.jobs.land", "holdfast.pipeline.landing.tables", "holdfast.pipeline.bodies.columns"]
 
 
 def loaded(*rooms: str) -> set[str]:

@@ -11,8 +11,7 @@ from lxml import html
 
 from holdfast.cli.main import cli
 from holdfast.exceptions import ConfigurationError, HoldfastError
-from holdfast.pipeline import audit_job, grid_job, reassemble_job
-from holdfast.pipeline.page import (
+from holdfast.pipeline.html_report import (
     SHOWN,
     Heading,
     Link,
@@ -25,6 +24,9 @@ from holdfast.pipeline.page import (
     render,
     write_report,
 )
+from holdfast.pipeline.jobs import audit as audit_job
+from holdfast.pipeline.jobs import grid as grid_job
+from holdfast.pipeline.jobs import reassemble as reassemble_job
 
 HOSTILE = "<script>alert('x')</script><img src=http://evil.test/>"
 

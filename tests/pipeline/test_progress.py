@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from holdfast.pipeline.offsets import Place, Places
+from holdfast.client.offsets import Place, Places
 from holdfast.pipeline.progress import describe, lag_of
 
 

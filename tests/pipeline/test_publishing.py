@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline import files
-from holdfast.pipeline.publishing import ATTEMPTS, WithdrawnError, publish
+from holdfast.pipeline.landing.publication import ATTEMPTS, WithdrawnError, publish
+from holdfast.pipeline.spark import files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,7 +88,7 @@ def test_who_is_killed_before_the_name_is_given_leaves_nothing_that_is_seen_and_
             publish(spark, str(tmp_path), "batch=1", writes("whole"))
     assert (there(tmp_path), attempts(tmp_path)) == ({}, 3)
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.pipeline.publishing._sweep", killed)
+        patch.setattr("holdfast.pipeline.landing.publication._sweep", killed)
         with pytest.raises(Killed):
             publish(spark, str(tmp_path), "batch=1", writes("it"))
     assert (there(tmp_path), attempts(tmp_path)) == ({"batch=1": "it"}, 3)

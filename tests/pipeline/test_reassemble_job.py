@@ -13,10 +13,10 @@ from lxml import html
 
 from holdfast.core.messages import Envelope, Sequence
 from holdfast.core.versions import RM, SOAP, Addressing
-from holdfast.pipeline.reassemble_job import _figures, _reassemble, reassemble_command
-from holdfast.pipeline.reassembly import SEQUENCES, Reassembled
-from holdfast.pipeline.reassembly_report import MOST_RANGES, as_html, in_a_sentence, report
-from holdfast.pipeline.reassembly_rows import MESSAGES, UNPLACED
+from holdfast.pipeline.jobs.reassemble import _figures, _reassemble, reassemble_command
+from holdfast.pipeline.reassembly.report import MOST_RANGES, as_html, in_a_sentence, report
+from holdfast.pipeline.reassembly.rows import MESSAGES, UNPLACED
+from holdfast.pipeline.reassembly.tables import SEQUENCES, Reassembled
 from holdfast.wire.encode import encode
 
 if TYPE_CHECKING:

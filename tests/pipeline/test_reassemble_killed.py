@@ -20,8 +20,8 @@ import pytest
 from captured import Captured, Key, outcomes, wild_capture
 from processes import signal_session
 
-from holdfast.pipeline.ddl import arrow_schema, record_batch
-from holdfast.pipeline.reassembly_rows import CAPTURE
+from holdfast.pipeline.reassembly.rows import CAPTURE
+from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
 
 PATIENCE = 240.0
 

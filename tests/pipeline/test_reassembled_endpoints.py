@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import Destination, RetransmissionPolicy, Source, SourcePolicy, Versions
 from holdfast.endpoint.serve import Listeners, Service
-from holdfast.pipeline.captures import pieces
-from holdfast.pipeline.reassembly import Reassembled, capture_of, reassemble
+from holdfast.pipeline.reassembly.captures import pieces
+from holdfast.pipeline.reassembly.tables import Reassembled, capture_of, reassemble
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 from holdfast.wire import decode
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.ddl import arrow_schema, record_batch
-from holdfast.pipeline.reassembly import (
+from holdfast.pipeline.reassembly.rows import CAPTURE
+from holdfast.pipeline.reassembly.tables import (
     PARTS,
     SEQUENCES,
     Reassembled,
@@ -28,7 +28,7 @@ from holdfast.pipeline.reassembly import (
     read_reassembled,
     reassemble,
 )
-from holdfast.pipeline.reassembly_rows import CAPTURE
+from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,9 +21,8 @@ from holdfast.core.messages import (
 )
 from holdfast.core.reassembly import Heard
 from holdfast.core.versions import RM, SOAP, Addressing
-from holdfast.pipeline import reassembly_rows
-from holdfast.pipeline.ddl import arrow_schema, record_batch
-from holdfast.pipeline.reassembly_rows import (
+from holdfast.pipeline.reassembly import rows as reassembly_rows
+from holdfast.pipeline.reassembly.rows import (
     CAPTURE,
     DECODED,
     MESSAGES,
@@ -35,6 +34,7 @@ from holdfast.pipeline.reassembly_rows import (
     decode_batches,
     first_of,
 )
+from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
 from holdfast.wire.encode import encode
 
 

@@ -24,12 +24,11 @@ from holdfast.core.messages import Envelope, Sequence
 from holdfast.core.reassembly import Reassembly
 from holdfast.core.versions import RM, RM_OF_NAME, SOAP, Addressing
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline import reassembly_rows, reassembly_stream
-from holdfast.pipeline.compaction import compact
-from holdfast.pipeline.ddl import arrow_schema, record_batch
-from holdfast.pipeline.reassembly import KEY, Reassembled, as_capture, reassemble
-from holdfast.pipeline.reassembly_rows import CAPTURE, DECODED
-from holdfast.pipeline.reassembly_stream import (
+from holdfast.pipeline.landing.compaction import compact
+from holdfast.pipeline.reassembly import rows as reassembly_rows
+from holdfast.pipeline.reassembly import stream as reassembly_stream
+from holdfast.pipeline.reassembly.rows import CAPTURE, DECODED
+from holdfast.pipeline.reassembly.stream import (
     PACKED,
     Reassembling,
     is_idle,
@@ -38,6 +37,8 @@ from holdfast.pipeline.reassembly_stream import (
     reassemble_stream,
     unpack_batches,
 )
+from holdfast.pipeline.reassembly.tables import KEY, Reassembled, as_capture, reassemble
+from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
 from holdfast.wire.encode import encode
 
 if TYPE_CHECKING:

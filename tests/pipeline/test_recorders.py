@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline import captures
-from holdfast.pipeline.captures import pieces
-from holdfast.pipeline.reassembly_rows import Reader
+from holdfast.pipeline.reassembly import captures
+from holdfast.pipeline.reassembly.captures import pieces
+from holdfast.pipeline.reassembly.rows import Reader
 
 SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
 EMPTY: bytes = b""

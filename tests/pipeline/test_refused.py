@@ -18,9 +18,10 @@ from fake_server import FakeServer
 from pyarrow import fs
 from sink_steps import Query
 
-from holdfast.pipeline import refused, sink_client
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.sink_client import Batch, SinkPlane
+from holdfast.client.errors import PipelineError
+from holdfast.pipeline.writer import client as sink_client
+from holdfast.pipeline.writer import refused_rows as refused
+from holdfast.pipeline.writer.client import Batch, SinkPlane
 
 ROWS = [f"r{number}" for number in range(4)]
 BATCHES = 2

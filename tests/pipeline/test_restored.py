@@ -12,10 +12,10 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from holdfast import Destination, Source
+from holdfast.client.errors import OffsetRefused
 from holdfast.endpoint.serve import Listeners, Service
-from holdfast.pipeline.errors import OffsetRefused
+from holdfast.pipeline.reader.stream import WsrmStreamReader
 from holdfast.pipeline.source import WsrmDataSource
-from holdfast.pipeline.stream_reader import WsrmStreamReader
 from holdfast.testing.ports import free_ports
 
 

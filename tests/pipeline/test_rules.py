@@ -21,7 +21,7 @@ from holdfast.endpoint.journal_columns import NAMES
 from holdfast.endpoint.journal_events import ROWS
 from holdfast.endpoint.journal_files import HEADER, frames_of, segments
 from holdfast.endpoint.journal_parquet import to_parquet_all
-from holdfast.pipeline.rules import RULES
+from holdfast.pipeline.audit.rules import RULES
 
 Row = dict[str, Any]
 Rows = list[Row]

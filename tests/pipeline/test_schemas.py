@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.schemas import schema_in, schema_of
+from holdfast.pipeline.bodies.schemas import schema_in, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.options import usable_cores
+from holdfast.pipeline.reader.options import usable_cores
 from holdfast.pipeline.session import _of_the_master, session
 
 
@@ -59,7 +59,7 @@ def test_sparks_discovery_is_never_broken_by_ours():
 def test_a_process_of_spark_that_reads_loads_nothing_of_a_server():
     """A first query starts half a dozen of them, and each loads the source: what it loads more is waited for."""
     code = (
-        "import sys, pyspark_holdfast, holdfast.pipeline.decoding\n"
+        "import sys, pyspark_holdfast, holdfast.pipeline.reader.block_decoder\n"
         "heavy = {'structlog', 'rich', 'httptools', 'lxml', 'rocksdict', 'uvloop', 'pandas', 'holdfast.core.queues',"
         " 'holdfast.endpoint.arguments', 'holdfast.endpoint.admin_routes'}\n"
         "print(sorted(heavy & set(sys.modules)))"

@@ -18,8 +18,8 @@ from pyspark.sql.pandas.types import to_arrow_type
 from xmlschema import XMLSchema11
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.reading import LENIENCIES
-from holdfast.pipeline.simple_types import Misfit, converter
+from holdfast.pipeline.bodies.leniencies import LENIENCIES
+from holdfast.pipeline.bodies.simple_types import Misfit, converter
 
 NAMES: dict[T.DataType, str] = {
     T.ByteType(): "integer",

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.pipeline import simulation, simulation_report
-from holdfast.pipeline.grid import Grid, parse_grid
+from holdfast.pipeline.simulation import report as simulation_report
+from holdfast.pipeline.simulation import trials as simulation
+from holdfast.pipeline.simulation.grid import Grid, parse_grid
 from holdfast.simulation import trial
 
 if TYPE_CHECKING:

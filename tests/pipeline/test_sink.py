@@ -24,14 +24,14 @@ from pyspark.sql.types import (
 )
 from sink_steps import Died, Query, attempt, bodies, failures, schema
 
+from holdfast.client.data_plane import Patience
+from holdfast.client.errors import BatchRefused, ServerAway, SinkBound, WriteRefused
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline import rows as rows_room
-from holdfast.pipeline.client import Patience
-from holdfast.pipeline.errors import BatchRefused, ServerAway, SinkBound, WriteRefused
-from holdfast.pipeline.rows import Part, RowEncoder
-from holdfast.pipeline.sink import Staging, WsrmWriter, planned
-from holdfast.pipeline.sink_client import Batch
 from holdfast.pipeline.source import WsrmDataSource
+from holdfast.pipeline.writer import rows as rows_room
+from holdfast.pipeline.writer.client import Batch
+from holdfast.pipeline.writer.rows import Part, RowEncoder
+from holdfast.pipeline.writer.sink import Staging, WsrmWriter, planned
 
 
 def test_rows_are_published_in_the_order_of_tasks_and_then_of_rows(server: FakeServer) -> None:
@@ -391,7 +391,7 @@ def test_whatever_fails_in_a_batch_its_rows_are_sent_once_and_in_order(
     if parts:
         monkeypatch.setattr(rows_room, "PART_BYTES", 1)
     query = Query(server, awaySeconds="60")
-    monkeypatch.setattr("holdfast.pipeline.sink.Patience", partial(Patience, sleep=lambda seconds: None))
+    monkeypatch.setattr("holdfast.pipeline.writer.sink.Patience", partial(Patience, sleep=lambda seconds: None))
     for batch in range(3):
         for place in (*(attempts if batch != 1 else reversed(attempts)), "none"):
             try:

@@ -24,7 +24,7 @@ from sink_steps import SERVED, Sent
 from spark_cluster import Cluster
 
 import holdfast
-from holdfast.pipeline.client import DataPlane
+from holdfast.client.data_plane import DataPlane
 from holdfast.testing.ports import free_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.crash, pytest.mark.timeout(900)]

@@ -21,12 +21,12 @@ from meddler import Meddler
 from sink_steps import SERVED, Died, Query, Sent, attempt, bodies, failures, schema
 
 from holdfast import Destination
+from holdfast.client.data_plane import Patience
+from holdfast.client.errors import BatchRefused, PipelineError, SinkBound, WriteRefused
 from holdfast.endpoint.serve import Listeners, Service
-from holdfast.pipeline import rows as rows_room
-from holdfast.pipeline.client import Patience
-from holdfast.pipeline.errors import BatchRefused, PipelineError, SinkBound, WriteRefused
-from holdfast.pipeline.sink import Staged, Staging, planned
-from holdfast.pipeline.sink_client import Batch, SinkPlane
+from holdfast.pipeline.writer import rows as rows_room
+from holdfast.pipeline.writer.client import Batch, SinkPlane
+from holdfast.pipeline.writer.sink import Staged, Staging, planned
 from holdfast.testing.ports import free_ports
 
 
@@ -82,7 +82,7 @@ def test_whatever_fails_in_a_batch_its_rows_come_into_the_queue_once_and_in_orde
     server: Meddler, monkeypatch: pytest.MonkeyPatch, attempts: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(rows_room, "PART_BYTES", 60)
-    monkeypatch.setattr("holdfast.pipeline.sink.Patience", partial(Patience, sleep=lambda seconds: None))
+    monkeypatch.setattr("holdfast.pipeline.writer.sink.Patience", partial(Patience, sleep=lambda seconds: None))
     name = "-".join(attempts).replace(" ", "_")
     query = Query(server, name, awaySeconds="60")
     for batch in range(3):
@@ -166,7 +166,7 @@ def test_every_row_is_sent_or_in_the_table_once_whatever_it_is_and_whatever_fail
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows_room, "PART_BYTES", size)
-        patch.setattr("holdfast.pipeline.sink.Patience", partial(Patience, sleep=lambda seconds: None))
+        patch.setattr("holdfast.pipeline.writer.sink.Patience", partial(Patience, sleep=lambda seconds: None))
         for where in (place, "none"):
             with contextlib.suppress(Died):
                 attempt(server, query, 0, where, [of(task) for task in range(len(kinds))])

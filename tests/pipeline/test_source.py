@@ -16,12 +16,12 @@ from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import LongType, StructType
 
+from holdfast.client.errors import OffsetRefused, RecordsTrimmed, ServerAway, UnknownQueue
+from holdfast.client.offsets import Place, Places, parse
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.batch_reader import WsrmReader
-from holdfast.pipeline.errors import OffsetRefused, RecordsTrimmed, ServerAway, UnknownQueue
-from holdfast.pipeline.offsets import Place, Places, parse
+from holdfast.pipeline.reader.batches import WsrmReader
+from holdfast.pipeline.reader.stream import WsrmStreamReader
 from holdfast.pipeline.source import WsrmDataSource
-from holdfast.pipeline.stream_reader import WsrmStreamReader
 
 
 def source(server: FakeServer, **options: str) -> WsrmDataSource:

@@ -17,8 +17,8 @@ from fake_server import FakeServer, record
 from pyspark.errors import PySparkException, StreamingQueryException
 from waiting import until
 
-from holdfast.pipeline.java import java_home
 from holdfast.pipeline.progress import watch
+from holdfast.pipeline.spark.java import java_home
 from holdfast.testing.ports import free_ports
 
 if TYPE_CHECKING:

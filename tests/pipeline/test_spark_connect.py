@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from fake_server import FakeServer, record
 
-from holdfast.pipeline.java import java_home
+from holdfast.pipeline.spark.java import java_home
 
 pytestmark = [
     pytest.mark.spark,

@@ -11,8 +11,8 @@ import pytest
 from fake_server import FakeServer, record
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from holdfast.pipeline.columns import COLUMNS, spark_struct
-from holdfast.pipeline.offsets import parse
+from holdfast.client.offsets import parse
+from holdfast.pipeline.reader.columns import COLUMNS, spark_struct
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

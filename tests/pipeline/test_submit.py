@@ -70,7 +70,7 @@ settings = ("spark.master", "spark.sql.shuffle.partitions", "spark.sql.session.t
 spark = session("land")
 print({name: spark.conf.get(name) for name in settings})
 
-from holdfast.pipeline.land_job import land_command
+from holdfast.pipeline.jobs.land import land_command
 
 land_command()
 """

@@ -25,9 +25,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from holdfast.pipeline.reading import LENIENCIES
-from holdfast.pipeline.simple_types import Misfit, converter
-from holdfast.pipeline.text_columns import column_converter
+from holdfast.pipeline.bodies.leniencies import LENIENCIES
+from holdfast.pipeline.bodies.simple_types import Misfit, converter
+from holdfast.pipeline.bodies.text_columns import column_converter
 
 KINDS = [
     StringType(),

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.widening import as_written, merged, widens
+from holdfast.pipeline.landing.widening import as_written, merged, widens
 
 WIDER: dict[str, tuple[DataType, list[DataType]]] = {
     "tinyint": (

@@ -12,13 +12,13 @@ from texts import texts
 
 from holdfast.cli.queues import export
 from holdfast.exceptions import HoldfastError
-from holdfast.pipeline.audit_job import audit_command
-from holdfast.pipeline.job import have_answer
-from holdfast.pipeline.land_job import land_command
-from holdfast.pipeline.mediation_job import check, run
-from holdfast.pipeline.options import ReadOptions
-from holdfast.pipeline.wording import FLAGS, flag_of, in_words_of, named, own_words
-from holdfast.pipeline.write_options import WriteOptions
+from holdfast.pipeline.jobs.audit import audit_command
+from holdfast.pipeline.jobs.command import have_answer
+from holdfast.pipeline.jobs.land import land_command
+from holdfast.pipeline.jobs.mediation import check, run
+from holdfast.pipeline.jobs.wording import FLAGS, flag_of, in_words_of, named, own_words
+from holdfast.pipeline.reader.options import ReadOptions
+from holdfast.pipeline.writer.options import WriteOptions
 
 FIELDS = [one for kind in (ReadOptions, WriteOptions) for one in kind.__dataclass_fields__.values() if one.metadata]
 OPTIONS = sorted({one.metadata[key] for one in FIELDS for key in ("name", "alias") if one.metadata[key]})
@@ -35,7 +35,7 @@ def test_there_are_errors_that_name_options():
 
 @pytest.mark.parametrize(("place", "said"), NAMING, ids=[place for place, _ in NAMING])
 def test_whatever_names_an_option_says_that_it_is_one_so_that_a_command_can_say_its_own(place: str, said: str):
-    if ".option(" in said or place.startswith("pipeline/job.py") or "help" in place:  # a line of a program
+    if ".option(" in said or place.startswith("pipeline/jobs/command.py") or "help" in place:  # a line of a program
         return
     left = named().sub("", said)
     assert not re.search(rf"\b(?:{'|'.join(PLAIN)})\b", left), f"{place}: write 'option NAME'"
@@ -125,9 +125,9 @@ def test_where_nobody_ever_answers_a_command_says_what_it_waits_for_and_ends_soo
     """Before Spark is started. Waits are made a hundred times shorter."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "nobody.toml").write_text(PIPELINE)
-    monkeypatch.setattr("holdfast.pipeline.job.NOBODY", 0.05)
-    monkeypatch.setattr("holdfast.pipeline.client.TELL_AFTER", 0.0)
-    monkeypatch.setattr("holdfast.pipeline.job.session", lambda *_, **__: pytest.fail("Spark is not to start"))
+    monkeypatch.setattr("holdfast.pipeline.jobs.command.NOBODY", 0.05)
+    monkeypatch.setattr("holdfast.client.data_plane.TELL_AFTER", 0.0)
+    monkeypatch.setattr("holdfast.pipeline.jobs.command.session", lambda *_, **__: pytest.fail("Spark is not to start"))
     result = CliRunner().invoke(command, [*arguments, *wait])
     told = result.output + str(result.exception)
     assert result.exit_code == 1
@@ -140,8 +140,8 @@ def test_where_nobody_ever_answers_a_command_says_what_it_waits_for_and_ends_soo
 def test_a_server_that_is_away_but_was_there_or_answers_badly_is_waited_for_as_long_as_usual(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    from holdfast.pipeline.client import Patience
-    from holdfast.pipeline.errors import NobodyThere, ServerAway
+    from holdfast.client.data_plane import Patience
+    from holdfast.client.errors import NobodyThere, ServerAway
 
     now = [0.0]
 
@@ -175,7 +175,7 @@ def test_a_server_that_is_away_but_was_there_or_answers_badly_is_waited_for_as_l
 def test_who_is_told_to_end_while_nobody_answers_ends(monkeypatch: pytest.MonkeyPatch):
     import threading
 
-    from holdfast.pipeline.errors import NobodyThere
+    from holdfast.client.errors import NobodyThere
 
     stop = threading.Event()
 

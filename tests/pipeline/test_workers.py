@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WORKER = """
 import gc, sys
 {daemon}
-from holdfast.pipeline.workers import spare_collections
+from holdfast.pipeline.spark.workers import spare_collections
 
 def left():
     return len(gc.get_objects())
@@ -51,7 +51,7 @@ def _left(batches: Iterator[Any]) -> Iterator[Any]:
 
     import pyarrow as pa
 
-    from holdfast.pipeline.workers import spare_collections
+    from holdfast.pipeline.spark.workers import spare_collections
 
     spare_collections()
     yield from (pa.RecordBatch.from_pydict({"left": [len(gc.get_objects())]}) for _ in batches)

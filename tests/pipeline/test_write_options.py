@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.write_options import WriteOptions
+from holdfast.pipeline.writer.options import WriteOptions
 
 BROKER = {"broker": "http://127.0.0.1:8081/"}
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Annotated, Any, get_args, get_type_hints
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from holdfast.broker.config_values import (
+from holdfast.broker.destinations import nearness
+from holdfast.config.values import (
     Count,
     Directory,
     Duration,
@@ -39,7 +40,6 @@ from holdfast.broker.config_values import (
     Urls,
     one_of,
 )
-from holdfast.broker.destinations import nearness
 from holdfast.core.messages import Expects
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.retention import RetentionPolicy

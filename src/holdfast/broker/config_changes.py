@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.broker.config import BrokerConfig
 from holdfast.broker.config_checks import Wrong
-from holdfast.broker.toml_lines import KeyPath
+from holdfast.config.lines import KeyPath
 
 _FIXED = (
     "store",

@@ -24,10 +24,10 @@ from holdfast.broker.config import (
     ServerTLS,
     resolved_policy,
 )
-from holdfast.broker.config_values import Secret, Unfit, host_of, told_value
-from holdfast.broker.patterns import matches
-from holdfast.broker.toml_lines import KeyPath
 from holdfast.broker.xpath import check_name, parse_xpath, qualified
+from holdfast.config.lines import KeyPath
+from holdfast.config.patterns import matches
+from holdfast.config.values import Secret, Unfit, host_of, told_value
 from holdfast.core.messages import Expects
 from holdfast.endpoint.admin_token import checked_token
 from holdfast.endpoint.allow_list import AllowList

@@ -1,4 +1,4 @@
-"""From a file to what a broker is told, see ``config_tables``.
+"""From a file to what a broker is told, see ``config.tables``.
 
 Knows the few keys by name that a table of tables is called by.
 """
@@ -14,10 +14,10 @@ from typing import Any
 from holdfast.broker.config import BrokerConfig, ForwarderConfig, PolicyConfig, resolved_policy
 from holdfast.broker.config_changes import what_cannot_change
 from holdfast.broker.config_checks import contradictions
-from holdfast.broker.config_tables import Table, TableReading, load_toml, read_file
-from holdfast.broker.config_values import Unfit, told_type, told_value
 from holdfast.broker.destinations import check_pattern
-from holdfast.broker.toml_lines import KeyLines, KeyPath
+from holdfast.config.lines import KeyLines, KeyPath
+from holdfast.config.tables import Table, TableReading, load_toml, read_file
+from holdfast.config.values import Unfit, told_type, told_value
 from holdfast.core.policy import ForwardingPolicy
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes
 

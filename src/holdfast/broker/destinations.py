@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from holdfast.broker.config_values import Unfit, host_of, told_value
+from holdfast.config.values import Unfit, host_of, told_value
 from holdfast.endpoint.arguments import check_url
 from holdfast.exceptions import ConfigurationError
 

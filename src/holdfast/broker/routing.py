@@ -11,9 +11,9 @@ from heapq import merge
 from pyexpat import ExpatError, ParserCreate
 
 from holdfast.broker.config import HeaderConfig, RouteConfig
-from holdfast.broker.patterns import matches
 from holdfast.broker.xpath import Condition, parse_xpath, qualified
 from holdfast.broker.xpath_program import LOOKED_AT, Program, TooMuch
+from holdfast.config.patterns import matches
 from holdfast.core.faults import addressing_fault
 from holdfast.core.messages import Envelope, Expects, Fault, Routed
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from holdfast.broker.config_values import Unfit
+from holdfast.config.values import Unfit
 
 MAX_LENGTH = 1_024
 """Characters of an expression."""

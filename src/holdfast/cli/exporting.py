@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
+    from holdfast.client.admin import Access
     from holdfast.core.records import Record
-    from holdfast.endpoint.admin_client import Access
 
 
 class Place(Protocol):
@@ -141,10 +141,10 @@ def export(
     Raises:
         HoldfastError: the server cannot be asked, or does not have them.
     """
-    from holdfast.pipeline.client import DataPlane, Patience, read_range
-    from holdfast.pipeline.job import have_answer
-    from holdfast.pipeline.offsets import Range
-    from holdfast.pipeline.wording import AWAY
+    from holdfast.client.data_plane import DataPlane, Patience, read_range
+    from holdfast.client.offsets import Range
+    from holdfast.pipeline.jobs.command import have_answer
+    from holdfast.pipeline.jobs.wording import AWAY
     from holdfast.store.records import decode_record
 
     plane = DataPlane(admin, access)

@@ -13,7 +13,7 @@ import click
 from holdfast.cli.shelf import Shelf, Things, opened_to_look
 from holdfast.cli.steering import Noun, confirm, quoted, steer, steer_options, tell, yes_option
 from holdfast.cli.tables import access, admin_option, age_text, ask_admin, json_option, print_table, shown
-from holdfast.pipeline.wording import away_option, own_words
+from holdfast.pipeline.jobs.wording import away_option, own_words
 
 TELL_EVERY = 5.0
 """Seconds between two lines of progress."""

@@ -98,8 +98,8 @@ def simulate(
 
 
 def _simulate_grid(words: tuple[str, ...], seed: int, arguments: dict[str, Any]) -> None:
-    from holdfast.pipeline.grid import parse_grid
-    from holdfast.pipeline.grid_job import run_grid
+    from holdfast.pipeline.jobs.grid import run_grid
+    from holdfast.pipeline.simulation.grid import parse_grid
 
     if not arguments["out"]:
         raise click.UsageError("--grid needs --out, the directory for its rows.")

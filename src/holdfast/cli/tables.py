@@ -22,7 +22,7 @@ from holdfast.cli.program import remembered_options
 from holdfast.exceptions import ConfigurationError, HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.endpoint.admin_client import Access
+    from holdfast.client.admin import Access
 
 DEFAULT_ADMIN = "http://127.0.0.1:8081"
 """Where a broker that was told nothing else has its admin listener."""
@@ -63,7 +63,7 @@ def access() -> Access:
     Raises:
         ConfigurationError: a file is not what it should be.
     """
-    from holdfast.endpoint.admin_client import Access
+    from holdfast.client.admin import Access
 
     return Access.of_files(**click.get_current_context().meta.get(__name__, {}))
 
@@ -126,8 +126,8 @@ def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] |
     """
     import http.client
 
-    from holdfast.endpoint.admin_client import describe_failure
-    from holdfast.pipeline.wording import in_words_of
+    from holdfast.client.admin import describe_failure
+    from holdfast.pipeline.jobs.wording import in_words_of
 
     if urlsplit(admin).scheme not in ("http", "https") or not urlsplit(admin).hostname:
         raise click.UsageError(f"--admin {admin!r} is not a URL such as http://127.0.0.1:8081.")

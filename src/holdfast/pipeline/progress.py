@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from holdfast.pipeline.checkpoints import topic_positions
-from holdfast.pipeline.errors import OffsetRefused
-from holdfast.pipeline.offsets import Places, parse
+from holdfast.client.errors import OffsetRefused
+from holdfast.client.offsets import Places, parse
+from holdfast.pipeline.spark.checkpoints import topic_positions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.java import cache_directory, cached_file, java_home
+from holdfast.pipeline.spark.java import cache_directory, cached_file, java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,7 +127,9 @@ def _submitted() -> dict[str, str]:
 
 
 def _of_the_master(master: str) -> dict[str, str]:
-    from holdfast.pipeline.options import usable_cores  # loads what speaks HTTP, and every command imports this package
+    from holdfast.pipeline.reader.options import (
+        usable_cores,  # loads what speaks HTTP, and every command imports this package
+    )
 
     settings = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log4j_file().as_uri()}"}
     if local := re.fullmatch(r"local(?:\[(\*|\d+)(?:,\d+)?\])?", master):

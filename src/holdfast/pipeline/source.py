@@ -12,14 +12,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from holdfast.exceptions import ConfigurationError, HoldfastError
-from holdfast.pipeline.batch_reader import WsrmReader
-from holdfast.pipeline.columns import chosen, spark_struct
-from holdfast.pipeline.journal_reader import JournalReader
-from holdfast.pipeline.letters_reader import LettersReader
-from holdfast.pipeline.options import JOURNAL, LETTERS, MESSAGES, TABLES, ReadOptions
-from holdfast.pipeline.sink import WsrmStreamWriter, WsrmWriter, planned
-from holdfast.pipeline.stream_reader import RefusedStream, WsrmStreamReader
-from holdfast.pipeline.workers import spare_collections
+from holdfast.pipeline.reader.batches import WsrmReader
+from holdfast.pipeline.reader.columns import chosen, spark_struct
+from holdfast.pipeline.reader.journal import JournalReader
+from holdfast.pipeline.reader.letters import LettersReader
+from holdfast.pipeline.reader.options import JOURNAL, LETTERS, MESSAGES, TABLES, ReadOptions
+from holdfast.pipeline.reader.stream import RefusedStream, WsrmStreamReader
+from holdfast.pipeline.spark.workers import spare_collections
+from holdfast.pipeline.writer.sink import WsrmStreamWriter, WsrmWriter, planned
 
 
 class WsrmDataSource(DataSource):

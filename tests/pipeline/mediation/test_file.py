@@ -8,12 +8,12 @@ from typing import get_type_hints
 
 import pytest
 
-from holdfast.broker.config_tables import kind_of
+from holdfast.config.tables import kind_of
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
-from holdfast.pipeline.mediation import plan
-from holdfast.pipeline.mediation.file import Pipeline, read_pipeline
-from holdfast.pipeline.mediation.graph import Graph
-from holdfast.pipeline.mediation.plan import PipelinePlan, StepPlan
+from holdfast.pipeline.mediation.definition import plan
+from holdfast.pipeline.mediation.definition.file import Pipeline, read_pipeline
+from holdfast.pipeline.mediation.definition.graph import Graph
+from holdfast.pipeline.mediation.definition.plan import PipelinePlan, StepPlan
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "mediation"
 

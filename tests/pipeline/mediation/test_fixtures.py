@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.mediation.definition.file import Pipeline, read_pipeline
+from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SourcePlan
+from holdfast.pipeline.mediation.execution.samples import made_of
 from holdfast.pipeline.mediation.expectation import differences, read_expectation, report
-from holdfast.pipeline.mediation.file import Pipeline, read_pipeline
 from holdfast.pipeline.mediation.fixtures import _columns, _messages, _row, message_files, rows_of
-from holdfast.pipeline.mediation.plan import PipelinePlan, SourcePlan
-from holdfast.pipeline.mediation.samples import made_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.bodies import BodyReader
-from holdfast.pipeline.mediation.inference import infer_schema
+from holdfast.pipeline.bodies.reader import BodyReader
+from holdfast.pipeline.mediation.transformations.inference import infer_schema
 
 
 def kinds(*bodies: str) -> dict[str, str]:

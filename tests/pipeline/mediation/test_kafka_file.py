@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.client.errors import NobodyThere
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes
-from holdfast.pipeline.errors import NobodyThere
-from holdfast.pipeline.mediation.file import Pipeline, read_pipeline
-from holdfast.pipeline.mediation.kafka_cluster import knock
-from holdfast.pipeline.mediation.kafka_options import (
+from holdfast.pipeline.jobs.mediation import _facts, _summary
+from holdfast.pipeline.mediation.definition.file import Pipeline, read_pipeline
+from holdfast.pipeline.mediation.definition.kafka_options import (
     client_options,
     read_properties,
     redacted,
     sink_options,
     source_options,
 )
-from holdfast.pipeline.mediation.plan import PipelinePlan, SinkPlan, SourcePlan
-from holdfast.pipeline.mediation_job import _facts, _summary
+from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SinkPlan, SourcePlan
+from holdfast.pipeline.mediation.kafka.cluster import knock
 from holdfast.testing.ports import free_ports
 
 SOURCE = 'kafka = "k1:9092, k2:9092"\ntopic = ["orders", "returns"]'

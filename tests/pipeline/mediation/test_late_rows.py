@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fake_server import FakeServer, record
 
-from holdfast.pipeline.landing import read_landed
-from holdfast.pipeline.mediation.batches import MediatedBatch
-from holdfast.pipeline.mediation.file import Pipeline
-from holdfast.pipeline.mediation.running import run
+from holdfast.pipeline.landing.tables import read_landed
+from holdfast.pipeline.mediation.definition.file import Pipeline
+from holdfast.pipeline.mediation.execution.batches import MediatedBatch
+from holdfast.pipeline.mediation.execution.run import run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

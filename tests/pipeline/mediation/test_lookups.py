@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fake_server import FakeServer, record
 
-from holdfast.pipeline.mediation.batches import MediatedBatch
-from holdfast.pipeline.mediation.file import Pipeline
-from holdfast.pipeline.mediation.lookups import Lookups
-from holdfast.pipeline.mediation.plan import TablePlan
-from holdfast.pipeline.mediation.running import Mediation, run
+from holdfast.pipeline.mediation.definition.file import Pipeline
+from holdfast.pipeline.mediation.definition.plan import TablePlan
+from holdfast.pipeline.mediation.execution.batches import MediatedBatch
+from holdfast.pipeline.mediation.execution.lookups import Lookups
+from holdfast.pipeline.mediation.execution.run import Mediation, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.mediation.batches import MediatedBatch
-from holdfast.pipeline.mediation.metrics import PipelineCollector
-from holdfast.pipeline.mediation_job import pipeline
-from holdfast.pipeline.metrics_listener import MetricsListener
+from holdfast.pipeline.jobs.mediation import pipeline
+from holdfast.pipeline.jobs.metrics_listener import MetricsListener
+from holdfast.pipeline.mediation.execution.batches import MediatedBatch
+from holdfast.pipeline.mediation.execution.metrics import PipelineCollector
 
 
 def samples(collector: PipelineCollector) -> dict[str, float]:

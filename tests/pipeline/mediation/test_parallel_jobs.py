@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.pipeline.mediation.parallel_jobs import MOST, side_by_side
+from holdfast.pipeline.mediation.execution.parallel_jobs import MOST, side_by_side
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.mediation.parsing import _Parser, parse_json
-from holdfast.pipeline.mediation.problems import PROBLEMS, _Worker, check_column
-from holdfast.pipeline.mediation.xsd import XSD
+from holdfast.pipeline.mediation.transformations.parsing import _Parser, parse_json
+from holdfast.pipeline.mediation.transformations.problems import PROBLEMS, _Worker, check_column
+from holdfast.pipeline.mediation.transformations.xsd import XSD
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

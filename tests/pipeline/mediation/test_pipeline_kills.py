@@ -21,8 +21,8 @@ from meddler import Meddler
 from processes import Process, signal_session
 
 import holdfast
-from holdfast.pipeline.client import DataPlane, Patience, read_range
-from holdfast.pipeline.offsets import Range
+from holdfast.client.data_plane import DataPlane, Patience, read_range
+from holdfast.client.offsets import Range
 from holdfast.store.records import decode_record
 from holdfast.testing.ports import free_ports
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.mediation.kafka_cluster import CONNECTOR, check_connector
-from holdfast.pipeline.mediation.kafka_records import as_records, as_rows
-from holdfast.pipeline.mediation.plan import SinkPlan
-from holdfast.pipeline.mediation.repeated_records import each_once
+from holdfast.pipeline.mediation.definition.plan import SinkPlan
+from holdfast.pipeline.mediation.kafka.cluster import CONNECTOR, check_connector
+from holdfast.pipeline.mediation.kafka.records import as_records, as_rows
+from holdfast.pipeline.mediation.kafka.repeated_records import each_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

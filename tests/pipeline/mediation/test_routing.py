@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.mediation.routing import Route, route
+from holdfast.pipeline.mediation.transformations.routing import Route, route
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,15 +13,15 @@ import pyarrow as pa
 import pytest
 from fake_server import FakeServer, record
 
+from holdfast.client.errors import PipelineError
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.landing import read_landed
-from holdfast.pipeline.mediation.batches import MediatedBatch
-from holdfast.pipeline.mediation.file import Pipeline, read_pipeline
-from holdfast.pipeline.mediation.running import Mediation, run
-from holdfast.pipeline.mediation.samples import try_out
-from holdfast.pipeline.mediation.settled import Settled
-from holdfast.pipeline.mediation.sinks import as_messages, write_table
+from holdfast.pipeline.landing.tables import read_landed
+from holdfast.pipeline.mediation.definition.file import Pipeline, read_pipeline
+from holdfast.pipeline.mediation.execution.batches import MediatedBatch
+from holdfast.pipeline.mediation.execution.run import Mediation, run
+from holdfast.pipeline.mediation.execution.samples import try_out
+from holdfast.pipeline.mediation.execution.settled import Settled
+from holdfast.pipeline.mediation.execution.sinks import as_messages, write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

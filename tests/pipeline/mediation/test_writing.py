@@ -13,8 +13,8 @@ from lxml import etree
 from pyspark.sql import types as T
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.bodies import BodyReader
-from holdfast.pipeline.mediation.writing import XMLWriter, shaped
+from holdfast.pipeline.bodies.reader import BodyReader
+from holdfast.pipeline.mediation.transformations.writing import XMLWriter, shaped
 
 TEXTS = st.text(
     st.characters(codec="utf-8", exclude_categories=("Cs",)).filter(

@@ -11,8 +11,8 @@ from lxml import etree
 from pyspark.sql.types import StructType
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.bodies import BodyReader
-from holdfast.pipeline.mediation.xsd import XSD
+from holdfast.pipeline.bodies.reader import BodyReader
+from holdfast.pipeline.mediation.transformations.xsd import XSD
 
 HEAD = (
     '<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:o" xmlns="urn:o" '

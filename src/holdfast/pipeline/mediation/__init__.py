@@ -3,15 +3,15 @@
 What a file of ``holdfast pipeline run`` says in words are functions here, for notebooks and for pipelines in Python.
 """
 
-from holdfast.pipeline.mediation.batches import MediatedBatch
-from holdfast.pipeline.mediation.file import Pipeline, read_pipeline
-from holdfast.pipeline.mediation.inference import infer_schema
-from holdfast.pipeline.mediation.parsing import parse_json, parse_xml, validate
-from holdfast.pipeline.mediation.problems import split
-from holdfast.pipeline.mediation.routing import Route, route
-from holdfast.pipeline.mediation.running import Mediation, run
-from holdfast.pipeline.mediation.writing import to_xml
-from holdfast.pipeline.mediation.xsd import XSD
+from holdfast.pipeline.mediation.definition.file import Pipeline, read_pipeline
+from holdfast.pipeline.mediation.execution.batches import MediatedBatch
+from holdfast.pipeline.mediation.execution.run import Mediation, run
+from holdfast.pipeline.mediation.transformations.inference import infer_schema
+from holdfast.pipeline.mediation.transformations.parsing import parse_json, parse_xml, validate
+from holdfast.pipeline.mediation.transformations.problems import split
+from holdfast.pipeline.mediation.transformations.routing import Route, route
+from holdfast.pipeline.mediation.transformations.writing import to_xml
+from holdfast.pipeline.mediation.transformations.xsd import XSD
 
 __all__ = [
     "XSD",

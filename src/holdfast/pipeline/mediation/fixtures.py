@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from lxml import etree
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.columns import Typed, chosen, spark_struct
-from holdfast.pipeline.mediation.checks import source_options
-from holdfast.pipeline.mediation.plan import PipelinePlan, SourcePlan
-from holdfast.pipeline.options import TABLES, ReadOptions
+from holdfast.pipeline.mediation.definition.checks import source_options
+from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SourcePlan
+from holdfast.pipeline.reader.columns import Typed, chosen, spark_struct
+from holdfast.pipeline.reader.options import TABLES, ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,0 +1,160 @@
+"""One connection to a server's admin listener: blocking HTTP by the standard library, and what its answers mean.
+
+Knows nothing of Spark, nor of what is asked for.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from holdfast.client.admin import CLIENT_CERTIFICATE, Access, AdminConnection, describe_failure
+from holdfast.client.errors import NobodyThere, PipelineError, ServerAway
+
+TIMEOUT = 30.0
+"""Seconds without a byte after which a server counts as away."""
+CONNECT_TIMEOUT = 5.0
+
+_NOT_ADMIN = "broker names the admin listener of a server, not where messages go: holdfast serve ... --admin 8081"
+"""Where messages go, a GET is answered 405, and a POST of anything but SOAP 415."""
+
+
+class Connection:
+    """One connection to one server. Not for two threads, not to be pickled; every method makes one attempt.
+
+    Args:
+        broker: URL of the server's admin listener.
+        access: What to prove and to trust there.
+
+    All methods raise ServerAway when there is no usable answer, and PipelineError when the server refuses.
+    """
+
+    kinds: ClassVar[dict[int, type[PipelineError]]] = {}
+    """The error that a status is, where it is not a PipelineError."""
+    remedies: ClassVar[dict[int, str]] = {
+        401: "give the token with option tokenFile, or in the environment variable HOLDFAST_ADMIN_TOKEN of the driver",
+        405: _NOT_ADMIN,
+        415: _NOT_ADMIN,
+    }
+    """What to do about a status, where the server does not say."""
+
+    def __init__(self, broker: str, access: Access | None = None) -> None:
+        self._broker = broker
+        self._access = access or Access()
+        self._connection: AdminConnection | None = None
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._connection is not None:
+            self._connection.http.close()
+            self._connection = None
+
+    def _json(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
+        return self._checked(*self._request(method, path, body=body))
+
+    def _request(
+        self, method: str, path: str, wait: float = 0.0, body: str | bytes | None = None, **how: Any
+    ) -> tuple[int, dict[str, Any]]:
+        response = self._open(method, path, wait, body, **how)
+        return response.status, answer_of(self._read(response.read))
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        wait: float = 0.0,
+        body: str | bytes | None = None,
+        *,
+        kind: str = "application/json",
+        again: bool = True,
+    ) -> http.client.HTTPResponse:
+        """Send a request. A kept connection may have been closed by the server in the meantime: then once anew.
+
+        Args:
+            method, path, body: The request.
+            wait: Seconds by which its answer may be late.
+            kind: The body's Content-Type.
+            again: Whether it may arrive twice.
+        """
+        kept = self._connection is not None
+        try:
+            return self._send(method, path, wait, body, kind)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            if not (kept and again) or isinstance(error, TimeoutError):
+                raise self._away(error) from error
+        try:
+            return self._send(method, path, wait, body, kind)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise self._away(error) from error
+
+    def _send(
+        self, method: str, path: str, wait: float, body: str | bytes | None, kind: str
+    ) -> http.client.HTTPResponse:
+        if self._connection is None or self._connection.http.sock is None:  # the server may close it after an answer
+            self._connection = self._access.open(self._broker, CONNECT_TIMEOUT)
+            self._connection.http.connect()
+        self._connection.http.sock.settimeout(TIMEOUT + wait)
+        return self._connection.send(method, path, body, kind)
+
+    def _read(self, read: Callable[[], bytes]) -> bytes:
+        try:
+            return read()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise self._away(error) from error
+
+    def _away(self, error: Exception) -> PipelineError:
+        what, remedy = describe_failure(error, self._broker)
+        text = f"the server at {self._broker} does not answer: {what}"
+        if isinstance(error, ssl.SSLError) and _TRUST.search(error.reason or ""):  # it will be no better in a moment
+            return PipelineError(text, remedy=remedy)
+        kind = NobodyThere if isinstance(error, ConnectionRefusedError | socket.gaierror) else ServerAway
+        return kind(f"{text}. {remedy}" if remedy is CLIENT_CERTIFICATE else text, remedy=remedy)
+
+    def _checked(self, status: int, answer: dict[str, Any]) -> dict[str, Any]:
+        if 200 <= status < 300:
+            return answer
+        reason = (
+            f"the server at {self._broker} answered {status}: {str(answer.get('error', 'no reason given')).strip()}"
+        )
+        remedy = str(answer.get("remedy", ""))
+        if status >= 500:
+            raise ServerAway(reason, remedy=remedy)
+        raise self.kinds.get(status, PipelineError)(reason, remedy=remedy or self.remedies.get(status, ""))
+
+
+_TRUST = re.compile("CERTIFICATE|ALERT|WRONG_VERSION|HTTP_REQUEST")
+"""Reasons of OpenSSL that another attempt does not change."""
+
+
+class understood:
+    """An answer of another shape is an error of its own, not a KeyError."""
+
+    def __init__(self, broker: str) -> None:
+        self._broker = broker
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, KeyError | ValueError | TypeError | AttributeError):
+            raise PipelineError(
+                f"the server at {self._broker} answered something this version does not understand: {error!r}",
+                remedy="check that broker names the admin listener of a Holdfast server of this version",
+            ) from error
+
+
+def answer_of(body: bytes) -> dict[str, Any]:
+    """The JSON object in an answer's body; of anything else, its beginning as the error."""
+    try:
+        answer = json.loads(body) if body else {}
+    except (ValueError, RecursionError):
+        answer = None
+    return answer if isinstance(answer, dict) else {"error": body[:200].decode("utf-8", "replace")}

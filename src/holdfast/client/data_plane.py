@@ -1,0 +1,364 @@
+"""The data plane of a server, seen from a reader that is patient with a server away.
+
+Owns its requests and what their answers mean. Knows nothing of Spark, and not what is in a record.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Any, ClassVar, TypeVar
+from urllib.parse import quote, urlencode
+
+from holdfast.client.blocks import Block, BlockReader
+from holdfast.client.connection import Connection, answer_of, understood
+from holdfast.client.errors import (
+    NobodyThere,
+    OffsetRefused,
+    PipelineError,
+    RecordsTrimmed,
+    ServerAway,
+    UnknownQueue,
+)
+from holdfast.client.offsets import Ends, Known, Positions, Range
+from holdfast.endpoint.record_blocks import MEDIA_TYPE
+from holdfast.exceptions import HoldfastError
+
+T = TypeVar("T")
+
+log = logging.getLogger("holdfast.pipeline")
+
+TELL_AFTER, TELL_EVERY = 1.0, 5.0
+"""Seconds of waiting after which it is said, and then how often."""
+
+VERSION = 1
+"""Of the data plane, as its answers have it in ``v``."""
+
+
+class Patience:
+    """How long failures in a row are borne: doubling pauses from 0.1 to 2 s, until ``seconds`` have passed.
+
+    What is waited for, and how long still, is said in the log ``holdfast.pipeline``.
+
+    Args:
+        seconds: From the first failure on.
+        clock, sleep: For tests, and for who may be told to end meanwhile.
+        nobody: Seconds instead for an address where nobody listens, until somebody has answered once; None: as many.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        nobody: float | None = None,
+    ) -> None:
+        self._seconds = seconds
+        self._nobody = nobody
+        self._tell_at: float | None = None
+        self._clock = clock
+        self._sleep = sleep
+        self._since: float | None = None
+        self._pause = 0.1
+
+    def succeeded(self) -> None:
+        """Forget the failures so far."""
+        if self._since is not None and self._tell_at is not None and self._tell_at > self._since + TELL_AFTER:
+            log.warning("the server answers again, after %.0f s", self._clock() - self._since)
+        self._since = self._nobody = None
+        self._pause = 0.1
+
+    def failed(self, error: ServerAway) -> None:
+        """Pause, or give up.
+
+        Raises:
+            ServerAway: ``error`` with the time that was waited, once patience is over.
+        """
+        now = self._clock()
+        if self._since is None:
+            self._since, self._tell_at = now, now + TELL_AFTER
+        bears = self._seconds
+        if self._nobody is not None and isinstance(error, NobodyThere):
+            bears = min(self._seconds, self._nobody)
+        left = bears - (now - self._since)
+        if left <= 0:
+            remedy = "nothing is lost: start the server, then what asked it again, a stream with the same checkpoint; "
+            if bears < self._seconds:
+                remedy = f"{error.remedy} If it is only being started, "
+            raise ServerAway(
+                f"{error.message} (tried for {bears:g} s)",
+                remedy=f"{remedy}option awaySeconds is how long it is waited for",
+            ) from None  # Spark prints the whole chain, and all of it says the same
+        if self._tell_at is not None and now >= self._tell_at:
+            log.warning("%s; waiting for it, %.0f s left", error.message, left)
+            self._tell_at = now + TELL_EVERY
+        self._sleep(min(self._pause, left))
+        self._pause = min(2 * self._pause, 2.0)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """The function's result, tried again while it raises ServerAway."""
+        while True:
+            try:
+                result = function()
+            except ServerAway as error:
+                self.failed(error)
+            else:
+                self.succeeded()
+                return result
+
+
+class DataPlane(Connection):
+    """The queues of one server."""
+
+    kinds: ClassVar = {409: OffsetRefused, 410: RecordsTrimmed, 416: OffsetRefused}
+    remedies: ClassVar = {
+        **Connection.remedies,
+        409: "the queue was created anew: start the query with a new checkpoint and another reader name",
+        410: "records were deleted before they were read: start the query with a new checkpoint, or restore the store",
+        416: "the queue was put back to an earlier state: restore the store, or start the query with a new checkpoint",
+    }
+
+    def queues(self) -> list[str]:
+        """The names of the server's queues."""
+        return sorted(self._json("GET", "/queues")["queues"])
+
+    def all_ends(self) -> dict[str, Ends]:
+        """What each of the server's queues holds."""
+        answer = self._json("GET", "/queues")
+        with understood(self._broker):
+            self._check_version(answer)
+            return {str(name): _ends_of(str(name), one) for name, one in answer["queues"].items()}
+
+    def ends(
+        self,
+        queue: str,
+        *,
+        wait: float = 0.0,
+        after: Positions | None = None,
+        epoch: str = "",
+        known: Iterable[Known] = (),
+    ) -> Ends:
+        """What the queue holds; held back up to ``wait`` seconds while nothing is above ``after``.
+
+        Raises:
+            UnknownQueue: With the names there are.
+            OffsetRefused: The queue has another ``epoch``, or what is ``known`` is not what is there.
+        """
+        query: dict[str, str] = {"wait": f"{wait:g}", **_known(known)}
+        if after:
+            query["after"] = ",".join(f"{p}:{o}" for p, o in sorted(after.items()))
+        if epoch:
+            query["epoch"] = epoch
+        status, answer = self._request(
+            "GET", f"/queues/{quote(queue, safe='')}/ends?{urlencode(query, safe=':,')}", wait
+        )
+        if status == 404:
+            raise self.unknown(queue)
+        answer = self._checked(status, answer)
+        with understood(self._broker):
+            self._check_version(answer)
+            return _ends_of(queue, answer)
+
+    def check_range(self, queue: str, epoch: str, part: Range, known: Iterable[Known] = ()) -> None:
+        """See that every record of a range is there, by one request and none of the records.
+
+        Raises:
+            RecordsTrimmed: Some are deleted.
+            OffsetRefused: The range goes beyond the end, the queue has another epoch, or what is ``known`` is not what
+                is there.
+        """
+        first, end = self.ends(queue, epoch=epoch, known=known).partitions.get(part.partition, (0, 0))
+        what = f"queue {queue!r} partition {part.partition}"
+        if part.start < first:
+            raise RecordsTrimmed(f"{what}: records below {first} are deleted", remedy=self.remedies[410])
+        if part.end > end:
+            raise OffsetRefused(f"{what} ends at {end}, below {part.end}", remedy=self.remedies[416])
+
+    def offsets_at(self, queue: str, epoch: str, times: Positions) -> Positions:
+        """The first record of some partitions that was delivered at a time or later, or the end of the partition.
+
+        Args:
+            queue: The queue.
+            epoch: Its epoch.
+            times: Partition -> microseconds since 1970.
+
+        Raises:
+            OffsetRefused: The queue has another epoch.
+            PipelineError: The server is too old to know.
+        """
+        at = ",".join(f"{partition}:{time}" for partition, time in sorted(times.items()))
+        query = urlencode({"epoch": epoch, "at": at}, safe=":,")
+        status, answer = self._request("GET", f"/queues/{quote(queue, safe='')}/offsets?{query}")
+        if status in (404, 405) and queue in self.queues():
+            raise PipelineError(
+                f"the server at {self._broker} cannot find offsets by time: it is older than this client",
+                remedy="bring the server to the version of the client, or give offsets",
+            )
+        answer = self._checked(status, answer)
+        with understood(self._broker):
+            return {int(partition): int(offset) for partition, offset in answer["offsets"].items()}
+
+    def partition_of(self, sequence: str) -> int | None:
+        """The partition in which all messages of a Sequence are; None where the server does not know it any more."""
+        status, answer = self._request("GET", f"/sequences/{quote(sequence, safe='')}")
+        if status == 404:
+            return None
+        answer = self._checked(status, answer)
+        partition = answer.get("partition")
+        return partition if type(partition) is int else None
+
+    def letters(self, start: int) -> tuple[list[dict[str, Any]], int | None]:
+        """Dead letters from one on, as ``GET /dead-letters?whole=true`` describes them; and where they go on."""
+        answer = self._json("GET", f"/dead-letters?from={start}&limit=1000&whole=true")
+        with understood(self._broker):
+            following = answer["next"]
+            return list(answer["dead_letters"]), None if following is None else int(following)
+
+    def cursor(self, queue: str, name: str) -> tuple[str, Positions] | None:
+        """Epoch and positions of a cursor, None if there is none of that name."""
+        status, answer = self._request("GET", self._cursor_path(queue, name))
+        if status == 404:
+            return None
+        answer = self._checked(status, answer)
+        with understood(self._broker):
+            return str(answer["epoch"]), {int(p): int(o) for p, o in answer["offsets"].items()}
+
+    def fingerprints(self, queue: str, epoch: str, at: Positions, known: Iterable[Known] = ()) -> dict[int, str]:
+        """Of each position the fingerprint of the last record below it, "" where the server has none.
+
+        Raises:
+            OffsetRefused: What is ``known`` is not what is there.
+        """
+        query = {"epoch": epoch, "at": ",".join(f"{p}:{o}" for p, o in sorted(at.items())), **_known(known)}
+        answer = self._json("GET", f"/queues/{quote(queue, safe='')}/fingerprints?{urlencode(query, safe=':,')}")
+        with understood(self._broker):
+            return {int(partition): str(text) for partition, text in answer["fingerprints"].items()}
+
+    def advance_cursor(
+        self, queue: str, name: str, epoch: str, positions: Positions, known: Iterable[Known] = ()
+    ) -> Positions:
+        """Create a cursor, or move it; it never moves back. Durable when this returns the positions it stands at.
+
+        Raises:
+            OffsetRefused: What is ``known`` is not what is there.
+            RecordsTrimmed: There is no such cursor, and records above where it is to stand are deleted.
+            UnknownQueue: With the names there are.
+        """
+        asked: dict[str, Any] = {"epoch": epoch, "offsets": {str(p): o for p, o in sorted(positions.items())}}
+        if fingerprints := {str(partition): text for partition, _, text in known}:
+            asked["fingerprints"] = fingerprints
+        status, answer = self._request("PUT", self._cursor_path(queue, name), body=json.dumps(asked))
+        if status == 404:
+            raise self.unknown(queue)
+        answer = self._checked(status, answer)
+        with understood(self._broker):
+            return {int(p): int(o) for p, o in answer["offsets"].items()}
+
+    def drop_cursor(self, queue: str, name: str) -> None:
+        """See that there is no cursor of that name."""
+        status, answer = self._request("DELETE", self._cursor_path(queue, name))
+        if status != 404:
+            self._checked(status, answer)
+
+    def records(
+        self, queue: str, epoch: str, part: Range, known: Iterable[Known] = (), without: Iterable[str] = ()
+    ) -> Iterator[Block]:
+        """The records of a range, in blocks as they arrive; fields that they come ``without`` are empty.
+
+        Raises:
+            ServerAway: The connection was lost, or the answer cut off; what was given so far is right.
+            IncompleteRead: The server sent something else than what was asked for.
+            OffsetRefused: What is ``known`` is not what is there.
+        """
+        what = f"queue {queue!r} partition {part.partition}"
+        asked = {"from": part.start, "to": part.end, "epoch": epoch, **_known(known)}
+        if spared := ",".join(without):
+            asked["without"] = spared
+        query = urlencode(asked, safe=":,")
+        response = self._open("GET", f"/queues/{quote(queue, safe='')}/{part.partition}/records?{query}")
+        blocks = BlockReader(lambda size: self._read(lambda: response.read(size)), part.start, part.end, what)
+        whole = False
+        try:
+            if response.status != 200:
+                self._checked(response.status, answer_of(self._read(response.read)))
+            self._require_blocks(response)
+            yield from blocks
+            whole = True
+        except EOFError:
+            raise ServerAway(
+                f"{self._broker} cut its answer off: {what}, at offset {blocks.next} of {part.end}"
+            ) from None
+        finally:
+            if not whole:
+                self.close()
+
+    def _require_blocks(self, response: http.client.HTTPResponse) -> None:
+        kind = response.headers.get_content_type()
+        if kind != MEDIA_TYPE.decode():
+            raise PipelineError(
+                f"the server at {self._broker} sends records as {kind}, this version reads {MEDIA_TYPE.decode()}",
+                remedy="use the same version of Holdfast on both sides",
+            )
+
+    def _check_version(self, answer: dict[str, Any]) -> None:
+        if answer["v"] != VERSION:
+            raise PipelineError(
+                f"the server at {self._broker} speaks version {answer['v']} of the data plane, this client {VERSION}",
+                remedy="bring Holdfast in the driver and the executors to the version of the server",
+            )
+
+    def unknown(self, queue: str, names: list[str] | None = None) -> UnknownQueue:
+        """That there is no such queue, and which there are."""
+        with suppress(HoldfastError, KeyError):  # it only helps the message
+            names = self.queues() if names is None else names
+        names = names or []
+        nearest = get_close_matches(queue, names, n=1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else f"its queues are: {', '.join(names) or 'none yet'}"
+        return UnknownQueue(f"the server at {self._broker} has no queue {queue!r}", remedy=hint)
+
+    @staticmethod
+    def _cursor_path(queue: str, name: str) -> str:
+        return f"/queues/{quote(queue, safe='')}/cursors/{quote(name, safe='')}"
+
+
+def _ends_of(queue: str, answer: dict[str, Any]) -> Ends:
+    partitions = {int(p): (int(b["first"]), int(b["end"])) for p, b in answer["partitions"].items()}
+    return Ends(queue, str(answer["epoch"]), partitions)
+
+
+def _known(known: Iterable[Known]) -> dict[str, str]:
+    text = ",".join(f"{partition}:{position}:{fingerprint}" for partition, position, fingerprint in known)
+    return {"known": text} if text else {}
+
+
+def read_range(
+    plane: DataPlane,
+    queue: str,
+    epoch: str,
+    part: Range,
+    patience: Patience,
+    known: Iterable[Known] = (),
+    without: Iterable[str] = (),
+) -> Iterator[Block]:
+    """Every record of a range exactly once, whatever happens to the server in between: goes on where it broke off.
+    Fields that the records come ``without`` are empty.
+
+    Raises:
+        ServerAway: It stayed away for longer than ``patience`` bears.
+        IncompleteRead: What the server sends is not what was asked for.
+        PipelineError: The server refused.
+    """
+    at = part.start
+    while at < part.end:
+        try:
+            for block in plane.records(queue, epoch, Range(part.partition, at, part.end), known, without):
+                at = block.first + len(block)
+                patience.succeeded()
+                yield block
+        except ServerAway as error:
+            patience.failed(error)

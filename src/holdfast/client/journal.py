@@ -1,0 +1,165 @@
+"""The event journal of a server, file by file, seen from a reader that is patient with a server away.
+
+Owns its requests and what their answers mean. Knows nothing of Spark, and not what is in a file.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from holdfast.client.connection import Connection, answer_of, understood
+from holdfast.client.data_plane import Patience
+from holdfast.client.errors import PipelineError, RecordsTrimmed, ServerAway
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFile:
+    """A file of the journal.
+
+    Args:
+        name: What it is called.
+        size: Bytes: what is appended later counts for later reads.
+    """
+
+    name: str
+    size: int
+
+
+class FileMoved(PipelineError):
+    """These octets are not there any more: the events have become Parquet.
+
+    Args:
+        made: What has them now.
+    """
+
+    def __init__(self, made: JournalFile) -> None:
+        super().__init__(f"it has become {made.name}")
+        self.made = made
+
+
+class FileShorter(PipelineError):
+    """A file was cut off: somebody who died had begun to write what is missing.
+
+    Args:
+        size: Bytes that it has.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"it has {size} bytes only")
+        self.size = size
+
+
+class JournalClient(Connection):
+    """The event journal of one server, with that of all its workers."""
+
+    def files(self, after: str = "") -> tuple[list[JournalFile], str | None]:
+        """Some files, the oldest of each worker first, and where the list goes on.
+
+        Raises:
+            PipelineError: The server keeps no journal, or is too old to give it out.
+        """
+        answer = self._json("GET", f"/journal?{urlencode({'limit': 1000, 'after': after})}")
+        with understood(self._broker):
+            files = [JournalFile(str(one["file"]), int(one["bytes"])) for one in answer["files"]]
+            following = answer["next"]
+            return files, None if following is None else str(following)
+
+    def octets(self, name: str, start: int, end: int) -> bytes:
+        """Bytes of a file, exactly those from ``start`` to before ``end``.
+
+        Raises:
+            FileMoved: The file has become Parquet.
+            FileShorter: There are not so many.
+            RecordsTrimmed: It is kept no longer.
+        """
+        response = self._open("GET", f"/journal/{quote(name, safe='')}?from={start}&to={end}")
+        data = self._read(response.read)
+        if response.status != 200:
+            self._refused(name, response.status, answer_of(data))
+        if len(data) != end - start:
+            self.close()
+            raise ServerAway(f"{self._broker} cut its answer off: {name}, at byte {start + len(data)} of {end}")
+        return data
+
+    def _refused(self, name: str, status: int, answer: dict[str, Any]) -> None:
+        with understood(self._broker):
+            if status == 404 and "file" in answer:
+                raise FileMoved(JournalFile(str(answer["file"]), int(answer["bytes"])))
+            if status == 416:
+                raise FileShorter(int(answer["bytes"]))
+        if status == 404:
+            raise RecordsTrimmed(
+                f"{name} of the journal at {self._broker} is kept no longer",
+                remedy="read again: what is there now is listed anew. To read on without such set option "
+                "failOnDataLoss=false; a larger JournalPolicy(age=, size=) of the server keeps them",
+            )
+        self._checked(status, answer)
+
+
+def all_files(client: JournalClient, patience: Patience) -> Iterator[JournalFile]:
+    """Every file that is there."""
+    after: str | None = ""
+    while after is not None:
+        files, after = patience.call(lambda at=after: client.files(at))  # type: ignore[misc]
+        yield from files
+
+
+class RemoteFile(io.RawIOBase):
+    """A file of the journal, read where it is asked for.
+
+    Args:
+        client: Whom to ask.
+        file: Which.
+        patience: How long the server is waited for.
+
+    Reading raises what :meth:`JournalClient.octets` does, except that a file which was cut off ends there.
+    """
+
+    def __init__(self, client: JournalClient, file: JournalFile, patience: Patience) -> None:
+        super().__init__()
+        self._client = client
+        self._name = file.name
+        self._size = file.size
+        self._patience = patience
+        self._at = 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """Where it is read next."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go on elsewhere."""
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, begin + offset)
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fill a buffer, as far as there is something."""
+        view = memoryview(buffer).cast("B")
+        while count := min(len(view), self._size - self._at):
+            if count < 0:
+                return 0
+            try:
+                data = self._patience.call(lambda n=count: self._client.octets(self._name, self._at, self._at + n))  # type: ignore[misc]
+            except FileShorter as error:
+                self._size = min(self._size, error.size)
+                continue
+            view[: len(data)] = data
+            self._at += len(data)
+            return len(data)
+        return 0

@@ -1,0 +1,435 @@
+"""Offsets of a stream as Spark's checkpoint keeps them, and the sharing of work. Pure: no Spark, no network, no clock.
+
+An offset is a flat JSON object with its identity inside, so that a checkpoint cannot be used on other queues, nor on
+one that was put back to an older copy and grew on:
+``{"v": 3, "orders/epoch": "6f1c", "orders/before": "0:9f3c,1:77e0", "orders/0": 1200, "orders/1": 1180}``. ``before``
+has the fingerprint of the last record below a position, where the server knew one. A partition that is absent stands
+at 0. What a batch holds follows from the two offsets around it alone: where it does not begin at what the one before
+ended with, since a queue joined or records were deleted unread, its end says so, ``"orders/begins": "0:700"``.
+``skipped`` counts the records that were deleted before the stream could read them, ``reader`` names its cursors.
+``"orders/left": 1`` says that the queue is not read any more, and from where on it is if it comes back. Versions 1 and
+2 were of one queue:
+``{"v": 2, "queue": "orders", "epoch": "6f1c", "before": "0:9f3c", "0": 1200}``, and are still read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from holdfast.client.errors import OffsetRefused
+
+VERSION = 3
+_ONE_QUEUE = (1, 2)
+MIN_TASK_ROWS = 5_000
+"""Below this a second task costs more (about 50 ms) than it saves."""
+TASK_ROWS = 50_000
+"""Of a large read a task has about so many, if nobody says how many tasks there are to be."""
+FEW_TASKS = 4
+"""So many tasks there are as soon as each has ``MIN_TASK_ROWS``, if nobody says."""
+
+_PAIRS = re.compile(r"(?:[0-9]+:[0-9a-f]+(?:,[0-9]+:[0-9a-f]+)*)?")
+_BEGINS = re.compile(r"(?:[0-9]+:[0-9]+(?:,[0-9]+:[0-9]+)*)?")
+
+Offset = dict[str, Any]
+Positions = dict[int, int]
+Known = tuple[int, int, str]
+"""Partition, a position up to which it was read, and the fingerprint of the last record below that."""
+K = TypeVar("K", int, tuple[str, int])
+Positioned = Mapping[tuple[str, int], int]
+"""A position in each partition of each queue."""
+Admit = Callable[[Positioned, Positioned], Positioned]
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What a queue holds: ``first <= offset < end`` of each partition, and the epoch it was created with."""
+
+    queue: str
+    epoch: str
+    partitions: dict[int, tuple[int, int]]
+
+    @property
+    def firsts(self) -> Positions:
+        """The lowest offset there is, of each partition."""
+        return {partition: first for partition, (first, _) in self.partitions.items()}
+
+    @property
+    def ends(self) -> Positions:
+        """The offset the next record will have, of each partition."""
+        return {partition: end for partition, (_, end) in self.partitions.items()}
+
+
+def cut(ends: Ends, at: Positions) -> Ends:
+    """What a queue holds below some positions, in the partitions that these name."""
+    firsts = ends.firsts
+    return Ends(ends.queue, ends.epoch, {one: (min(firsts.get(one, 0), end), end) for one, end in at.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Records start <= offset < end of one partition of a queue."""
+
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """How many there are: offsets are dense."""
+        return self.end - self.start
+
+
+QueueRange = tuple[str, Range]
+"""A range, and the queue it is of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a stream stands in one queue.
+
+    Args:
+        epoch: The queue's.
+        positions: Partition -> offset: all below is read.
+        fingerprints: Of the last record below a position, as far as they are known.
+        begins: Where the batch that ends here begins in a partition, if that is not where the one before ended.
+    """
+
+    epoch: str
+    positions: Positions
+    fingerprints: dict[int, str] = field(default_factory=dict)
+    begins: Positions = field(default_factory=dict)
+
+    @property
+    def known(self) -> list[Known]:
+        """What the server may compare."""
+        prints = sorted(self.fingerprints.items())
+        return [(one, self.positions[one], text) for one, text in prints if text and one in self.positions]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a stream stands.
+
+    Args:
+        queues: In each queue.
+        skipped: Records that were deleted before it could read them, since it began.
+        left: Where it stood in queues that it does not read any more.
+        reader: The name of its cursors; "" where an earlier version wrote the offset.
+    """
+
+    queues: dict[str, Place]
+    skipped: int = 0
+    left: dict[str, Place] = field(default_factory=dict)
+    reader: str = ""
+
+    def left_at(self, queue: str, epoch: str) -> Place | None:
+        """Where it stood in that queue when it left it; None if it never did, or that was another of this name."""
+        place = self.left.get(queue)
+        return place if place is not None and place.epoch == epoch else None
+
+    def to_json(self) -> Offset:
+        """The offset as Spark keeps it; always in the same order, for Spark compares texts."""
+        offset: Offset = {"v": VERSION}
+        if self.skipped:
+            offset["skipped"] = self.skipped
+        if self.reader:
+            offset["reader"] = self.reader
+        for queue, place in sorted([*self.queues.items(), *self.left.items()], key=lambda one: one[0]):
+            offset[f"{queue}/epoch"] = place.epoch
+            if queue in self.left:
+                offset[f"{queue}/left"] = 1
+            for name, pairs in (("before", place.fingerprints), ("begins", place.begins)):
+                if text := ",".join(f"{one}:{value}" for one, value in sorted(pairs.items()) if value != ""):
+                    offset[f"{queue}/{name}"] = text
+            offset |= {f"{queue}/{one}": position for one, position in sorted(place.positions.items())}
+        return offset
+
+    @property
+    def positions(self) -> dict[tuple[str, int], int]:
+        """Where it stands in each partition of each queue."""
+        return {(queue, one): at for queue, place in self.queues.items() for one, at in place.positions.items()}
+
+
+def parse(offset: Mapping[str, Any]) -> Places:
+    """An offset of a checkpoint.
+
+    Raises:
+        OffsetRefused: It is of another version, or is no offset at all.
+    """
+    version = offset.get("v")
+    if type(version) is int and version in _ONE_QUEUE:
+        return _parse_one_queue(offset)
+    if type(version) is not int or version != VERSION:
+        raise OffsetRefused(
+            f"the checkpoint's offset {dict(offset)} was not written by this version of Holdfast",
+            remedy="use the version that wrote the checkpoint, or start the query with a new checkpoint",
+        )
+    parts: dict[str, dict[str, Any]] = {}
+    for key, value in offset.items():
+        queue, mark, name = key.rpartition("/")
+        if mark:
+            parts.setdefault(queue, {})[name] = value
+        elif key not in ("v", "skipped", "reader"):
+            raise _unreadable(offset)
+    skipped, reader = offset.get("skipped", 0), offset.get("reader", "")
+    if type(skipped) is not int or skipped < 0 or not isinstance(reader, str):
+        raise _unreadable(offset)
+    left = {queue for queue, part in parts.items() if part.pop("left", 0)}
+    places = {queue: _place(part, offset) for queue, part in parts.items()}
+    there = {queue: place for queue, place in places.items() if queue not in left}
+    return Places(there, skipped, {queue: places[queue] for queue in left}, reader)
+
+
+def _parse_one_queue(offset: Mapping[str, Any]) -> Places:
+    queue = offset.get("queue")
+    if not isinstance(queue, str) or "begins" in offset:
+        raise _unreadable(offset)
+    part = {name: value for name, value in offset.items() if name not in ("v", "queue")}
+    return Places({queue: _place(part, offset)})
+
+
+def _place(part: dict[str, Any], offset: Mapping[str, Any]) -> Place:
+    epoch, before, begins = part.pop("epoch", None), part.pop("before", ""), part.pop("begins", "")
+    texts = isinstance(epoch, str) and isinstance(before, str) and isinstance(begins, str)
+    if not texts or not _PAIRS.fullmatch(before) or not _BEGINS.fullmatch(begins):
+        raise _unreadable(offset)
+    if not all(_is_number(name) and type(value) is int and value >= 0 for name, value in part.items()):
+        raise _unreadable(offset)
+    return Place(
+        epoch,
+        {int(name): value for name, value in part.items()},
+        {int(one): text for one, text in _pairs(before)},
+        {int(one): int(text) for one, text in _pairs(begins)},
+    )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _pairs(text: str) -> Iterable[tuple[str, str]]:
+    for pair in text.split(","):
+        one, mark, value = pair.partition(":")
+        if mark:
+            yield one, value
+
+
+def _unreadable(offset: Mapping[str, Any]) -> OffsetRefused:
+    return OffsetRefused(f"the checkpoint's offset {dict(offset)} cannot be read", remedy="restore the checkpoint")
+
+
+# --- what lies between two offsets ------------------------------------------------------------------------------------
+
+
+def ranges_between(start: Places, end: Places) -> list[QueueRange]:
+    """What lies between two offsets, by queue and partition; partitions without a record are left out.
+
+    Raises:
+        OffsetRefused: The offsets are of different epochs, or the end lies below the start.
+    """
+    ranges: list[QueueRange] = []
+    for queue, place in sorted(end.queues.items()):
+        before = start.queues.get(queue)
+        since = dict(before.positions) if before is not None else {}
+        if before is not None:
+            check_epoch(queue, before.epoch, place.epoch)
+            _refuse_backwards(queue, since, place.positions)
+            _refuse_backwards(queue, {one: since.get(one, 0) for one in place.begins}, place.begins)
+        since |= place.begins
+        _refuse_backwards(queue, place.begins, place.positions)
+        until = place.positions
+        ranges += [(queue, Range(p, since.get(p, 0), until[p])) for p in sorted(until) if until[p] > since.get(p, 0)]
+    return ranges
+
+
+def check_epoch(queue: str, theirs: str, ours: str) -> None:
+    """See that a checkpoint is of the queue that is there.
+
+    Args:
+        queue: Its name.
+        theirs: The checkpoint's epoch.
+        ours: The queue's.
+
+    Raises:
+        OffsetRefused: It is not.
+    """
+    if theirs != ours:
+        raise OffsetRefused(
+            f"queue {queue!r} is not the one the checkpoint was made with: its epoch is {ours}, "
+            f"the checkpoint's is {theirs}. Its store was created anew, or broker names another server",
+            remedy="set the option broker back, restore the store, or start the query with a new checkpoint",
+        )
+
+
+def _refuse_backwards(queue: str, since: Positions, until: Positions) -> None:
+    for partition, position in sorted(since.items()):
+        if until.get(partition, 0) < position:
+            raise OffsetRefused(
+                f"queue {queue!r} partition {partition} ends at {until.get(partition, 0)}, below the {position} "
+                "already read: it was put back to an earlier state, and what was read above is in doubt",
+                remedy="restore the server's store, or start the query with a new checkpoint",
+            )
+
+
+def split_trimmed(ranges: Iterable[QueueRange], there: Mapping[str, Ends]) -> tuple[list[QueueRange], list[QueueRange]]:
+    """What of the ranges is still there, and what is deleted."""
+    left: list[QueueRange] = []
+    gone: list[QueueRange] = []
+    for queue, part in ranges:
+        first = min(max(part.start, there[queue].firsts.get(part.partition, 0)), part.end)
+        for found, start, end in ((gone, part.start, first), (left, first, part.end)):
+            if start < end:
+                found.append((queue, Range(part.partition, start, end)))
+    return left, gone
+
+
+def advance(
+    start: Places, there: Mapping[str, Ends], joining: Mapping[str, Positions], admit: Admit | None = None
+) -> tuple[Places, list[QueueRange]]:
+    """The next offset: everything there is, or what ``admit`` chooses of it.
+
+    Args:
+        start: Where the stream stands.
+        there: What each queue holds that is read.
+        joining: Of the queues that ``start`` does not know, or had left, where to begin.
+        admit: Of where a batch begins and where each partition ends, where the batch ends. None for no limit.
+
+    Returns:
+        The offset, with the fingerprints of the places that stay the same; and what is skipped, since it is deleted.
+
+    Raises:
+        OffsetRefused: A queue has another epoch, or ends below ``start``.
+    """
+    since: dict[tuple[str, int], int] = {}
+    ends: dict[tuple[str, int], int] = {}
+    begins: dict[str, Positions] = {queue: {} for queue in there}
+    lost: list[QueueRange] = []
+    for queue, one in there.items():
+        before = start.queues.get(queue)
+        if before is not None:
+            check_epoch(queue, before.epoch, one.epoch)
+        stands = dict.fromkeys(one.ends, 0) | (before.positions if before is not None else joining[queue])
+        _refuse_backwards(queue, stands, one.ends)
+        _, gone = split_trimmed([(queue, Range(p, at, one.ends[p])) for p, at in stands.items()], there)
+        lost += gone
+        begins[queue] = {part.partition: part.end for _, part in gone}
+        if before is None:
+            begins[queue] = {p: at for p, at in {**stands, **begins[queue]}.items() if at}
+        stands |= begins[queue]
+        since |= {(queue, p): stands[p] for p in one.ends}
+        ends |= {(queue, p): end for p, end in one.ends.items()}
+    until = ends if admit is None else admit(since, ends)
+    queues = {}
+    for queue, one in there.items():
+        before = start.queues.get(queue)
+        positions = {p: until[queue, p] for p in sorted(one.ends)}
+        same = before.fingerprints if before is not None and before.positions == positions else {}
+        queues[queue] = Place(one.epoch, positions, same, begins[queue])
+    skipped = start.skipped + sum(part.rows for _, part in lost)
+    left = {queue: place for queue, place in start.left.items() if queue not in there}
+    return replace(start, queues=queues, skipped=skipped, left=left), lost
+
+
+def has_moved(start: Places, end: Places) -> bool:
+    """Whether there is a batch between two offsets: rows, or what is to be said to be skipped. A queue that joins
+    without a row is none."""
+    before = start.positions
+    return any(at != before.get(where, 0) for where, at in end.positions.items() if where[0] in start.queues) or any(
+        at > place.begins.get(one, 0)
+        for queue, place in end.queues.items()
+        if queue not in start.queues
+        for one, at in place.positions.items()
+    )
+
+
+def with_fingerprints(places: Places, fingerprints: Mapping[str, Mapping[int, str]]) -> Places:
+    """The same places, with what is known of the records below them in some queues."""
+    queues = {
+        queue: replace(place, fingerprints={one: text for one, text in fingerprints[queue].items() if text})
+        if queue in fingerprints
+        else place
+        for queue, place in places.queues.items()
+    }
+    return replace(places, queues=queues)
+
+
+# --- the sharing of work ----------------------------------------------------------------------------------------------
+
+
+def share(since: Mapping[K, int], ends: Mapping[K, int], max_rows: int) -> dict[K, int]:
+    """Positions at most ``max_rows`` rows further: equal shares, and what some do not need goes to the others. Where
+    there are fewer rows than partitions, the next batch goes on with those that had none in this one."""
+    order: list[K] = sorted(ends)
+    turn: int = sum(since.get(partition, 0) for partition in order) % max(1, len(order))
+    until = {partition: since.get(partition, 0) for partition in order[turn:] + order[:turn]}
+    while max_rows > 0 and (behind := [p for p in until if until[p] < ends[p]]):
+        quota = max(1, max_rows // len(behind))
+        for partition in behind:
+            step = min(quota, ends[partition] - until[partition], max_rows)
+            until[partition] += step
+            max_rows -= step
+    return until
+
+
+def plan(ranges: list[QueueRange], tasks: int | None, least: int = 1, ease: int = 1) -> list[tuple[QueueRange, ...]]:
+    """Divide ranges, kept in order, into parts of about equal size. Read one part after the other, the parts give the
+    ranges' own order.
+
+    Args:
+        ranges: What is to be read.
+        tasks: So many parts at most, none needlessly small. None: four, or one for each ``TASK_ROWS``, if more.
+        least: So many parts at least, as far as there are rows.
+        ease: How many times as many rows as usual a part is to have.
+    """
+    total = sum(part.rows for _, part in ranges)
+    most = tasks if tasks is not None else max(FEW_TASKS, least, -(-total // (TASK_ROWS * ease)))
+    count = min(most, max(total // (MIN_TASK_ROWS * ease), least, 1), total)
+    parts: list[list[QueueRange]] = [[] for _ in range(count)]
+    number = done = 0
+    for queue, part in ranges:
+        start = part.start
+        while start < part.end:
+            end = min(part.end, start + total * (number + 1) // count - done)
+            parts[number].append((queue, Range(part.partition, start, end)))
+            done += end - start
+            number += done == total * (number + 1) // count
+            start = end
+    return [tuple(part) for part in parts]
+
+
+# --- places by option -------------------------------------------------------------------------------------------------
+
+LATEST, EARLIEST = -1, -2
+"""What offsets may be given as, beside their own number."""
+
+
+def resolve(position: str | Positions, ends: Ends, option: str) -> Positions:
+    """A position in one queue given by option, as an offset for every partition, or for those it names. It may lie
+    below what is still there.
+
+    Raises:
+        OffsetRefused: It names a partition that is not there, or an offset above its end.
+    """
+    if position == "latest":
+        return ends.ends
+    if isinstance(position, str):
+        return ends.firsts
+    resolved: Positions = {}
+    for partition, offset in position.items():
+        if partition not in ends.partitions:
+            raise OffsetRefused(
+                f"option {option} names partition {partition}, but queue {ends.queue!r} has no such "
+                f"(partitions: {sorted(ends.partitions)})",
+                remedy="name those that are there, or none: a partition that is not named has a default",
+            )
+        first, end = ends.partitions[partition]
+        if offset > end:
+            raise OffsetRefused(
+                f"option {option} asks for {offset}, but queue {ends.queue!r} partition {partition} ends at {end}",
+                remedy="give an offset that is there, or -1 for the end",
+            )
+        resolved[partition] = {LATEST: end, EARLIEST: first}.get(offset, offset)
+    return resolved

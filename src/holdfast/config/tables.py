@@ -1,0 +1,325 @@
+"""Tables of a TOML file as frozen classes: read whole, every mistake said at once, with its line, key and mend.
+
+Owns how tables become classes, whichever keys those have, for whatever is told by a file. Knows no key by its name.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from difflib import get_close_matches
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from holdfast.config.lines import KeyLines, KeyPath
+from holdfast.config.values import (
+    ASSURANCE,
+    DURATION,
+    FLAG,
+    NONE,
+    SHARE,
+    SIZE,
+    Kind,
+    Unfit,
+    one_of,
+    told_type,
+    whole,
+)
+from holdfast.core.policy import Assurance
+from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
+
+MAX_FILE = 4 * 1024 * 1024
+"""Bytes of a configuration file."""
+MAX_DEPTH = 32
+"""Brackets inside one another: more than any key needs, and few enough for whoever reads them."""
+
+_SIZES = frozenset(
+    {
+        "max_body",
+        "max_header_bytes",
+        "max_buffered",
+        "max_bytes",
+        "max_inserted_bytes",
+        "max_reference_parameters",
+    }
+)
+"""Settings of classes from elsewhere that are bytes; other whole numbers count something."""
+_SHARES = frozenset({"jitter"})
+"""Such that are shares; other fractions are seconds."""
+_SECRETS = ("password", "passphrase", "token", "secret", "authorization")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+Table = dict[str, Any]
+
+
+def read_file(path: Path, what: str, remedy: str) -> bytes:
+    """What a file holds, and no more of it than a byte too much.
+
+    Args:
+        path: Where it is.
+        what: What to call it.
+        remedy: What to do if it cannot be read.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as opened:
+            return opened.read(MAX_FILE + 1)
+    except OSError as error:
+        raise ConfigurationError(f"the {what} {path} cannot be read: {error.strerror}", remedy=remedy) from error
+
+
+def load_toml(content: bytes, name: str) -> tuple[str, Table]:
+    """The text, and what TOML says in it.
+
+    Raises:
+        ConfigurationMistakes: it is no TOML.
+    """
+    if len(content) > MAX_FILE:
+        raise ConfigurationMistakes([Mistake(name, 1, "", f"it is longer than {MAX_FILE:,} bytes", "Write less.")])
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        told = Mistake(name, line, "", f"byte {error.start} of the file is no UTF-8", "Save it as UTF-8.")
+        raise ConfigurationMistakes([told]) from None
+    depth = deepest = 0
+    for bracket in re.findall(r"[\[\]{}]", text):  # those in strings count, too: nobody has so many
+        depth = max(0, depth + (1 if bracket in "[{" else -1))
+        deepest = max(deepest, depth)
+    if deepest > MAX_DEPTH:
+        told = Mistake(name, 1, "", f"more than {MAX_DEPTH} brackets are open at a time", "Close some.")
+        raise ConfigurationMistakes([told])
+    try:
+        return text, tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        said = str(error)
+        place = _PLACE.search(said)
+        last = text.count("\n") + (not text.endswith("\n"))
+        line = int(place[1]) if place is not None and place[1] else max(1, last)
+        column = f" at column {place[2]}" if place is not None and place[2] else ""
+        what = f"this is no TOML: {_PLACE.sub('', said)}{column}"
+        raise ConfigurationMistakes([Mistake(name, line, "", what, "Text stands in quotes, tables in [ ].")]) from None
+
+
+class TableReading:
+    """One reading of one file.
+
+    Args:
+        file: What mistakes call it.
+        lines: Where its keys stand.
+        base: The directory that relative paths start at.
+    """
+
+    def __init__(self, file: str, lines: KeyLines, base: Path) -> None:
+        self._file = file
+        self._lines = lines
+        self._base = base
+        self.mistakes: list[Mistake] = []
+
+    def wrong(self, path: KeyPath, what: str, remedy: str) -> None:
+        """Note a mistake."""
+        mend = remedy[:1].upper() + remedy[1:] + ("" if remedy.endswith((".", "?")) else ".")
+        self.mistakes.append(Mistake(self._file, self._lines[path], told_key(path), what, mend))
+
+    def special(self, cls: type[Any]) -> Mapping[str, Callable[[Any, KeyPath], Any]]:
+        """Field -> what reads it, of a class some fields of which no annotation says how to read; it keeps what is
+        read of these to itself."""
+        return {}
+
+    def read_table(
+        self,
+        cls: type[Any],
+        table: Table,
+        path: KeyPath,
+        special: Mapping[str, Callable[[Any, KeyPath], Any]] | None = None,
+        *,
+        partly: bool = False,
+        called: bool = False,
+    ) -> Table:
+        """Field -> what a table says of it, each one read; of what cannot be read there is a mistake instead.
+
+        Args:
+            cls: The class whose fields are its keys.
+            table: The table.
+            path: Where it stands.
+            special: Field -> what reads it, where no annotation says how.
+            partly: Whether tables in it stay what is said of them, to be put together with what others say.
+            called: Whether the class' ``name`` stands above the table.
+        """
+        said: Table = {}
+        meant: set[str] = set()
+        known = {one.name: one for one in fields(cls) if not (called and one.name == "name")}
+        hints = get_type_hints(cls, include_extras=True)
+        for name, value in table.items():
+            here = (*path, name)
+            if name not in known:
+                meant.add(self._unknown(name, list(known), here))
+                continue
+            before = len(self.mistakes)
+            read = (special or {}).get(name)
+            found = read(value, here) if read is not None else self._value(cls, name, hints[name], value, here, partly)
+            if len(self.mistakes) == before or isinstance(found, tuple):
+                said[name] = found
+        for name, one in known.items():
+            if name not in table | dict.fromkeys(meant) and one.default is MISSING and one.default_factory is MISSING:
+                self.wrong(path, f"'{name}' is missing", f"Write {name} = … there.")
+        return said
+
+    def _unknown(self, name: str, known: list[str], path: KeyPath) -> str:
+        """Note a key that there is not; the one that was meant, "" if none is near."""
+        near = get_close_matches(name, known, 1, 0.6)
+        places = [key for key in known if key.endswith(("_file", "_env"))]
+        if places and name.lower() in _SECRETS:
+            remedy = f"A secret does not stand in this file: say where it is, by {' or '.join(places)}."
+        elif near:
+            remedy = f"Did you mean '{near[0]}'?"
+        else:
+            remedy = f"There are {', '.join(known)}."
+        self.wrong(path, f"there is no key '{name}' here", remedy)
+        return near[0] if near else ""
+
+    def _value(self, cls: type[Any], name: str, hint: Any, value: Any, path: KeyPath, partly: bool) -> Any:
+        members = [one for one in _members(hint) if one is not NoneType]
+        is_optional = len(members) < len(_members(hint))
+        (member,) = members
+        element = _element_class(member)
+        if element is not None:
+            return self._tables(element, value, path)
+        kind = kind_of(cls, name)  # type: ignore[arg-type] # a class can be hashed
+        if kind is None:
+            return self._table(member, value, path, partly)
+        if is_optional and value == NONE:
+            return None
+        try:
+            return kind.read(value, self._base)
+        except Unfit as unfit:
+            self.wrong(path, unfit.what, unfit.remedy)
+            return None
+
+    def _table(self, cls: type[Any], value: Any, path: KeyPath, partly: bool = False) -> Any:
+        if not isinstance(value, dict):
+            self.wrong(path, f"{told_type(value)} is not a table", f"Write [{told_key(path)}] and its keys below.")
+            return None
+        said = self.read_table(cls, value, path, partly=partly)
+        said = self._checked(cls, said, path)
+        return said if partly else self._made(cls, said, path)
+
+    def _checked(self, cls: type[Any], said: Table, path: KeyPath) -> Table:
+        """What is said without what the class itself refuses of it, each by itself."""
+        if cls.__module__.startswith(("holdfast.broker", "holdfast.pipeline")):
+            return said  # all of that is in the kinds
+        fit: Table = {}
+        for name, value in said.items():
+            try:
+                if not isinstance(value, dict):
+                    cls(**{name: value})
+            except ConfigurationError as error:
+                what = error.message.removeprefix(f"{cls.__name__}.{name} ")
+                if what.startswith("cannot be"):  # else it contradicts a default, which may be said otherwise, too
+                    self.wrong((*path, name), f"it {what}", error.remedy)
+                    continue
+            fit[name] = value
+        return fit
+
+    def _made(self, cls: type[Any], said: Table, path: KeyPath) -> Any:
+        try:
+            return cls(**said)
+        except ConfigurationError as error:  # two that do not go together
+            self.wrong(path, error.message, error.remedy)
+        except TypeError:  # something is missing, which is said already
+            assert self.mistakes, said
+        return None
+
+    def _tables(self, cls: type[Any], value: Any, path: KeyPath) -> tuple[Any, ...]:
+        """Several tables: called by their names, or in an order if they have none."""
+        if "name" in {one.name for one in fields(cls)}:
+            return tuple(self._named(cls, value, path))
+        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+            self.wrong(path, f"{told_type(value)} is not a list of tables", f"Write [[{told_key(path)}]] before each.")
+            return ()
+        # What could not be read stays as None, so that the others keep their places.
+        return tuple(self._table(cls, one, (*path, index)) for index, one in enumerate(value))
+
+    def _named(self, cls: type[Any], value: Any, path: KeyPath) -> list[Any]:
+        if not isinstance(value, dict):
+            self.wrong(path, f"{told_type(value)} is not a table", f"Write [{told_key(path)}.NAME] and its keys below.")
+            return []
+        special = self.special(cls)
+        made = []
+        for name, table in value.items():
+            here = (*path, name)
+            before = len(self.mistakes)
+            self._check_name(cls, name, here)
+            if not isinstance(table, dict):
+                self.wrong(here, f"{told_type(table)} is not a table", f"Write [{told_key(here)}] and its keys below.")
+                continue
+            said = self.read_table(cls, table, here, special, called=True)
+            said = {key: one for key, one in said.items() if key not in special}
+            if len(self.mistakes) == before:
+                made.append(cls(name=name, **said))
+        return made
+
+    def _check_name(self, cls: type[Any], name: str, path: KeyPath) -> None:
+        kind = kind_of(cls, "name")  # type: ignore[arg-type] # a class can be hashed
+        assert kind is not None
+        try:
+            kind.read(name, self._base)
+        except Unfit as unfit:
+            self.wrong(path, unfit.what, unfit.remedy)
+
+
+def told_key(path: KeyPath) -> str:
+    """A key as it is written from the top of a file; of an array of tables, which one, from 1."""
+    told = ""
+    for name in path:
+        if isinstance(name, int):
+            told += f"[{name + 1}]"
+        else:
+            written = name if _BARE.fullmatch(name) else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+            told += f".{written}" if told else written
+    return told
+
+
+# --- kinds ------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def kind_of(cls: type[Any], name: str) -> Kind | None:
+    """What a field takes; None if it is a table, or several."""
+    hint = get_type_hints(cls, include_extras=True)[name]
+    members = [one for one in _members(hint) if one is not NoneType]
+    (member,) = members
+    if get_origin(member) is Annotated:
+        kind: Kind = get_args(member)[1]
+        return kind
+    if member is Assurance:
+        return ASSURANCE
+    if isinstance(member, type) and issubclass(member, Enum):
+        return one_of(member)
+    if member is bool:
+        return FLAG
+    if member is int:
+        return SIZE if name in _SIZES else whole(-(1 << 63))  # which of them it may be says the class
+    if member is float:
+        return SHARE if name in _SHARES else DURATION
+    return None
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _element_class(hint: Any) -> type[Any] | None:
+    """The class that a field holds several of."""
+    if get_origin(hint) is tuple and is_dataclass(get_args(hint)[0]):
+        element: type[Any] = get_args(hint)[0]
+        return element
+    return None

@@ -1,0 +1,277 @@
+"""Audit: what an event journal comes to, as tables: Sequences, peers, gaps, latencies, and what must not be.
+
+All of it is Spark: a journal may have more events than a machine has memory. One pass over the events finds what needs
+them in their order (``event_pass``); the tables are sums of that, or of the events themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from holdfast.endpoint.journal_columns import DAMAGED
+from holdfast.pipeline.audit.event_pass import found, holes, summary
+from holdfast.pipeline.audit.events import AT_MOST_ONCE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)
+"""Which quantiles of latencies are told."""
+WHERE = ("sequence", "number", "count", "queue", "partition", "offset", "run", "ordinal", "at")
+"""Columns of a violation beside ``rule``: what it is about, and the event that tells it; null for nothing."""
+HOLES = {
+    DAMAGED: "A file is damaged. It was left out, or read up to the damage.",
+    "missing": "Events are missing within a run: a file was damaged or deleted.",
+    "not written": "The journal could not be written, as the disk was full or failed.",
+    "killed": "A process was killed: events of up to one second were in memory only.",
+    "not kept": "The events are older than the journal keeps.",
+}
+"""Kind of a hole in the journal -> what it means."""
+_ADDED = (
+    "messages",
+    "missing",
+    "delivered",
+    "held",
+    "discarded",
+    "not_queued",
+    "acknowledged",
+    "duplicates",
+    "transmitted",
+    "retransmitted",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What a journal comes to; each is a DataFrame, computed when it is asked for.
+
+    Attributes:
+        sequences: A row for each Sequence: ``role`` ("in": it came here; "out": it was sent from here), ``sequence``,
+            ``peer``, ``key`` (of an outbox), ``assurance``, ``state`` (the last that is known), ``begun`` (null: before
+            the journal), ``ended``, ``messages`` (accepted; of one that was sent, those that the next hop has),
+            ``highest`` number, ``missing`` (numbers up to that which are not), ``completeness`` (``messages`` of
+            ``highest``), ``delivered``, ``held`` (now), ``discarded``, ``not_queued``, ``acknowledged``,
+            ``duplicates`` (dropped), ``transmitted``, ``retransmitted`` (times that one was sent again). What it did
+            is counted as far as the journal goes back; what is there and what is missing from its number 1 on.
+        peers: The same, added up for each ``role`` and ``peer``, with ``sequences``, how many, ``complete``, how many
+            of them miss nothing, and ``retransmission_rate``, retransmissions for each message transmitted.
+        gaps: A row for each gap in the numbers of a Sequence: ``role``, ``sequence``, ``number`` (the first missing),
+            ``count``, ``since`` (when one behind it came), ``until`` (when the last of it came), ``seconds``; null: it
+            is open still.
+        over_time: A row for each minute and event: ``minute``, ``event``, ``messages``.
+        latencies: A row for each way: ``stage``, ``name`` (of the queue, or the key of the outbox), ``messages``, and
+            the seconds of some quantiles, to one part in 500: ``p50`` and so on.
+        faults: ``event``, ``sequence``, ``detail``, ``times``, ``first``, ``last``, of faults sent and received.
+        violations: What must not be: ``rule`` of :data:`rules.RULES`, and :data:`WHERE`. Empty if all
+            is well.
+        cannot_say: Where the journal has holes: ``kind`` (of :data:`HOLES`), ``run`` and ``worker``, ``after`` (the
+            ordinal before), ``events`` (how many are missing; null: unknown), ``at``, ``why``. What is missing there
+            can have been anything.
+        summed: The events counted by what they are (:func:`holdfast.pipeline.audit.event_pass.summary`).
+        found: What the pass over the events found. The tables are made of these two, which are cached.
+    """
+
+    sequences: DataFrame
+    peers: DataFrame
+    gaps: DataFrame
+    over_time: DataFrame
+    latencies: DataFrame
+    faults: DataFrame
+    violations: DataFrame
+    cannot_say: DataFrame
+    summed: DataFrame
+    found: DataFrame
+
+    def tables(self) -> Iterator[tuple[str, DataFrame]]:
+        """All of them, by their names."""
+        for field in fields(self):
+            if field.name not in ("summed", "found"):
+                yield field.name, getattr(self, field.name)
+
+    def release(self) -> None:
+        """Give back the memory and the disk of what is cached; the tables can be asked for all the same."""
+        self.found.unpersist()
+        self.summed.unpersist()
+
+
+def audit(journal: DataFrame) -> Audit:
+    """What a journal comes to.
+
+    Args:
+        journal: As :func:`~holdfast.pipeline.journal.read_journal` gives it: of one server, with all its workers. It is
+            gone through four times: cache it if that is much, as over a network.
+    """
+    from pyspark.sql import functions as F
+
+    damaged = journal.where(F.col("event") == DAMAGED)
+    journal = journal.where(F.col("event") != DAMAGED)
+    summed = summary(journal).cache()
+    things = found(journal, summed).cache()
+    sequences = _sequences(things)
+    return Audit(
+        sequences,
+        _peers(sequences),
+        _gaps(things),
+        _over_time(journal),
+        _latencies(things),
+        _faults(journal),
+        _violations(things),
+        _cannot_say(journal, summed, damaged),
+        summed,
+        things,
+    )
+
+
+def _only(things: DataFrame, kind: str) -> DataFrame:
+    """What was found of one kind."""
+    return things.where(f"{kind} IS NOT NULL").select(f"{kind}.*")
+
+
+def _time(column: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.timestamp_micros(column).alias(column)
+
+
+# --- what the pass found ----------------------------------------------------------------------------------------------
+
+
+def _sequences(things: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    told = _only(things, "sequence").withColumns({"begun": _time("begun"), "ended": _time("ended")})
+    completeness = F.when(F.col("highest") > 0, F.col("messages") / F.col("highest"))
+    before = told.columns.index("missing") + 1
+    columns = [*told.columns[:before], "completeness", *told.columns[before:]]
+    return told.withColumn("completeness", completeness).select(*columns)
+
+
+def _peers(sequences: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    totals = sequences.groupBy("role", "peer").agg(
+        F.count("*").alias("sequences"),
+        F.sum(F.when(F.col("missing") == 0, 1).otherwise(0)).alias("complete"),
+        *(F.sum(name).alias(name) for name in _ADDED),
+    )
+    everything = F.col("messages") + F.col("missing")
+    completeness = F.when(everything > 0, F.col("messages") / everything)
+    rate = F.when(F.col("transmitted") > 0, F.col("retransmitted") / F.col("transmitted"))
+    return totals.withColumns({"completeness": completeness, "retransmission_rate": rate})
+
+
+def _gaps(things: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    gaps = _only(things, "gap").withColumn("seconds", (F.col("until") - F.col("since")) / 1e6)
+    return gaps.withColumns({"since": _time("since"), "until": _time("until")})
+
+
+def _latencies(things: DataFrame) -> DataFrame:
+    """From when a message came, or was submitted here, until it was in its queue, until its handler was done with it,
+    and until the next hop had it; and of one that was held, from then until it was in its queue."""
+    from pyspark.sql import functions as F
+
+    names = [f"p{100 * one:g}".replace(".", "_") for one in QUANTILES]
+    shares = F.array(*(F.lit(one) for one in QUANTILES))
+    rows = _only(things, "latency").groupBy("stage", "name")
+    told = rows.agg(F.sum("messages").alias("m"), F.percentile("took", shares, F.col("messages")).alias("quantiles"))
+    named = [(F.col("quantiles")[index] / 1e6).alias(name) for index, name in enumerate(names)]
+    return told.select("stage", "name", F.col("m").alias("messages"), *named)
+
+
+def _violations(things: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    told = _only(things, "violation")
+    promised = _only(things, "sequence").where(F.col("assurance").contains(AT_MOST_ONCE))
+    promised = promised.select(F.col("sequence").alias("promised"))
+    is_none = (F.col("sequence") == F.col("promised")) & F.col("unless_at_most_once")
+    return told.join(promised, is_none, "left_anti").withColumn("at", _time("at")).select("rule", *WHERE)
+
+
+# --- what needs no order ----------------------------------------------------------------------------------------------
+
+
+def _over_time(journal: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    what = "event NOT IN ('stands', 'queue stands', 'handled stands', 'deleted', 'read', 'recovered')"
+    minute = F.date_trunc("minute", "at").alias("minute")
+    return journal.where(what).groupBy(minute, "event").agg(F.sum(F.coalesce("count", F.lit(1))).alias("messages"))
+
+
+def _faults(journal: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    faults = journal.where("event IN ('fault sent', 'fault received', 'sending stopped')")
+    return faults.groupBy("event", "sequence", "detail").agg(
+        F.count("*").alias("times"), F.min("at").alias("first"), F.max("at").alias("last")
+    )
+
+
+# --- holes ------------------------------------------------------------------------------------------------------------
+
+
+def _cannot_say(journal: DataFrame, summed: DataFrame, damaged: DataFrame) -> DataFrame:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    event = F.col("event")
+    runs = summed.groupBy("run", "worker").agg(
+        F.max(F.when(event.isin("started", "queue stands"), F.col("attempt"))).alias("number"),
+        F.max("last").alias("after"),
+        F.min("began").alias("began"),
+        F.max("ended").alias("at"),
+        F.max(event == "stopped").alias("is_over"),
+    )
+    runs = runs.withColumn("followed", F.lead("run").over(Window.partitionBy("worker").orderBy("number", "at")))
+    runs = runs.withColumn("before", F.lag("number").over(Window.partitionBy("worker").orderBy("number", "at")))
+    unknown = F.lit(None).cast("bigint")
+    killed = runs.where("NOT is_over AND followed IS NOT NULL").select(
+        F.lit("killed").alias("kind"),
+        "run",
+        "worker",
+        "after",
+        unknown.alias("events"),
+        "at",
+        F.lit("it ended without a word: what it gathered in its last second may be missing").alias("why"),
+    )
+    not_kept = runs.where("number > coalesce(before, 0) + 1").select(
+        F.lit("not kept").alias("kind"),
+        F.lit(None).cast("string").alias("run"),
+        "worker",
+        unknown.alias("after"),
+        unknown.alias("events"),
+        F.col("began").alias("at"),
+        F.format_string(
+            "of runs %d to %d nothing is kept", F.coalesce("before", F.lit(0)) + 1, F.col("number") - 1
+        ).alias("why"),
+    )
+    kind = F.when(event == "gap", "not written").when(F.col("after") < 0, "not kept").otherwise("missing")
+    why = (
+        F.when(event == "gap", F.concat(F.lit("not written: "), "detail"))
+        .when(F.col("after") < 0, "what was before is not kept any more")
+        .otherwise("a file is damaged, or missing")
+    )
+    lacking = holes(journal, summed).select(
+        kind.alias("kind"),
+        "run",
+        "worker",
+        "after",
+        (F.col("ordinal") - F.col("after") - 1).alias("events"),
+        "at",
+        why.alias("why"),
+    )
+    left_out = damaged.select(
+        F.lit(DAMAGED).alias("kind"),
+        "run",
+        "worker",
+        unknown.alias("after"),
+        unknown.alias("events"),
+        "at",
+        F.concat(F.lit("damaged and left out: "), "detail").alias("why"),
+    )
+    return lacking.unionByName(killed).unionByName(not_kept).unionByName(left_out)

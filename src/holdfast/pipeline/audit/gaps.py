@@ -1,0 +1,77 @@
+"""What is missing among the numbers of a Sequence: the gaps that open, and when each closes."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from operator import attrgetter
+
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.pipeline.audit.events import Found, Gap
+
+_FIRST = attrgetter("first")
+
+
+@dataclass(slots=True)
+class _Open:
+    """A gap that is open: where it began when it opened, how long it was and since when, how many are missing still."""
+
+    first: int
+    count: int
+    since: int
+    missing: int
+
+
+class Gaps:
+    """Takes the numbers of one Sequence as they come. Memory grows with the gaps that are open.
+
+    Args:
+        role, sequence: Of the Sequence.
+        found: Is told of each gap that closes; whoever feeds this takes them out.
+
+    Attributes:
+        there: All numbers that came.
+    """
+
+    def __init__(self, role: str, sequence: str, found: list[Found]) -> None:
+        self.there = AcknowledgementRanges()
+        self._found = found
+        self._role, self._sequence = role, sequence
+        self._open: list[_Open] = []
+
+    def come(self, number: int, at: int) -> None:
+        """A number came."""
+        there = self.there
+        expected = there.highest + 1
+        if number > expected:
+            self._open.append(_Open(expected, number - expected, at, number - expected))
+        if there.add(number) and number < expected:
+            self._fill(number, 1, at)
+
+    def come_together(self, lower: int, upper: int, at: int) -> None:
+        """All numbers from ``lower`` to ``upper`` are there; some may have come before."""
+        expected = self.there.highest + 1
+        if lower > expected:
+            self._open.append(_Open(expected, lower - expected, at, lower - expected))
+        elif lower < expected:
+            below = AcknowledgementRanges([(lower, min(upper, expected - 1))])
+            for first, last in below.outside(self.there):
+                self._fill(first, last - first + 1, at)
+        self.there.add_range(lower, upper)
+
+    def _fill(self, first: int, count: int, at: int) -> None:
+        """Numbers that were missing, side by side: so they lie in one gap, as something lies between two."""
+        index = bisect_right(self._open, first, key=_FIRST) - 1
+        gap = self._open[index]
+        gap.missing -= count
+        if not gap.missing:
+            del self._open[index]
+            self._tell(gap, at)
+
+    def end(self) -> None:
+        """Nothing more comes: what is open stays so."""
+        for gap in self._open:
+            self._tell(gap, None)
+
+    def _tell(self, gap: _Open, until: int | None) -> None:
+        self._found.append(Gap(self._role, self._sequence, gap.first, gap.count, gap.since, until))

@@ -1,0 +1,212 @@
+"""The columns of a landed row: the message's own, those read from its body, and why one could not be read.
+
+What an executor does for a landing; every value is held against Arrow before Spark sees it. Knows nothing of the
+network, nor of where rows go.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import (
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.bodies.leniencies import ALSO, MAX_ELEMENTS
+from holdfast.pipeline.bodies.reader import BodyReader
+from holdfast.pipeline.bodies.templates import AlikeReader, nullable
+from holdfast.pipeline.spark.workers import spare_collections
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+ENVELOPE = StructType(
+    [
+        StructField("queue", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("sequence", StringType()),
+        StructField("message_number", LongType()),
+        StructField("message_id", StringType()),
+        StructField("action", StringType()),
+        StructField("received_at", TimestampType()),
+        StructField("delivered_at", TimestampType()),
+        StructField("body", StringType()),
+    ]
+)
+"""The columns that every landed row has, as the source gives them."""
+
+CORRUPT = "corrupt_record"
+"""The last column: what is wrong with the body, null where all is well."""
+
+PART_BYTES = 8 << 20
+"""Of bodies that are read together, at most; but one."""
+
+
+class BodyColumns:
+    """For ``mapInArrow``: adds the parsed columns and ``corrupt_record`` to the envelope's.
+
+    Args:
+        fields: Fields of the body's element.
+        prefix: Put before their names.
+        lenient: What is passed over instead of flagged, of ``reading.LENIENCIES``.
+        max_elements: A body with more elements is not read, but flagged.
+        also: Further columns of the source, of ALSO.
+        element: The name of the body's element; a body with another one is not read, but flagged. "": any.
+
+    Raises:
+        ConfigurationError: Two columns would have the same name, a type cannot be read from a text, or there is no
+            such leniency or column.
+    """
+
+    def __init__(
+        self,
+        fields: StructType,
+        prefix: str = "",
+        lenient: Collection[str] = (),
+        max_elements: int = MAX_ELEMENTS,
+        also: Collection[str] = (),
+        element: str = "",
+    ) -> None:
+        if element and not fields.fields:
+            raise ConfigurationError(
+                f"bodies are to be <{element}>, and no schema says what to read of them", remedy="give a schema, too"
+            )
+        if strange := sorted(set(also).difference(ALSO)):
+            raise ConfigurationError(
+                f"{strange[0]!r} is no column that can be landed also", remedy=f"name one of {', '.join(ALSO)}"
+            )
+        further = [StructField(name, StringType()) for name in ALSO if name in also]
+        self.envelope = StructType([*ENVELOPE.fields, *further])
+        self._fields = fields
+        self._lenient = frozenset(lenient)
+        self._max_elements = max_elements
+        self._element = element
+        taken = {name.lower() for name in (*self.envelope.fieldNames(), CORRUPT, "batch")}
+        for name in (prefix + field.name for field in fields.fields):
+            if name.lower() in taken:
+                raise ConfigurationError(
+                    f"two landed columns would be called {name!r}",
+                    remedy="give the parsed ones a prefix: prefix='body_'",
+                )
+            taken.add(name.lower())
+        BodyReader(fields, self._lenient)  # refused here, not in a task
+        parsed = [StructField(prefix + field.name, nullable(field.dataType)) for field in fields.fields]
+        self.schema = StructType([*self.envelope.fields, *parsed, StructField(CORRUPT, StringType())])
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """In a task: the batches with their new columns."""
+        import pyarrow as pa
+
+        spare_collections()
+        bodies = Bodies(self._fields, self._lenient, self._max_elements, self._element)
+        for batch in batches:
+            for part in parts_of(batch, "body"):
+                arrays, problems = bodies.read(part.column("body"))
+                own = [part.column(i) for i in range(part.num_columns)]
+                yield pa.RecordBatch.from_arrays([*own, *arrays, problems], names=self.schema.fieldNames())
+
+
+class Bodies:
+    """In a task: reads columns of bodies by a schema, most of them together, and what is wrong with each.
+
+    Args:
+        fields: Fields of the body's element.
+        lenient: What is passed over instead of being told.
+        max_elements: A body with more elements is not read.
+        element: The name of the body's element; "": any.
+    """
+
+    def __init__(self, fields: StructType, lenient: Collection[str], max_elements: int, element: str = "") -> None:
+        self._fields = fields
+        self._reader = BodyReader(fields, lenient, max_elements, element)
+        self._alike = AlikeReader(self._reader, fields) if fields.fields else None
+
+    def read(self, bodies: pa.StringArray) -> tuple[list[pa.Array], pa.StringArray]:
+        """The columns by field, and what is wrong with each body, null where all is well.
+
+        Args:
+            bodies: Some megabytes at most, see ``parts_of``.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        problems = pa.nulls(len(bodies), pa.string())
+        if self._alike is None:
+            return [], problems
+        arrays, read = self._together(self._alike, bodies)
+        rest = np.flatnonzero(~read)
+        if len(rest):
+            left = bodies.take(rest).cast(pa.binary()).to_pylist()
+            found, told = self._one_by_one(left, [array.type for array in arrays])
+            order = np.arange(len(bodies))
+            order[rest] = np.arange(len(bodies), len(bodies) + len(rest))
+            arrays = [pa.concat_arrays(both).take(order) for both in zip(arrays, found, strict=True)]
+            problems = pa.concat_arrays([problems, told]).take(order)
+        return arrays, problems
+
+    def _together(self, alike: AlikeReader, bodies: pa.Array) -> tuple[list[pa.Array], np.ndarray[Any, Any]]:
+        import numpy as np
+
+        try:
+            return alike.read(bodies)
+        except Exception:  # ours, or too little memory for so many: one by one it costs one row
+            logging.getLogger(__name__).warning("bodies could not be read together", exc_info=True)
+            return [column.nulls(len(bodies)) for column in alike.columns], np.zeros(len(bodies), bool)
+
+    def _one_by_one(self, bodies: list[bytes], kinds: list[pa.DataType]) -> tuple[list[pa.Array], pa.Array]:
+        """The columns of bodies, and what is wrong with each."""
+        import pyarrow as pa
+
+        read = [self._reader.read(body) for body in bodies]
+        problems = [problem for _, problem in read]
+
+        def tell(row: int, problem: str) -> None:
+            before = problems[row]
+            problems[row] = f"{before}; {problem}" if before else problem
+
+        arrays = [
+            arrow_of([values[field.name] for values, _ in read], kind, field.name, tell)
+            for field, kind in zip(self._fields.fields, kinds, strict=True)
+        ]
+        return arrays, pa.array(problems, pa.string())
+
+
+def parts_of(batch: pa.RecordBatch, column: str) -> Iterator[pa.RecordBatch]:
+    """The batch in parts that are read at once: what is remembered of their tags is ten times as large, at worst."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    size = np.cumsum(pc.binary_length(batch.column(column)).fill_null(0).to_numpy())
+    start = 0
+    while start < max(1, batch.num_rows):
+        before = size[start - 1] if start else 0
+        end = max(start + 1, int(np.searchsorted(size, before + PART_BYTES, "right")))
+        yield batch.slice(start, end - start)
+        start = end
+
+
+def arrow_of(values: Sequence[Any], kind: pa.DataType, name: str, tell: Callable[[int, str], None]) -> pa.Array:
+    """The values of a column as Arrow holds them; one that it does not take is null, and is told with its row."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, kind)
+    except Exception:  # of one value or more; which ones is found out below
+        taken = list(values)
+    for row, value in enumerate(values):
+        try:
+            pa.array([value], kind)
+        except Exception as error:
+            taken[row] = None
+            tell(row, f"{name}: Arrow takes no such {kind}: {str(error)[:200]}")
+    return pa.array(taken, kind)

@@ -1,0 +1,311 @@
+"""XML bodies into typed values by a Spark schema: strict, namespace-aware, and never silent about what does not fit.
+
+A field takes the child element of its local name, else the attribute of that name. A nested StructType takes an
+element with children, an ArrayType every child of that name. A field's metadata ``{"namespace": "urn:x"}`` narrows it
+to that namespace, ``{"xml": "element"}`` or ``"attribute"`` to one of the two; ``{"xml": "text"}`` makes it the text of
+the element itself, beside its attributes; ``{"name": "id"}`` is its name in XML, if it is called otherwise. Texts are
+read as XML Schema writes them, see ``simple_types``; a dateTime without a zone is taken for UTC. Knows lxml and Spark's
+types, not the network.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from lxml import etree
+from pyspark.sql import types as T
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.bodies.leniencies import LENIENCIES, MAX_ELEMENTS
+from holdfast.pipeline.bodies.simple_types import Convert, Misfit, converter
+
+MAX_PROBLEMS = 20
+"""Problems of one body that are told; of the others, how many there are."""
+
+NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
+_PLACES = (None, "element", "attribute", "text")
+_MAX_TAGS = 1_000  # names remembered by one struct: a peer may invent new ones with each body
+_DOCTYPE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL)
+
+
+def has_doctype(body: bytes) -> bool:
+    """Whether a body has a DOCTYPE: no parser may see it then."""
+    return _DOCTYPE.match(body) is not None
+
+
+class AnotherElement(ValueError):
+    """Raised where a body's element has another name than the one that is expected."""
+
+
+class BodyReader:
+    """Reads bodies by one schema. Cheap to make; one parser for all bodies.
+
+    Args:
+        schema: The fields of the body's element.
+        lenient: What may be passed over instead of flagged, of ``reading.LENIENCIES``.
+        max_elements: A body with more is not read.
+        expected: The name of the body's element, ``{namespace}local`` or the local name; "": any.
+
+    Raises:
+        ConfigurationError: The schema has a type that no text can be read as, a struct without fields or with two of
+            one name, or ``lenient`` names what there is not.
+    """
+
+    def __init__(
+        self,
+        schema: T.StructType,
+        lenient: Collection[str] = (),
+        max_elements: int = MAX_ELEMENTS,
+        expected: str = "",
+    ) -> None:
+        if unknown := sorted(set(lenient) - set(LENIENCIES)):
+            raise ConfigurationError(
+                f"there is nothing called {unknown[0]!r} to be lenient about",
+                remedy=f"name any of {', '.join(LENIENCIES)}",
+            )
+        self.max_elements = max_elements
+        self._expected = expected
+        self._empty = dict.fromkeys(schema.fieldNames())
+        self.lenient = frozenset(lenient)
+        self.root = Struct(schema, "", self.lenient)
+        # A body is UTF-8, whatever it says of itself, and as large as the server let it be: huge_tree lifts libxml2's
+        # own bounds, among them that of what entities expand to, so a DOCTYPE is refused before the parser sees it.
+        self._parser = etree.XMLParser(
+            encoding="utf-8",
+            resolve_entities=False,
+            no_network=True,
+            huge_tree=True,
+            remove_comments=True,
+            remove_pis=True,
+        )
+
+    def read(self, body: bytes) -> tuple[dict[str, Any], str | None]:
+        """The values by field name, None where there is none, and what is wrong with the body, None if nothing.
+
+        Never raises: whatever a body holds, it is one row, with the reason why it could not be read.
+        """
+        try:
+            if refusal := self._refusal(body):
+                return dict(self._empty), refusal
+            problems = _Problems(may_be_nil=b"nil" in body)
+            values = self.root.read(self.element(body), problems)
+        except etree.XMLSyntaxError as error:
+            return dict(self._empty), f"not well-formed: {error.msg}"
+        except AnotherElement as error:
+            return dict(self._empty), str(error)
+        except Exception as error:  # ours, or too little memory for this one: the others go on
+            return dict(self._empty), f"cannot be read: {type(error).__name__}: {error}"
+        return values, problems.told() or None
+
+    def element(self, body: bytes) -> Any:
+        """The body's element.
+
+        Raises:
+            etree.XMLSyntaxError: It is not well-formed.
+            AnotherElement: It is not the one that is expected.
+        """
+        root = etree.fromstring(body, self._parser)
+        tag = str(root.tag)
+        if self._expected not in ("", tag, tag.rpartition("}")[2]):
+            raise AnotherElement(f"is <{tag}>, not <{self._expected}>")
+        return root
+
+    def _refusal(self, body: bytes) -> str:
+        if not body.strip():
+            return "the body is empty"
+        if has_doctype(body):
+            return "has a DOCTYPE, which SOAP forbids"
+        limit = self.max_elements
+        if body.count(b"<") > limit and body.count(b"<") - body.count(b"</") > limit:
+            return f"has more than {limit} elements"
+        return ""
+
+
+class _Problems:
+    """What is wrong with one body, as far as it is told; and whether an element of it may be nil."""
+
+    def __init__(self, may_be_nil: bool) -> None:
+        self.may_be_nil = may_be_nil
+        self.texts: list[str] = []
+        self._more = 0
+
+    def add(self, text: str) -> None:
+        if len(self.texts) < MAX_PROBLEMS:
+            self.texts.append(text)
+        else:
+            self._more += 1
+
+    def prefix(self, since: int, prefix: str) -> None:
+        """Put before those that were added since there were so many."""
+        self.texts[since:] = [prefix + text for text in self.texts[since:]]
+
+    def told(self) -> str:
+        texts = "; ".join(self.texts)
+        return f"{texts}; and {self._more} more" if self._more else texts
+
+
+class Field:
+    """One field of a struct: where it is found, and what reads it."""
+
+    def __init__(self, field: T.StructField, path: str, lenient: frozenset[str]) -> None:
+        self.name = field.name
+        metadata = field.metadata or {}
+        self.namespace = metadata.get("namespace")
+        self.local = metadata.get("name", field.name)
+        self.place = metadata.get("xml")
+        self.required = not field.nullable
+        kind = field.dataType
+        self.many = isinstance(kind, T.ArrayType)
+        if isinstance(kind, T.ArrayType):
+            kind = kind.elementType
+        self.struct = Struct(kind, f"{path}{field.name}.", lenient) if isinstance(kind, T.StructType) else None
+        self.convert: Convert | None = None
+        if self.struct is None:
+            self.convert = converter(path + field.name, kind, lenient)
+        self.one_text = None if self.many else self.convert
+        if self.place not in _PLACES or (self.place in ("attribute", "text") and self.one_text is None):
+            raise ConfigurationError(
+                f"the field {path}{field.name} cannot be read from {self.place!r}",
+                remedy="its metadata has xml = element, attribute or text, the last two for a single value",
+            )
+
+    def value(self, element: Any, problems: _Problems, name: str) -> Any:
+        """Of the one element, or of one of many."""
+        if problems.may_be_nil and element.get(NIL, "").strip() in ("true", "1"):
+            if self.required and not self.many:
+                problems.add(f"{name} is nil")
+            return None
+        text = element.text
+        if self.struct is not None:
+            if text and not len(element) and text.strip() and not element.attrib and not self.struct.has_text:
+                problems.add(f"{name}: {_shown(text)} is a text, not an element with children")
+                return None
+            since = len(problems.texts)
+            value = self.struct.read(element, problems)
+            if len(problems.texts) > since:
+                problems.prefix(since, f"{name}.")
+            return value
+        if len(element):
+            problems.add(f"{name} has child elements")
+            return None
+        return self.text(text or "", problems, name)
+
+    def text(self, text: str, problems: _Problems, name: str) -> Any:
+        """Of an element's or attribute's text."""
+        assert self.convert is not None
+        try:
+            return self.convert(text)
+        except Misfit as misfit:
+            problems.add(f"{name}: {_shown(text)} is {misfit}")
+            return None
+
+
+class Struct:
+    """Reads an element's children and attributes by a struct's fields.
+
+    Raises:
+        ConfigurationError: See BodyReader.
+    """
+
+    def __init__(self, schema: T.StructType, path: str, lenient: frozenset[str]) -> None:
+        names = [name.lower() for name in schema.fieldNames()]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice or (path and not names):
+            what = f"two fields called {twice!r}" if twice else "no fields"
+            raise ConfigurationError(
+                f"{path.rstrip('.') or 'the schema'} has {what}, which Spark cannot store",
+                remedy="leave one of them away: names are not sensitive to case" if twice else "name some",
+            )
+        self.fields = [Field(field, path, lenient) for field in schema.fields]
+        self._by_name: dict[str, list[int]] = {}
+        for slot, field in enumerate(self.fields):
+            if field.place in (None, "element"):
+                self._by_name.setdefault(field.local, []).append(slot)
+        self.has_text = any(field.place == "text" for field in self.fields)
+        self._by_tag: dict[str, int | None] = {}
+
+    def read(self, element: Any, problems: _Problems) -> dict[str, Any]:
+        """The values by field name."""
+        found = self.found(element)
+        values: dict[str, Any] = {}
+        for slot, field in enumerate(self.fields):
+            children = found.get(slot)
+            if children and field.one_text and len(children) == 1 and not problems.may_be_nil and not len(children[0]):
+                try:  # what most fields are, without a detour; whatever is wrong is found again, and told, below
+                    values[field.name] = field.one_text(children[0].text or "")
+                    continue
+                except Misfit:
+                    pass
+            values[field.name] = self._value(field, element, children, problems)
+        return values
+
+    def found(self, element: Any) -> dict[int, list[Any]]:
+        """The children that fields take, by the field's number."""
+        found: dict[int, list[Any]] = {}
+        by_tag = self._by_tag
+        for child in element:
+            tag = child.tag
+            slot = by_tag[tag] if tag in by_tag else self._slot(tag)
+            if slot is not None:
+                found.setdefault(slot, []).append(child)
+        return found
+
+    def _slot(self, tag: str) -> int | None:
+        """Which field takes elements of this name."""
+        slots = self._by_name.get(_local(tag), ())
+        slot = next((slot for slot in slots if self.fields[slot].namespace in (None, _namespace(tag))), None)
+        if len(self._by_tag) < _MAX_TAGS:
+            self._by_tag[tag] = slot
+        return slot
+
+    def _value(self, field: Field, element: Any, found: list[Any] | None, problems: _Problems) -> Any:
+        if found:
+            if field.many:
+                return [field.value(child, problems, f"{field.name}[{i}]") for i, child in enumerate(found)]
+            if len(found) == 1:
+                return field.value(found[0], problems, field.name)
+            problems.add(f"{field.name} occurs {len(found)} times")
+            return None
+        if field.place == "text":
+            return self._own_text(field, element, problems)
+        if field.convert is not None and not field.many and field.place != "element" and element.attrib:
+            texts = attributes(element, field)
+            if len(texts) > 1:
+                problems.add(f"{field.name} occurs {len(texts)} times, as attributes")
+                return None
+            if texts:
+                return field.text(texts[0], problems, field.name)
+        if field.required:
+            problems.add(f"{field.name} is missing")
+        return None
+
+    def _own_text(self, field: Field, element: Any, problems: _Problems) -> Any:
+        if len(element):
+            problems.add(f"{field.name} has child elements")
+            return None
+        return field.text(element.text or "", problems, field.name)
+
+
+def attributes(element: Any, field: Field) -> list[str]:
+    """The attributes that a field may take: that without a namespace before all others."""
+    if field.namespace in (None, "") and (text := element.get(field.local)) is not None:
+        return [text]
+    return [
+        text
+        for key, text in element.attrib.items()
+        if _local(key) == field.local and field.namespace in (None, _namespace(key))
+    ]
+
+
+def _shown(text: str) -> str:
+    return repr(text.strip()[:100])
+
+
+def _local(tag: str) -> str:
+    return tag.rpartition("}")[2]
+
+
+def _namespace(tag: str) -> str:
+    return tag[1:].partition("}")[0] if tag.startswith("{") else ""

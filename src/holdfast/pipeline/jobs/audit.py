@@ -1,0 +1,193 @@
+"""The command ``holdfast audit``: what an event journal comes to, and whether anything in it must not be."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.client.journal import JournalClient
+from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.pipeline.html_report import check_installed, check_writable, write_report
+from holdfast.pipeline.jobs.command import (
+    access_options,
+    command_session,
+    further_option,
+    have_answer,
+    print_line,
+    source_access,
+    spark_options,
+)
+from holdfast.pipeline.jobs.wording import away_option, own_words
+from holdfast.pipeline.journal import is_address
+from holdfast.pipeline.reader.options import ReadOptions
+from holdfast.pipeline.session import check_spark
+from holdfast.pipeline.spark import files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+FORMATS = ("parquet", "csv", "json")
+SHOWN = 20
+"""Violations, and holes, that are printed; all of them are in the tables."""
+DAMAGE = ("damaged", "missing")
+"""Kinds of holes for which the disk is to be looked at."""
+_VIOLATED = 1
+
+
+class _Place(click.Path):
+    """A directory, or the URL of a server's admin listener."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if is_address(value) else super().convert(value, param, ctx)
+
+
+@click.command()
+@click.argument("place", nargs=-1, required=True, type=_Place(exists=True, file_okay=False, path_type=Path))
+@click.option("--out", help="Directory for the tables, one below it for each.")
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), default="parquet", show_default=True, help="Of the tables."
+)
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a report to that file.")
+@click.option("--strict", is_flag=True, help="Exit with 1 too if a file of the journal is damaged or missing.")
+@access_options
+@away_option
+@further_option
+@spark_options
+def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
+    """Audit an event journal: what became of every message, and whether anything happened that must not.
+
+    PLACE is the directory of a server's store, or of its journal; with several workers, that of worker 0. Or the URL of
+    a running server's admin listener: then nobody needs its disk. The server may run meanwhile. Several PLACEs have
+    parts of one journal; each server is audited by itself.
+
+    \b
+    holdfast audit broker --html report.html
+    holdfast audit http://127.0.0.1:8081 --token-file token --out audited --format csv
+
+    Prints a line of JSON for each step, each violation and each hole in the journal. Exits with 0 if nothing is there
+    that must not be, with 1 if there is; where the journal has holes, it says that of those it cannot tell. A file that
+    is damaged is named and left out, the rest is audited; with --strict that ends with 1, too.
+    """
+    try:
+        with own_words():
+            found, damaged = _run(place, arguments)
+    except HoldfastError as error:
+        click.echo(f"holdfast: {error}", err=True)
+        sys.exit(1)
+    if found:
+        click.echo(f"holdfast: what was promised is broken: violations: {found:,}", err=True)
+    if damaged:
+        click.echo(
+            f"holdfast: files of the journal are damaged or missing: {damaged:,}. The rest was audited. Look for what "
+            "else the disk has damaged: `holdfast store check`",
+            err=True,
+        )
+    if found or (damaged and arguments["strict"]):
+        sys.exit(_VIOLATED)
+
+
+def _run(place: tuple[str | Path, ...], arguments: dict[str, Any]) -> tuple[int, int]:
+    away = arguments["away_seconds"]
+    options = {**arguments["further"], **source_access(arguments)}
+    options |= {} if away is None else {"awaySeconds": str(away)}
+    # Before Spark starts, which takes a while.
+    servers = [_server(str(address), options) for address in filter(is_address, place)]
+    if arguments["html"] is not None:
+        check_installed()
+        check_writable(arguments["html"])
+    check_spark()
+    for server in servers:
+        have_answer(server.files, away)
+        server.close()
+    remedy = "audit again: nothing was changed"
+    with command_session("holdfast audit", arguments["master"], verbose=arguments["verbose"], remedy=remedy) as spark:
+        return _audit(spark, place, options, **{name: arguments[name] for name in ("out", "kind", "html")})
+
+
+def _server(address: str, options: dict[str, str]) -> JournalClient:
+    try:
+        parsed = ReadOptions.parse({**options, "broker": address, "read": "journal"})
+        parsed.check_batch()
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from error
+    return JournalClient(parsed.broker, parsed.access)
+
+
+def _audit(
+    spark: SparkSession,
+    place: tuple[str | Path, ...],
+    options: dict[str, str],
+    out: str | None,
+    kind: str,
+    html: Path | None,
+) -> tuple[int, int]:
+    """Do it; how many violations there are, and how many damaged or missing files."""
+    from pyspark.sql import functions as F
+
+    from holdfast.pipeline.audit.event_pass import is_of_several
+    from holdfast.pipeline.audit.findings import audit
+    from holdfast.pipeline.journal import read_journal
+
+    began = time.monotonic()
+    if out is not None:
+        files.check_writable(spark, out)
+    journal = read_journal(spark, *place, **options)
+    if any(map(is_address, place)):
+        journal = journal.cache()  # it is gone through several times, and comes over the network once
+    audited = audit(journal)
+    events = audited.summed.selectExpr("coalesce(sum(events), 0)").first()
+    assert events is not None
+    if len(place) > 1 and is_of_several(audited.summed):
+        raise ConfigurationError(
+            "these are the journals of several servers",
+            remedy="audit each by itself: what happened at one says nothing of another",
+        )
+    print_line({"event": "journal", "events": events[0], "seconds": _since(began)})
+    # Each is looked at several times, and most are small.
+    tables = {name: table.cache() for name, table in audited.tables()}
+    audited = replace(audited, **tables)
+    rows: dict[str, int] = {}
+    for name, table in tables.items():
+        rows[name] = table.count()
+        if out is not None:
+            _write(table, f"{out}/{name}", kind)
+        print_line({"event": "table", "table": name, "rows": rows[name], "seconds": _since(began)})
+    for row in audited.cannot_say.orderBy(F.col("kind").isin(*DAMAGE).desc(), "at").limit(SHOWN).collect():
+        print_line({"event": "cannot say", **_plain(row)})
+    for row in audited.violations.orderBy("rule", "at", "sequence", "number").limit(SHOWN).collect():
+        print_line({"event": "violation", **_plain(row)})
+    if html is not None:
+        from holdfast.pipeline.audit.report import report
+
+        write_report(html, report(audited, [str(one) for one in place]))
+    damaged = audited.cannot_say.where(F.col("kind").isin(*DAMAGE)).count()
+    for cached in (journal, *tables.values()):
+        cached.unpersist()
+    audited.release()
+    found, holes = rows["violations"], rows["cannot_say"]
+    end = {"event": "end", "violations": found, "cannot_say": holes, "damaged": damaged}
+    print_line({**end, "seconds": _since(began)})
+    return found, damaged
+
+
+def _write(table: DataFrame, path: str, kind: str) -> None:
+    writer = table.coalesce(1).write.mode("overwrite")
+    (writer.option("header", True) if kind == "csv" else writer).format(kind).save(path)
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    return {name: str(value) if name == "at" else value for name, value in row.asDict().items() if value is not None}
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 1)
+
+
+if __name__ == "__main__":
+    audit_command()

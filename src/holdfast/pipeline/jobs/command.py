@@ -1,0 +1,467 @@
+"""What the commands on Spark share: a session for one command, failures in a sentence, and the options of those that
+read bodies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast.client.data_plane import DataPlane, Patience
+from holdfast.exceptions import HoldfastError
+from holdfast.pipeline.bodies.leniencies import ALSO, LENIENCIES, MAX_ELEMENTS
+from holdfast.pipeline.bodies.schemas import schema_in
+from holdfast.pipeline.jobs.wording import AWAY, NOBODY, flag_of
+from holdfast.pipeline.reader.bounds import queues_there
+from holdfast.pipeline.session import check_spark, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.pipeline.landing.tables import LandedBatch
+    from holdfast.pipeline.reader.options import ReadOptions
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+T = TypeVar("T")
+
+PYTHON_IS_LATE = "Python worker failed to connect back"
+STARTS = 6
+"""Spark gives a source's Python process ten seconds to start, and ends the query when a busy machine needs more."""
+
+WAIT_AT_END = 5.0
+"""Seconds for a server that is away when somebody waits for the command to end."""
+
+_OUR_ERROR = re.compile(r"holdfast\.\w[\w.]*: (.+(?:\n  \S.*)?)")
+_CAUSE = re.compile(
+    r"^(?:: |Caused by: )?((?:[A-Za-z_$][\w$]*\.)*[A-Z]\w*(?:Error|Exception|Invalid|Interrupt)\b.*)", re.M
+)
+_CARRIERS = ("Py4JJavaError", "An exception was thrown from the Python worker", "SparkException: Job aborted")
+_ENDED = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: (.+?)(?: SQLSTATE: \w+)?$")
+_OFFSETS = re.compile(r"^Current (?:Committed|Available) Offsets: \{(?:[^{}]*: (\{.*\}))?\}$", re.M)
+
+
+def spark_options(command: Command) -> Command:
+    """Decorator: the options of where Spark runs and what it says; see ``command_session``."""
+    master = click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]")
+    verbose = click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks.")
+    return verbose(master(command))
+
+
+def jar_options(command: Command) -> Command:
+    """Decorator: the options of what Spark loads beside its own; see ``jars_of``."""
+    packages = click.option("--packages", help="Maven coordinates that Spark fetches, with commas between them.")
+    jars = click.option("--jars", help="Jar files for Spark, with commas between them.")
+    return packages(jars(command))
+
+
+def jars_of(arguments: dict[str, Any]) -> dict[str, str]:
+    """The Spark settings that the options of ``jar_options`` come to; they are taken out of the arguments."""
+    told = {"spark.jars.packages": arguments.pop("packages"), "spark.jars": arguments.pop("jars")}
+    return {name: value for name, value in told.items() if value}
+
+
+def reading_options(command: Command) -> Command:
+    """Decorator: the options of how bodies are read; see ``reading``."""
+    for option in reversed(
+        (
+            click.option("--schema", help='Fields of the body\'s element: "carrier STRING, flight INT".'),
+            click.option(
+                "--schema-file",
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                help="The same, in a file, or as Spark's JSON of it.",
+            ),
+            click.option("--element", default="", help="The body's element; a body with another one is flagged."),
+            click.option("--prefix", default="", help="Put before the names of the parsed columns."),
+            click.option(
+                "--lenient",
+                multiple=True,
+                type=click.Choice(list(LENIENCIES)),
+                help="What is not flagged: " + " ".join(f"{name}: {what}" for name, what in LENIENCIES.items()),
+            ),
+            click.option(
+                "--max-elements",
+                type=click.IntRange(min=1),
+                default=MAX_ELEMENTS,
+                show_default=True,
+                help="A body with more is not read, but flagged.",
+            ),
+            click.option(
+                "--also",
+                multiple=True,
+                type=click.Choice(ALSO),
+                help="A further column of the messages; may be given several times.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
+"""Resolved, since Spark reads it in a process of its own."""
+
+_ACCESS = {
+    "token_file": "tokenFile",
+    "ca": "caFile",
+    "cert": "certificateFile",
+    "cert_key": "keyFile",
+    "proxy": "proxy",
+}
+"""Argument of a command -> option of the source."""
+
+
+def access_options(command: Command) -> Command:
+    """Decorator: the options of what a server's admin listener may demand; see ``source_access``."""
+    for option in reversed(
+        (
+            click.option("--token-file", type=FILE, help="The listener's token.  [env: HOLDFAST_ADMIN_TOKEN]"),
+            click.option("--ca", type=FILE, help="Trust these authorities instead of the system's: PEM file."),
+            click.option("--cert", type=FILE, help="Show the listener this certificate: PEM file."),
+            click.option("--cert-key", type=FILE, help="Its key, if elsewhere."),
+            click.option(
+                "--proxy", metavar="URL", help="Go to the listener through this HTTP proxy: http://HOST:PORT."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def named_values(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Callback of an option that is given as NAME=VALUE, several times: the values by their names."""
+    found = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE", context, option)
+        found[name] = text
+    return found
+
+
+def _further(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    found = named_values(context, option, values)
+    for name in found:
+        if flag := flag_of(context.command, name):
+            raise click.BadParameter(f"{name} is {flag} here", context, option)
+    return found
+
+
+further_option = click.option(
+    "--option",
+    "further",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_further,
+    help="An option of the wsrm source that has no flag here: failOnDataLoss=false, startingTimestamp=…",
+)
+
+
+def have_answer(ask: Callable[[], T], away: float | None, stop: threading.Event | None = None) -> T:
+    """Ask a server something before Spark starts, which takes a while: it is there, and what is asked for, too.
+
+    Args:
+        ask: What asks.
+        away: Seconds for which it is waited for, as it was told; None: the usual ones.
+        stop: Set when the command is to end.
+
+    Returns:
+        What ``ask`` did.
+
+    Raises:
+        HoldfastError: It is not.
+        KeyboardInterrupt: The command is to end.
+    """
+
+    def sleep(seconds: float) -> None:
+        if (stop or threading.Event()).wait(seconds):
+            raise KeyboardInterrupt
+
+    return Patience(AWAY if away is None else away, sleep=sleep, nobody=NOBODY if away is None else None).call(ask)
+
+
+def look_at_queues(options: ReadOptions) -> None:
+    """See that the queues are there that are to be read. Asks once."""
+    plane = DataPlane(options.broker, options.access)
+    try:
+        queues_there(plane, options)
+    finally:
+        plane.close()
+
+
+def source_access(arguments: dict[str, Any]) -> dict[str, str]:
+    """The options of the ``wsrm`` source that the options of ``access_options`` come to."""
+    return {option: str(arguments[name]) for name, option in _ACCESS.items() if arguments.get(name) is not None}
+
+
+def table_options(command: Command) -> Command:
+    """Decorator: the options of what kind of table is landed; see ``table``."""
+    for option in (
+        click.option(
+            "--by-day",
+            type=click.Choice(["delivered", "received"]),
+            help="Partition by the day, in UTC, on which messages were put into the queue, or received.",
+        ),
+        click.option(
+            "--format",
+            "table",
+            type=click.Choice(["parquet", "delta"]),
+            default="parquet",
+            show_default=True,
+            help="What to land as; delta needs holdfast[delta].",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def table(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of ``land`` and ``reland`` that say what kind of table is landed."""
+    return {name: arguments[name] for name in ("by_day", "table")}
+
+
+def reading(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of ``land`` and ``reland`` by which bodies are read.
+
+    Raises:
+        ConfigurationError: The file holds no schema.
+    """
+    given = {name: arguments[name] for name in ("prefix", "lenient", "max_elements", "also", "element")}
+    file = arguments["schema_file"]
+    return {"schema": schema_in(file) if file else arguments["schema"] or None, **given}
+
+
+def check_schema(arguments: dict[str, Any]) -> None:
+    """See that there is one at most.
+
+    Raises:
+        click.UsageError: Two.
+    """
+    if arguments["schema"] and arguments["schema_file"]:
+        raise click.UsageError("--schema and --schema-file exclude each other")
+
+
+@contextlib.contextmanager
+def job_session(name: str, arguments: dict[str, Any], stop: threading.Event | None = None) -> Iterator[SparkSession]:
+    """A session for one command, stopped at its end; see ``command_session``.
+
+    Raises:
+        HoldfastError: What ended the command, in a sentence.
+    """
+    safe = "what is landed is safe"
+    with command_session(name, arguments["master"], verbose=arguments["verbose"], remedy=safe, stop=stop) as spark:
+        yield spark
+
+
+def hear(stop: threading.Event, *, raises: bool = False) -> None:
+    """Let SIGINT and SIGTERM set ``stop``, so that what runs is ended in order; the second ends the process at once.
+
+    Args:
+        stop: What is set.
+        raises: Whether the first raises KeyboardInterrupt, too.
+    """
+
+    def on_signal(*_: object) -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+        if raises:
+            logging.disable()  # py4j would tell of the request that this interrupts
+            raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+
+
+_CHATTER = re.compile(
+    rb"\s*$|\s+at |\s+\.\.\. \d+ more|Exception in thread \"stream execution thread|WARNING: Using incubator modules"
+    rb"|Setting default log level|To adjust logging level|(Starting )?Streaming TransformWithState"
+    rb"|During handling of the above exception|The above exception was the direct cause"
+)
+"""What Spark's Java and its workers say of themselves, and the lines of a stack."""
+
+
+def _told(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """What of Spark's standard error is for whoever runs a command: no chatter, no stacks.
+
+    What ends the command is told in a sentence; the end of a query that is being stopped, and of a worker that Spark no
+    longer waits for, is nobody's concern.
+    """
+    in_traceback = False
+    for line in lines:
+        if line.startswith(b"Traceback "):
+            in_traceback = True
+        elif in_traceback:  # its last line, the error, is the first that is not indented
+            in_traceback = line.startswith(b" ")
+        elif not _CHATTER.match(line):
+            yield line
+
+
+def _until(stop: threading.Event) -> int:
+    """A file descriptor; what is written to it goes to standard error as ``_told``, until ``stop`` is set: what is cut
+    off then, its workers for instance, Spark tells with pages of tracebacks."""
+    reader, writer = os.pipe()
+
+    def pass_on() -> None:
+        with open(reader, "rb") as lines:
+            for line in _told(lines):
+                if not stop.is_set():
+                    os.write(2, line)
+
+    threading.Thread(target=pass_on, name="errors", daemon=True).start()
+    return writer
+
+
+@contextlib.contextmanager
+def command_session(
+    name: str,
+    master: str | None,
+    *,
+    verbose: bool,
+    remedy: str,
+    stop: threading.Event | None = None,
+    config: Mapping[str, str] | None = None,
+) -> Iterator[SparkSession]:
+    """A classic session for one command, stopped at its end; Spark says nothing by itself unless ``verbose``.
+
+    Args:
+        name: Of the application.
+        master: Spark's; None: what spark-submit was told, else ``local[*]``.
+        verbose: Whether Spark's own errors are shown.
+        remedy: What is safe if Spark fails, and what to do then.
+        stop: Set by SIGINT and SIGTERM, see ``hear``; None: they end what Spark does, and the command.
+        config: Further settings of the session.
+
+    Raises:
+        HoldfastError: What ended the command, in a sentence.
+        KeyboardInterrupt: One of them came, and there is no ``stop``.
+    """
+    check_spark()
+    click.echo("starting Spark", err=True)  # seconds, on a busy machine minutes
+    heard = stop or threading.Event()
+    errors = os.dup(2) if verbose else _until(heard)
+    with in_a_sentence(remedy):
+        try:
+            settings = {"spark.sql.streaming.numRecentProgressUpdates": "20", **(config or {})}
+            spark = session(name, master, errors=errors, **settings)
+        except Exception as error:
+            if "JAVA_GATEWAY_EXITED" not in str(error) or "spark.jars.packages" not in settings:
+                raise
+            raise HoldfastError(
+                f"Spark did not start with the packages {settings['spark.jars.packages']}",
+                remedy="see why in the lines above; correct the coordinates, or fetch the jar files and name them by "
+                "--jars",
+            ) from error
+        finally:
+            os.close(errors)
+        try:
+            if threading.current_thread() is threading.main_thread():
+                hear(heard, raises=stop is None)  # Spark has put its own in place of what was there
+            if not verbose:  # what ends the query is told in one sentence
+                log4j = spark._jvm.org.apache.logging.log4j
+                for package in ("org.apache.spark", "org.apache.hadoop"):
+                    log4j.core.config.Configurator.setLevel(package, log4j.Level.OFF)
+                logging.getLogger("py4j").setLevel(logging.CRITICAL)
+            yield spark
+        finally:
+            spark.stop()
+
+
+def patiently(run: Callable[[], T]) -> T:
+    """What ``run`` gives; it is run again if Spark did not wait for its Python.
+
+    Raises:
+        Exception: What ended it else, or the last time.
+    """
+    for left in reversed(range(STARTS)):
+        try:
+            return run()
+        except Exception as error:
+            if not left or not (PYTHON_IS_LATE in str(error) or PYTHON_IS_LATE in str(error.__cause__)):
+                raise
+    raise AssertionError
+
+
+@contextlib.contextmanager
+def in_a_sentence(remedy: str) -> Iterator[None]:
+    """What Spark refuses, and the end of its Java process: that may be killed, or be stopped together with this one,
+    as systemd does."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        from py4j.protocol import Py4JJavaError, Py4JNetworkError
+        from pyspark.errors import PySparkException
+
+        if isinstance(error, PySparkException | Py4JJavaError | FileNotFoundError):
+            raise HoldfastError(sentence(str(error)), remedy=remedy) from error
+        if isinstance(error, Py4JNetworkError | ConnectionError):
+            raise HoldfastError("Spark's Java process has ended", remedy=f"{remedy}; start again to go on") from error
+        raise
+
+
+def sentence(text: str) -> str:
+    """What failed and where, of a query's report, which else is a page of Java and Python tracebacks.
+
+    Our own error, which names the offset; else the first cause of all, and the offsets of the batch.
+    """
+    if ours := _OUR_ERROR.findall(text):
+        return str(ours[-1])
+    causes = [cause for cause in _CAUSE.findall(text) if not any(carrier in cause for carrier in _CARRIERS)]
+    if not causes:
+        first = text.strip().splitlines()[0]
+        return ended[1] if (ended := _ENDED.match(first)) else first
+    return f"the batch{_between(text)} failed: {causes[-1]}" if _OFFSETS.search(text) else str(causes[-1])
+
+
+def _between(text: str) -> str:
+    """From which offset to which, by partition, as far as the report tells."""
+    told = [json.loads(found) if found else {} for found in _OFFSETS.findall(text)]
+    ranges = [{name: at for name, at in offset.items() if name.rpartition("/")[2].isdigit()} for offset in told]
+    if len(ranges) != 2:
+        return ""
+    start, end = ranges
+    parts = [
+        f"{_partition(name)} offsets {start.get(name, 'its first')} to {at}"
+        for name, at in end.items()
+        if start.get(name) != at
+    ]
+    return f" of {', '.join(parts)}" if parts else ""
+
+
+def _partition(name: str) -> str:
+    queue, mark, number = name.rpartition("/")
+    return f"queue {queue} partition {number}" if mark else f"partition {number}"
+
+
+def flags(landed: LandedBatch) -> dict[str, Any]:
+    """What a command prints of a batch's flagged rows."""
+    if landed.first_flagged is None:
+        return {"flagged": landed.flagged}
+    names = ("queue", "partition", "offset", "problem")
+    return {"flagged": landed.flagged, "first_flagged": dict(zip(names, landed.first_flagged, strict=True))}
+
+
+def tell_of_flags(flagged: int, rows: int, out: str) -> None:
+    """Say at a command's end that not every row could be read, and how to go on."""
+    if flagged:
+        click.echo(
+            f"holdfast: {flagged} of {rows} rows in {out} are flagged: corrupt_record says why\n"
+            "  holdfast reland reads them again, with another --schema or with --lenient",
+            err=True,
+        )
+
+
+def print_line(line: dict[str, Any]) -> None:
+    """One line of JSON."""
+    click.echo(json.dumps(line))

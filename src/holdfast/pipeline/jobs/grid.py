@@ -1,0 +1,88 @@
+"""A grid of simulations as a command, ``holdfast simulate --grid``: rows as Parquet, what they come to, a page."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.pipeline.jobs.command import command_session, print_line
+from holdfast.pipeline.simulation.grid import Grid
+from holdfast.pipeline.spark import files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROGRESS_EVERY = 5.0
+"""Seconds."""
+
+
+def run_grid(grid: Grid, out: str, html: Path | None, master: str | None, *, as_json: bool = False) -> None:
+    """Simulate a grid, and print which policy is best where.
+
+    Args:
+        grid: What to try.
+        out: Directory for the rows: ``outcomes``, one for each Sequence, and ``summary``, one for each combination.
+        html: File of the page; None: none.
+        master: Spark's.
+        as_json: Whether a line of JSON for each combination is printed instead.
+
+    Raises:
+        HoldfastError: It cannot be done; says why.
+    """
+    if html is not None:
+        from holdfast.pipeline.html_report import check_installed, check_writable
+
+        check_installed()
+        check_writable(html)
+    began = time.monotonic()
+    with command_session("holdfast simulate", master, verbose=False, remedy="simulate again") as spark:
+        from holdfast.pipeline.simulation.trials import simulate, summarize
+
+        files.check_writable(spark, out)
+        tasks = simulate(spark, grid)
+        with _progress(spark, grid.total):
+            tasks.write.mode("overwrite").parquet(f"{out}/outcomes")
+        seconds = time.monotonic() - began
+        summary = summarize(spark.read.parquet(f"{out}/outcomes"))
+        summary.coalesce(1).write.mode("overwrite").parquet(f"{out}/summary")
+        rows = [row.asDict() for row in spark.read.parquet(f"{out}/summary").orderBy("cell").collect()]
+    from holdfast.pipeline.simulation.report import parts, reading
+
+    click.echo(f"{grid.total:,} Sequences in {seconds:.0f} s; the rows are in {out}", err=True)
+    if as_json:
+        for row in rows:
+            print_line(row)
+    else:
+        click.echo("\n".join(reading(rows)))
+    if html is not None:
+        from holdfast.pipeline.html_report import render, write_report
+
+        write_report(html, render("Simulated Sequences", parts(grid, rows, seconds)))
+
+
+@contextlib.contextmanager
+def _progress(spark: SparkSession, total: int) -> Iterator[None]:
+    """Say now and then how many Sequences are done, by what Spark says of its tasks."""
+    done = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+
+    def tell() -> None:
+        while not done.wait(PROGRESS_EVERY):
+            with contextlib.suppress(ConnectionError):  # Spark is ending, and whoever waits for it says so
+                stages: list[Any] = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+                for stage in filter(None, stages):
+                    click.echo(f"{total * stage.numCompletedTasks // stage.numTasks:,}/{total:,} Sequences", err=True)
+
+    teller = threading.Thread(target=tell, name="progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()

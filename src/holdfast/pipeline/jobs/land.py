@@ -1,0 +1,272 @@
+"""Landing as a process of its own: ``python -m holdfast.pipeline.jobs.land``, and the command ``holdfast land``.
+
+Prints one line of JSON a batch. May be killed at any time and started again with the same arguments.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.pipeline.jobs.command import (
+    WAIT_AT_END,
+    access_options,
+    check_schema,
+    flags,
+    further_option,
+    have_answer,
+    hear,
+    job_session,
+    look_at_queues,
+    patiently,
+    print_line,
+    reading,
+    reading_options,
+    sentence,
+    source_access,
+    spark_options,
+    table,
+    table_options,
+    tell_of_flags,
+)
+from holdfast.pipeline.jobs.wording import away_option, own_words
+from holdfast.pipeline.reader.options import ReadOptions
+from holdfast.pipeline.session import check_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from holdfast.pipeline.landing.tables import LandedBatch
+
+_TYPE = re.compile(r"((?:\{[^{}]*\})?[^={}]+)=(.*\S.*)", re.DOTALL)
+
+DEFAULT_INTERVAL = 10.0
+"""Seconds: a batch is a directory of files, and tables of many small files are slow to read."""
+
+
+def _types(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Callback of ``--type``: element -> its fields."""
+    found: dict[str, str] = {}
+    for value in values:
+        match = _TYPE.fullmatch(value)
+        if match is None or match[1] in found:
+            what = f"{value!r} is not ELEMENT=FIELDS" if match is None else f"{match[1]} is given twice"
+            raise click.BadParameter(what, context, option)
+        found[match[1]] = match[2]
+    try:
+        from holdfast.pipeline.bodies.message_types import table_names
+
+        table_names(found)
+    except ConfigurationError as error:
+        raise click.BadParameter(str(error), context, option) from error
+    return found
+
+
+@click.command()
+@click.option("--broker", required=True, help="URL of the server's admin listener.")
+@click.option("--queue", help="The queue to land, or several with commas between them.  [default: inbox]")
+@click.option("--queue-pattern", metavar="REGEX", help="Land every queue instead whose whole name it matches.")
+@click.option("--out", required=True, help="Directory of the table.")
+@click.option("--checkpoint", required=True, help="Directory of the job's progress. It belongs to --out.")
+@click.option("--reader", help="Name of the cursor on the server.  [default: one of the checkpoint's own]")
+@access_options
+@click.option("--max-rows-per-batch", type=click.IntRange(min=1), help="Messages of one batch at most.")
+@away_option
+@further_option
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0),
+    help=f"Seconds from the start of a batch to the next; 0: as they come.  [default: {DEFAULT_INTERVAL:g}]",
+)
+@click.option("--available-now", is_flag=True, help="Land what is there now, then end.")
+@click.option("--until-rows", type=click.IntRange(min=1), help="End when so many messages have been landed in all.")
+@table_options
+@reading_options
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="ELEMENT=FIELDS",
+    callback=_types,
+    help="Land bodies of this element in a separate table below --out, with these fields; others are in the table "
+    "other.",
+)
+@spark_options
+def land_command(**arguments: Any) -> None:
+    """Land queues as a Parquet or Delta table, each message exactly once.
+
+    \b
+    holdfast land --broker http://127.0.0.1:8081 --out landed --checkpoint landed.checkpoint --available-now
+    holdfast land --broker http://127.0.0.1:8081 --queue orders --out orders --checkpoint orders.checkpoint \\
+        --schema "carrier STRING, flight INT" --interval 10 --by-day delivered
+    holdfast land --broker http://127.0.0.1:8081 --out shop --checkpoint shop.checkpoint \\
+        --type "order=id INT, customer STRING" --type "{urn:example:shop}return=id INT, reason STRING"
+    """
+    stop = threading.Event()
+    hear(stop)
+    try:
+        with own_words():
+            _run(arguments, stop)
+    except HoldfastError as error:
+        click.echo(f"holdfast: {error}", err=True)
+        sys.exit(1)
+
+
+def _run(arguments: dict[str, Any], stop: threading.Event) -> None:
+    if arguments["available_now"] and arguments["interval"] is not None:
+        raise click.UsageError("--available-now and --interval exclude each other")
+    try:  # before Spark starts, which takes a while
+        where = {name: arguments[name] for name in ("broker", "queue", "reader") if arguments[name] is not None}
+        options = ReadOptions.parse({"reader": "land", **where, **_source_options(arguments)})
+        options.check_stream()
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from error
+    check_schema(arguments)
+    if arguments["types"] and (arguments["schema"] or arguments["schema_file"] or arguments["element"]):
+        raise click.UsageError("--type has the fields of its element: leave --schema, --schema-file and --element out")
+    check_spark()
+    have_answer(lambda: look_at_queues(options), arguments["away_seconds"], stop)
+    with job_session("holdfast land", arguments, stop) as spark:
+        if not stop.is_set():
+            _land(spark, arguments, options, stop)
+
+
+def _land(spark: SparkSession, arguments: dict[str, Any], options: ReadOptions, stop: threading.Event) -> None:
+    from holdfast.pipeline.bodies.message_types import OTHER, table_names
+    from holdfast.pipeline.landing.tables import land
+    from holdfast.pipeline.spark.checkpoints import settle
+
+    place = {name: arguments[name] for name in ("broker", "checkpoint", "reader")}
+    types: dict[str, str] = arguments["types"]
+    tables = [f"/{name}" for name in (*table_names(types).values(), OTHER)] if types else [""]
+    landed = _landed_before(spark, [arguments["out"] + name for name in tables])
+    before = sum(batch.flagged for batch in landed.values())
+    written: dict[int, LandedBatch] = {}
+    how: dict[str, Any] = {
+        **place,
+        "queue": ",".join(options.queues),
+        "out": arguments["out"],
+        "trigger": _trigger(arguments),
+        "options": _source_options(arguments),
+        "on_batch": lambda batch: written.update({batch.batch: batch}),
+        **table(arguments),
+        **reading(arguments),
+        "types": types or None,
+    }
+    patiently(lambda: _follow(land(spark, **how), landed, written, arguments["until_rows"], stop))
+    away = WAIT_AT_END if stop.is_set() else options.away
+    settled = settle(spark, **place, queues=options.queues, access=options.access, away=away)
+    rows, flagged = _total(landed), sum(batch.flagged for batch in landed.values())
+    print_line({"event": "end", "rows": rows, "flagged": flagged, "cursor": settled})
+    if flagged > before:
+        tell_of_flags(flagged, rows, arguments["out"])
+
+
+def _landed_before(spark: SparkSession, tables: list[str]) -> dict[int, LandedBatch]:
+    """Return the batches that were landed before, each with its rows of all tables."""
+    from pyspark.sql import functions as F
+
+    from holdfast.pipeline.bodies.columns import CORRUPT
+    from holdfast.pipeline.landing.tables import LandedBatch, read_landed
+
+    rows: Counter[int] = Counter()
+    flagged: Counter[int] = Counter()
+    for out in tables:
+        try:
+            landed = read_landed(spark, out)
+        except ConfigurationError:
+            continue
+        counts = landed.groupBy("batch").agg(F.count("*").alias("rows"), F.count(CORRUPT).alias("flagged"))
+        for row in counts.collect():
+            rows[int(row["batch"])] += row["rows"]
+            flagged[int(row["batch"])] += row["flagged"]
+    return {batch: LandedBatch(batch, rows[batch], flagged[batch], None) for batch in rows}
+
+
+def _trigger(arguments: dict[str, Any]) -> dict[str, Any]:
+    if arguments["available_now"]:
+        return {"availableNow": True}
+    interval = DEFAULT_INTERVAL if arguments["interval"] is None else arguments["interval"]
+    return {"processingTime": f"{round(interval * 1000)} milliseconds"}
+
+
+def _source_options(arguments: dict[str, Any]) -> dict[str, str]:
+    names = {
+        "queue_pattern": "queuePattern",
+        "max_rows_per_batch": "maxRowsPerBatch",
+        "away_seconds": "awaySeconds",
+    }
+    own = {option: str(arguments[name]) for name, option in names.items() if arguments.get(name) is not None}
+    return {**arguments.get("further", {}), **own, **source_access(arguments)}
+
+
+def _total(landed: dict[int, LandedBatch]) -> int:
+    return sum(batch.rows for batch in landed.values())
+
+
+def _follow(
+    query: StreamingQuery,
+    landed: dict[int, LandedBatch],
+    written: dict[int, LandedBatch],
+    until_rows: int | None,
+    stop: threading.Event,
+) -> None:
+    """Report batches until the query ends or is to end.
+
+    ``written`` is what the query's own thread has written; from there a batch goes to ``landed``, under its id, when
+    the query has noted that it is done: one that is repeated is counted once. What is in the table when the query is
+    stopped counts, too, though it may not come to note it.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    told = -1
+
+    def report() -> None:
+        nonlocal told
+        for progress in query.recentProgress:
+            if progress["batchId"] > told and progress["numInputRows"]:
+                told = progress["batchId"]
+                landed[told] = written.pop(told)
+                _report(progress, landed[told], _total(landed))
+
+    ended = False
+    while not ended:
+        try:
+            ended = bool(query.awaitTermination(0.2))
+        except StreamingQueryException as error:
+            raise HoldfastError(sentence(str(error)), remedy="what is landed is safe; start again to go on") from error
+        report()
+        if not ended and (stop.is_set() or (until_rows is not None and _total(landed) >= until_rows)):
+            query.stop()
+            report()
+            landed.update(written)
+            ended = True
+
+
+def _report(progress: Any, batch: LandedBatch, total: int) -> None:
+    source = progress["sources"][0]
+    print_line(
+        {
+            "event": "batch",
+            "batch": batch.batch,
+            "rows": batch.rows,
+            "total": total,
+            **({"tables": dict(batch.tables)} if batch.tables else {}),
+            **flags(batch),
+            "milliseconds": progress["durationMs"].get("triggerExecution"),
+            "end": json.loads(source["endOffset"]),
+            "latest": json.loads(source["latestOffset"] or "null"),
+        }
+    )
+
+
+if __name__ == "__main__":
+    land_command()

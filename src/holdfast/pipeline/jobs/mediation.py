@@ -1,0 +1,422 @@
+"""The command ``holdfast pipeline``: runs a pipeline's file, or looks at it.
+
+Prints one line of JSON a batch. May be killed at any time and started again with the same arguments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import queue
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.client.data_plane import DataPlane
+from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.pipeline.jobs.command import (
+    WAIT_AT_END,
+    command_session,
+    have_answer,
+    hear,
+    jar_options,
+    jars_of,
+    look_at_queues,
+    named_values,
+    patiently,
+    print_line,
+    sentence,
+    spark_options,
+)
+from holdfast.pipeline.jobs.wording import AWAY, away_option, own_words
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SourcePlan
+    from holdfast.pipeline.mediation.execution.batches import MediatedBatch
+    from holdfast.pipeline.mediation.execution.metrics import PipelineCollector
+
+_SAFE = "what was sent and kept is safe; start again to go on"
+
+
+_FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False))
+_SET = click.option(
+    "--set", "parameters", multiple=True, metavar="NAME=VALUE", callback=named_values, help="A parameter of the file."
+)
+
+
+def _address(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    from holdfast.endpoint.listening import listen_address
+
+    try:
+        return None if value is None else listen_address(value)
+    except ConfigurationError as error:
+        raise click.BadParameter(str(error), context, option) from error
+
+
+@contextlib.contextmanager
+def _served(collector: PipelineCollector, host: str, port: int) -> Iterator[None]:
+    """Around what the collector counts: answers scrapes, and says where."""
+    from holdfast.pipeline.jobs.metrics_listener import MetricsListener
+
+    with MetricsListener(collector, host, port) as listener:
+        at = f"[{host}]" if ":" in host else host
+        click.echo(f"metrics at http://{at}:{listener.port}/metrics", err=True)
+        yield
+
+
+@click.group()
+def pipeline() -> None:
+    """Run a pipeline: messages from queues, made into others by SQL and Python, sent on or kept, each exactly once.
+
+    \b
+    holdfast pipeline check orders.toml
+    holdfast pipeline run orders.toml --available-now
+    """
+
+
+@pipeline.command()
+@_FILE
+@_SET
+@click.option("--available-now", is_flag=True, help="Take what is there now, then end.")
+@click.option(
+    "--metrics",
+    metavar="[HOST:]PORT",
+    callback=_address,
+    help="Serve metrics to Prometheus here; without HOST at 127.0.0.1.",
+)
+@away_option
+@jar_options
+@spark_options
+def run(
+    file: str,
+    parameters: dict[str, str],
+    available_now: bool,
+    metrics: tuple[str, int] | None,
+    away_seconds: float | None,
+    **arguments: Any,
+) -> None:
+    """Run the pipeline in FILE, TOML or Python, until Ctrl-C; may be killed and run again.
+
+    \b
+    holdfast pipeline run orders.toml --available-now
+    holdfast pipeline run orders.toml --set broker=http://broker.example:8081 --master "local[4]"
+    holdfast pipeline run orders.toml --metrics 9100
+    """
+    from holdfast.pipeline.mediation.definition.file import read_pipeline
+    from holdfast.pipeline.mediation.definition.graph import Graph
+    from holdfast.pipeline.mediation.execution.metrics import PipelineCollector
+
+    stop = threading.Event()
+    hear(stop)
+    plan = read_pipeline(file, parameters)  # before Spark starts, which takes a while
+    config = jars_of(arguments)
+    with own_words(), _no_secrets(plan):
+        plan = _reached(plan, away_seconds, stop)
+        name = f"holdfast pipeline {plan.name}"
+        collector = PipelineCollector({one.name: [sink.name for sink in one.sinks] for one in Graph(plan).queries()})
+        with contextlib.ExitStack() as stack:
+            if metrics is not None:
+                stack.enter_context(_served(collector, *metrics))
+            spark = stack.enter_context(command_session(name, remedy=_SAFE, stop=stop, config=config, **arguments))
+            away = AWAY if away_seconds is None else away_seconds
+            patiently(lambda: _run(spark, plan, available_now, stop, away, collector))
+
+
+@contextlib.contextmanager
+def _no_secrets(plan: PipelinePlan) -> Iterator[None]:
+    """Errors without the secrets of the pipeline's Kafka clients, whoever tells them."""
+    from holdfast.pipeline.mediation.definition.kafka_options import redacted
+
+    try:
+        yield
+    except HoldfastError as error:
+        if not plan.of_kafka:
+            raise
+        raise HoldfastError(redacted(error.message, plan), remedy=redacted(error.remedy, plan)) from None
+
+
+def _reached(plan: PipelinePlan, away: float | None, stop: threading.Event | None = None) -> PipelinePlan:
+    """The plan with so much patience, once every server of it has answered."""
+    from holdfast.pipeline.mediation.definition.checks import source_options
+    from holdfast.pipeline.mediation.definition.graph import Graph
+    from holdfast.pipeline.mediation.execution.sinks import sink_options
+    from holdfast.pipeline.mediation.kafka.cluster import knock
+    from holdfast.pipeline.reader.options import ReadOptions
+    from holdfast.pipeline.writer.options import WriteOptions
+
+    if away is not None:
+        plan = _patient(plan, {"awaySeconds": str(away)})
+    asked: dict[Any, Callable[[], object]] = {}
+    for one in plan.of_kafka:
+        asked[one.kafka] = partial(knock, one)
+    for query in Graph(plan).queries():
+        if query.source.kafka is None:
+            read = ReadOptions.parse(source_options(query.source))
+            asked[read.broker, read.queues, read.pattern] = partial(look_at_queues, read)
+        for sink in query.sinks:
+            if sink.sends:
+                told = {**sink_options(sink, plan, query.source), "batchId": "0"}
+                write = WriteOptions.parse(told, stream=False)
+                asked.setdefault(write.broker, DataPlane(write.broker, write.access).queues)
+    for ask in asked.values():
+        have_answer(ask, away, stop)
+    return plan
+
+
+def _patient(plan: PipelinePlan, patience: dict[str, str]) -> PipelinePlan:
+    def told(one: Any) -> Any:
+        given = one.options or {}
+        is_told = "awayseconds" in map(str.lower, given)
+        return one if is_told else dataclasses.replace(one, options={**patience, **given})
+
+    return dataclasses.replace(
+        plan,
+        sources=tuple(one if one.kafka else told(one) for one in plan.sources),
+        sinks=tuple(told(one) if one.sends else one for one in plan.sinks),
+    )
+
+
+def _run(
+    spark: SparkSession,
+    plan: PipelinePlan,
+    available_now: bool,
+    stop: threading.Event,
+    away: float,
+    collector: PipelineCollector,
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    from holdfast.pipeline.mediation.definition.graph import Graph
+    from holdfast.pipeline.mediation.execution.run import run
+
+    if stop.is_set():
+        return
+    batches: queue.SimpleQueue[MediatedBatch] = queue.SimpleQueue()
+    mediation = run(spark, plan, available_now=available_now, on_batch=batches.put)
+    ended = False
+    total: Counter[str] = Counter()
+    sources = {query.name: query.source.name for query in Graph(plan).queries()}
+    while not ended:
+        try:
+            ended = mediation.wait(0.2)
+        except StreamingQueryException as error:
+            _tell(batches, total, collector)
+            told = sentence(str(error))
+            raise HoldfastError(told, remedy=_SAFE) from error
+        _tell(batches, total, collector)
+        for name, query in mediation.queries.items():
+            collector.look(name, query.lastProgress)
+        if stop.is_set() and not ended:
+            mediation.stop()
+            ended = True
+    _tell(batches, total, collector)
+    sums = {
+        "rows": _messages(total, sources),
+        "dead": total["dead"],
+        "late": total["late"],
+        "doubles": total["doubles"],
+    }
+    print_line({"event": "end", **sums, "cursors": mediation.settle(WAIT_AT_END if stop.is_set() else away)})
+
+
+def _messages(total: Mapping[str, int], sources: Mapping[str, str]) -> int:
+    """The messages that were read of all sources: of one that several queries read, as many as one of them has."""
+    most: Counter[str] = Counter()
+    for name, source in sources.items():
+        most[source] = max(most[source], total.get(f"rows {name}", 0))
+    return most.total()
+
+
+def _tell(batches: queue.SimpleQueue[MediatedBatch], total: Counter[str], collector: PipelineCollector) -> None:
+    """Print the batches that are done, and add them up: each query's rows by themselves."""
+    while not batches.empty():
+        batch = batches.get()
+        collector.add(batch)
+        total[f"rows {batch.query}"] += batch.rows
+        total["dead"] += batch.dead
+        total["doubles"] += batch.doubles
+        total["late"] += batch.late
+        if batch.rows or batch.late or any(batch.sinks.values()):
+            print_line({"event": "batch", **dataclasses.asdict(batch)})
+
+
+class _Listing(click.Command):
+    """A command whose ``--with`` takes all values up to the next option, as a shell expands a pattern."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Repeat the option before each of its values."""
+        repeated: list[str] = []
+        is_listed = False
+        for before, one in pairwise(["", *args]):
+            is_listed = not one.startswith("-") and (is_listed or before == "--with")
+            repeated += ["--with", one] if is_listed and before != "--with" else [one]
+        return super().parse_args(ctx, repeated)
+
+
+@pipeline.command(cls=_Listing)
+@_FILE
+@_SET
+@click.option(
+    "--with",
+    "messages",
+    multiple=True,
+    metavar="FILES",
+    help="Make every step over these messages instead: files of XML, a body each, or .jsonl; NAME=FILES for one source "
+    "of several.",
+)
+@click.option(
+    "--expect",
+    type=click.Path(dir_okay=False),
+    help="Compare the rows that come of --with with those in this .jsonl file; without it they are printed so.",
+)
+@click.option("--dry-run", is_flag=True, help="Make every step over a sample of what the queues hold, with Spark.")
+@click.option("--rows", type=click.IntRange(min=1), default=20, show_default=True, help="Messages of that sample.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of lines.")
+@away_option
+@jar_options
+@spark_options
+def check(
+    file: str,
+    parameters: dict[str, str],
+    dry_run: bool,
+    rows: int,
+    as_json: bool,
+    away_seconds: float | None,
+    messages: tuple[str, ...],
+    expect: str | None,
+    **arguments: Any,
+) -> None:
+    """Read the pipeline in FILE, and say what it would do; or every mistake in it.
+
+    \b
+    holdfast pipeline check orders.toml
+    holdfast pipeline check orders.toml --dry-run --rows 100
+    holdfast pipeline check orders.toml --with messages/*.xml > rows.jsonl
+    holdfast pipeline check orders.toml --with messages/*.xml --expect rows.jsonl
+
+    Without --dry-run nobody is asked, and Spark's parser looks at the syntax of SQL. With it, the columns of each step
+    are told, some of its rows, and how many of the sample fail where; nothing is sent, written, or marked as read. With
+    mistakes the exit code is 1.
+
+    --with tests the pipeline without a broker: the steps run over the messages in these files, and the rows of every
+    sink and the dead letters are printed, a line of JSON each. Keep these lines in a file, and --expect compares them
+    with those of a later run; if they differ, it shows how, and the exit code is 1. Delete a column from all lines of a
+    sink if it is not to be compared.
+    """
+    from holdfast.pipeline.mediation.definition.file import read_pipeline
+
+    if expect is not None and not messages:
+        raise click.UsageError("--expect compares what comes of messages: name their files by --with")
+    if messages:
+        if dry_run:
+            raise click.UsageError("--dry-run reads what the queues hold, and --with reads files: give one of the two")
+        _test(read_pipeline(file, parameters), messages, expect, is_json=as_json, **arguments)
+        return
+    plan = read_pipeline(file, parameters) if dry_run else read_pipeline(file, parameters, _syntax_mistakes)
+    facts = _facts(plan)
+    if dry_run:
+        from holdfast.pipeline.mediation.execution.samples import try_out
+
+        config, name = jars_of(arguments), f"holdfast pipeline {plan.name}"
+        with own_words(), _no_secrets(plan):
+            plan = _reached(plan, away_seconds)
+            with command_session(name, remedy="nothing was changed", config=config, **arguments) as spark:
+                facts["sample"] = try_out(spark, plan, rows)
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    for line in _summary(facts):
+        click.echo(line)
+
+
+def _test(plan: PipelinePlan, told: tuple[str, ...], expect: str | None, *, is_json: bool, **arguments: Any) -> None:
+    """Make a pipeline's rows of local messages, and compare or print them."""
+    from holdfast.pipeline.mediation.execution.samples import made_of
+    from holdfast.pipeline.mediation.expectation import as_json, differences, lines_of, read_expectation, report
+    from holdfast.pipeline.mediation.fixtures import message_files, rows_of
+
+    files = message_files(told, plan)
+    expected = None if expect is None else read_expectation(Path(expect), [sink.name for sink in plan.sinks])
+    config, name = jars_of(arguments), f"holdfast pipeline {plan.name}"
+    with own_words(), command_session(name, remedy="nothing was changed", config=config, **arguments) as spark:
+        made = made_of(spark, plan, lambda session, source: rows_of(session, source, files[source.name]))
+    if expected is None:
+        for line in lines_of(made):
+            click.echo(line)
+        return
+    found = differences(expected, made)
+    for line in [as_json(made, found)] if is_json else report(made, found):
+        click.echo(line)
+    if found:
+        click.echo(f"holdfast: the rows are not those of {expect}", err=True)
+        sys.exit(1)
+
+
+def _syntax_mistakes(said: Mapping[str, Any]) -> list[Any]:
+    """The mistakes in SQL; where there is no Java to find them, that is told, and none."""
+    from holdfast.pipeline.mediation.definition.sql_syntax import syntax_mistakes
+
+    try:
+        return list(syntax_mistakes(said))
+    except ConfigurationError as error:
+        click.echo(f"holdfast: the syntax of SQL was not checked: {error}", err=True)
+        return []
+
+
+def _facts(plan: PipelinePlan) -> dict[str, Any]:
+    """What it would do; no secret is in it."""
+    from holdfast.pipeline.mediation.definition.graph import Graph
+
+    graph = Graph(plan)
+    return {
+        "name": plan.name,
+        "checkpoint": plan.checkpoint,
+        "sources": {one.name: _source_facts(one) for one in plan.sources},
+        "tables": {one.name: one.path for one in plan.tables},
+        "steps": {one.name: {"does": one.kinds[0], "of": list(graph.inputs[one.name])} for one in plan.steps},
+        "routes": [{"of": one.input, "when": one.when, "to": list(one.to)} for one in plan.routes],
+        "sinks": {one.name: one.queue or one.to or one.topic or one.table or "console" for one in plan.sinks},
+        "dead_letters": plan.dead_letters.table if plan.dead_letters else None,
+        "queries": [one.name for one in graph.queries()],
+    }
+
+
+def _source_facts(source: SourcePlan) -> dict[str, Any]:
+    if source.kafka is None:
+        return {"broker": source.broker, "queues": list(source.queue)}
+    return {"kafka": source.kafka, "topics": list(source.topic)}
+
+
+def _summary(facts: dict[str, Any]) -> Iterator[str]:
+    yield f"pipeline    {facts['name']}, its progress in {facts['checkpoint']}"
+    for name, one in facts["sources"].items():
+        read, at = one.get("queues") or one.get("topics"), one.get("broker") or one.get("kafka")
+        yield f"source      {name}, {', '.join(read or ['as its options say'])} at {at}"
+    for name, path in facts["tables"].items():
+        yield f"table       {name}, {path}"
+    for name, one in facts["steps"].items():
+        yield f"step        {name}, {one['does']} of {', '.join(one['of'])}"
+    for one in facts["routes"]:
+        yield f"route       {one['of']} to {', '.join(one['to'])}{' when ' + one['when'] if one['when'] else ''}"
+    for name, place in facts["sinks"].items():
+        yield f"sink        {name}, {place}"
+    yield f"letters     {facts['dead_letters'] or 'none'}"
+    yield f"queries     {', '.join(facts['queries'])}"
+    for name, one in facts.get("sample", {}).items():
+        yield ""
+        yield f"{name}: {one['rows']} rows" + (f", {one['failed']} more failed" if one["failed"] else "")
+        yield f"  {one['columns']}"
+        for row in one["first"]:
+            yield f"  {row}"
+        for reason in one["reasons"]:
+            yield f"  failed: {reason}"

@@ -1,0 +1,58 @@
+"""The command ``holdfast reland``: what has been landed, once more, by another schema."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from holdfast.exceptions import HoldfastError
+from holdfast.pipeline.jobs.command import (
+    check_schema,
+    flags,
+    job_session,
+    print_line,
+    reading,
+    reading_options,
+    spark_options,
+    table,
+    table_options,
+    tell_of_flags,
+)
+
+
+@click.command()
+@click.option("--landed", required=True, help="What holdfast land has landed. It stays as it is.")
+@click.option("--out", required=True, help="Another directory. Afterwards holdfast land goes on there.")
+@table_options
+@reading_options
+@spark_options
+def reland_command(**arguments: Any) -> None:
+    """Read the bodies of landed messages again, by another schema or with other leniencies.
+
+    Stop the landing first; afterwards start it again with the new --out and --schema, and the same --checkpoint.
+
+    \b
+    holdfast reland --landed landed --out read --schema-file order.ddl
+    holdfast reland --landed orders --out orders2 --schema "carrier STRING, flight BIGINT" --lenient empty
+    """
+    check_schema(arguments)
+    try:
+        with job_session("holdfast reland", arguments) as spark:
+            from holdfast.pipeline.landing.tables import LandedBatch, reland
+
+            done: list[LandedBatch] = []
+
+            def told(batch: LandedBatch) -> None:
+                done.append(batch)
+                print_line({"event": "batch", "batch": batch.batch, "rows": batch.rows, **flags(batch)})
+
+            how = {**table(arguments), **reading(arguments)}
+            reland(spark, arguments["landed"], arguments["out"], on_batch=told, **how)
+        rows, flagged = sum(batch.rows for batch in done), sum(batch.flagged for batch in done)
+        print_line({"event": "end", "rows": rows, "flagged": flagged})
+        tell_of_flags(flagged, rows, arguments["out"])
+    except HoldfastError as error:
+        click.echo(f"holdfast: {error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,360 @@
+"""What in a pipeline does not go together, though each value by itself may be so; what can be seen without Spark.
+
+Each check yields where it is wrong, what, and the mend. What was no value of its kind is told already, and is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from holdfast.config.lines import KeyPath
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.mediation.definition import kafka_checks
+from holdfast.pipeline.mediation.definition.graph import Graph, can_fail
+from holdfast.pipeline.mediation.definition.plan import (
+    TABLE_FORMATS,
+    PipelinePlan,
+    RoutePlan,
+    SinkPlan,
+    SourcePlan,
+    StepPlan,
+    TablePlan,
+    XmlPlan,
+)
+from holdfast.pipeline.mediation.transformations.writing import zone_of
+from holdfast.pipeline.mediation.transformations.xsd import XSD
+from holdfast.pipeline.reader.options import ReadOptions
+from holdfast.pipeline.writer.options import WriteOptions
+
+Wrong = tuple[KeyPath, str, str]
+"""Where, what, and the mend."""
+_ALIAS = re.compile(r".*\bAS\s+`?(\w+)`?\s*", re.IGNORECASE | re.DOTALL)
+_COLUMN = re.compile(r"\s*(?:\w+\.)*(\w+)\s*")
+Said = Mapping[str, Any]
+_NAMED = ("sources", "tables", "steps", "sinks")
+
+
+def contradictions(said: Said, data: Said) -> Iterator[Wrong]:
+    """All that does not go together.
+
+    Args:
+        said: Field of PipelinePlan -> what was read of it.
+        data: The file as it stands there, for the names of what could not be read.
+    """
+    names = {kind: list(data[kind]) if isinstance(data.get(kind), dict) else [] for kind in _NAMED}
+    yield from _of_names(names)
+    if not names["sources"]:
+        yield (), "there is no source", "Write [sources.NAME] and broker = …, or kafka = …, below."
+    for source in said.get("sources", ()):
+        yield from _of_a_source(source)
+    for table in said.get("tables", ()):
+        yield from _of_a_table(table)
+    rows = [*names["sources"], *names["tables"]]
+    for step in said.get("steps", ()):
+        place = names["steps"].index(step.name)
+        yield from _of_a_step(step, [*rows, *names["steps"][:place]], names["steps"])
+    for sink in said.get("sinks", ()):
+        yield from _of_a_sink(sink)
+    routes = said.get("routes", ())
+    known = [*rows, *names["steps"]]
+    yield from _of_routes(routes, known, names)
+    is_read = all(len(said.get(kind, ())) == len(names[kind]) for kind in names)
+    if is_read and all(isinstance(one, RoutePlan) and one.input in known for one in routes):
+        plan = PipelinePlan("", "", **{key: said[key] for key in (*names, "routes") if key in said})
+        yield from _of_the_whole(plan, is_kept="dead_letters" in data)
+
+
+def _of_names(names: Mapping[str, list[str]]) -> Iterator[Wrong]:
+    seen: dict[str, str] = {}
+    for kind in ("sources", "tables", "steps"):
+        for name in names[kind]:
+            if name.lower() in seen:
+                yield (kind, name), f"{seen[name.lower()]} is called so, too", "Give each a name of its own."
+            seen.setdefault(name.lower(), f"one of the {kind}")
+
+
+def _nearest(name: str, known: list[str], what: str) -> tuple[str, str]:
+    near = get_close_matches(name, known, 1, 0.6)
+    remedy = f"Did you mean '{near[0]}'?" if near else f"There are {', '.join(known) or 'none'}."
+    return f"there is no {what} '{name}'", remedy
+
+
+# --- sources, tables, sinks -------------------------------------------------------------------------------------------
+
+
+def _of_a_source(source: SourcePlan) -> Iterator[Wrong]:
+    path: KeyPath = ("sources", source.name)
+    if (source.broker is None) == (source.kafka is None):
+        what = "it has both broker and kafka" if source.broker else "'broker' is missing"
+        yield path, what, "Give it broker, the URL of a server, or kafka, the servers of a Kafka cluster."
+        return
+    yield from _of_options(source.options, path)
+    if source.kafka is not None:
+        yield from kafka_checks.of_a_source(source, path)
+        return
+    yield from kafka_checks.only_of_kafka(source, ("topic", "once", "properties_file"), path)
+    try:
+        ReadOptions.parse(source_options(source))
+    except ConfigurationError as error:
+        yield (*path, "options") if source.options else path, error.message, error.remedy
+
+
+def _of_options(options: Mapping[str, str] | None, path: KeyPath) -> Iterator[Wrong]:
+    if any(name.lower() == "token" for name in options or ()):
+        told = "A secret does not stand in this file: say where it is, by token_file."
+        yield (*path, "options", "token"), "there is a token in this file", told
+
+
+def source_options(source: SourcePlan) -> dict[str, str]:
+    """The options that Spark's reader is given, the reader's name excepted."""
+    queue = {"queue": ",".join(source.queue)} if source.queue else {}
+    given = {"broker": str(source.broker), **queue, **(source.options or {})}
+    return {**given, "tokenFile": str(source.token_file)} if source.token_file else given
+
+
+def _of_a_table(table: TablePlan) -> Iterator[Wrong]:
+    if format_of(table) is None:
+        told = ", ".join(f'"{one}"' for one in TABLE_FORMATS)
+        yield ("tables", table.name, "path"), "its name does not say what it is", f"Write format = one of {told}."
+    if "://" not in table.path and not any(letter in table.path for letter in "*?[{") and not Path(table.path).exists():
+        yield ("tables", table.name, "path"), f"there is no {table.path}", "Paths start where this file is."
+
+
+def format_of(table: TablePlan) -> str | None:
+    """What a table is; None if neither it nor its name says so."""
+    if table.format is not None:
+        return table.format
+    path = table.path.rstrip("/").removesuffix(".gz")
+    return next((one for one in TABLE_FORMATS if path.endswith(f".{one}")), None)
+
+
+def _of_a_sink(sink: SinkPlan) -> Iterator[Wrong]:
+    places = [key for key in ("queue", "to", "kafka", "table", "console") if getattr(sink, key) is not None]
+    if len(places) != 1:
+        what = f"it has both {places[0]} and {places[1]}" if places else "it does not say where rows go"
+        yield ("sinks", sink.name), what, "Give it one of queue, to, kafka, table and console."
+    if sink.key and not sink.has_fields:
+        yield ("sinks", sink.name, "key"), "only messages have a key", "Leave it out."
+    if sink.kafka is not None:
+        yield from kafka_checks.of_a_sink(sink, ("sinks", sink.name))
+    else:
+        yield from kafka_checks.only_of_kafka(sink, ("topic", "properties_file"), ("sinks", sink.name))
+    if sink.format and sink.table is None:
+        yield ("sinks", sink.name, "format"), "only a table has a format", "Leave it out."
+    yield from _of_options(sink.options, ("sinks", sink.name))
+    if sink.sends and sink.options:
+        given = {"broker": "http://any", "sinkId": "any", "batchId": "0", "queue": "any"}
+        try:
+            WriteOptions.parse({**given, **sink.options}, stream=False)
+        except ConfigurationError as error:
+            yield ("sinks", sink.name, "options"), error.message, error.remedy
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+def _of_a_step(step: StepPlan, above: list[str], steps: list[str]) -> Iterator[Wrong]:
+    path: KeyPath = ("steps", step.name)
+    kinds = step.kinds
+    if len(kinds) != 1:
+        what = f"it has both {kinds[0]} and {kinds[1]}" if kinds else "it does not say what it does"
+        yield path, what, "Give it one of sql, python, parse, validate and xml."
+        return
+    if step.sql and step.input:
+        yield (*path, "input"), "SQL says itself what it is made of", "Leave input out."
+    for name in step.input:
+        if name not in above:
+            if name in steps:
+                yield (*path, "input"), f"'{name}' is not above it", "A step is made of what stands above it: move it."
+            else:
+                yield (*path, "input"), *_nearest(name, above, "source, table or step")
+    if not step.sql and not step.input:
+        yield path, "'input' is missing", f'Write input = "{above[-1] if above else "NAME"}".'
+    if kinds[0] in ("parse", "validate", "xml") and len(step.input) > 1:
+        yield (*path, "input"), "it is made of one", "Join them first, in a step with sql."
+    if step.state is not None and not step.sql:
+        yield (*path, "state"), "only SQL has state", "Leave it out."
+    if step.keep and step.sql:
+        yield (*path, "keep"), "SQL finds no problems", "Leave it out: a column problems goes on as any other."
+    yield from _of_xml(step, path)
+
+
+def _of_xml(step: StepPlan, path: KeyPath) -> Iterator[Wrong]:
+    parse, validate, xml = step.parse, step.validate, step.xml
+    if parse is not None:
+        given = [key for key in ("xsd", "schema", "schema_file", "infer") if getattr(parse, key)]
+        if len(given) != 1:
+            what = f"it has both {given[0]} and {given[1]}" if given else "it does not say what fields there are"
+            yield (*path, "parse"), what, "Give it one of xsd, schema, schema_file and infer."
+        for key in ("xsd", "element", "infer", "lenient") if parse.json else ():
+            if getattr(parse, key):
+                yield (*path, "parse", key), f"'{key}' is of XML, and this is JSON", "Give it schema or schema_file."
+        if parse.schema_file and (wrong := _of_a_schema_file(parse.schema_file)):
+            yield (*path, "parse", "schema_file"), wrong, 'Write DDL, "id INT, …", or what StructType.json() gives.'
+        if parse.xsd:
+            yield from _of_an_xsd(parse.xsd, parse.element, (*path, "parse"), columns=True)
+    if validate is not None:
+        if not validate.rules and not validate.xsd:
+            yield (*path, "validate"), "it does not say by what", "Give it rules, or an xsd."
+        if validate.xsd:
+            yield from _of_an_xsd(validate.xsd, validate.element, (*path, "validate"), columns=False)
+        if validate.element and not validate.xsd:
+            yield (*path, "validate", "element"), "only an XSD knows elements", "Leave it out, or give xsd."
+    if xml is not None:
+        yield from _of_written(xml, (*path, "xml"))
+
+
+def _of_written(xml: XmlPlan, path: KeyPath) -> Iterator[Wrong]:
+    try:
+        zone_of(xml.zone)
+    except ConfigurationError as error:
+        yield (*path, "zone"), error.message, error.remedy
+    if not xml.xsd:
+        return
+    wrong = list(_of_an_xsd(xml.xsd, xml.element, path, columns=True))
+    yield from wrong
+    names = [name for name in map(_name_of, xml.columns) if name]
+    if wrong or len(xml.columns) < 2:  # one column may be a struct whose fields are meant
+        return
+    xsd = XSD.read(xml.xsd)
+    known = xsd.columns(xsd.element(xml.element)).fieldNames()
+    for name in names:
+        if name.lower() not in map(str.lower, known):
+            yield (*path, "columns"), *_nearest(name, known, f"field of {xml.element} in the XSD")
+
+
+def _name_of(column: str) -> str:
+    """What a column written in SQL is called; "" if only Spark knows."""
+    match = _ALIAS.fullmatch(column) or _COLUMN.fullmatch(column)
+    return match[1] if match else ""
+
+
+def _of_a_schema_file(file: str) -> str:
+    """What is wrong with it, "" if nothing can be seen to be."""
+    try:
+        text = Path(file).read_text(encoding="utf-8").strip()
+        if text.startswith("{"):
+            json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return f"{file} holds no schema: {error}"
+    return "" if text else f"{file} is empty"
+
+
+def _of_an_xsd(file: str, element: str, path: KeyPath, *, columns: bool) -> Iterator[Wrong]:
+    try:
+        xsd = XSD.read(file)
+    except ConfigurationError as error:
+        yield (*path, "xsd"), error.message, error.remedy
+        return
+    try:
+        if columns:
+            xsd.columns(element)
+        elif element:
+            xsd.element(element)
+    except ConfigurationError as error:
+        yield (*path, "element"), error.message, error.remedy
+
+
+# --- routes, and the whole --------------------------------------------------------------------------------------------
+
+
+def _of_routes(routes: Any, rows: list[str], names: Mapping[str, list[str]]) -> Iterator[Wrong]:
+    done: set[str] = set()
+    for place, route in enumerate(routes):
+        if not isinstance(route, RoutePlan):
+            continue
+        path: KeyPath = ("routes", place)
+        if route.input not in rows:
+            yield (*path, "input"), *_nearest(route.input, rows, "source, table or step")
+        for sink in route.to:
+            if sink not in names["sinks"]:
+                yield (*path, "to"), *_nearest(sink, names["sinks"], "sink")
+        if route.input in done:
+            yield path, "no row comes here: a route above takes all of them", "Give that one a condition, or onwards."
+        if not route.when and not route.onwards:
+            done.add(route.input)
+
+
+def _of_the_whole(plan: PipelinePlan, *, is_kept: bool) -> Iterator[Wrong]:
+    graph = Graph(plan)
+    used = {name for one in plan.routes for name in graph.ancestors(one.input)}
+    for step in plan.steps:
+        yield from _of_one_query(step, graph)
+        if step.name not in used:
+            yield ("steps", step.name), "nothing is made of it", "Write [[routes]] with input and to, or take it out."
+    yield from _of_what_is_kept(plan, graph)
+    fed: dict[str, set[str]] = {}
+    for one in plan.routes:
+        for name in one.to:
+            fed.setdefault(name, set()).add(one.input)
+    for sink in plan.sinks:
+        yield from _of_what_feeds(sink, sorted(fed.get(sink.name, ())), plan, graph)
+    if not is_kept:
+        fails = next((step.name for step in plan.steps if can_fail(step)), None)
+        if fails is not None:
+            told = f"rows of the step '{fails}' may fail, and have nowhere to go"
+            yield (), told, 'Write [dead_letters] and table = "…" below.'
+        for name in dict.fromkeys(one.input for one in plan.routes):
+            own = [one for one in plan.routes if one.input == name]
+            if all(one.when for one in own):
+                told = f"rows of '{name}' that no route takes have nowhere to go"
+                yield (), told, "Write a last route without a condition, or [dead_letters]."
+
+
+def _of_what_is_kept(plan: PipelinePlan, graph: Graph) -> Iterator[Wrong]:
+    """Tables that are to be read again from time to time, and are part of a stream, which reads them at its start."""
+    for table in plan.tables:
+        fed = [one.name for one in plan.steps if one.state is not None and table.name in graph.ancestors(one.name)]
+        if fed and table.refresh is not None:
+            told = f"the step '{fed[0]}' has state, and reads its tables once, when the run starts"
+            remedy = "Leave refresh out, or join the table in a step below that one."
+            yield ("tables", table.name, "refresh"), told, remedy
+
+
+def _of_one_query(step: StepPlan, graph: Graph) -> Iterator[Wrong]:
+    path: KeyPath = ("steps", step.name)
+    sources, states = graph.sources(step.name), graph.states(step.name)
+    if len(sources) > 1:
+        told = f"it is made of two queues, {sources[0]} and {sources[1]}"
+        yield path, told, "Have one of them landed as a table, and join with that."
+    elif not sources and step.state is not None:
+        yield (*path, "state"), "it is made of no queue", "Only what comes in over time has state."
+    elif states and states != [step.name]:
+        early = [one for one in graph.inputs[step.name] if graph.sources(one) and not graph.states(one)]
+        if early:
+            told = f"'{early[0]}' is over when '{states[0]}' has a result"
+            yield path, told, "Join them in the step that has state, or have one landed as a table."
+    source = next((one for one in graph.plan.sources if one.name in sources), None)
+    if states and source is not None and source.once:
+        told = f"it has state, and 'once' of the source {source.name} counts for batches only"
+        yield path, told, "Route the topic to a queue by a pipeline of its own, and read that."
+    if len(states) > 1:
+        told = f"it goes through two steps with state, {states[0]} and {states[1]}"
+        yield path, told, "One is all there can be: route the first to a queue or a table, and read that."
+
+
+def _of_what_feeds(sink: SinkPlan, inputs: list[str], plan: PipelinePlan, graph: Graph) -> Iterator[Wrong]:
+    path: KeyPath = ("sinks", sink.name)
+    if not inputs:
+        yield path, "no route leads to it", f'Write [[routes]] with input and to = "{sink.name}".'
+        return
+    queries = {graph.query(one) for one in inputs}
+    if len(queries) > 1:
+        yield path, f"rows of two queries go there, of {' and '.join(inputs)}", "Give each a sink of its own."
+    elif "" in queries:
+        yield path, f"'{inputs[0]}' has no message in it, only tables", "Route what comes from a source."
+    elif sink.table is not None and len(inputs) > 1:
+        yield path, f"two kinds of rows go there, {' and '.join(inputs)}", "Give each a table of its own."
+    states = [one for one in plan.steps if one.name in queries and one.state is not None]
+    if sink.has_fields and any(one.state.output == "complete" for one in states if one.state is not None):
+        told = "all results would be sent again with each batch"
+        yield path, told, 'Let the step have state.output = "append".'
+    feeding = {name for one in inputs for name in graph.sources(one)}
+    has_broker = sink.broker is not None or any(one.broker for one in plan.sources if one.name in feeding)
+    if sink.sends and not has_broker:
+        yield path, "'broker' is missing", "Write broker = … there: its source has none."

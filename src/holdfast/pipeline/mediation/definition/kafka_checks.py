@@ -1,0 +1,104 @@
+"""What is wrong with a Kafka source or sink of a file, as far as the file itself shows. Knows no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+
+from holdfast.config.lines import KeyPath
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.mediation.definition.kafka_options import client_options, ends_of, is_secret
+from holdfast.pipeline.mediation.definition.plan import SinkPlan, SourcePlan
+
+Wrong = tuple[KeyPath, str, str]
+_SOURCE_OPTIONS = (
+    *("subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
+    *("startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
+    *("minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "groupIdPrefix", "kafkaConsumer.pollTimeoutMs"),
+    *("fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
+)
+_PATTERNS = ("subscribepattern", "assign")
+_TOLD_BY_KEYS = {"kafka.bootstrap.servers": "kafka", "subscribe": "topic", "topic": "topic"}
+_OURS = {
+    "kafka.key.deserializer",
+    "kafka.value.deserializer",
+    "kafka.key.serializer",
+    "kafka.value.serializer",
+    "kafka.auto.offset.reset",
+    "kafka.enable.auto.commit",
+    "kafka.interceptor.classes",
+    "kafka.transactional.id",
+    "kafka.partitioner.class",
+    "kafka.partitioner.ignore.keys",
+    "includeheaders",
+}
+"""What the connector, or what is promised of its records, does not leave to a file."""
+
+
+def of_a_source(source: SourcePlan, path: KeyPath) -> Iterator[Wrong]:
+    """The mistakes of a source that reads Kafka."""
+    for key in ("queue", "token_file"):
+        if getattr(source, key):
+            yield (*path, key), "only a source with broker has this key", "Leave it out."
+    ways = [name for name in source.options or () if name.lower() in _PATTERNS]
+    if bool(source.topic) + len(ways) != 1:
+        what = "it says in two ways which topics it reads" if ways else "'topic' is missing"
+        yield path, what, "Give it topic, or one of the options subscribePattern and assign."
+    yield from _of_servers(source, path)
+    yield from _of_options(source, path, _SOURCE_OPTIONS)
+
+
+def of_a_sink(sink: SinkPlan, path: KeyPath) -> Iterator[Wrong]:
+    """The mistakes of a sink that writes to Kafka."""
+    if sink.topic is None:
+        yield path, "'topic' is missing", "Write topic = … there."
+    for key in ("broker", "token_file"):
+        if getattr(sink, key):
+            yield (*path, key), "only a sink with queue or to has this key", "Leave it out."
+    yield from _of_servers(sink, path)
+    yield from _of_options(sink, path, ())
+    try:
+        acks = client_options(sink).get("kafka.acks", "all")
+    except ConfigurationError:
+        return  # told with the options
+    if acks not in ("all", "-1"):
+        told = f"kafka.acks is {acks}: a record could be lost after the batch is done"
+        yield path, told, "Leave kafka.acks out, which means all."
+
+
+def only_of_kafka(one: SourcePlan | SinkPlan, keys: Collection[str], path: KeyPath) -> Iterator[Wrong]:
+    """Keys that mean nothing without ``kafka``."""
+    for key in keys:
+        if getattr(one, key):
+            yield (*path, key), f"'{key}' is of Kafka, and there is no 'kafka'", "Write kafka = …, or leave it out."
+
+
+def _of_servers(one: SourcePlan | SinkPlan, path: KeyPath) -> Iterator[Wrong]:
+    for host, port in ends_of(one):
+        if not 0 < port < 65_536:
+            yield (*path, "kafka"), f"{port} is no port of {host}", "Ports are from 1 to 65535."
+
+
+def _of_options(one: SourcePlan | SinkPlan, path: KeyPath, known: Collection[str]) -> Iterator[Wrong]:
+    places = {name: (*path, "options", name) for name in one.options or ()}
+    names = {name.lower(): name for name in known}
+    for name, place in places.items():
+        low = name.lower()
+        if low in _TOLD_BY_KEYS:
+            yield place, f"'{_TOLD_BY_KEYS[low]}' says this", f"Leave it out, and write {_TOLD_BY_KEYS[low]} = …."
+        elif is_secret(name):
+            told = "Write it, without 'kafka.', into a file of its own, and name that by properties_file."
+            yield place, "there is a secret in this file", told
+        elif low in _OURS:
+            yield place, f"{name} is not for the file to say", "Leave it out."
+        elif not low.startswith("kafka.") and low not in names:
+            near = get_close_matches(low, names, 1, 0.6)
+            told = f"Did you mean {names[near[0]]}?" if near else "Properties of the Kafka client begin with 'kafka.'."
+            yield place, f"Spark's connector has no option {name}", told
+    try:
+        refused = sorted((client_options(one).keys() - {name.lower() for name in places}) & _OURS)
+    except ConfigurationError as error:
+        yield (*path, "properties_file"), error.message, error.remedy
+        return
+    for name in refused:
+        yield (*path, "properties_file"), f"{name.removeprefix('kafka.')} is not for a file to say", "Leave it out."

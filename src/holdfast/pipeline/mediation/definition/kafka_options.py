@@ -1,0 +1,135 @@
+"""What Spark's Kafka connector is told of a source or a sink: servers, topics, properties of the Kafka client.
+
+Secrets come from a file of properties, are read when a query starts, and are in no plan. Knows no Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SinkPlan, SourcePlan
+
+ROWS_OF_A_BATCH = "100000"
+"""As of our own source."""
+_SOURCE = {
+    "includeheaders": "true",
+    "maxoffsetspertrigger": ROWS_OF_A_BATCH,
+    "startingoffsets": "earliest",
+    # A record of a transaction that was aborted is none.
+    "kafka.isolation.level": "read_committed",
+}
+_SECRET = re.compile(r"password|secret|jaas\.config|keystore\.key|private\.key|user\.info", re.IGNORECASE)
+_QUOTED = re.compile(r'="([^"]+)"')
+_ESCAPED = re.compile(r"\\(.)")
+_PROPERTY = re.compile(r"((?:\\.|[^\s:=\\])+)[ \t\f]*[:= \t\f][ \t\f]*(.*)")
+
+
+def read_properties(file: str | Path) -> dict[str, str]:
+    """The properties in a file as Kafka's own tools take it: ``name=value``, a ``#`` before a comment.
+
+    Args:
+        file: Its path.
+
+    Raises:
+        ConfigurationError: It cannot be read, or a line is no property; the line itself is not told.
+    """
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ConfigurationError(f"{file} cannot be read: {why}", remedy="name a readable file") from None
+    found: dict[str, str] = {}
+    for number, line in _lines(text):
+        match = _PROPERTY.fullmatch(line)
+        if match is None:
+            raise ConfigurationError(f"line {number} of {file} is not a property", remedy='write "name=value"')
+        found[_ESCAPED.sub(r"\1", match[1])] = _ESCAPED.sub(r"\1", match[2]).strip()
+    return found
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Logical lines: one that ends with a backslash goes on in the next."""
+    begun, first = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if not begun and (not stripped or stripped[0] in "#!"):
+            continue
+        first = first or number
+        if stripped.endswith("\\") and not stripped.endswith("\\\\"):
+            begun += stripped[:-1]
+            continue
+        yield first, begun + stripped
+        begun, first = "", 0
+    if begun:
+        yield first, begun
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a Kafka property is a secret."""
+    return _SECRET.search(name) is not None
+
+
+def client_options(one: SourcePlan | SinkPlan) -> dict[str, str]:
+    """The options ``kafka.…`` of a source or a sink, by lower-case names: those of the file, then of the table.
+
+    Raises:
+        ConfigurationError: The file of properties cannot be read.
+    """
+    told = read_properties(one.properties_file) if one.properties_file else {}
+    found = {f"kafka.{name.lower()}": value for name, value in told.items()}
+    found |= {name.lower(): value for name, value in (one.options or {}).items() if name.lower().startswith("kafka.")}
+    return {**found, "kafka.bootstrap.servers": str(one.kafka)}
+
+
+def source_options(source: SourcePlan) -> dict[str, str]:
+    """The options of Spark's Kafka source.
+
+    Raises:
+        ConfigurationError: The file of properties cannot be read.
+    """
+    given = {name.lower(): value for name, value in (source.options or {}).items()}
+    topics = {"subscribe": ",".join(source.topic)} if source.topic else {}
+    return {**_SOURCE, **given, **client_options(source), **topics}
+
+
+def sink_options(sink: SinkPlan) -> dict[str, str]:
+    """The options of Spark's Kafka sink.
+
+    Raises:
+        ConfigurationError: The file of properties cannot be read.
+    """
+    return {**client_options(sink), "topic": str(sink.topic), "includeheaders": "true"}
+
+
+_NARROWING = ("subscribe", "assign", "starting", "ending", "maxoffsets", "minoffsets", "maxtrigger")
+
+
+def batch_options(source: SourcePlan) -> dict[str, str]:
+    """The options of a batch read, without those that say what is read."""
+    return {name: value for name, value in source_options(source).items() if not name.startswith(_NARROWING)}
+
+
+def ends_of(source: SourcePlan | SinkPlan) -> list[tuple[str, int]]:
+    """Host and port of each bootstrap server."""
+    parts = [server.rpartition(":") for server in str(source.kafka).split(",")]
+    return [(host.strip("[]"), int(port)) for host, _, port in parts]
+
+
+def redacted(text: str, plan: PipelinePlan) -> str:
+    """A text without the secrets of a pipeline's Kafka clients."""
+    for one in plan.of_kafka:
+        for name, value in _known(one).items():
+            for secret in (value, *_QUOTED.findall(value)) if is_secret(name) else ():
+                if len(secret) > 3:
+                    text = text.replace(secret, "***")
+    return text
+
+
+def _known(one: SourcePlan | SinkPlan) -> Mapping[str, str]:
+    try:
+        return client_options(one)
+    except ConfigurationError:  # without it nothing of it can be in the text
+        return {}

@@ -1,0 +1,156 @@
+"""The rows of a plan's steps as DataFrames, made of those of its sources: a batch's, a sample's or a stream's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.sql import types as T
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.bodies.schemas import schema_in
+from holdfast.pipeline.mediation.definition.checks import format_of
+from holdfast.pipeline.mediation.definition.graph import Graph, can_fail
+from holdfast.pipeline.mediation.definition.plan import ParsePlan, PipelinePlan, StepPlan, TablePlan
+from holdfast.pipeline.mediation.transformations.parsing import parse_json, parse_xml, validate
+from holdfast.pipeline.mediation.transformations.problems import PROBLEMS, split
+from holdfast.pipeline.mediation.transformations.writing import to_xml
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass
+class Frames:
+    """Rows by their names, those of all steps made so far.
+
+    Args:
+        plan: The pipeline.
+        spark: The session whose views are its rows.
+        inferred: Step -> the fields that were inferred for it.
+        keeps: Whether what is looked at twice is kept until ``release``: not in a stream.
+        tables: Reads a table; None: as it is now.
+    """
+
+    plan: PipelinePlan
+    spark: SparkSession
+    inferred: Mapping[str, T.StructType]
+    keeps: bool = True
+    tables: Callable[[SparkSession, TablePlan], DataFrame] | None = None
+    rows: dict[str, DataFrame] = field(default_factory=dict)
+    failed: list[tuple[str, DataFrame]] = field(default_factory=list)
+    """Step, and its rows with problems."""
+    _kept: list[DataFrame] = field(default_factory=list)
+
+    def add(self, name: str, rows: DataFrame) -> DataFrame:
+        """Rows that others are made of."""
+        rows.createOrReplaceTempView(name)
+        self.rows[name] = rows
+        return rows
+
+    def keep(self, rows: DataFrame) -> DataFrame:
+        """Rows that are made once, however often they are looked at; until ``release``."""
+        if not self.keeps:
+            return rows
+        self._kept.append(rows.persist())
+        return self._kept[-1]
+
+    def release(self) -> None:
+        """Let go of what was kept."""
+        for rows in self._kept:
+            rows.unpersist()
+        self._kept.clear()
+
+    def make(self, steps: Iterable[StepPlan]) -> None:
+        """The rows of steps, in their order, and those of tables that they need.
+
+        Raises:
+            ConfigurationError: A step cannot be made; says which.
+        """
+        inputs = Graph(self.plan).inputs
+        for step in steps:
+            for table in self.plan.tables:
+                if table.name in inputs[step.name] and table.name not in self.rows:
+                    self.add(table.name, (self.tables or read_table)(self.spark, table))
+            try:
+                made = self._made(step, inputs[step.name])
+            except ConfigurationError as error:
+                raise ConfigurationError(f"step {step.name}: {error.message}", remedy=error.remedy) from error
+            if PROBLEMS in made.columns and can_fail(step):
+                made, wrong = split(self.keep(made))
+                self.failed.append((step.name, wrong))
+            self.add(step.name, made)
+
+    def _made(self, step: StepPlan, inputs: tuple[str, ...]) -> DataFrame:
+        if step.sql:
+            if step.state is not None:
+                self._watermark(step, inputs)
+            return self.spark.sql(step.sql)
+        rows = [self.rows[name] for name in inputs]
+        if step.parse is not None:
+            return self._parsed(step.name, step.parse, rows[0])
+        if step.validate is not None:
+            one = step.validate
+            return validate(rows[0], one.rules, xsd=one.xsd, element=one.element, column=one.column)
+        if step.xml is not None:
+            told = step.xml
+            return to_xml(
+                rows[0],
+                told.element,
+                told.columns or None,
+                xsd=told.xsd,
+                into=told.into,
+                qualified=told.qualified,
+                prefix=told.prefix,
+                zone=told.zone,
+            )
+        assert step.python is not None
+        made: DataFrame = step.python(*rows)
+        return made
+
+    def _watermark(self, step: StepPlan, inputs: tuple[str, ...]) -> None:
+        """Views of its inputs by whose time state is let go of."""
+        assert step.state is not None
+        for name in inputs:
+            rows = self.rows[name]
+            if rows.isStreaming and step.state.time in rows.columns:
+                late = f"{round(step.state.late * 1000)} milliseconds"
+                rows.withWatermark(step.state.time, late).createOrReplaceTempView(name)
+
+    def _parsed(self, name: str, told: ParsePlan, rows: DataFrame) -> DataFrame:
+        schema: T.StructType | str | None = told.schema or None
+        if told.schema_file:
+            schema = schema_in(told.schema_file)
+        if told.infer:
+            schema = self.inferred[name]
+        if told.json:
+            return parse_json(rows, schema or "", column=told.column, into=told.into)
+        return parse_xml(
+            rows,
+            xsd=told.xsd,
+            element=told.element,
+            schema=schema,
+            column=told.column,
+            into=told.into,
+            validate=told.validate,
+            lenient=told.lenient,
+            max_elements=told.max_elements,
+        )
+
+
+def read_table(spark: SparkSession, table: TablePlan) -> DataFrame:
+    """A table as it is now."""
+    reader = spark.read.format(str(format_of(table))).options(**dict(table.options or {}))
+    if table.schema:
+        reader = reader.schema(table.schema)
+    return reader.load(table.path)
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """Return a new session, whose views no other session sees."""
+    from holdfast.pipeline.source import WsrmDataSource
+
+    made = spark.newSession()
+    made.dataSource.register(WsrmDataSource)
+    return made

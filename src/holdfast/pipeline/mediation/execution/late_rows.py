@@ -1,0 +1,97 @@
+"""Rows that a step with state drops because they come later than its watermark.
+
+Spark drops them inside its state operator, before the batch's function sees anything, and says only how many. So where
+it says that there are some, the batch's records are read again, and those below the watermark become dead letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import types as T
+
+from holdfast.pipeline.mediation.definition.graph import Graph, Query
+from holdfast.pipeline.mediation.definition.plan import PipelinePlan
+from holdfast.pipeline.mediation.execution.frames import Frames
+from holdfast.pipeline.mediation.execution.sinks import as_letters
+from holdfast.pipeline.mediation.execution.source_ranges import read_batch
+from holdfast.pipeline.spark.checkpoints import watermark_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+_METRIC = "numRowsDroppedByWatermark"
+_SCAN = "MicroBatchScanExec"
+
+
+def dropped_rows(query: StreamingQuery) -> int:
+    """Rows that the state operators dropped in the batch that is running, once its rows have been made.
+
+    This is ``numRowsDroppedByWatermark`` of the progress that Spark publishes when the batch is done. Where a step
+    aggregates, Spark has put rows of one group together before it drops them, so there may be fewer than messages.
+    """
+    execution: Any = query._jsq.streamingQuery().lastExecution()
+    found = 0
+    for operator in _operators(execution.executedPlan()):
+        metric = operator.metrics().get(_METRIC)
+        found += int(metric.get().value()) if metric.isDefined() else 0
+    return found
+
+
+def rows_read(query: StreamingQuery) -> int:
+    """Rows that the batch that is running read from the query's source, once its rows have been made."""
+    execution: Any = query._jsq.streamingQuery().lastExecution()
+    scans = [one for one in _operators(execution.executedPlan()) if one.getClass().getSimpleName() == _SCAN]
+    return sum(int(one.metrics().get("numOutputRows").get().value()) for one in scans)
+
+
+def _operators(operator: Any) -> Iterator[Any]:
+    yield operator
+    children = operator.children().iterator()
+    while children.hasNext():
+        yield from _operators(children.next())
+
+
+def late_letters(
+    spark: SparkSession,
+    plan: PipelinePlan,
+    query: Query,
+    inferred: Mapping[str, T.StructType],
+    checkpoint: str,
+    batch: int,
+) -> list[DataFrame]:
+    """The rows of a batch that are older than its watermark, as dead letters.
+
+    Spark drops such a row where its window has ended, and counts it where its window is still open. Both are among
+    these: which it was, only Spark's operator knows.
+
+    Args:
+        spark: The batch's session.
+        plan: The pipeline.
+        query: The query, whose last step in the stream has state.
+        inferred: Step -> the fields that were inferred for it.
+        checkpoint: The query's.
+        batch: The batch's number.
+    """
+    from pyspark.sql import functions as F
+
+    step = query.stream[-1]
+    assert step.state is not None
+    watermark = watermark_of(spark, checkpoint, batch)
+    frames = Frames(plan, spark, inferred, keeps=False)
+    frames.add(query.source.name, read_batch(spark, query.source, checkpoint, batch))
+    frames.make(query.stream[:-1])
+    time, told = step.state.time, datetime.fromtimestamp(watermark / 1000, UTC).isoformat()
+    reason = f"{time} is before {told}, the watermark of batch {batch}: windows that had ended do not count this row"
+    graph = Graph(plan)
+    inputs = [frames.rows[name] for name in graph.inputs[step.name] if graph.sources(name)]
+    return [
+        as_letters(rows.where(F.col(time) < F.timestamp_millis(F.lit(watermark))), step.name, F.array(F.lit(reason)))
+        for rows in inputs
+        if time in rows.columns
+    ]

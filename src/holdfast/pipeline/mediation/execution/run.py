@@ -1,0 +1,388 @@
+"""A pipeline running: its Spark queries, and what each of their batches does.
+
+One query reads a source once for all of its sinks. A batch is made, settled, and then given to all sinks at the same
+time; each takes it once. So a crash anywhere repeats the whole batch, and doubles nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import types as T
+
+from holdfast.client.errors import PipelineError
+from holdfast.pipeline.landing.tables import table_of
+from holdfast.pipeline.mediation.definition import kafka_options
+from holdfast.pipeline.mediation.definition.checks import source_options
+from holdfast.pipeline.mediation.definition.file import read_pipeline
+from holdfast.pipeline.mediation.definition.graph import Graph, Query
+from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SinkPlan
+from holdfast.pipeline.mediation.execution.batches import MediatedBatch
+from holdfast.pipeline.mediation.execution.frames import Frames, own_session
+from holdfast.pipeline.mediation.execution.late_rows import dropped_rows, late_letters, rows_read
+from holdfast.pipeline.mediation.execution.lookups import Lookups
+from holdfast.pipeline.mediation.execution.outputs import DEAD, SINK, output_of, outputs, union
+from holdfast.pipeline.mediation.execution.parallel_jobs import side_by_side
+from holdfast.pipeline.mediation.execution.samples import infer
+from holdfast.pipeline.mediation.execution.settled import Settled
+from holdfast.pipeline.mediation.execution.sinks import (
+    absolute,
+    forget_refused,
+    refused_letters,
+    send,
+    sink_name,
+    write_table,
+)
+from holdfast.pipeline.mediation.kafka.cluster import check_kafka
+from holdfast.pipeline.mediation.kafka.records import as_rows, send_records
+from holdfast.pipeline.mediation.kafka.repeated_records import each_once
+from holdfast.pipeline.reader.options import ReadOptions
+from holdfast.pipeline.spark import files
+from holdfast.pipeline.spark.checkpoints import (
+    origin,
+    query_id,
+    reader_of,
+    refuse_foreign_data,
+    settle,
+    where_it_stands,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+_LATE = "late"
+"""What is settled of a batch beside its outputs: the rows that were too late for a step with state."""
+_DOUBLES = "doubles"
+"""What is settled of a batch beside its outputs: the records that had been read before."""
+_SEEN = "seen"
+"""The output with the records of a Kafka topic that the next batch is compared with."""
+
+
+class Mediation:
+    """A pipeline that runs.
+
+    Attributes:
+        queries: Its Spark queries by name: one for each source, and for each step with state.
+    """
+
+    def __init__(self, plan: PipelinePlan, spark: SparkSession) -> None:
+        self._plan, self._spark = plan, spark
+        self.queries: dict[str, StreamingQuery] = {}
+        self._of: dict[str, Query] = {}
+        self._lookups: list[Lookups] = []
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, in seconds, or until all queries have ended; whether they have.
+
+        Raises:
+            StreamingQueryException: One of them failed; the others are stopped.
+        """
+        try:
+            ended = [query.awaitTermination(seconds / len(self.queries)) for query in self.queries.values()]
+        except Exception:
+            self.stop()
+            raise
+        if all(ended):
+            self._release()
+        return all(ended)
+
+    def stop(self) -> None:
+        """End all queries. What is under way is repeated by the next run."""
+        for query in self.queries.values():
+            query.stop()
+        self._release()
+
+    def _release(self) -> None:
+        while self._lookups:
+            self._lookups.pop().release()
+
+    def settle(self, away: float = 60.0) -> dict[str, Any]:
+        """Move each query's cursor to what its checkpoint says is done: Spark leaves it a batch behind at a run's end.
+
+        Args:
+            away: Seconds for which a server that is away is waited for.
+
+        Returns:
+            Query -> queue -> where its cursor stands now; without a batch, none. Of a Kafka topic: where its
+            checkpoint stands.
+
+        Raises:
+            ServerAway: So long; harmless, the next run's first batch moves the cursor.
+        """
+        stood = {}
+        for name, query in self._of.items():
+            place, broker = _checkpoint(self._plan, name), query.source.broker
+            if broker is None:  # Kafka keeps no cursor of ours
+                stood[name] = where_it_stands(self._spark, place)
+                continue
+            options = ReadOptions.parse(source_options(query.source))
+            how: dict[str, Any] = {"queues": options.queues, "access": options.access, "away": away}
+            stood[name] = settle(self._spark, broker, place, **how)
+        return stood
+
+
+def run(
+    spark: SparkSession,
+    pipeline: PipelinePlan | str | Path,
+    *,
+    available_now: bool = False,
+    parameters: Mapping[str, str] | None = None,
+    on_batch: Callable[[MediatedBatch], None] | None = None,
+) -> Mediation:
+    """Start a pipeline.
+
+    Args:
+        spark: A classic session, see ``holdfast.pipeline.session``.
+        pipeline: Its file, TOML or Python; or a plan.
+        available_now: Take what is there now, then end; else go on until stopped.
+        parameters: Name -> value, before what the file's ``[parameters]`` say.
+        on_batch: Called after each batch, in the driver, in the query's own thread.
+
+    Raises:
+        ConfigurationMistakes: There are mistakes in the file; says all of them.
+        ConfigurationError: A step cannot be made; a table is another checkpoint's; there is nothing to infer from.
+    """
+    plan = pipeline if isinstance(pipeline, PipelinePlan) else read_pipeline(pipeline, parameters)
+    check_kafka(spark, plan)
+    inferred = _inferred(spark, plan)
+    mediation = Mediation(plan, spark)
+    try:
+        for query in Graph(plan).queries():
+            place = _checkpoint(plan, query.name)
+            for path, kind in _tables(plan, query):
+                refuse_foreign_data(spark, table_of(spark, path, kind), path, place)
+            lookups = Lookups()
+            mediation._lookups.append(lookups)
+            mediation.queries[query.name] = _start(spark, plan, query, inferred, available_now, on_batch, lookups)
+            mediation._of[query.name] = query
+    except BaseException:
+        mediation.stop()
+        raise
+    return mediation
+
+
+def _checkpoint(plan: PipelinePlan, query: str) -> str:
+    return f"{absolute(plan.checkpoint)}/queries/{query}"
+
+
+def _tables(plan: PipelinePlan, query: Query) -> Iterator[tuple[str, str]]:
+    yield from ((absolute(sink.table), sink.format or "parquet") for sink in query.sinks if sink.table is not None)
+    if plan.dead_letters is not None:
+        yield _graveyard(plan, query), "parquet"
+
+
+def _graveyard(plan: PipelinePlan, query: Query) -> str:
+    assert plan.dead_letters is not None
+    return f"{absolute(plan.dead_letters.table)}/query={query.name}"
+
+
+def _start(
+    spark: SparkSession,
+    plan: PipelinePlan,
+    query: Query,
+    inferred: Mapping[str, T.StructType],
+    available_now: bool,
+    on_batch: Callable[[MediatedBatch], None] | None,
+    lookups: Lookups,
+) -> StreamingQuery:
+    place = _checkpoint(plan, query.name)
+    session = own_session(spark) if query.stream else spark
+    if query.source.kafka is not None:
+        options = kafka_options.source_options(query.source)
+        rows = as_rows(session.readStream.format("kafka").options(**options).load())
+    else:
+        options = {**source_options(query.source), "reader": reader_of(spark, place, plan.name)}
+        rows = session.readStream.format("wsrm").options(**options).load()
+    mode = "append"
+    if query.stream:
+        frames = Frames(plan, session, inferred, keeps=False)
+        frames.add(query.source.name, rows)
+        frames.make(query.stream)
+        rows = frames.rows[query.name]
+        state = query.stream[-1].state
+        assert state is not None
+        mode = state.output
+    writer = rows.writeStream.queryName(f"{plan.name}.{query.name}").outputMode(mode)
+    writer = writer.option("checkpointLocation", place)
+    every = f"{round(plan.interval * 1000)} milliseconds"
+    writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=every)
+    work = Work(plan, query, inferred, on_batch, partial(_running, session), lookups)
+    return writer.foreachBatch(work).start()
+
+
+def _running(session: SparkSession) -> StreamingQuery:
+    """The query whose batch calls this."""
+    name = session.sparkContext.getLocalProperty("sql.streaming.queryId")
+    return session.streams.get(str(name))
+
+
+class Work:
+    """What a query does with a batch.
+
+    Args:
+        plan: The pipeline.
+        query: Its part.
+        inferred: Step -> the fields that were inferred for it.
+        on_batch: Who is told.
+        running: The query itself; it exists once a batch runs.
+        lookups: The tables of its batches.
+    """
+
+    def __init__(
+        self,
+        plan: PipelinePlan,
+        query: Query,
+        inferred: Mapping[str, T.StructType],
+        on_batch: Callable[[MediatedBatch], None] | None,
+        running: Callable[[], StreamingQuery],
+        lookups: Lookups,
+    ) -> None:
+        self._plan, self._query, self._inferred, self._on_batch = plan, query, inferred, on_batch
+        self._running, self._lookups = running, lookups
+        self._checkpoint = _checkpoint(plan, query.name)
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Make, settle and give out a batch; what another attempt has settled is only given out again."""
+        begun = time.monotonic()
+        settled = Settled(batch.sparkSession, f"{self._checkpoint}/holdfast-settled", number)
+        counts = settled.counts()
+        repeated = counts is not None
+        if counts is None:
+            counts = self._settle(batch, settled)
+        settled.forget_earlier()
+        self._check_places(counts, number)
+        dead = self._give_out(settled, counts)
+        if self._on_batch is not None:
+            sinks = {sink.name: counts.get(self._output(sink), 0) for sink in self._query.sinks}
+            told = {"late": counts.get(_LATE, 0), "doubles": counts.get(_DOUBLES, 0)}
+            seconds = round(time.monotonic() - begun, 3)
+            self._on_batch(
+                MediatedBatch(
+                    self._query.name, number, counts[""], sinks, dead, repeated=repeated, seconds=seconds, **told
+                )
+            )
+
+    def _settle(self, batch: DataFrame, settled: Settled) -> dict[str, int]:
+        frames = Frames(self._plan, batch.sparkSession, self._inferred, tables=self._lookups.read)
+        try:
+            rows = frames.keep(batch)
+            made = rows.count()
+            known = {"": made}
+            if self._query.stream:
+                known = {"": rows_read(self._running()), _LATE: dropped_rows(self._running())}
+            letters = self._late(settled) if known.get(_LATE) else []
+            if not (made or letters or self._replaces()):
+                return known
+            seen = {}
+            if self._query.source.once:
+                fresh, seen[_SEEN] = each_once(rows, settled.before(_SEEN))
+                rows = frames.keep(fresh)
+                known[_DOUBLES] = made - rows.count()
+            frames.add(self._query.name, rows)
+            frames.make(self._query.steps)
+            return settled.settle(known, {**outputs(frames, self._query, letters), **seen})
+        finally:
+            frames.release()
+
+    def _late(self, settled: Settled) -> list[DataFrame]:
+        if self._plan.dead_letters is None:
+            return []
+        return late_letters(settled.spark, self._plan, self._query, self._inferred, self._checkpoint, settled.batch)
+
+    def _output(self, sink: SinkPlan) -> str:
+        return output_of(self._plan, sink)
+
+    def _check_places(self, counts: Mapping[str, int], number: int) -> None:
+        """See that all that is settled has a place to go to: an earlier start may have had another file.
+
+        Raises:
+            PipelineError: There are rows that would go nowhere, or that a server had under another name.
+        """
+        known = {
+            "",
+            _LATE,
+            _DOUBLES,
+            _SEEN,
+            *map(self._output, self._query.sinks),
+            *([DEAD] if self._plan.dead_letters is not None else ()),
+        }
+        for output, rows in counts.items():
+            if rows and output not in known:
+                whose = "dead letters" if output == DEAD else f"for the sink {output.removeprefix(SINK)}"
+                raise PipelineError(
+                    f"{rows} rows of batch {number} are {whose}, as an earlier run has settled, and the pipeline "
+                    f"{self._plan.name} has no such for {self._query.name} any more",
+                    remedy="let the file have it again, by the same names, until this batch is done; it may lead "
+                    "elsewhere meanwhile",
+                )
+
+    def _give_out(self, settled: Settled, counts: Mapping[str, int]) -> int:
+        """To all sinks at the same time; how many went to the dead letters."""
+        given = []
+        for sink in self._query.sinks:
+            many = counts.get(self._output(sink))
+            if many or (many is not None and sink.table and self._replaces()):
+                given.append(partial(self._give, sink, settled))
+        refused = list(chain.from_iterable(side_by_side(settled.spark, given)))
+        return self._bury(settled, counts.get(DEAD, 0), refused)
+
+    def _give(self, sink: SinkPlan, settled: Settled) -> list[DataFrame]:
+        """One sink's rows to it; the dead letters of those that a server refuses."""
+        rows = settled.read(self._output(sink))
+        if sink.sends:
+            return self._send(rows, sink, settled)
+        if sink.kafka is not None:
+            writer = f"{sink_name(self._plan, sink)}/{query_id(settled.spark, self._checkpoint)}"
+            send_records(rows, sink, writer, settled.batch)
+            return []
+        if sink.table is not None:
+            kind = sink.format or "parquet"
+            of = self._origin(settled)
+            write_table(rows, absolute(sink.table), settled.batch, of, kind, only=self._replaces())
+        else:
+            rows.show(sink.console or 20, truncate=False)
+        return []
+
+    def _origin(self, settled: Settled) -> str:
+        return origin(settled.spark, self._checkpoint, settled.batch)
+
+    def _replaces(self) -> bool:
+        return any(step.state is not None and step.state.output == "complete" for step in self._query.stream)
+
+    def _send(self, rows: DataFrame, sink: SinkPlan, settled: Settled) -> list[DataFrame]:
+        directory = f"{self._checkpoint}/holdfast-refused/{sink.name}" if self._plan.dead_letters is not None else ""
+        if directory:
+            forget_refused(settled.spark, directory, settled.batch)
+        send(rows, sink, self._plan, self._query.source, settled.batch, directory)
+        found = refused_letters(settled.spark, directory, sink, settled.batch) if directory else None
+        return [] if found is None else [found]
+
+    def _bury(self, settled: Settled, dead: int, refused: list[DataFrame]) -> int:
+        letters = [*([settled.read(DEAD)] if dead else []), *refused]
+        if not letters:
+            return 0
+        place = _graveyard(self._plan, self._query)
+        write_table(union(letters), place, settled.batch, self._origin(settled))
+        return dead + sum(int(rows.count()) for rows in refused)
+
+
+def _inferred(spark: SparkSession, plan: PipelinePlan) -> dict[str, T.StructType]:
+    """Step -> its fields: those that were inferred by an earlier run, else by a sample now, and kept."""
+    found: dict[str, T.StructType] = {}
+    directory = f"{absolute(plan.checkpoint)}/inferred"
+    for step in plan.steps:
+        if step.parse is None or not step.parse.infer:
+            continue
+        name = f"{step.name}.json"
+        if name not in files.names(spark, directory):
+            fields = infer(spark, plan, step, found)
+            files.publish_text(spark, f"{directory}/{name}", fields.json())
+        found[step.name] = T.StructType.fromJson(json.loads(files.read_text(spark, f"{directory}/{name}")))
+    return found

@@ -1,0 +1,151 @@
+"""A pipeline's steps over a sample of its sources: what ``check --dry-run`` tells, and what ``infer`` infers from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import types as T
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.mediation.definition.graph import Graph
+from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SourcePlan, StepPlan
+from holdfast.pipeline.mediation.execution.frames import Frames, own_session
+from holdfast.pipeline.mediation.execution.outputs import DEAD, SINK, as_told, output_of, outputs
+from holdfast.pipeline.mediation.execution.source_ranges import read_sample
+from holdfast.pipeline.mediation.kafka.cluster import check_kafka
+from holdfast.pipeline.mediation.transformations.inference import infer_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+Read = Callable[["SparkSession", SourcePlan], "DataFrame"]
+"""Return the rows that a source stands for."""
+
+
+def of_queues(rows: int) -> Read:
+    """Return a reader of so many messages of each source, as they lie there now; no cursor moves."""
+    return lambda spark, source: read_sample(spark, source, rows)
+
+
+def infer(
+    spark: SparkSession,
+    plan: PipelinePlan,
+    step: StepPlan,
+    found: Mapping[str, T.StructType],
+    read: Read | None = None,
+) -> T.StructType:
+    """The fields of a step's XML, by a sample: of what its source has now, unless ``read`` gives other rows."""
+    assert step.parse is not None
+    assert step.parse.infer is not None
+    frames = sample(spark, plan, step.name, read or of_queues(step.parse.infer), found)
+    bodies = frames.rows[step.input[0]].select(step.parse.column).limit(step.parse.infer).collect()
+    frames.release()
+    try:
+        return infer_schema(body for (body,) in bodies if body is not None)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"step {step.name}: {error.message}", remedy=error.remedy) from error
+
+
+def infer_all(spark: SparkSession, plan: PipelinePlan, read: Read | None = None) -> dict[str, T.StructType]:
+    """Step -> its fields, of the steps that infer them."""
+    inferred: dict[str, T.StructType] = {}
+    for step in plan.steps:
+        if step.parse is not None and step.parse.infer:
+            inferred[step.name] = infer(spark, plan, step, inferred, read)
+    return inferred
+
+
+def sample(
+    spark: SparkSession, plan: PipelinePlan, below: str | None, read: Read, inferred: Mapping[str, T.StructType]
+) -> Frames:
+    """The steps over a sample of each source.
+
+    Args:
+        spark: A session.
+        plan: The pipeline.
+        below: The step that is not made any more; None: all are made.
+        read: Gives the sample.
+        inferred: Step -> the fields that were inferred for it.
+    """
+    frames = Frames(plan, own_session(spark), inferred)
+    for source in plan.sources:
+        frames.add(source.name, frames.keep(read(frames.spark, source)))
+    above = []
+    for step in plan.steps:
+        if step.name == below:
+            break
+        above.append(step)
+    frames.make(above)
+    return frames
+
+
+def made_of(spark: SparkSession, plan: PipelinePlan, read: Read) -> dict[str, list[Any]]:
+    """Make every row of a pipeline and write none: sink -> its rows, and under ``""`` the dead letters.
+
+    A row is what ``json`` reads of it, numbers with a point as Decimal. What a step with state would keep or drop over
+    several batches is made of all rows at once, as of one batch.
+
+    Args:
+        spark: A classic session.
+        plan: The pipeline.
+        read: Gives the rows of each source.
+
+    Raises:
+        ConfigurationError: A step or a route cannot be made; says which.
+    """
+    from pyspark.sql import functions as F
+
+    frames = sample(spark, plan, None, read, infer_all(spark, plan, read))
+    made: dict[str, list[Any]] = {**{sink.name: [] for sink in plan.sinks}, "": []}
+    for query in Graph(plan).queries():
+        places = {DEAD: "", **{output_of(plan, sink): sink.name for sink in query.sinks}}
+        for output, rows in outputs(frames, query).items():
+            told = as_told(rows).select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}))
+            made[places[output]] += [json.loads(text, parse_float=Decimal) for (text,) in told.collect()]
+    frames.release()
+    return made
+
+
+def try_out(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, dict[str, Any]]:
+    """Each step's columns, first rows and failures over a sample of the queues; nothing is sent, kept or marked.
+
+    Args:
+        spark: A classic session.
+        plan: The pipeline.
+        rows: How many messages of each source.
+
+    Raises:
+        ConfigurationError: A step or a route cannot be made; says which.
+    """
+    from pyspark.sql import functions as F
+
+    check_kafka(spark, plan)
+    frames = sample(spark, plan, None, of_queues(rows), infer_all(spark, plan))
+    told: dict[str, dict[str, Any]] = {}
+    wrong = dict(frames.failed)
+    for name, made in frames.rows.items():
+        kept = frames.keep(made)  # what is made of it is made of this
+        texts = kept.select(F.to_json(F.struct("*"))).collect()
+        reasons = wrong[name].select("problems").collect() if name in wrong else []
+        told[name] = {
+            "columns": made.schema.simpleString(),
+            "rows": len(texts),
+            "first": [json.loads(text) for (text,) in texts[:3]],
+            "failed": len(reasons),
+            "reasons": list(dict.fromkeys("; ".join(row[0]) for row in reasons))[:5],
+        }
+    for query in Graph(plan).queries():
+        for name, output in outputs(frames, query).items():
+            told[name.replace(f"{SINK}{plan.name}.", "sink ")] = {
+                "columns": output.schema.simpleString(),
+                "rows": output.count(),
+                "first": [],
+                "failed": 0,
+                "reasons": [],
+            }
+    frames.release()
+    return told

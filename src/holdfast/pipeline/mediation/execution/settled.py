@@ -1,0 +1,122 @@
+"""What comes of one batch, decided once: written down before anybody gets any of it.
+
+A batch that Spark repeats after a crash could come out otherwise: a table that it is joined with has grown, a function
+has looked at a clock. A row that was sent one way would then go another way too, or, worse, neither: the first sink
+says that it has this batch, the second gets it without the row. So the first attempt that gets as far as that settles
+it, and whoever repeats the batch, or makes it at the same time, goes by what is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from holdfast.client.errors import PipelineError
+from holdfast.pipeline.landing.directories import WRITING
+from holdfast.pipeline.landing.publication import publish
+from holdfast.pipeline.mediation.execution.parallel_jobs import side_by_side
+from holdfast.pipeline.spark import files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_MARKER = "settled.json"
+"""Written last: with it all of the batch is there."""
+_SCHEMAS = "schemas"
+"""What the marker says beside counts: of each output its columns. No output has this name."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """One batch's outcome in the checkpoint.
+
+    Args:
+        spark: The batch's session.
+        directory: Of the query's batches.
+        batch: Which one.
+    """
+
+    spark: SparkSession
+    directory: str
+    batch: int
+
+    @property
+    def _place(self) -> str:
+        return f"{self.directory}/batch={self.batch}"
+
+    def counts(self) -> dict[str, int] | None:
+        """Rows of each output; None if the batch is not settled yet."""
+        if _MARKER not in files.names(self.spark, self._place):
+            return None
+        told: dict[str, Any] = json.loads(files.read_text(self.spark, f"{self._place}/{_MARKER}"))
+        return {name: rows for name, rows in told.items() if name != _SCHEMAS}
+
+    def settle(self, known: Mapping[str, int], outputs: Mapping[str, DataFrame]) -> dict[str, int]:
+        """Write the outputs down, unless another driver has; their rows, and what else is known of the batch.
+
+        Args:
+            known: Counts that are written down with those of the outputs: under "" the rows that came in.
+            outputs: By their names, which are those of directories.
+
+        Raises:
+            PipelineError: Another driver has settled this batch, and is done with it.
+        """
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        for name, value in WRITING.items():
+            self.spark.conf.set(name, value)
+
+        def written(place: str, output: DataFrame) -> int:
+            seen = Observation()
+            output.observe(seen, F.count("*").alias("rows")).write.mode("overwrite").parquet(place)
+            return int(seen.get["rows"])
+
+        def write(place: str) -> None:
+            works = [partial(written, f"{place}/{name}", output) for name, output in outputs.items()]
+            counts = dict(zip(outputs, side_by_side(self.spark, works), strict=True))
+            schemas = {name: output.schema.jsonValue() for name, output in outputs.items()}
+            told = {**known, **counts, _SCHEMAS: schemas}
+            files.publish_text(self.spark, f"{place}/{_MARKER}", json.dumps(told))
+
+        publish(self.spark, self.directory, f"batch={self.batch}", write)
+        settled = self.counts()
+        if settled is None:
+            raise PipelineError(
+                f"what came of batch {self.batch} was deleted while this driver settled it: another has gone on",
+                remedy="one of the two is to be stopped; nothing is twice",
+            )
+        return settled
+
+    def read(self, name: str) -> DataFrame:
+        """An output."""
+        told = json.loads(files.read_text(self.spark, f"{self._place}/{_MARKER}"))
+        reader = self.spark.read
+        if schema := told.get(_SCHEMAS, {}).get(name):  # else Spark looks into the files, by a job
+            reader = reader.schema(StructType.fromJson(schema))
+        return reader.parquet(f"{self._place}/{name}")
+
+    def before(self, name: str) -> DataFrame | None:
+        """An output of the last batch before this one that is here; None if there is none, or it has no such output."""
+        for batch in sorted(self._earlier(), reverse=True):
+            earlier = Settled(self.spark, self.directory, batch)
+            counts = earlier.counts()
+            if counts is not None:
+                return earlier.read(name) if name in counts else None
+        return None
+
+    def forget_earlier(self) -> None:
+        """Delete batches before this one, once it is settled: Spark has noted that they are done."""
+        if self.counts() is None:  # the next batch may ask what was there
+            return
+        for batch in self._earlier():
+            files.delete(self.spark, f"{self.directory}/batch={batch}")
+
+    def _earlier(self) -> list[int]:
+        numbers = [name.partition("=")[2] for name in files.names(self.spark, self.directory)]
+        return [int(number) for number in numbers if number.isdigit() and int(number) < self.batch]

@@ -1,0 +1,184 @@
+"""Where a batch's rows go: messages, tables, dead letters. Each takes a batch once, however often it comes.
+
+A server knows a sink's last batch. A table knows its batches; one that is repeated is there.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.landing.directories import Layout
+from holdfast.pipeline.landing.tables import table_of
+from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SinkPlan, SourcePlan
+from holdfast.pipeline.mediation.transformations.problems import PROBLEMS
+from holdfast.pipeline.spark import files
+from holdfast.pipeline.spark.checkpoints import is_there
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_FIELDS = ("action", "headers", "message_id", "relates_to", "reply_to")
+_KEY, _ORDER = "holdfast_key", "holdfast_order"
+_PLACE = ("queue", "partition", "offset")
+"""Where a row came from, as the source tells it."""
+_LETTER = {
+    "queue": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "sequence": "STRING",
+    "message_number": "BIGINT",
+    "message_id": "STRING",
+    "action": "STRING",
+    "received_at": "TIMESTAMP",
+    "body": "STRING",
+}
+"""Columns of a dead letter that it has of its row, null where the row has none; with their types."""
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def as_messages(rows: DataFrame, sink: SinkPlan) -> DataFrame:
+    """Rows as a sink sends them: its fields, the key, and what orders them.
+
+    Raises:
+        ConfigurationError: There is no such column.
+    """
+    from pyspark.sql import functions as F
+
+    fields: dict[str, Column] = {"body": F.expr(sink.body)}
+    for name in _FIELDS:
+        if told := getattr(sink, name):
+            fields[name] = F.expr(told)
+    if sink.key:
+        fields[_KEY] = F.expr(sink.key)
+    order = sink.order or (_PLACE if set(_PLACE) <= set(rows.columns) else ())
+    for number, told in enumerate(order):
+        fields[f"{_ORDER}_{number}"] = F.expr(told)
+    # Those that are alike in that, as several that were made of one, as they come: no sort promises that by itself.
+    fields[f"{_ORDER}_row"] = F.monotonically_increasing_id()
+    return rows.select(*[column.alias(name) for name, column in fields.items()])
+
+
+def send(messages: DataFrame, sink: SinkPlan, plan: PipelinePlan, source: SourcePlan, batch: int, refused: str) -> None:
+    """Send a batch of messages, in the order of each key; none of a batch that was sent.
+
+    Args:
+        messages: As ``as_messages`` gives them.
+        sink, plan, source: What is told of it.
+        batch: The batch's number in its query.
+        refused: Directory for rows that the server refuses; "": they fail the batch.
+    """
+    order = [name for name in messages.columns if name.startswith(_ORDER)]
+    if sink.key:
+        ordered = messages.repartition(messages[_KEY]).sortWithinPartitions(*order)
+    else:
+        ordered = messages.orderBy(*order)
+    options = {**sink_options(sink, plan, source), "batchId": str(batch)}
+    if refused:
+        options["refused"] = refused
+    ordered.drop(*order).write.format("wsrm").options(**options).mode("append").save()
+
+
+def sink_name(plan: PipelinePlan, sink: SinkPlan) -> str:
+    """By which a server knows a sink of a pipeline."""
+    return f"{plan.name}.{sink.name}"
+
+
+def sink_options(sink: SinkPlan, plan: PipelinePlan, source: SourcePlan) -> dict[str, str]:
+    """The options of the wsrm sink, batch and table of refused rows excepted."""
+    token = sink.token_file or (source.token_file if sink.broker is None else None)
+    told = {
+        "broker": sink.broker or source.broker,
+        "queue": sink.queue,
+        "to": sink.to,
+        "tokenFile": token,
+        "sequenceKey": _KEY if sink.key else None,
+        "sinkId": sink_name(plan, sink),
+    }
+    return {**{name: value for name, value in told.items() if value is not None}, **(sink.options or {})}
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def write_table(
+    rows: DataFrame, path: str, batch: int, origin: str, kind: str = "parquet", *, only: bool = False
+) -> None:
+    """Let rows be those of a batch in a table, as landing writes them.
+
+    Args:
+        rows: The rows.
+        path: The table's directory.
+        batch: The batch.
+        origin: Of which query it is and how far that had read, see ``checkpoints.origin``.
+        kind: What it is: "parquet" or "delta".
+        only: They are all of the table, in place of what other batches left.
+
+    Raises:
+        ConfigurationError: It is of another kind, or a column has another type there.
+        PipelineError: Another driver has written it meanwhile, or it has other messages there.
+    """
+    layout = Layout(rows.schema)
+    try:
+        table = table_of(rows.sparkSession, path, kind)
+        if is_there(table, batch, origin, path):
+            if only:
+                table.retire(batch)
+            return
+        table.prepare(layout)
+    except ConfigurationError as error:  # its remedies are those of a landing
+        remedy = "let the rows be as those that are there, by a cast for instance, or name another table"
+        raise ConfigurationError(error.message, remedy=remedy) from error
+    table.write(rows, batch, layout, origin, only=only)
+
+
+# --- dead letters -----------------------------------------------------------------------------------------------------
+
+
+def as_letters(rows: DataFrame, step: str, reasons: Column | None = None) -> DataFrame:
+    """Rows that failed: the step, why, where they came from, and all of each as JSON.
+
+    Args:
+        rows: The rows.
+        step: Where they failed.
+        reasons: Why; None: their problems say it.
+    """
+    from pyspark.sql import functions as F
+
+    kept = [F.col(f"`{name}`") for name in rows.columns if name not in (PROBLEMS, "body")]
+    there = set(rows.columns)
+    return rows.select(
+        F.lit(step).alias("step"),
+        (F.col(PROBLEMS) if reasons is None else reasons).alias("reasons"),
+        *[(F.col(name) if name in there else F.lit(None)).cast(kind).alias(name) for name, kind in _LETTER.items()],
+        (F.to_json(F.struct(*kept)) if kept else F.lit("{}")).alias("row"),
+    )
+
+
+def refused_letters(spark: SparkSession, directory: str, sink: SinkPlan, batch: int) -> DataFrame | None:
+    """What a server has refused of a batch; None if nothing."""
+    from pyspark.sql import functions as F
+
+    for query in files.names(spark, directory):
+        place = f"{directory}/{query}/refused_batch={batch}"
+        if query.startswith("refused_query=") and files.names(spark, place):
+            rows = spark.read.parquet(place)
+            return as_letters(rows, f"sink {sink.name}", F.array("refused_reason"))
+    return None
+
+
+def forget_refused(spark: SparkSession, directory: str, batch: int) -> None:
+    """Delete what was refused of batches before this one: it is among the dead letters."""
+    for query in files.names(spark, directory):
+        for name in files.names(spark, f"{directory}/{query}") if query.startswith("refused_query=") else ():
+            number = name.partition("=")[2]
+            if number.isdigit() and int(number) < batch:
+                files.delete(spark, f"{directory}/{query}/{name}")
+
+
+def absolute(place: str) -> str:
+    """A directory as every process finds it."""
+    return place if "://" in place else os.path.abspath(place)

@@ -1,0 +1,86 @@
+"""Batch reads of a source's records: those of some ranges, or a sample of what its queues hold now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.client import offsets
+from holdfast.client.data_plane import DataPlane, Patience
+from holdfast.client.offsets import QueueRange, Range
+from holdfast.pipeline.mediation.definition.checks import source_options
+from holdfast.pipeline.mediation.definition.plan import SourcePlan
+from holdfast.pipeline.mediation.kafka import cluster as kafka_cluster
+from holdfast.pipeline.mediation.kafka.records import as_rows
+from holdfast.pipeline.reader import bounds
+from holdfast.pipeline.reader.options import ReadOptions
+from holdfast.pipeline.spark.checkpoints import ranges_of_topics, what_was_read
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NARROWING = ("queue", "subscribe", "partitions", "timestamptype")
+"""Options of a source that say which records are read, beside those that begin as below."""
+_BEGINNINGS = ("starting", "ending", "queuepattern", "subscribepattern")
+
+
+def read_sample(spark: SparkSession, source: SourcePlan, rows: int) -> DataFrame:
+    """So many records of a source, as it holds them now; no cursor moves."""
+    if source.kafka is not None:
+        options = kafka_cluster.sample_options(spark, source, rows)
+        return as_rows(spark.read.format("kafka").options(**options).load())
+    return spark.read.format("wsrm").options(**range_options(source, sample_ranges(source, rows))).load()
+
+
+def read_batch(spark: SparkSession, source: SourcePlan, checkpoint: str, batch: int) -> DataFrame:
+    """The records that a query read in a batch, from 1 on, read again."""
+    if source.kafka is not None:
+        begins, ends = ranges_of_topics(spark, checkpoint, batch)
+        options = kafka_cluster.range_options(source, begins, ends)
+        return as_rows(spark.read.format("kafka").options(**options).load())
+    options = range_options(source, what_was_read(spark, checkpoint, batch))
+    return spark.read.format("wsrm").options(**options).load()
+
+
+def range_options(source: SourcePlan, ranges: Sequence[QueueRange]) -> dict[str, str]:
+    """Options of a batch read of a source that reads some ranges.
+
+    Args:
+        source: The source.
+        ranges: One of each partition of each queue; it may be empty.
+    """
+    kept = {
+        name: value
+        for name, value in source_options(source).items()
+        if name.lower() not in _NARROWING and not name.lower().startswith(_BEGINNINGS)
+    }
+    queues = sorted({queue for queue, _ in ranges})
+    starts = {queue: {str(p.partition): p.start for name, p in ranges if name == queue} for queue in queues}
+    ends = {queue: {str(p.partition): p.end for name, p in ranges if name == queue} for queue in queues}
+    numbers = sorted({part.partition for _, part in ranges})
+    narrowed = {"queue": ",".join(queues), "startingOffsets": json.dumps(starts), "endingOffsets": json.dumps(ends)}
+    # A partition that has appeared since then has no range in this.
+    return {**kept, **narrowed, **({"partitions": ",".join(map(str, numbers))} if len(queues) == 1 else {})}
+
+
+def sample_ranges(source: SourcePlan, rows: int) -> list[QueueRange]:
+    """So many records of a source, shared over all partitions of its queues: from where it would begin, or else the
+    first there are."""
+    options = ReadOptions.parse(source_options(source))
+    plane, patience = DataPlane(options.broker, options.access), Patience(options.away)
+    since: dict[tuple[str, int], int] = {}
+    ends: dict[tuple[str, int], int] = {}
+    try:
+        there = patience.call(lambda: bounds.queues_there(plane, options))
+        if not there:
+            raise bounds.no_match(options)
+        for queue, one in there.items():
+            begins = patience.call(lambda one=one: bounds.start_of(plane, options, one))  # type: ignore[misc]
+            for partition, (first, end) in one.partitions.items():
+                ends[queue, partition] = end
+                since[queue, partition] = max(first, begins[partition]) if begins[partition] < end else first
+    finally:
+        plane.close()
+    until = offsets.share(since, ends, rows)
+    return [(queue, Range(partition, since[queue, partition], until[queue, partition])) for queue, partition in ends]

@@ -1,0 +1,56 @@
+"""Records of a Kafka topic that a sink of a pipeline sent again after a crash, each read once.
+
+A sink sends a batch until Kafka has acknowledged all of it, and only then the next. So in one partition a record of a
+batch that is before the writer's newest there was there already, and of the newest it is enough to know the rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.pipeline.mediation.kafka.records import BATCH, ROW, WRITER, header
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_STREAM = ["queue", "partition", WRITER]
+"""What one writer sends to one partition: its batches come one after the other."""
+_IDENTITY = [*_STREAM, BATCH, ROW]
+
+
+def each_once(rows: DataFrame, before: DataFrame | None) -> tuple[DataFrame, DataFrame]:
+    """The rows of a batch that no earlier row was, and what is to be known of them for the next batch.
+
+    Args:
+        rows: A batch of a Kafka topic, see ``kafka_records.as_rows``. Those without an identity are all kept.
+        before: What the batch before this one knew; None for the first.
+
+    Returns:
+        The rows, and of each writer's newest batch in each partition the rows that were there.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    told = rows.select(
+        "*",
+        header(WRITER).alias(WRITER),
+        header(BATCH).try_cast("bigint").alias(BATCH),
+        header(ROW).try_cast("bigint").alias(ROW),
+    )
+    has_identity = F.col(WRITER).isNotNull() & F.col(BATCH).isNotNull() & F.col(ROW).isNotNull()
+    ours = told.where(has_identity)
+    known = ours.select(*_IDENTITY)
+    newest, nth = "holdfast_newest", "holdfast_nth"
+    so_far = Window.partitionBy(*_STREAM).orderBy("offset").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    marked = ours.withColumn(nth, F.row_number().over(Window.partitionBy(*_IDENTITY).orderBy("offset")))
+    marked = marked.withColumn(newest, F.max(BATCH).over(so_far))
+    if before is not None:
+        known = known.unionByName(before)
+        latest = before.groupBy(*_STREAM).agg(F.max(BATCH).alias("holdfast_latest"))
+        marked = marked.join(latest, _STREAM, "left").join(before, _IDENTITY, "left_anti")
+        marked = marked.withColumn(newest, F.greatest(newest, "holdfast_latest"))
+    fresh = marked.where((F.col(nth) == 1) & (F.col(BATCH) == F.col(newest))).select(*rows.columns)
+    others = told.where(~has_identity).select(*rows.columns)
+    last = F.max(BATCH).over(Window.partitionBy(*_STREAM))
+    seen = known.distinct().withColumn(newest, last).where(F.col(BATCH) == F.col(newest)).select(*_IDENTITY)
+    return others.unionByName(fresh), seen

@@ -1,0 +1,136 @@
+"""What fields bodies have, as a sample of them shows: names, namespaces, nesting, and the narrowest type that fits.
+
+A sample says what there was, not what there may be: so what was inferred is kept, and read by from then on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from lxml import etree
+from pyspark.sql import types as T
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.bodies.reader import NIL, BodyReader
+from holdfast.pipeline.bodies.simple_types import Misfit, converter
+
+_KINDS: list[T.DataType] = [
+    T.BooleanType(),
+    T.LongType(),
+    T.DecimalType(38, 18),
+    T.DoubleType(),
+    T.DateType(),
+    T.TimestampType(),
+    T.StringType(),
+]
+"""The narrowest first."""
+_WIDENED = {"boolean": (), "bigint": (2, 3), "decimal(38,18)": (3,)}
+"""What texts of one kind may be held as, too, if others of the field are no such."""
+
+
+def infer_schema(bodies: Iterable[bytes | str]) -> T.StructType:
+    """The fields of the bodies' element, for ``parse_xml``; each field's metadata says where it is.
+
+    A text is a BOOLEAN only where it is true or false, a LONG only where it has no leading zero or plus; what occurs
+    more than once in one body is an ARRAY. Bodies that cannot be read are passed over.
+
+    Args:
+        bodies: A sample.
+
+    Raises:
+        ConfigurationError: There is none that can be read, or they are of several elements.
+    """
+    reader = BodyReader(T.StructType())
+    parser = etree.XMLParser(
+        encoding="utf-8", resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True, huge_tree=True
+    )
+    seen: dict[str, _Seen] = {}
+    for body in bodies:
+        content = body.encode() if isinstance(body, str) else body
+        if reader.read(content)[1] is None:
+            root = etree.fromstring(content, parser)
+            seen.setdefault(str(root.tag), _Seen()).look(root)
+    if len(seen) != 1:
+        what = f"bodies of {', '.join(sorted(seen))}" if seen else "no body that can be read"
+        raise ConfigurationError(
+            f"the sample has {what}, and a schema is of one element",
+            remedy="take a sample of one kind, or give a schema" if seen else "send some first, or give a schema",
+        )
+    (one,) = seen.values()
+    kind = one.kind()
+    return kind if isinstance(kind, T.StructType) else T.StructType([T.StructField("value", kind, metadata=_TEXT)])
+
+
+_TEXT = {"xml": "text"}
+_CODE = re.compile(r"\+|-?0[0-9]")
+
+
+class _Seen:
+    """What was seen of one element, in all bodies."""
+
+    def __init__(self) -> None:
+        self._texts: set[int] = set()
+        self._children: dict[str, _Seen] = {}
+        self._attributes: dict[str, set[int]] = {}
+        self._many: set[str] = set()
+
+    def look(self, element: Any) -> None:
+        tags = [child.tag for child in element]
+        self._many |= {tag for tag in tags if tags.count(tag) > 1} if len(set(tags)) < len(tags) else set()
+        for child in element:
+            self._children.setdefault(child.tag, _Seen()).look(child)
+        for name, text in element.attrib.items():
+            if not name.startswith("{http://www.w3.org/2001/XMLSchema-instance}"):
+                self._attributes.setdefault(name, set()).add(_kind_of(text))
+        if not len(element) and (text := (element.text or "").strip()) and element.get(NIL) is None:
+            self._texts.add(_kind_of(text))
+
+    def kind(self) -> T.DataType:
+        if not self._children and not self._attributes:
+            return _one_kind(self._texts)
+        fields: list[T.StructField] = []
+        if not self._children and self._texts:
+            fields.append(T.StructField("value", _one_kind(self._texts), metadata=_TEXT))
+        for tag, child in self._children.items():
+            kind = child.kind()
+            kind = T.ArrayType(kind) if tag in self._many else kind
+            fields.append(_field("element", tag, kind, fields))
+        for name, kinds in self._attributes.items():
+            fields.append(_field("attribute", name, _one_kind(kinds), fields))
+        return T.StructType(fields)
+
+
+def _field(place: str, tag: str, kind: T.DataType, others: list[T.StructField]) -> T.StructField:
+    namespace, _, local = tag.rpartition("}")
+    taken = {field.name.lower() for field in others}
+    names = [local, f"{local}_{place}", *(f"{local}_{number}" for number in range(2, 1_000))]
+    name = next(one for one in names if one.lower() not in taken)
+    metadata = {"xml": place, "namespace": namespace.lstrip("{"), **({"name": local} if name != local else {})}
+    return T.StructField(name, kind, metadata=metadata)
+
+
+def _kind_of(text: str) -> int:
+    """The first of the kinds that a text is."""
+    text = text.strip()
+    for index, kind in enumerate(_KINDS):
+        if isinstance(kind, T.BooleanType) and text not in ("true", "false"):
+            continue
+        if index in (1, 2, 3) and _CODE.match(text):
+            continue  # a number to whoever counts, a code to whoever wrote it
+        try:
+            converter("", kind)(text)
+        except Misfit:
+            continue
+        return index
+    return len(_KINDS) - 1
+
+
+def _one_kind(found: set[int]) -> T.DataType:
+    """The narrowest kind that holds texts of all of these."""
+    string = len(_KINDS) - 1
+    if not found:
+        return _KINDS[string]
+    fits = [{one, *_WIDENED.get(_KINDS[one].simpleString(), ()), string} for one in found]
+    return _KINDS[min(set.intersection(*fits))]

@@ -1,0 +1,126 @@
+"""The column ``problems``: what is wrong with a row, each reason a text; none, an empty list, where all is well.
+
+Each step that looks at rows adds to it and loses none of them. Who goes on with the good ones splits them off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import types as T
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.bodies.columns import arrow_of, parts_of
+from holdfast.pipeline.spark.workers import spare_collections
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+PROBLEMS = "problems"
+"""The column's name."""
+
+Reasons = list[str]
+Work = Callable[["pa.Array"], tuple[Any, Sequence[Reasons]]]
+"""Of one column's values: those of the new column, in Arrow or Python, and what is wrong with each."""
+
+
+def split(rows: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """The rows with which all is well, without the column ``problems``, and those with problems.
+
+    Args:
+        rows: As ``parse_xml``, ``validate`` or ``to_xml`` gives them.
+    """
+    from pyspark.sql import functions as F
+
+    wrong = F.size(PROBLEMS) > 0
+    return rows.where(~wrong).drop(PROBLEMS), rows.where(wrong)
+
+
+def so_far(rows: DataFrame) -> Column:
+    """The problems that rows have already."""
+    from pyspark.sql import functions as F
+
+    if PROBLEMS in rows.columns:
+        return F.coalesce(F.col(PROBLEMS), F.array().cast("array<string>"))
+    return F.array().cast("array<string>")
+
+
+def with_column(
+    rows: DataFrame, column: str, into: str, kind: T.DataType, work: Callable[[], Work], *, keep: bool = True
+) -> DataFrame:
+    """Rows with a column that Python makes of another one, and with what is wrong added to ``problems``.
+
+    Args:
+        rows: The rows.
+        column: What is looked at.
+        into: The new column, in place of one that is called so; "": none.
+        kind: Its type.
+        work: Called once a task, for what does it.
+        keep: Whether the column that is looked at stays.
+
+    Raises:
+        ConfigurationError: The rows have no such column.
+    """
+    check_column(rows, column)
+    gone = {into.lower(), PROBLEMS, *([] if keep else [column.lower()])}
+    kept = [field for field in rows.schema.fields if field.name.lower() not in gone]
+    told = T.StructField(PROBLEMS, T.ArrayType(T.StringType()))
+    made = [T.StructField(into, kind)] if into else []
+    with_problems = rows.withColumn(PROBLEMS, so_far(rows))
+    wanted = T.StructType([*kept, *made, told])
+    return with_problems.mapInArrow(_Worker([one.name for one in kept], column, into, kind, work), wanted)
+
+
+def check_column(rows: DataFrame, column: str) -> None:
+    """Raises ConfigurationError if the rows have no such column, or it is neither text nor a struct."""
+    found = next((field for field in rows.schema.fields if field.name.lower() == column.lower()), None)
+    if found is None:
+        raise ConfigurationError(
+            f"there is no column {column!r} to look at", remedy=f"the rows have {', '.join(rows.columns)}"
+        )
+    if not isinstance(found.dataType, T.StringType | T.StructType):
+        raise ConfigurationError(f"{column} is {found.dataType.simpleString()}, not text", remedy="cast it to STRING")
+
+
+class _Worker:
+    """What a task does with its batches."""
+
+    def __init__(self, kept: list[str], column: str, into: str, kind: T.DataType, work: Callable[[], Work]) -> None:
+        self._kept, self._column, self._into, self._kind, self._work = kept, column, into, kind, work
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_type
+
+        spare_collections()
+        work = self._work()
+        kind = to_arrow_type(self._kind, timezone="UTC")
+        for batch in (part for whole in batches for part in self._parts(whole)):
+            names = [name.lower() for name in batch.schema.names]
+            values, found = work(batch.column(names.index(self._column.lower())))
+            problems = [
+                [*(before or ()), *now]
+                for before, now in zip(batch.column(names.index(PROBLEMS)).to_pylist(), found, strict=True)
+            ]
+            arrays = [batch.column(names.index(name.lower())) for name in self._kept]
+            if self._into:
+                is_arrow = isinstance(values, pa.Array)
+                tell = partial(_add, problems)
+                arrays.append(values.cast(kind) if is_arrow else arrow_of(values, kind, self._into, tell))
+            arrays.append(pa.array(problems, pa.list_(pa.string())))
+            made = [self._into] if self._into else []
+            yield pa.RecordBatch.from_arrays(arrays, names=[*self._kept, *made, PROBLEMS])
+
+    def _parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Of texts, which may be long, so many as are looked at together."""
+        import pyarrow as pa
+
+        name = next(name for name in batch.schema.names if name.lower() == self._column.lower())
+        return parts_of(batch, name) if pa.types.is_string(batch.column(name).type) else iter([batch])
+
+
+def _add(problems: list[Reasons], row: int, problem: str) -> None:
+    problems[row].append(problem)

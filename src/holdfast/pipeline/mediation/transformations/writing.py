@@ -1,0 +1,378 @@
+"""Rows back to XML: one element of a given name a row, well-formed whatever the values, valid by an XSD where asked.
+
+A struct is an element with children, an array the same element again and again, null no element. Where the metadata of
+a struct's field says so (as that of columns read by an XSD does) it is an attribute, the element's text, or of a
+namespace of its own. Texts are those of XML Schema's canonical forms, as ``simple_types`` reads them.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from decimal import Decimal
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from lxml import etree
+from pyspark.sql import types as T
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.bodies.reader import NIL
+from holdfast.pipeline.mediation.transformations.problems import PROBLEMS, Reasons, Work, with_column
+from holdfast.pipeline.mediation.transformations.xsd import XSD
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+_ROW = "__holdfast_row"
+_XML = "http://www.w3.org/XML/1998/namespace"
+_NAME = re.compile(r"(?:\{(?P<namespace>[^{}]*)\})?(?P<local>[^\W\d][\w.-]*)")
+
+
+def to_xml(
+    rows: DataFrame,
+    element: str,
+    columns: Sequence[str | Column] | None = None,
+    *,
+    xsd: XSD | str | Path | None = None,
+    into: str = "body",
+    qualified: bool = True,
+    prefix: str = "",
+    zone: str = "",
+) -> DataFrame:
+    """Rows with a column of XML, an element each, and with what is wrong with it added to ``problems``.
+
+    Args:
+        rows: Any DataFrame, a stream's too.
+        element: Its name, ``{namespace}local``; with an XSD the local name is enough.
+        columns: What it holds, each a child: names, SQL expressions with an alias (``"o.id AS id"``), or columns. None:
+            all columns but ``problems``. One struct alone: its fields, each where its metadata says.
+        xsd: An XML Schema, or its file: it says of each column, by its name, whether it is a child, an attribute or the
+            text, its namespace and its order; and the element is held against it, each breach a problem.
+        into: The column for the XML.
+        qualified: Without an XSD: whether children are of the element's namespace, or of none.
+        prefix: Of the element's namespace; "": it is the default namespace, if nothing inside has none.
+        zone: The time zone in which a TIMESTAMP is written, "Europe/Berlin" or "+02:00"; "": UTC, written as Z.
+
+    Raises:
+        ConfigurationError: The name cannot be an element's; there is no such zone; a column's type or name has no place
+            in XML, or in the XSD.
+    """
+    from pyspark.sql import functions as F
+
+    given = xsd if isinstance(xsd, XSD | None) else XSD.read(xsd)
+    name = given.element(element) if given is not None else element
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise ConfigurationError(f"no element can be called {name!r}", remedy='write it as "{urn:orders}order"')
+    chosen = [F.expr(one) if isinstance(one, str) else one for one in columns or []]
+    if not chosen:
+        chosen = [F.col(f"`{one}`") for one in rows.columns if one != PROBLEMS]
+    held = rows.select(*chosen).schema
+    is_one = len(held.fields) == 1 and isinstance(held.fields[0].dataType, T.StructType)
+    fields = held.fields[0].dataType if is_one else T.StructType([T.StructField(f.name, f.dataType) for f in held])
+    if given is not None:
+        fields = shaped(fields, given.columns(name), name)
+    namespace = match["namespace"] or ""
+    writer = XMLWriter(fields, namespace, match["local"], namespace if qualified else "", prefix, zone)
+    made = rows.withColumn(_ROW, chosen[0] if is_one else F.struct(*chosen))
+    return with_column(made, _ROW, into, T.StringType(), _Writing(writer, given), keep=False)
+
+
+@dataclass(frozen=True)
+class _Writing:
+    """Made in the driver; called in a task for what writes there."""
+
+    writer: XMLWriter
+    xsd: XSD | None
+
+    def __call__(self) -> Work:
+        def write(value: dict[str, Any] | None) -> tuple[str | None, Reasons]:
+            if value is None:
+                return None, ["there is nothing to write as XML: the struct is null"]
+            try:
+                root = self.writer.element(value)
+            except ValueError as error:
+                return None, [f"cannot be XML: {error}"]
+            text = etree.tostring(root, encoding="unicode")
+            if self.xsd is None:
+                return text, []
+            # As a receiver reads it, so that lines are of what is sent.
+            return text, self.xsd.problems(etree.fromstring(text, _PARSER))
+
+        def work(column: pa.Array) -> tuple[Sequence[Any], Sequence[Reasons]]:
+            written = [write(value) for value in column.to_pylist()]
+            return [text for text, _ in written], [reasons for _, reasons in written]
+
+        return work
+
+
+_PARSER = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
+
+
+def shaped(fields: T.StructType, shape: T.StructType, name: str) -> T.StructType:
+    """Fields with their place, namespace and order as an XSD has them.
+
+    Args:
+        fields: What there is.
+        shape: What the XSD says of the element.
+        name: What to call it.
+
+    Raises:
+        ConfigurationError: The XSD knows no such field, or another kind of thing there.
+    """
+    there = {field.name.lower(): field for field in fields.fields}
+    known = [field.name for field in shape.fields]
+    for field in fields.fields:
+        if field.name.lower() not in (one.lower() for one in known):
+            near = get_close_matches(field.name, known, 1, 0.6)
+            raise ConfigurationError(
+                f"the XSD has no {field.name!r} in {name}",
+                remedy=f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}",
+            )
+    made = []
+    for field in shape.fields:
+        own = there.get(field.name.lower())
+        if own is not None:
+            kind = _shaped(own.dataType, field.dataType, f"{name}.{field.name}")
+            metadata = {"name": field.name, **(field.metadata or {})}
+            made.append(T.StructField(own.name, kind, metadata=metadata))
+    return T.StructType(made)
+
+
+def _shaped(own: T.DataType, shape: T.DataType, name: str) -> T.DataType:
+    if isinstance(shape, T.ArrayType):
+        inner = own.elementType if isinstance(own, T.ArrayType) else own
+        shaped_inner = _shaped(inner, shape.elementType, name)
+        return T.ArrayType(shaped_inner) if isinstance(own, T.ArrayType) else shaped_inner
+    if isinstance(own, T.ArrayType):
+        raise ConfigurationError(f"{name} is an array, and occurs once in the XSD", remedy="give one of its values")
+    if isinstance(own, T.StructType) != isinstance(shape, T.StructType):
+        what = "a struct, and a single text" if isinstance(own, T.StructType) else "a single value, and a struct"
+        raise ConfigurationError(f"{name} is {what} in the XSD", remedy=f"the XSD wants {shape.simpleString()}")
+    return shaped(own, shape, name) if isinstance(own, T.StructType) else own
+
+
+class XMLWriter:
+    """Writes values of one struct as an element.
+
+    Args:
+        fields: The struct.
+        namespace, local: The element's name.
+        inside: The namespace of fields whose metadata names none.
+        prefix: Of the element's namespace; "": the default namespace.
+        zone: The time zone in which a TIMESTAMP is written; "": UTC.
+
+    Raises:
+        ConfigurationError: There is no such zone; no text can be made of a type, or no element can have a name.
+    """
+
+    def __init__(
+        self, fields: T.StructType, namespace: str, local: str, inside: str, prefix: str = "", zone: str = ""
+    ) -> None:
+        self._tag = _tag(namespace, local)
+        self._struct = _StructWriter(fields, inside, local, zone_of(zone))
+        inner = list(dict.fromkeys(self._struct.namespaces()))
+        self._nsmap: dict[str | None, str] = {}
+        if namespace not in ("", _XML):  # as the default it would be that of elements that have none
+            self._nsmap[prefix or ("m" if "" in inner else None)] = namespace
+        for one in inner:
+            if one not in ("", _XML, *self._nsmap.values()):
+                self._nsmap[f"n{len(self._nsmap)}"] = one
+
+    def element(self, value: dict[str, Any]) -> Any:
+        """The element of one value.
+
+        Raises:
+            ValueError: A text with a character that XML cannot hold.
+        """
+        root = etree.Element(self._tag, nsmap=self._nsmap)
+        self._struct.write(value, root)
+        return root
+
+
+class _FieldWriter:
+    """Writes one field into the element that holds it."""
+
+    def __init__(self, field: T.StructField, inside: str, path: str, zone: tzinfo) -> None:
+        metadata = field.metadata or {}
+        self.name, self.place = field.name, metadata.get("xml") or "element"
+        self._nil = bool(metadata.get("nil"))
+        local = metadata.get("name", field.name)
+        if _NAME.fullmatch(local) is None or local.startswith("{"):
+            raise ConfigurationError(
+                f"{path}: no element can be called {local!r}", remedy="give the column an alias that is a name"
+            )
+        namespace = metadata.get("namespace", inside if self.place == "element" else "")
+        self._namespace = namespace
+        self._tag = _tag(namespace, local)
+        kind = field.dataType
+        self._many = isinstance(kind, T.ArrayType)
+        if isinstance(kind, T.ArrayType):
+            kind = kind.elementType
+        self._struct = _StructWriter(kind, inside, path, zone) if isinstance(kind, T.StructType) else None
+        self._text = _to_text(kind, path, zone) if self._struct is None else str
+        if self.place != "element" and (self._many or self._struct):
+            raise ConfigurationError(f"{path} has several values, and is no child", remedy="leave its metadata away")
+
+    def namespaces(self) -> Iterator[str]:
+        """Of the elements and attributes it writes; "" for an element of none."""
+        if self.place == "element" or self._namespace:
+            yield self._namespace
+        if self._struct is not None:
+            yield from self._struct.namespaces()
+
+    def write(self, value: Any, parent: Any) -> None:
+        if value is None and not (self._nil and self.place == "element" and not self._many):
+            return
+        if self.place == "attribute":
+            parent.set(self._tag, self._text(value))
+        elif self.place == "text":
+            parent.text = self._text(value)
+        else:
+            for one in value if self._many else (value,):
+                if one is not None or self._nil:
+                    self._child(one, parent)
+
+    def _child(self, value: Any, parent: Any) -> None:
+        child = etree.SubElement(parent, self._tag)
+        if value is None:
+            child.set(NIL, "true")
+        elif self._struct is not None:
+            self._struct.write(value, child)
+        else:
+            child.text = self._text(value)
+
+
+class _StructWriter:
+    """Writes the fields of a struct."""
+
+    def __init__(self, fields: T.StructType, inside: str, path: str, zone: tzinfo) -> None:
+        self._fields = [_FieldWriter(field, inside, f"{path}.{field.name}", zone) for field in fields.fields]
+
+    def namespaces(self) -> Iterator[str]:
+        """Of all that is inside."""
+        for field in self._fields:
+            yield from field.namespaces()
+
+    def write(self, value: dict[str, Any], element: Any) -> None:
+        for field in self._fields:
+            field.write(value[field.name], element)
+
+
+def _tag(namespace: str, local: str) -> str:
+    return f"{{{namespace}}}{local}" if namespace else local
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+_OFFSET = re.compile(r"([+-])(0[0-9]|1[0-4]):([0-5][0-9])")
+
+
+def zone_of(name: str) -> tzinfo:
+    """The time zone of a name or an offset; UTC of "".
+
+    Raises:
+        ConfigurationError: There is none.
+    """
+    if name in ("", "Z"):
+        return UTC
+    if match := _OFFSET.fullmatch(name):
+        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
+        return timezone(-offset if match[1] == "-" else offset)
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ConfigurationError(
+            f"there is no time zone {name!r}", remedy='give its name, such as "Europe/Berlin", or "+02:00"'
+        ) from None
+
+
+def _to_text(kind: T.DataType, path: str, zone: tzinfo) -> Callable[[Any], str]:
+    if isinstance(kind, T.DecimalType):
+        return partial(_decimal, kind.scale) if (kind.precision, kind.scale) != _ANY_DECIMAL else _shortest
+    if isinstance(kind, T.TimestampType):
+        return partial(_moment, zone)
+    found = _TEXTS.get(type(kind))
+    if found is None:
+        raise ConfigurationError(
+            f"{path} has type {kind.simpleString()}, which XML has no text for", remedy="make a STRING of it"
+        )
+    return found
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _float(value: float) -> str:
+    import numpy as np
+
+    return _special(value) or str(np.float32(value))
+
+
+def _double(value: float) -> str:
+    return _special(value) or repr(value)
+
+
+def _special(value: float) -> str:
+    if value != value:
+        return "NaN"
+    return {float("inf"): "INF", float("-inf"): "-INF"}.get(value, "")
+
+
+_ANY_DECIMAL = (38, 18)
+"""Precision and scale of what an XSD calls a decimal and nothing more: this scale is nobody's."""
+
+
+def _decimal(scale: int, value: Decimal) -> str:
+    return f"{value:.{scale}f}"
+
+
+def _shortest(value: Decimal) -> str:
+    text = format(value, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _moment(zone: tzinfo, value: datetime) -> str:
+    at = value.astimezone(zone)
+    offset = at.isoformat()[len(at.replace(tzinfo=None).isoformat()) :]
+    if len(offset) > len("+00:00"):
+        raise ValueError(f"{value.isoformat()} is {offset} from UTC in {zone}, which XML cannot say")
+    return _local_moment(at.replace(tzinfo=None)) + ("Z" if offset == "+00:00" else offset)
+
+
+def _local_moment(value: datetime) -> str:
+    text = value.isoformat()
+    return text.rstrip("0") if "." in text else text
+
+
+def _day(value: date) -> str:
+    return value.isoformat()
+
+
+def _bytes(value: bytes) -> str:
+    return base64.b64encode(value).decode("ascii")
+
+
+_TEXTS: dict[type[T.DataType], Callable[[Any], str]] = {
+    T.StringType: str,
+    T.BooleanType: _boolean,
+    T.ByteType: str,
+    T.ShortType: str,
+    T.IntegerType: str,
+    T.LongType: str,
+    T.FloatType: _float,
+    T.DoubleType: _double,
+    T.DateType: _day,
+    T.TimestampNTZType: _local_moment,
+    T.BinaryType: _bytes,
+}

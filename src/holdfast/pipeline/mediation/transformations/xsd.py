@@ -1,0 +1,179 @@
+"""An XML Schema from files: the columns of an element it declares, and what a body has against it.
+
+The documents are read once, in the driver, and go along to tasks as they were: a task reads no file. Nothing is ever
+fetched from a network, and a document with a DTD is refused. Knows Spark's types, no DataFrame.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from lxml import etree
+from pyspark.sql import types as T
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.bodies.reader import MAX_PROBLEMS
+
+_XS = "{http://www.w3.org/2001/XMLSchema}"
+_XML = "http://www.w3.org/XML/1998/namespace"
+_REFERENCES = tuple(f"{_XS}{name}" for name in ("include", "import", "redefine"))
+MAX_DOCUMENTS = 500
+"""Documents that one schema may consist of."""
+
+
+@dataclass(frozen=True)
+class XSD:
+    """A schema and all that it includes and imports.
+
+    Args:
+        documents: Place and content of each, the first one first.
+    """
+
+    documents: tuple[tuple[str, bytes], ...]
+
+    @classmethod
+    def read(cls, file: str | Path) -> XSD:
+        """Read a schema's files.
+
+        Raises:
+            ConfigurationError: One of them is not there, is no schema, has a DTD, or is not a file.
+        """
+        documents: dict[str, bytes] = {}
+        waiting = [os.path.abspath(file)]
+        while waiting:
+            place = waiting.pop(0)
+            if place in documents:
+                continue
+            if len(documents) == MAX_DOCUMENTS:
+                raise ConfigurationError(
+                    f"the schema {file} consists of more than {MAX_DOCUMENTS} files", remedy="give a part of it"
+                )
+            documents[place] = _content(place)
+            waiting += _places(place, documents[place])
+        schema = cls(tuple(documents.items()))
+        schema.validator()
+        return schema
+
+    @property
+    def place(self) -> str:
+        """The first document's place."""
+        return self.documents[0][0]
+
+    def element(self, name: str = "") -> str:
+        """The ``{namespace}local`` name of an element that the schema declares.
+
+        Args:
+            name: Of that form, or the local name alone; "": the only one.
+
+        Raises:
+            ConfigurationError: There is no such element, or more than one.
+        """
+        from holdfast.pipeline.mediation.transformations.xsd_columns import element_of
+
+        return element_of(self, name)
+
+    def columns(self, name: str = "") -> T.StructType:
+        """What an element holds, as Spark's type; each field's metadata says where in the element it is.
+
+        Children and attributes by their local names, the text beside attributes as ``value``; what may occur more than
+        once is an ARRAY. Every field may be null. Not there: wildcards, and the text of mixed content.
+
+        Raises:
+            ConfigurationError: There is no such element, or it holds itself.
+        """
+        from holdfast.pipeline.mediation.transformations.xsd_columns import columns_of
+
+        return columns_of(self, name)
+
+    def validator(self) -> etree.XMLSchema:
+        """What validates by it; made once a process.
+
+        Raises:
+            ConfigurationError: It is no valid schema.
+        """
+        return _validator(self)
+
+    def problems(self, root: Any) -> list[str]:
+        """What an element has against the schema, each with its line; the first twenty."""
+        validator = self.validator()
+        if validator.validate(root):
+            return []
+        found = [f"line {entry.line}: {entry.message}" for entry in list(validator.error_log)[:MAX_PROBLEMS]]
+        return found or ["is not valid"]
+
+
+# --- documents --------------------------------------------------------------------------------------------------------
+
+
+def _content(place: str) -> bytes:
+    try:
+        return Path(place).read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"the schema {place} cannot be read: {error.strerror}", remedy="name a file that is there"
+        ) from error
+
+
+def _tree(place: str, content: bytes, resolver: etree.Resolver | None = None) -> Any:
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
+    if resolver is not None:
+        parser.resolvers.add(resolver)
+    try:
+        root = etree.fromstring(content, parser, base_url=place)
+    except etree.XMLSyntaxError as error:
+        raise ConfigurationError(f"the schema {place} is no XML: {error.msg}", remedy="give an XSD") from error
+    if root.getroottree().docinfo.doctype:
+        raise ConfigurationError(f"the schema {place} has a DTD, which is refused", remedy="take it out")
+    if root.tag != f"{_XS}schema":
+        raise ConfigurationError(f"{place} is no XML Schema: its element is {root.tag!r}", remedy="give an XSD")
+    return root
+
+
+def _places(place: str, content: bytes) -> Iterator[str]:
+    """The documents that one names."""
+    for reference in _tree(place, content).iterchildren(*_REFERENCES):
+        location = reference.get("schemaLocation")
+        if location is None or reference.get("namespace") == _XML:
+            continue
+        parts = urlsplit(location)
+        if parts.scheme not in ("", "file") or parts.netloc:
+            raise ConfigurationError(
+                f"the schema {place} takes in {location}, which is on a network",
+                remedy="save that beside it, and name the file in schemaLocation",
+            )
+        yield os.path.normpath(os.path.join(os.path.dirname(place), unquote(parts.path)))
+
+
+_XML_ATTRIBUTES = b"""<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
+ targetNamespace="http://www.w3.org/XML/1998/namespace"><xs:attribute name="lang" type="xs:string"/>
+<xs:attribute name="space" type="xs:string"/><xs:attribute name="base" type="xs:anyURI"/>
+<xs:attribute name="id" type="xs:ID"/></xs:schema>"""
+"""What most schemas import of W3C's own site."""
+
+
+class _Given(etree.Resolver):
+    """Gives the documents there are, and no other."""
+
+    def __init__(self, documents: dict[str, bytes]) -> None:
+        self._documents = documents
+
+    def resolve(self, system_url: str | None, public_id: str | None, context: Any) -> Any:
+        place = os.path.normpath(unquote(urlsplit(system_url or "").path))
+        content = self._documents.get(place, _XML_ATTRIBUTES if place.endswith("xml.xsd") else b"")
+        return self.resolve_string(content, context, base_url=system_url)
+
+
+@lru_cache(32)
+def _validator(schema: XSD) -> etree.XMLSchema:
+    try:
+        return etree.XMLSchema(_tree(*schema.documents[0], _Given(dict(schema.documents))))
+    except etree.XMLSchemaParseError as error:
+        raise ConfigurationError(
+            f"the schema {schema.place} is not valid: {error}", remedy="check it with xmllint --schema"
+        ) from error

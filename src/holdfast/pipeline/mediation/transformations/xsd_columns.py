@@ -1,0 +1,177 @@
+"""The columns of an element that an XML Schema declares.
+
+In the driver only: it needs the schema's files, and xmlschema. Knows Spark's types, no DataFrame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import xmlschema
+from pyspark.sql import types as T
+from xmlschema.validators import XsdComplexType, XsdElement, XsdGroup
+
+from holdfast.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.mediation.transformations.xsd import XSD
+
+_XS = "{http://www.w3.org/2001/XMLSchema}"
+
+_TYPES: dict[str, T.DataType] = {
+    "boolean": T.BooleanType(),
+    "float": T.FloatType(),
+    "double": T.DoubleType(),
+    "byte": T.ByteType(),
+    "short": T.ShortType(),
+    "unsignedByte": T.ShortType(),
+    "int": T.IntegerType(),
+    "unsignedShort": T.IntegerType(),
+    "long": T.LongType(),
+    "unsignedInt": T.LongType(),
+    "unsignedLong": T.DecimalType(20, 0),
+    "integer": T.DecimalType(38, 0),
+    "decimal": T.DecimalType(38, 18),
+    "date": T.DateType(),
+    "dateTime": T.TimestampType(),
+}
+"""What a type, and whatever is derived from it, is held as; any other is a STRING."""
+
+
+def element_of(schema: XSD, name: str) -> str:
+    """See ``XSD.element``."""
+    declared = sorted(one.name for one in _declared(schema).elements.values())
+    found = [one for one in declared if name in ("", one, one.rpartition("}")[2])]
+    if len(found) == 1:
+        return str(found[0])
+    told = ", ".join(declared[:20]) or "none"
+    near = get_close_matches(name, [one.rpartition("}")[2] for one in declared], 1, 0.6)
+    what = f"declares {len(found)} elements" if found else "declares no element"
+    raise ConfigurationError(
+        f"the schema {schema.place} {what}{f' {name!r}' if name else ''}",
+        remedy=f"did you mean {near[0]!r}?" if near and not found else f"name one of them: {told}",
+    )
+
+
+def columns_of(schema: XSD, name: str) -> T.StructType:
+    """See ``XSD.columns``."""
+    wanted = element_of(schema, name)
+    kind = _kind(next(one for one in _declared(schema).elements.values() if one.name == wanted), ())
+    if isinstance(kind, T.StructType):
+        return kind
+    return T.StructType([T.StructField("value", kind, metadata={"xml": "text"})])
+
+
+@lru_cache(32)
+def _declared(schema: XSD) -> Any:
+    try:
+        return xmlschema.XMLSchema(schema.place, allow="local", defuse="always", validation="lax")
+    except (xmlschema.XMLSchemaException, OSError) as error:
+        raise ConfigurationError(f"the schema {schema.place} cannot be used: {error}", remedy="check it") from error
+
+
+class _Fields:
+    """The fields of one struct: names that differ by more than case, each with where it is in XML."""
+
+    def __init__(self) -> None:
+        self._fields: dict[tuple[str, str, str], T.StructField] = {}
+        self._names: set[str] = set()
+
+    def add(self, place: str, namespace: str, local: str, kind: T.DataType, *, many: bool, nil: bool = False) -> None:
+        key = (place, namespace, local)
+        if (known := self._fields.get(key)) is not None:
+            if many and not isinstance(known.dataType, T.ArrayType):
+                known.dataType = T.ArrayType(known.dataType)
+            return
+        name = next(one for one in self._called(place, local) if one.lower() not in self._names)
+        self._names.add(name.lower())
+        metadata: dict[str, Any] = {"xml": place}
+        if place != "text":
+            metadata["namespace"] = namespace
+        if name != local:
+            metadata["name"] = local
+        if nil:
+            metadata["nil"] = True
+        self._fields[key] = T.StructField(name, T.ArrayType(kind) if many else kind, metadata=metadata)
+
+    @staticmethod
+    def _called(place: str, local: str) -> Iterator[str]:
+        yield local
+        if place != "element":
+            yield f"{local}_{place}"
+        for number in range(2, 1_000):
+            yield f"{local}_{number}"
+
+    def struct(self) -> T.StructType:
+        return T.StructType(list(self._fields.values()))
+
+
+def _kind(element: Any, above: tuple[Any, ...]) -> T.DataType:
+    """What an element is held as."""
+    kind = element.type
+    if not isinstance(kind, XsdComplexType):
+        return _simple(kind)
+    if any(kind is one for one in above):
+        raise ConfigurationError(
+            f"the element {element.local_name!r} of the schema holds itself, which no column can",
+            remedy='name the fields you want instead of an XSD: schema = "id INT, ..."',
+        )
+    fields = _Fields()
+    if kind.has_simple_content():
+        fields.add("text", "", "value", _simple(kind.content), many=False)
+    else:
+        _children(kind.content, fields, (*above, kind), many=False)
+    for name, attribute in kind.attributes.items():
+        if name is not None and attribute.use != "prohibited":
+            namespace, _, local = name.rpartition("}")
+            fields.add("attribute", namespace.lstrip("{"), local, _simple(attribute.type), many=False)
+    if not fields.struct().fields:  # nothing but wildcards, or empty: that it is there can be told all the same
+        return T.StringType()
+    return fields.struct()
+
+
+def _children(group: Any, fields: _Fields, above: tuple[Any, ...], *, many: bool) -> None:
+    seen: set[str] = set()
+    is_choice = group.model == "choice"
+    for particle in group:
+        often = many or group.max_occurs is None or group.max_occurs > 1
+        often = often or particle.max_occurs is None or particle.max_occurs > 1
+        if isinstance(particle, XsdGroup):
+            _children(particle, fields, above, many=often)
+        elif isinstance(particle, XsdElement):
+            for one in (particle, *particle.iter_substitutes()):
+                if one.abstract:
+                    continue
+                namespace = one.name.rpartition("}")[0].lstrip("{")
+                again = one.name in seen and not is_choice
+                seen.add(one.name)
+                nil = bool(one.nillable)
+                fields.add("element", namespace, one.local_name, _kind(one, above), many=often or again, nil=nil)
+
+
+def _simple(kind: Any) -> T.DataType:
+    """What the text of a simple type is held as."""
+    one = kind
+    while one is not None:
+        if one.target_namespace == _XS[1:-1] and one.local_name in _TYPES:
+            return _narrowed(one.local_name, kind)
+        one = one.base_type
+    return T.StringType()
+
+
+def _narrowed(name: str, kind: Any) -> T.DataType:
+    """As narrow as the facets allow, so that no digit is lost."""
+    digits, fraction = _facet(kind, "totalDigits"), _facet(kind, "fractionDigits")
+    if name == "integer" and digits is not None and digits <= 18:
+        return T.LongType()
+    if name == "decimal" and fraction is not None and fraction <= 38:
+        return T.DecimalType(min(38, max(digits or 38, fraction, 1)), fraction)
+    return _TYPES[name]
+
+
+def _facet(kind: Any, name: str) -> int | None:
+    facet = kind.get_facet(f"{_XS}{name}")
+    return int(facet.value) if facet is not None else None

@@ -1,0 +1,100 @@
+"""A batch read of queues. Each method notes where Spark runs it: in the *driver*, or in a *task*."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from holdfast.client import offsets
+from holdfast.client.data_plane import DataPlane, Patience
+from holdfast.client.errors import OffsetRefused
+from holdfast.client.offsets import Ends, QueueRange, Range
+from holdfast.pipeline.reader import bounds
+from holdfast.pipeline.reader.options import RECEIVED
+from holdfast.pipeline.reader.position_values import ByQueue
+from holdfast.pipeline.reader.tasks import Part, Travelling, WsrmPartition, read_task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class WsrmReader(Travelling, DataSourceReader):
+    """A batch read: from where to where is decided when the read is planned. Uses no cursor."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """In the driver, once for each loaded DataFrame."""
+        options = self._options
+        plane = DataPlane(options.broker, options.access)
+        patience = Patience(options.away)
+        try:
+            there = patience.call(lambda: bounds.queues_there(plane, options))
+            if not there:
+                raise bounds.no_match(options)
+            home = patience.call(lambda: self._home(plane))
+            ranges: list[QueueRange] = []
+            known: dict[str, list[offsets.Known]] = {}
+            for queue, ends in there.items():
+                ranges += patience.call(lambda one=ends: self._ranges(plane, one, home))  # type: ignore[misc]
+                at = {part.partition: part.end for name, part in ranges if name == queue}
+                found = patience.call(lambda q=queue, e=ends, a=at: plane.fingerprints(q, e.epoch, a)) if at else {}  # type: ignore[misc]
+                known[queue] = [(one, at[one], text) for one, text in sorted(found.items()) if text]
+        finally:
+            plane.close()
+        plan = offsets.plan(ranges, options.tasks, options.min_tasks, options.ease)
+        return [
+            WsrmPartition(tuple(self._part(there[queue], part, known[queue]) for queue, part in task)) for task in plan
+        ]
+
+    def _home(self, plane: DataPlane) -> int | None:
+        """The one partition in which all is that is asked for, if the server knows it."""
+        return plane.partition_of(self._options.sequence) if self._options.sequence else None
+
+    def _ranges(self, plane: DataPlane, ends: Ends, home: int | None) -> list[QueueRange]:
+        """What is to be read of one queue."""
+        options = self._options
+        start, end = bounds.start_of(plane, options, ends), bounds.end_of(plane, options, ends)
+        if strange := sorted(options.partitions - set(end)):
+            raise OffsetRefused(
+                f"option partitions names {strange[0]}, but queue {ends.queue!r} has no such",
+                remedy=f"its partitions are {', '.join(map(str, sorted(end)))}",
+            )
+        for partition in sorted(end):
+            self._refuse_backwards(ends, partition, start[partition], end[partition])
+        wanted = [
+            (ends.queue, Range(p, start[p], end[p]))
+            for p in sorted(options.partitions or end)
+            if end[p] > start[p] and home in (None, p)
+        ]
+        left, gone = offsets.split_trimmed(wanted, {ends.queue: ends})
+        bounds.refuse_or_tell(gone, options, "are asked for")
+        return left
+
+    def _refuse_backwards(self, ends: Ends, partition: int, start: int, end: int) -> None:
+        """A range that was given the wrong way round; one whose records are deleted has no beginning of its own."""
+        starting = self._options.starting
+        given = {} if isinstance(starting, str) else starting.get(ends.queue, {})
+        if end < start and given.get(partition, -1) >= 0:
+            raise OffsetRefused(
+                f"queue {ends.queue!r} partition {partition} is to be read from {start} up to {end}: the end lies "
+                "before the beginning",
+                remedy="give options startingOffsets and endingOffsets the other way round",
+            )
+
+    def _part(self, ends: Ends, part: Range, known: Sequence[offsets.Known]) -> Part:
+        options = self._options
+        since = until = None
+        if options.time_of == RECEIVED:
+            since = _time(options.starting_at, options.starting_times, ends.queue, part.partition)
+            until = _time(options.ending_at, options.ending_times, ends.queue, part.partition)
+        own = tuple(one for one in known if one[0] == part.partition)
+        return Part(ends.queue, ends.epoch, part, own, since, until)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task."""
+        return read_task(self._options, partition)
+
+
+def _time(time: int | None, times: ByQueue | None, queue: str, partition: int) -> int | None:
+    return time if times is None else times.get(queue, {}).get(partition)

@@ -1,0 +1,95 @@
+"""Which queues a read is of, and where it begins and ends in each, as its options and the server say."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+
+from holdfast.client import offsets
+from holdfast.client.data_plane import DataPlane
+from holdfast.client.errors import RecordsTrimmed, UnknownQueue
+from holdfast.client.offsets import Ends, Positions, QueueRange
+from holdfast.pipeline.reader.options import RECEIVED, ReadOptions
+from holdfast.pipeline.reader.position_values import ByQueue, Position
+
+log = logging.getLogger("holdfast.pipeline")
+
+
+def is_read(options: ReadOptions, queue: str) -> bool:
+    """Whether the options mean that queue."""
+    return queue in options.queues or bool(options.pattern and re.fullmatch(options.pattern, queue))
+
+
+def queues_there(plane: DataPlane, options: ReadOptions) -> dict[str, Ends]:
+    """What each queue holds that is read. Asks once.
+
+    Raises:
+        UnknownQueue: One that is named is not there.
+        ServerAway: There is no answer.
+    """
+    if len(options.queues) == 1:
+        return {options.queues[0]: plane.ends(options.queues[0])}
+    there = plane.all_ends()
+    for queue in options.queues:
+        if queue not in there:
+            raise plane.unknown(queue, list(there))
+    return {queue: ends for queue, ends in sorted(there.items()) if is_read(options, queue)}
+
+
+def no_match(options: ReadOptions) -> UnknownQueue:
+    """No queue is there that the pattern matches."""
+    return UnknownQueue(
+        f"the server at {options.broker} has no queue whose whole name matches option queuePattern {options.pattern!r}",
+        remedy="holdfast queues --admin URL lists them",
+    )
+
+
+def start_of(plane: DataPlane, options: ReadOptions, ends: Ends) -> Positions:
+    """Where a read begins: of every partition an offset, which may lie below what is still there."""
+    by_option = _asked(plane, ends, options.starting, options.starting_at, options.starting_times, "startingOffsets")
+    return {**ends.firsts, **by_option}
+
+
+def end_of(plane: DataPlane, options: ReadOptions, ends: Ends) -> Positions:
+    """Where a read ends. By the time of arrival that is known of no offset: whoever reads looks at each record."""
+    if options.time_of == RECEIVED:
+        return {**ends.ends, **_asked(plane, ends, options.ending, None, None, "endingOffsets")}
+    by_option = _asked(plane, ends, options.ending, options.ending_at, options.ending_times, "endingOffsets")
+    return {**ends.ends, **by_option}
+
+
+def _asked(
+    plane: DataPlane, ends: Ends, position: Position, time: int | None, times: ByQueue | None, option: str
+) -> Positions:
+    if time is not None:
+        return plane.offsets_at(ends.queue, ends.epoch, dict.fromkeys(ends.partitions, time))
+    if times is not None:
+        given = times.get(ends.queue, {})
+        offsets.resolve(dict.fromkeys(given, offsets.LATEST), ends, f"{option}ByTimestamp")  # are they there?
+        return plane.offsets_at(ends.queue, ends.epoch, given) if given else {}
+    return offsets.resolve(position if isinstance(position, str) else position.get(ends.queue, {}), ends, option)
+
+
+def refuse_or_tell(lost: Sequence[QueueRange], options: ReadOptions, why: str) -> int:
+    """What is to be read is deleted: end the read, or say that it is skipped; how many records that are.
+
+    Args:
+        lost: What is not there any more.
+        options: Whether that is borne.
+        why: What asked for it.
+
+    Raises:
+        RecordsTrimmed: It is not.
+    """
+    ranges = ", ".join(f"queue {queue} partition {p.partition} offsets {p.start} to {p.end - 1}" for queue, p in lost)
+    rows = sum(part.rows for _, part in lost)
+    if lost and options.fail_on_loss:
+        raise RecordsTrimmed(
+            f"{rows} records that {why} are deleted: {ranges}",
+            remedy="to read on without them set option failOnDataLoss=false; to have them restore the store. A longer "
+            "retention, or one with a longer time for readers, keeps them",
+        )
+    if lost:
+        log.warning("%d records that %s are deleted, and skipped: %s", rows, why, ranges)
+    return rows

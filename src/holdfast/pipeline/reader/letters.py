@@ -1,0 +1,56 @@
+"""A batch read of dead letters: what could not be handled or sent on, with why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from holdfast.client.data_plane import DataPlane, Patience
+from holdfast.pipeline.reader.bounds import is_read
+from holdfast.pipeline.reader.letter_columns import batch_of, micros
+from holdfast.pipeline.reader.tasks import Travelling
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class LettersReader(Travelling, DataSourceReader):
+    """Dead letters, as they are when they are read: one that is given up, or handled after all, is there no more.
+
+    They are few, so one task reads them.
+    """
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """In the driver."""
+        return [InputPartition("letters")]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task."""
+        options = self._options
+        plane = DataPlane(options.broker, options.access)
+        patience = Patience(options.away)
+        start: int | None = 0
+        try:
+            while start is not None:
+                letters, start = patience.call(lambda at=start: plane.letters(at))  # type: ignore[misc]
+                if wanted := [letter for letter in letters if self._is_wanted(letter)]:
+                    yield batch_of(wanted, options.names)
+        finally:
+            plane.close()
+
+    def _is_wanted(self, letter: dict[str, Any]) -> bool:
+        options = self._options
+        for name, wanted in (("sequence", options.sequence), ("action", options.action)):
+            if wanted and letter[name] != wanted:
+                return False
+        if (options.queues or options.pattern) and not is_read(options, str(letter.get("queue", ""))):
+            return False
+        if options.starting_at is None and options.ending_at is None:
+            return True
+        if letter["failed_at"] is None:
+            return False
+        at = micros(letter["failed_at"])
+        after = options.starting_at is None or at >= options.starting_at
+        return after and (options.ending_at is None or at < options.ending_at)

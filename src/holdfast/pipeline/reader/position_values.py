@@ -1,0 +1,171 @@
+"""How places in queues, times and spans of time are given as the texts of options. Knows nothing of a server."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from typing import Any
+
+from holdfast.client.offsets import EARLIEST, Positions
+from holdfast.exceptions import ConfigurationError
+
+ByQueue = dict[str, Positions]
+"""Queue -> partition -> offset or time; "" stands for the one queue that is read."""
+Position = str | ByQueue
+"""``"earliest"``, ``"latest"``, or offsets by queue."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+LATEST_TIME = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+"""The last time there may be, in microseconds since 1970."""
+
+_SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([a-z]*)")
+_UNITS = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 0.001),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+}
+
+
+def as_position(name: str, text: str) -> Position:
+    """``earliest``, ``latest``, or offsets as JSON, where -1 is the end of a partition and -2 its first record."""
+    if text.lower() in ("earliest", "latest"):
+        return text.lower()
+    example = '{"0": 120, "1": 8}, or {"orders": {"0": 120}} if there are several queues'
+    remedy = f"give earliest, latest, or an offset for each partition: {example}"
+    return _by_queue(f"option {name}={text!r} is no position in a queue", text, _offset, remedy)
+
+
+def as_times(name: str, text: str) -> ByQueue:
+    """Times as JSON, in microseconds since 1970: of each partition a number of milliseconds, or a text."""
+    remedy = 'give a time for each partition: {"0": 1767225600000} or {"orders": {"0": "2026-01-01T00:00:00Z"}}'
+    return _by_queue(f"option {name}={text!r} names no times", text, _time, remedy)
+
+
+def as_time(name: str, text: str) -> int:
+    """A time in microseconds since 1970: ISO 8601, where no zone is UTC, or a number of milliseconds."""
+    try:
+        return _time(int(text) if re.fullmatch(r"-?[0-9]+", text) else text)
+    except ValueError:
+        raise ConfigurationError(
+            f"option {name}={text!r} is no time",
+            remedy="give 2026-01-01T00:00:00Z, or milliseconds since 1970: 1767225600000",
+        ) from None
+
+
+def as_span(name: str, text: str) -> float:
+    """A span of time in seconds: ``500ms``, ``30s``, ``15m``, ``1h``; a number alone is seconds."""
+    found = _SPAN.fullmatch(text.strip().lower())
+    if found is None or (found[2] and found[2] not in _UNITS):
+        raise ConfigurationError(f"option {name}={text!r} is no span of time", remedy="give 500ms, 30s, 15m or 1h")
+    return float(found[1]) * _UNITS.get(found[2], 1.0)
+
+
+def _by_queue(says: str, text: str, value: Callable[[Any], int], remedy: str) -> ByQueue:
+    try:
+        given = json.loads(text)
+        if not isinstance(given, dict):
+            raise ValueError
+        if any(isinstance(one, dict) for one in given.values()):
+            return {str(queue): _of_partitions(part, value) for queue, part in given.items()}
+        return {"": _of_partitions(given, value)}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise ConfigurationError(says, remedy=remedy) from None
+
+
+def _of_partitions(given: Mapping[str, Any], value: Callable[[Any], int]) -> Positions:
+    positions = {}
+    for partition, one in given.items():
+        if not (partition.isascii() and partition.isdigit()):
+            raise ValueError(partition)
+        positions[int(partition)] = value(one)
+    return positions
+
+
+def _offset(value: object) -> int:
+    number = int(value) if isinstance(value, str) else value
+    if type(number) is not int or not EARLIEST <= number < 2**63:
+        raise ValueError(value)
+    return number
+
+
+def _time(value: object) -> int:
+    if isinstance(value, str):
+        when = datetime.fromisoformat(value)
+        micros = ((when if when.tzinfo else when.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+    elif type(value) is int:
+        micros = value * 1000
+    else:
+        raise ValueError(value)
+    if not 0 <= micros <= LATEST_TIME:
+        raise ValueError(value)
+    return micros
+
+
+def as_queues(name: str, text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    names = tuple(one.strip() for one in text.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        raise ConfigurationError(
+            f"option {name}={text!r} names a queue twice, or none between two commas", remedy="give orders,returns"
+        )
+    return names
+
+
+def as_pattern(name: str, text: str) -> str:
+    """A regular expression."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ConfigurationError(
+            f"option {name}={text!r} is no regular expression: {error}",
+            remedy="give one that matches whole names, for example orders-.*",
+        ) from None
+    return text
+
+
+def as_partitions(name: str, text: str) -> frozenset[int]:
+    """Numbers with commas between them."""
+    parts = [one.strip() for one in text.split(",")]
+    if not all(one.isascii() and one.isdigit() for one in parts):
+        raise ConfigurationError(f"option {name}={text!r} names no partitions", remedy="give their numbers: 0,3")
+    return frozenset(map(int, parts))
+
+
+def one_of(words: Collection[str]) -> Callable[[str, str], str]:
+    """A reader of options that are one of some words."""
+
+    def read(name: str, text: str) -> str:
+        if text.lower() not in words:
+            nearest = get_close_matches(text.lower(), words, n=1)
+            remedy = f"did you mean {nearest[0]}?" if nearest else f"give {' or '.join(words)}"
+            raise ConfigurationError(f"option {name}={text!r} is not known", remedy=remedy)
+        return text.lower()
+
+    return read
+
+
+def of_queues(option: str, given: ByQueue, queues: tuple[str, ...], pattern: str) -> ByQueue:
+    """What was given, by the names of the queues that are read.
+
+    Raises:
+        ConfigurationError: It names others, or none where there are several.
+    """
+    if "" in given:
+        if len(queues) != 1:
+            raise ConfigurationError(
+                f"option {option} names partitions, and several queues are read",
+                remedy='name the queues: {"orders": {"0": 120}, "returns": {"0": 8}}',
+            )
+        return {queues[0]: given[""]}
+    for queue in given:
+        if queue not in queues and not (pattern and re.fullmatch(pattern, queue)):
+            nearest = get_close_matches(queue, queues, n=1)
+            there = f"did you mean {nearest[0]!r}?" if nearest else f"the query reads {', '.join(queues) or pattern}"
+            raise ConfigurationError(f"option {option} names queue {queue!r}, which is not read", remedy=there)
+    return given

@@ -1,0 +1,441 @@
+"""A stream of queues.
+
+Each method notes where Spark runs it: in the *driver* (one long-lived process a query run), or in a *task*.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from holdfast.client import offsets
+from holdfast.client.data_plane import DataPlane, Patience
+from holdfast.client.errors import OffsetRefused, RecordsTrimmed, ServerAway, UnknownQueue
+from holdfast.client.offsets import Ends, Place, Places, Positioned, Positions, QueueRange
+from holdfast.exceptions import HoldfastError
+from holdfast.pipeline.reader import admission, bounds
+from holdfast.pipeline.reader.options import ReadOptions
+from holdfast.pipeline.reader.tasks import Part, Travelling, WsrmPartition, read_task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("holdfast.pipeline")
+
+LOOK_EVERY = 0.1
+"""Seconds between two looks at several queues, which no server waits for together."""
+
+
+class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream, whose place on the server is held by the cursor named by option ``reader``, in each queue.
+
+    The server keeps every record from the cursor on. The cursor follows one batch behind: Spark says that a batch
+    is done only when the next one starts.
+    """
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        present: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(options)
+        self._guess = admission.Guess(round(present() * 1e6))
+        self._clock = clock
+        self._sleep = sleep
+        self._plane = DataPlane(options.broker, options.access)
+        self._patience = Patience(options.away)
+        self._start: dict[str, Any] | None = None
+        self._known: dict[str, Ends] | None = None
+        self._target: dict[str, Ends] | None = None
+        self._joined: dict[tuple[str, str], Positions] = {}
+        """Of each queue that joined, by its epoch, where."""
+        self._left: set[str] = set()
+        self._committed: dict[str, Positions] = {}
+        self._shared: set[str] = set()
+        """Queues whose cursor somebody else moves."""
+        self._planned: dict[str, Any] = {}
+        """The last offset that was given, in this run."""
+        self._skipped = 0
+        """Records that were deleted while a batch was away that is repeated now."""
+        self._waiting_since: float | None = None
+        self._reading: list[QueueRange] = []
+        """What the last batch reads, if it may skip what is deleted."""
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """In the driver: ``maxRowsPerBatch``."""
+        return ReadMaxRows(self._options.max_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """In the driver, before anything else: this run ends where the queues end now."""
+        self._target = self._known = self._patience.call(lambda: bounds.queues_there(self._plane, self._options))
+
+    # --- where it begins ------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        """In the driver: the cursors' places; a cursor is created where the options say if there is none.
+
+        Spark asks again after a crash in its first batch, and must get the same answer: so the places are durable on
+        the server before this returns.
+        """
+        if self._start is None:
+            self._start = self._patience.call(self._initial)
+            if self._target is not None:  # where it begins was asked for later, and may lie behind that
+                self.prepareForTriggerAvailableNow()
+        return self._start
+
+    def _initial(self) -> dict[str, Any]:
+        there = bounds.queues_there(self._plane, self._options)
+        if not there:
+            log.warning("nothing is read yet: %s", bounds.no_match(self._options))
+        starts = self._starts(there)
+        places = {}
+        for queue, ends in there.items():
+            positions = self._begin(ends, starts.get(queue, {}))
+            prints = self._plane.fingerprints(queue, ends.epoch, positions)
+            places[queue] = Place(ends.epoch, positions, prints)
+        if self._is_of_several:
+            for queue in there:
+                self._plane.drop_cursor(queue, self._note)
+        return Places(places, reader=self._options.reader).to_json()
+
+    @property
+    def _is_of_several(self) -> bool:
+        return bool(self._options.pattern) or len(self._options.queues) > 1
+
+    @property
+    def _note(self) -> str:
+        """The name under which a queue keeps where the stream is to begin there, until all cursors are made."""
+        reader = self._options.reader
+        return f"{reader[:80]}.begins-{zlib.crc32(reader.encode()):08x}"
+
+    def _starts(self, there: Mapping[str, Ends]) -> dict[str, Positions]:
+        """Where the cursors are to be made that are not there yet.
+
+        A crash may come between two of them, and what the options say is another place by then: the latest has moved,
+        and a queue that has appeared is to be read whole. So all places are noted before the first cursor is made. Who
+        finds a cursor goes by the notes, and a queue without one was not there then: it joins at its beginning.
+        """
+        plane, options = self._plane, self._options
+        new = [ends for queue, ends in there.items() if plane.cursor(queue, options.reader) is None]
+        if len(new) < len(there):
+            return {ends.queue: self._noted(ends) for ends in new}
+        starts = {ends.queue: self._wanted(ends) for ends in new}
+        if self._is_of_several:
+            for ends in new:
+                plane.drop_cursor(ends.queue, self._note)  # of a start that came to no cursor
+                plane.advance_cursor(ends.queue, self._note, ends.epoch, starts[ends.queue])
+        return starts
+
+    def _wanted(self, ends: Ends) -> Positions:
+        return self._kept_of(ends, bounds.start_of(self._plane, self._options, ends))
+
+    def _noted(self, ends: Ends) -> Positions:
+        epoch, positions = self._plane.cursor(ends.queue, self._note) or ("", {})
+        if epoch == ends.epoch:
+            return self._kept_of(ends, {**ends.firsts, **positions})
+        return ends.firsts if self._options.pattern else self._wanted(ends)
+
+    def _kept_of(self, ends: Ends, asked: Positions) -> Positions:
+        """These places; behind what is deleted already, if the options bear that."""
+        wanted = [(ends.queue, offsets.Range(p, at, ends.ends[p])) for p, at in asked.items()]
+        _, gone = offsets.split_trimmed(wanted, {ends.queue: ends})
+        bounds.refuse_or_tell(gone, self._options, "are asked for")
+        return {**asked, **{part.partition: part.end for _, part in gone}}
+
+    def _begin(self, ends: Ends, start: Positions) -> Positions:
+        """Where the cursor in a queue stands; it is created at ``start`` if there is none."""
+        queue, reader = ends.queue, self._options.reader
+        found = self._plane.cursor(queue, reader)
+        if found is None:
+            return self._plane.advance_cursor(queue, reader, ends.epoch, start)
+        epoch, positions = found
+        if epoch != ends.epoch:
+            raise OffsetRefused(
+                f"cursor {reader!r} is of an earlier queue {queue!r}: its epoch is {epoch}, the queue's {ends.epoch}",
+                remedy=f"holdfast cursors delete --admin {self._options.broker} {queue} {reader}, or give another name "
+                "with option reader",
+            )
+        log.warning("the stream goes on where reader %s of queue %s stood: %s", reader, queue, positions)
+        return {**ends.firsts, **positions}
+
+    def _join(self, ends: Ends, left: Place | None) -> Positions:
+        """Where a queue begins that the checkpoint does not know: at its first record, unless its cursor is there; or
+        where it was left."""
+        if left is not None:
+            if ends.queue in self._left:
+                self._left.remove(ends.queue)
+                log.warning("queue %s is back, and read on from %s", ends.queue, left.positions)
+            return left.positions
+        queue = (ends.queue, ends.epoch)
+        if queue not in self._joined:
+            self._joined[queue] = self._patience.call(lambda: self._begin(ends, ends.firsts))
+            log.info("queue %s joins, from %s on", ends.queue, self._joined[queue])
+        return self._joined[queue]
+
+    # --- how far the next batch goes ------------------------------------------------------------------------------
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """In the driver: how far the next batch goes; ``start`` itself if nothing is new, or the server is away."""
+        places = self._still_read(offsets.parse(start))
+        if self._target is not None:
+            there = self._left_of(self._target)
+        else:
+            try:
+                there = self._look(places)
+            except ServerAway as error:
+                self._patience.failed(error)
+                return start
+            self._patience.succeeded()
+            self._known = there
+        self._tell_of_holes(there)
+        places = self._still_there(places, there)
+        new = {queue: ends for queue, ends in there.items() if queue not in places.queues}
+        joining = {queue: self._join(ends, places.left_at(queue, ends.epoch)) for queue, ends in new.items()}
+        admit = partial(self._admit, there, limit.max_rows) if isinstance(limit, ReadMaxRows) else None
+        end, lost = offsets.advance(places, there, joining, admit)
+        bounds.refuse_or_tell(lost, self._options, "this stream has not read")
+        if not offsets.has_moved(places, end) or self._is_early(places, end, lost):
+            if self._target is not None:  # the last call of this run, which Spark's commit would not follow
+                self.commit(start)
+            return start
+        self._waiting_since = None
+        end = self._counted(end)
+        self._planned = self._patience.call(lambda: self._with_fingerprints(places, end)).to_json()
+        return self._planned
+
+    def _admit(self, there: Mapping[str, Ends], most: int, since: Positioned, ends: Positioned) -> Positioned:
+        """The oldest records over all partitions, as the server finds them by their times."""
+
+        def positions_at(time: int, wanted: Sequence[tuple[str, int]]) -> Positioned:
+            found: dict[tuple[str, int], int] = {}
+            for queue, one in there.items():
+                times = {partition: time for name, partition in wanted if name == queue}
+                if times:
+                    positions = self._patience.call(partial(self._plane.offsets_at, queue, one.epoch, times))
+                    found |= {(queue, partition): at for partition, at in positions.items()}
+            return found
+
+        until, self._guess = admission.oldest(since, ends, most, positions_at, self._guess)
+        return until
+
+    def _left_of(self, target: Mapping[str, Ends]) -> dict[str, Ends]:
+        """What a run is to read that ends at a target, without what was deleted since that was set."""
+        now = self._patience.call(lambda: bounds.queues_there(self._plane, self._options))
+        return {queue: offsets.cut(now[queue], ends.ends) for queue, ends in target.items() if queue in now}
+
+    def _still_read(self, places: Places) -> Places:
+        """See that the options still mean the cursors and the queues of the checkpoint."""
+        reader = self._options.reader
+        if places.reader not in ("", reader):
+            raise OffsetRefused(
+                f"the checkpoint's place is kept under the name {places.reader!r}, and the option reader is "
+                f"{reader!r}: the server would delete what this query has not read, and keep all that the "
+                "old name has not passed",
+                remedy=f"set the option reader back to {places.reader!r}, or start the query with a new checkpoint",
+            )
+        strange = [queue for queue in places.queues if not bounds.is_read(self._options, queue)]
+        if strange and self._options.fail_on_loss:
+            read = self._options.pattern or ", ".join(self._options.queues)
+            raise OffsetRefused(
+                f"the checkpoint is of queue {strange[0]!r}, but the query reads {read!r}",
+                remedy="set the option queue back, or start the query with a new checkpoint; with "
+                "option failOnDataLoss=false the queue is left",
+            )
+        return self._leave(replace(places, reader=reader), strange)
+
+    def _still_there(self, places: Places, there: Mapping[str, Ends]) -> Places:
+        """See that the server has the queues of the checkpoint: one that a pattern matched may be gone."""
+        gone = [queue for queue in places.queues if queue not in there]
+        if gone and self._options.fail_on_loss:
+            raise self._plane.unknown(gone[0], list(there))
+        return self._leave(places, gone)
+
+    def _tell_of_holes(self, there: Mapping[str, Ends]) -> None:
+        """Of the batch before: what was deleted meanwhile its tasks may have skipped, and only they know."""
+        reading, self._reading = self._reading, []
+        _, gone = offsets.split_trimmed([one for one in reading if one[0] in there], there)
+        if gone:
+            log.warning("deleted while a batch read them, or after: %s. Its tasks' logs name what they skipped", gone)
+
+    def _leave(self, places: Places, queues: Sequence[str]) -> Places:
+        for queue in queues:
+            if queue not in self._left:
+                self._left.add(queue)
+                log.warning("queue %s is left at %s, since option failOnDataLoss is false", queue, places.queues[queue])
+        read = {queue: place for queue, place in places.queues.items() if queue not in queues}
+        return replace(places, queues=read, left={**places.left, **{one: places.queues[one] for one in queues}})
+
+    def _look(self, places: Places) -> dict[str, Ends]:
+        """What there is, as soon as there is more than is known, or after a while. One attempt."""
+        after = dict(places.positions)
+        if self._waiting_since is not None and self._known is not None:  # what there is is known, and too little
+            after |= {(queue, p): end for queue, one in self._known.items() for p, end in one.ends.items()}
+        options = self._options
+        if len(options.queues) == 1:
+            (queue,) = options.queues
+            known = {partition: at for (name, partition), at in after.items() if name == queue}
+            return {queue: self._plane.ends(queue, wait=options.wait, after=known)}
+        until = self._clock() + options.wait
+        while True:
+            there = bounds.queues_there(self._plane, options)
+            ends = {(queue, p): end for queue, one in there.items() for p, end in one.ends.items()}
+            left = until - self._clock()
+            if left <= 0 or any(end > after.get(where, 0) for where, end in ends.items()):
+                return there
+            self._sleep(min(left, LOOK_EVERY))
+
+    def _is_early(self, start: Places, end: Places, lost: Sequence[QueueRange]) -> bool:
+        """Whether a batch is to wait until it is larger."""
+        rows = sum(part.rows for _, part in offsets.ranges_between(start, end))
+        if self._target is not None or lost or rows >= self._options.min_rows:
+            return False
+        now = self._clock()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        return now - self._waiting_since < self._options.max_delay
+
+    def _counted(self, end: Places) -> Places:
+        """With what was found to be skipped in a batch that was repeated."""
+        skipped, self._skipped = self._skipped, 0
+        return replace(end, skipped=end.skipped + skipped)
+
+    def _with_fingerprints(self, start: Places, end: Places) -> Places:
+        """With what tells the last records from others; raises OffsetRefused if what is known is not what is there:
+        a store that was put back to an older copy and grew on has the same epoch, and other records below start."""
+        found = {}
+        for queue, place in end.queues.items():
+            before = start.queues.get(queue)
+            if before is None or before.positions != place.positions:
+                before = before or start.left_at(queue, place.epoch)
+                known = before.known if before is not None else []
+                found[queue] = self._plane.fingerprints(queue, place.epoch, place.positions, known)
+        return offsets.with_fingerprints(end, found)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """In the driver: the queues' ends when they were last asked for, so that Spark's progress tells the lag."""
+        if self._known is None:
+            return None
+        return Places({queue: Place(ends.epoch, ends.ends) for queue, ends in self._known.items()}).to_json()
+
+    # --- one batch ------------------------------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """In the driver: who reads what. Asks nobody, so a batch that is repeated is cut the same way; but one that
+        is repeated and may lack what was deleted meanwhile: of that is said and counted what is missing."""
+        until = offsets.parse(end)
+        ranges = offsets.ranges_between(offsets.parse(start), until)
+        if not self._options.fail_on_loss and end != self._planned:
+            ranges = self._patience.call(lambda: self._still_kept(ranges))
+        self._reading = [] if self._options.fail_on_loss else ranges
+        parts = {
+            (queue, p): Part(queue, place.epoch, offsets.Range(p, 0, 0), tuple(k for k in place.known if k[0] == p))
+            for queue, place in until.queues.items()
+            for p in place.positions
+        }
+        options = self._options
+        plan = offsets.plan(ranges, options.tasks, options.min_tasks, options.ease)
+        return [
+            WsrmPartition(tuple(replace(parts[queue, part.partition], range=part) for queue, part in task))
+            for task in plan
+        ]
+
+    def _still_kept(self, ranges: list[QueueRange]) -> list[QueueRange]:
+        there = {}
+        for queue in {queue for queue, _ in ranges}:
+            with suppress(UnknownQueue):
+                there[queue] = self._plane.ends(queue)
+        left, gone = offsets.split_trimmed([one for one in ranges if one[0] in there], there)
+        gone += [one for one in ranges if one[0] not in there]
+        self._skipped += bounds.refuse_or_tell(gone, self._options, "a batch that is repeated is to read")
+        return left
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task."""
+        return read_task(self._options, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """In the driver: all below ``end`` is in the sink. Cumulative, so one that gets lost does not matter."""
+        reader = self._options.reader
+        for queue, place in offsets.parse(end).queues.items():
+            if self._committed.get(queue) == place.positions or not bounds.is_read(self._options, queue):
+                continue
+            try:
+                stands = self._plane.advance_cursor(queue, reader, place.epoch, place.positions, place.known)
+                self._committed[queue] = place.positions
+                self._tell_of_another(queue, place.positions, stands)
+            except ServerAway as error:
+                log.warning("cursor %s of queue %s not moved, the next batch will: %s", reader, queue, error)
+            except (RecordsTrimmed, UnknownQueue) as error:
+                if self._options.fail_on_loss:
+                    raise
+                log.warning("cursor %s of queue %s not moved: %s", reader, queue, error)
+
+    def _tell_of_another(self, queue: str, positions: Positions, stands: Positions) -> None:
+        """A cursor that stands beyond what this query is done with was moved by somebody else."""
+        ahead = {one: at for one, at in stands.items() if one in positions and at > positions[one]}
+        if ahead and queue not in self._shared:
+            self._shared.add(queue)
+            log.warning(
+                "cursor %s of queue %s stands at %s, and this query has come to %s: another query uses the name, or "
+                "the checkpoint was put back. What lies between may be deleted before this query reads it. Give each "
+                "query a reader of its own",
+                self._options.reader,
+                queue,
+                ahead,
+                {one: positions[one] for one in ahead},
+            )
+
+    def stop(self) -> None:
+        """In the driver, at the end of most runs."""
+        self._plane.close()
+        if isinstance(sys.exc_info()[1], EOFError):
+            # Spark has hung up, which is how it ends this process: PySpark fails to answer, and would print that
+            # failure as a traceback at every query.stop().
+            sys.stderr = io.StringIO()
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream that cannot be: says why when it is first asked for something.
+
+    Where the reader is made, PySpark would print a mistake of its own below the error, as the last line.
+    """
+
+    def __init__(self, error: HoldfastError) -> None:
+        self._error = error
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """In the driver: raises the error."""
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """In the driver: raises the error."""
+        raise self._error
+
+    def initialOffset(self) -> dict[str, Any]:
+        """In the driver: raises the error."""
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """In the driver: raises the error."""
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """In the driver, of a batch that is repeated: raises the error."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Never: there are no partitions."""
+        raise self._error

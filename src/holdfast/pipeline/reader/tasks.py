@@ -1,0 +1,145 @@
+"""What one task of a read is, and how it is done: in a process of its own, with what was pickled."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import InputPartition
+
+from holdfast import __version__
+from holdfast.client.data_plane import DataPlane, Patience, read_range
+from holdfast.client.errors import PipelineError, RecordsTrimmed
+from holdfast.client.offsets import Known, Range
+from holdfast.pipeline.reader.bounds import refuse_or_tell
+from holdfast.pipeline.reader.columns import BatchBuilder
+from holdfast.pipeline.reader.options import ReadOptions
+from holdfast.pipeline.spark.workers import spare_collections
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("holdfast.pipeline")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A range of one partition of a queue.
+
+    Args:
+        queue: Its name.
+        epoch: Its epoch.
+        range: Which records.
+        known: What the server is to compare.
+        since, until: Only what was received since <= received_at < until, microseconds since 1970; None for no limit.
+    """
+
+    queue: str
+    epoch: str
+    range: Range
+    known: tuple[Known, ...] = ()
+    since: int | None = None
+    until: int | None = None
+
+
+@dataclass
+class WsrmPartition(InputPartition):
+    """What one task reads: ranges of queues' partitions, one after the other."""
+
+    parts: tuple[Part, ...]
+
+    def __post_init__(self) -> None:
+        super().__init__(None)
+
+
+class Travelling:
+    """A reader of which a task gets the options alone, and makes it anew of them."""
+
+    _options: ReadOptions
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"version": __version__, "options": self._options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """In a task.
+
+        Raises:
+            PipelineError: Another version of Holdfast has pickled it.
+        """
+        if state.get("version") != __version__:
+            raise PipelineError(
+                f"the driver runs Holdfast {state.get('version')}, and this executor {__version__}",
+                remedy="install one version on the driver and on all executors",
+            )
+        type(self).__init__(self, state["options"])
+
+
+def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """In a task: the rows of one partition; they depend on nothing but its ranges."""
+    spare_collections()
+    if not isinstance(partition, WsrmPartition):
+        return  # Spark's placeholder for a read without partitions
+    plane = DataPlane(options.broker, options.access)
+    patience = Patience(options.away)
+    try:
+        for part in partition.parts:
+            for batch in _read_part(options, plane, patience, part):
+                narrowed = _narrowed(batch, options, part)
+                if narrowed.num_rows:
+                    yield narrowed
+    finally:
+        plane.close()
+
+
+def _read_part(options: ReadOptions, plane: DataPlane, patience: Patience, part: Part) -> Iterator[pa.RecordBatch]:
+    """Every record of the range; without those that are deleted meanwhile, if the options bear that."""
+    wanted = part.range
+    while wanted.start < wanted.end:
+        try:
+            for batch in _batches(options, plane, patience, replace(part, range=wanted)):
+                wanted = Range(wanted.partition, wanted.start + batch.num_rows, wanted.end)
+                yield batch
+        except RecordsTrimmed:
+            if options.fail_on_loss:
+                raise
+            first = patience.call(lambda: plane.ends(part.queue)).firsts[wanted.partition]
+            gone = Range(wanted.partition, wanted.start, min(max(first, wanted.start + 1), wanted.end))
+            refuse_or_tell([(part.queue, gone)], options, "this task was to read")
+            wanted = Range(wanted.partition, gone.end, wanted.end)
+
+
+def _batches(options: ReadOptions, plane: DataPlane, patience: Patience, part: Part) -> Iterator[pa.RecordBatch]:
+    """The range as it is now. Where no record is needed, the server says that all are there, and sends none."""
+    asked = part.range
+    builder = BatchBuilder(part.queue, asked.partition, options.needed)
+    if options.needs_records:
+        blocks = read_range(plane, part.queue, part.epoch, asked, patience, part.known, builder.unused)
+        yield from builder.batches(blocks)
+    else:
+        patience.call(lambda: plane.check_range(part.queue, part.epoch, asked, part.known))
+        yield from builder.positions(asked.start, asked.end)
+
+
+def _narrowed(batch: pa.RecordBatch, options: ReadOptions, part: Part) -> pa.RecordBatch:
+    """The rows and columns that the options ask for."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    masks = [
+        pc.equal(batch.column(name), value)
+        for name, value in (("sequence", options.sequence), ("action", options.action))
+        if value
+    ]
+    received = batch.column("received_at").cast(pa.int64()) if (part.since, part.until) != (None, None) else None
+    masks += [pc.greater_equal(received, part.since)] if part.since is not None else []
+    masks += [pc.less(received, part.until)] if part.until is not None else []
+    for mask in masks[1:]:
+        masks[0] = pc.and_(masks[0], mask)
+    rows = batch.filter(masks[0]) if masks else batch
+    names = options.names
+    return rows.select([name for name in rows.schema.names if name in names])

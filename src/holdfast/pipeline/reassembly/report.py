@@ -1,0 +1,223 @@
+"""The gap report of a reassembly: in figures, as JSON for programs, as a page for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.pipeline.html_report import Heading, Link, Part, Table, Text, render
+from holdfast.pipeline.reassembly.rows import CONFLICT, LATE, REFUSED, UNREADABLE, WHYS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from holdfast.pipeline.reassembly.tables import Reassembled
+
+MOST_SEQUENCES, MOST_UNPLACED, MOST_RANGES = 1_000, 200, 20
+"""What a report shows of each, the worst first; the tables have all."""
+
+MOST_GROUPS = 50
+_KIND = r"\.([A-Za-z0-9]{1,12}(?:\.gz)?)$"
+"""In the path of a file: what it is, by its name."""
+_FIGURES = r"\b[0-9][0-9,.]*\b|0x[0-9a-fA-F]+"
+_LONGEST_PROBLEM = 300
+
+_BAD = (UNREADABLE, REFUSED, CONFLICT, LATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A reassembly in figures.
+
+    Args:
+        sequences: How many Sequences; ``complete``, ``incomplete`` and ``tail_unknown``: of these.
+        messages: Different messages, an empty LastMessage counted; ``seen``: with repeats; ``duplicates``: repeats
+            that were dropped.
+        missing: Message numbers that an RM Destination would Nack.
+        unplaced: How many envelopes are in no Sequence, or one too many, by the reason.
+    """
+
+    sequences: int
+    complete: int
+    incomplete: int
+    tail_unknown: int
+    messages: int
+    seen: int
+    duplicates: int
+    missing: int
+    unplaced: dict[str, int]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is missing that is known of, and every message was read and is the only one of its number."""
+        return not self.incomplete and not any(self.unplaced.get(why) for why in _BAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What :func:`report` gathers.
+
+    Args:
+        figures: Of all.
+        groups: What is unreadable, refused, in conflict or late, by ``why``, ``kind`` (how the file's name ends) and
+            ``problem`` (its figures left out): ``count``, in how many ``files``, and ``example``, one of these.
+        sequences: The Sequences, those first that something is wrong with.
+        unplaced: What is unreadable, refused, in conflict or late: where it is, and why.
+    """
+
+    figures: Figures
+    groups: list[dict[str, Any]]
+    sequences: list[dict[str, Any]]
+    unplaced: list[dict[str, Any]]
+
+
+def figures(done: Reassembled) -> Figures:
+    """Count what was put together."""
+    counted = {
+        "sequences": "count(*)",
+        "complete": "count_if(state = 'complete')",
+        "incomplete": "count_if(state = 'incomplete')",
+        "tail_unknown": "count_if(state = 'tail unknown')",
+        "messages": "sum(numbers)",
+        "seen": "sum(seen)",
+        "duplicates": "sum(duplicates)",
+        "missing": "sum(aggregate(missing, 0D, (sum, one) -> sum + one.upper - one.lower + 1))",
+    }
+    (row,) = done.sequences.selectExpr(*(f"{what} AS {name}" for name, what in counted.items())).collect()
+    unplaced = {one["why"]: one["count"] for one in done.unplaced.groupBy("why").count().orderBy("why").collect()}
+    return Figures(**{name: int(row[name] or 0) for name in counted}, unplaced=unplaced)
+
+
+def report(done: Reassembled) -> Report:
+    """Gather the report, within its limits."""
+    counted = figures(done)
+    wrong = "(state = 'incomplete' OR size(conflicts) > 0 OR late > 0 OR size(beyond_last) > 0)"
+    ranges = ("ranges", "missing", "beyond_last", "not_captured")
+    rows = done.sequences.selectExpr(
+        f"{wrong} AS is_wrong",
+        "sequence", "rm", "state", "ended", "last_message_number", "lowest_last", "in_order_to", "seen", "numbers",
+        "duplicates", "late", "faults", f"slice(conflicts, 1, {MOST_RANGES}) AS conflicts",
+        *(f"slice({name}, 1, {MOST_RANGES}) AS {name}" for name in ranges),
+        *(f"size({name}) AS {name}_count" for name in ranges),
+    )  # fmt: skip
+    shown = rows.orderBy("is_wrong", "sequence", "rm", ascending=[False, True, True]).limit(MOST_SEQUENCES).collect()
+    bad = done.unplaced.where(f"why IN {_BAD}")
+    sequences = [_told(row.asDict(recursive=True), ranges) for row in shown]
+    return Report(counted, groups(done), sequences, _places(bad))
+
+
+def groups(done: Reassembled) -> list[dict[str, Any]]:
+    """What is wrong with what was not placed, the most frequent first: see :class:`Report`."""
+    from pyspark.sql import functions as F
+
+    kind = F.regexp_extract("source", _KIND, 1)
+    # Each has its own bytes and places: without them those of one reason are alike.
+    reason = F.regexp_replace(F.substring(F.col("problem"), 1, _LONGEST_PROBLEM), _FIGURES, "…")
+    bad = done.unplaced.where(F.col("why").isin(*_BAD))
+    counted = bad.groupBy("why", kind.alias("kind"), reason.alias("problem")).agg(
+        F.count("*").alias("count"), F.count_distinct("source").alias("files"), F.min("source").alias("example")
+    )
+    ordered = counted.orderBy(F.desc("count"), "why", "kind", "problem")
+    return [row.asDict() for row in ordered.limit(MOST_GROUPS).collect()]
+
+
+def _told(row: dict[str, Any], ranges: Sequence[str]) -> dict[str, Any]:
+    for name in ranges:
+        row[name] = [[pair["lower"], pair["upper"]] for pair in row[name]]
+    return row
+
+
+def _places(bad: DataFrame) -> list[dict[str, Any]]:
+    columns = ("why", "problem", "sequence", "rm", "message_number", "source", "position")
+    rows = bad.select(*columns).orderBy("source", "position").limit(MOST_UNPLACED).collect()
+    return [row.asDict() for row in rows]
+
+
+def as_json(gathered: Report) -> str:
+    """For programs."""
+    return json.dumps(asdict(gathered), indent=1, ensure_ascii=False) + "\n"
+
+
+def _ranges(row: dict[str, Any], name: str) -> str:
+    """As an acknowledgement would name them."""
+    pairs, count = row[name], row[f"{name}_count"]
+    told = " ".join(f"{lower}-{upper}" if lower < upper else str(lower) for lower, upper in pairs)
+    return f"{told} and {count - len(pairs)} more ranges" if count > len(pairs) else told
+
+
+def as_html(gathered: Report) -> str:
+    """For people: one page.
+
+    Raises:
+        ConfigurationError: what writes it is not installed.
+    """
+    counted = gathered.figures
+    ids = {row["sequence"]: f"sequence-{number}" for number, row in enumerate(gathered.sequences)}
+    parts: list[Part] = [
+        Text(
+            f"{counted.messages:,} messages of {counted.sequences:,} Sequences, put together from {counted.seen:,}; "
+            f"{counted.duplicates:,} repeats are dropped."
+        ),
+        Text(_whole(counted), is_bad=not counted.is_whole),
+        *_groups(gathered),
+        Heading("Sequences"),
+        Table(
+            ("Sequence", "WS-RM", "state", "ended", "last", "there", "missing", "acknowledged, not captured",
+             "beyond the last", "seen", "repeats", "conflicts", "late", "faults"),
+            [
+                (
+                    row["sequence"], row["rm"], row["state"], row["ended"], row["last_message_number"],
+                    _ranges(row, "ranges"), _ranges(row, "missing"), _ranges(row, "not_captured"),
+                    _ranges(row, "beyond_last"), row["seen"], row["duplicates"],
+                    " ".join(str(number) for number in row["conflicts"]), row["late"], " ".join(row["faults"]),
+                )
+                for row in gathered.sequences
+            ],
+            counted.sequences - len(gathered.sequences),
+            tuple(ids.values()),
+        ),
+        Heading("Not placed"),
+        Table(("why", "what it means", "how many"), [(why, WHYS[why], n) for why, n in counted.unplaced.items()]),
+        Table(
+            ("why", "problem", "Sequence", "number", "file or topic", "position"),
+            [
+                (row["why"], row["problem"], _linked(row["sequence"], ids), row["message_number"], row["source"],
+                 row["position"])
+                for row in gathered.unplaced
+            ],
+            sum(counted.unplaced.get(why, 0) for why in _BAD) - len(gathered.unplaced),
+        ),
+    ]  # fmt: skip
+    return render("Reassembly", parts)
+
+
+def _linked(sequence: str | None, ids: dict[str, str]) -> object:
+    """A cell that leads to a Sequence, if the page has a row for it."""
+    return Link(sequence, ids[sequence]) if sequence in ids else sequence
+
+
+def _groups(gathered: Report) -> list[Part]:
+    if not gathered.groups:
+        return []
+    rows = [
+        (row["count"], row["files"], row["why"], row["kind"] or "no ending", row["problem"], row["example"])
+        for row in gathered.groups
+    ]
+    columns = ("how many", "files or topics", "why", "kind of file", "problem", "for example in")
+    return [Heading("What could not be placed, by reason"), Table(columns, rows)]
+
+
+def _whole(counted: Figures) -> str:
+    if counted.is_whole:
+        unknown = f" Of {counted.tail_unknown:,} nobody said which is the last." if counted.tail_unknown else ""
+        return "Nothing is missing that is known of, and everything could be read." + unknown
+    bad = [f"{why}: {counted.unplaced[why]:,}" for why in _BAD if counted.unplaced.get(why)]
+    lost = [f"Sequences incomplete: {counted.incomplete:,}", f"numbers missing: {counted.missing:,}"]
+    return "; ".join((lost if counted.incomplete else []) + bad) + "."
+
+
+def in_a_sentence(counted: Figures) -> str:
+    """What a command says at its end of what is wrong; "" if nothing is."""
+    return "" if counted.is_whole else _whole(counted)

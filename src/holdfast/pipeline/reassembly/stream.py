@@ -1,0 +1,379 @@
+"""Reassembly of a capture that goes on: messages leave as soon as they are in order, gaps are told after a time-out.
+
+The same core decides as for a finite capture. A call of Spark's state costs as much as decoding several messages, so
+messages of a Sequence travel and are kept in packs: one row a task, one state a Sequence.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import StructType
+
+from holdfast.core.destination import Verdict
+from holdfast.core.reassembly import Heard, Reassembly
+from holdfast.core.versions import RM_OF_NAME
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.landing.directories import Layout, ParquetTable
+from holdfast.pipeline.reassembly.rows import (
+    BATCH_BYTES,
+    BODY,
+    CAPTURED_AT,
+    DECODED,
+    LATE,
+    MESSAGES,
+    NUMBER,
+    POSITION,
+    SOURCE,
+    UNPLACED,
+    Message,
+    Reader,
+    Unplaced,
+    contents,
+    decoded_rows,
+    first_of,
+)
+from holdfast.pipeline.reassembly.tables import (
+    KEY,
+    Reassembled,
+    as_capture,
+    as_parts,
+    as_unplaced,
+    of_files,
+    refuse_unless,
+    standings,
+)
+from holdfast.pipeline.spark.checkpoints import is_there, origin, refuse_foreign_data
+from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
+from holdfast.pipeline.spark.workers import spare_collections
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import ExpiredTimerInfo, StreamingQuery, TimerValues
+
+PACKED = "key STRING, kind STRING, packed BINARY"
+"""Several rows of one Sequence in one: messages, repeats of them ("duplicates"), what was heard, what is known of it
+("state"). The key is the version and the Identifier; what is in no Sequence passes under a version that is none."""
+
+TIMEOUT = 300.0
+"""Seconds without anything about a Sequence after which it is settled: sources retransmit for some minutes."""
+
+MAX_FILES = 10_000
+"""Files of one micro-batch: of one envelope each, a batch of some seconds."""
+
+_BY = "kind"
+"""The column by which rows lie in directories: who reads messages need not read the states."""
+
+_FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
+
+_SHARDS = 16
+"""Under so many keys passes what is in no Sequence, so that it does not all go to one task."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+_number = itemgetter(NUMBER)
+
+
+def _packs(messages: Iterable[Message]) -> Iterator[bytes]:
+    """The messages in packs of some megabytes: a row has its limit, and so has a task's memory."""
+    pack: list[Message] = []
+    size = 0
+    for message in messages:
+        pack.append(message)
+        size += len(message[BODY]) + 256
+        if size >= BATCH_BYTES:
+            yield _encode(pack)
+            pack, size = [], 0
+    if pack:
+        yield _encode(pack)
+
+
+def pack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For ``mapInArrow``: the columns of ``CAPTURE`` into those of ``PACKED``."""
+    spare_collections()
+    schema = arrow_schema(PACKED)
+    reader = Reader()
+    for batch in batches:
+        for content in contents(batch):
+            reader.read(*content)
+            if reader.size >= 4 * BATCH_BYTES:
+                yield record_batch(_packed(reader), schema)
+    yield record_batch(_packed(reader), schema)
+
+
+def _key(sequence: str, rm: str) -> str:
+    return f"{rm} {sequence}"
+
+
+def _of(key: str) -> tuple[str, str]:
+    """Identifier and version."""
+    rm, _, sequence = key.partition(" ")
+    return sequence, rm
+
+
+def _packed(reader: Reader) -> list[tuple[str, str, bytes]]:
+    found: dict[tuple[str, str], list[Message]] = defaultdict(list)
+    for message in reader.messages:
+        found[message[0], message[1]].append(message)
+    rows = [(_key(*of), "messages", pack) for of, messages in found.items() for pack in _packs(messages)]
+    rows += [(_key(*of), "heard", _encode(heard.to_state())) for of, heard in reader.heard.items()]
+    unplaced = enumerate(reader.unplaced)
+    rows += [(_key(str(number % _SHARDS), "none"), "unplaced", _encode([row])) for number, row in unplaced]
+    reader.taken()
+    reader.heard = {}
+    return rows
+
+
+class Reassembling(StatefulProcessor):
+    """What Spark calls with the rows of one Sequence, and when its time is up.
+
+    The state of a Sequence is small and is kept for ever, so that a repeat that comes after months is still one. What
+    waits beyond a gap lies in a list beside it, which is read when the gap closes, and else only added to.
+
+    Args:
+        timeout: Seconds without anything about a Sequence after which it is settled.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = max(1, round(timeout * 1_000))
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Name the states."""
+        spare_collections()
+        self._handle = handle
+        self._known = handle.getValueState("sequence", "packed BINARY, held BIGINT, active BIGINT, timer BIGINT")
+        self._held = handle.getListState("held", "packed BINARY")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def handleInputRows(self, key: tuple[str], rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
+        """Take in what came, give what is in order."""
+        if _of(key[0])[1] not in RM_OF_NAME:
+            yield from rows
+            return
+        one, held, _, timer = self._read(key[0])
+        came: list[Message] = []
+        for row in rows:
+            values = _decode(row["packed"])
+            if row["kind"] == "heard":
+                one.heard.update(Heard.from_state(values))
+            else:
+                came += values
+        came.sort(key=lambda message: (message[NUMBER], first_of(message)))
+        there: list[Message] = []
+        late: list[Unplaced] = []
+        for message in came:
+            verdict = one.receive(message[NUMBER])
+            if isinstance(verdict, Verdict):
+                there.append((*message, verdict is Verdict.DUPLICATE))
+            else:
+                late.append(_late(message))
+        released = one.release()
+        upper = one.next_in_order - 1
+        if released is not None and held:
+            there = [*self._take_held(), *there]
+            self._held.clear()
+            held = 0
+        waiting = [] if one.is_settled else [message for message in there if message[NUMBER] > upper]
+        if waiting:
+            there = [message for message in there if message[NUMBER] <= upper]
+            self._held.appendList([(pack,) for pack in _packs(waiting)])
+            held += len(waiting)
+        yield from _given(key[0], there, late)
+        now = timerValues.getCurrentProcessingTimeInMs()
+        if not timer and not one.is_settled:
+            timer = now + self._timeout
+            self._handle.registerTimer(timer)
+        yield self._write(key[0], one, held, now, timer)
+
+    def handleExpiredTimer(
+        self, key: tuple[str], timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
+    ) -> Iterator[Row]:
+        """Settle a Sequence of which nothing was heard for so long."""
+        one, held, active, _ = self._read(key[0])
+        due = active + self._timeout
+        if due > timerValues.getCurrentProcessingTimeInMs():
+            self._handle.registerTimer(due)
+            self._write(key[0], one, held, active, due)
+            return
+        one.settle()
+        yield from _given(key[0], self._take_held() if held else [], [])
+        if held:
+            self._held.clear()
+        yield self._write(key[0], one, 0, active, 0)
+
+    def _read(self, key: str) -> tuple[Reassembly, int, int, int]:
+        sequence, rm = _of(key)
+        known = self._known.get()
+        if known is None:
+            return Reassembly(sequence, RM_OF_NAME[rm]), 0, 0, 0
+        packed, held, active, timer = known
+        return Reassembly.from_state(sequence, RM_OF_NAME[rm], _decode(packed)), held, active, timer
+
+    def _write(self, key: str, one: Reassembly, held: int, active: int, timer: int) -> Row:
+        packed = _encode(one.to_state())
+        self._known.update((packed, held, active, timer))
+        return Row(key=key, kind="state", packed=packed)
+
+    def _take_held(self) -> list[Message]:
+        return [message for (pack,) in self._held.get() for message in _decode(pack)]
+
+
+def _given(key: str, there: list[Message], late: list[Unplaced]) -> Iterator[Row]:
+    """Messages by their numbers, the repeats of them, and what came too late."""
+    there.sort(key=_number)  # and those of one number in the order of their arrival: the first is no repeat
+    for kind, is_duplicate in (("messages", False), ("duplicates", True)):
+        for pack in _packs(message[:-1] for message in there if message[-1] is is_duplicate):
+            yield Row(key=key, kind=kind, packed=pack)
+    if late:
+        yield Row(key=key, kind="unplaced", packed=_encode(late))
+
+
+def _late(message: Message) -> Unplaced:
+    sequence, rm, number = message[:3]
+    told = "its Sequence was settled after the time-out, with this number missing"
+    return (LATE, told, sequence, rm, number, message[SOURCE], message[POSITION], message[CAPTURED_AT], message[BODY])
+
+
+def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For ``mapInArrow``: the columns of ``PACKED`` into those of ``DECODED``, with the kinds "message", "duplicate",
+    "state" and why something is unplaced."""
+    spare_collections()
+    schema = arrow_schema(DECODED)
+    for batch in batches:
+        for key, kind, packed in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            if kind == "state":
+                rows: list[tuple[Any, ...]] = [("state", *_of(key), *(None,) * (len(schema) - 4), packed)]
+            elif kind == "unplaced":
+                rows = decoded_rows("", [], [tuple(row) for row in _decode(packed)])
+            else:
+                rows = decoded_rows(kind.removesuffix("s"), _decode(packed), [])
+            yield record_batch(rows, schema)
+
+
+def capture_stream(
+    spark: SparkSession, path: str, *, column: str | None = None, max_files: int = MAX_FILES
+) -> DataFrame:
+    """The files of a directory, and those that come there, as a stream of a capture; the oldest first.
+
+    A file is read once, as it is then: write it elsewhere and move it there.
+
+    Args:
+        spark: A session.
+        path: A directory, or a pattern of some.
+        column: The files are Parquet, and this column has the envelopes; None: files as of
+            :func:`~holdfast.pipeline.reassembly.tables.capture_of`.
+        max_files: Files of one micro-batch at most.
+    """
+    stream = spark.readStream.option("maxFilesPerTrigger", max_files).option("recursiveFileLookup", "true")
+    if column is not None:
+        return as_capture(stream.schema(spark.read.parquet(path).schema).parquet(path), column)
+    return of_files(stream.format("binaryFile").schema(_FILES).load(path))
+
+
+def reassembled(capture: DataFrame, *, timeout: float = TIMEOUT) -> DataFrame:
+    """A stream of captured envelopes as a stream of what they come to, for a sink of your own.
+
+    Each message of a Sequence once, by ascending number, as soon as all before it are there; after ``timeout`` what
+    waits beyond a gap. ``kind`` says what a row is: "message" (an empty LastMessage has ``marker``), "duplicate",
+    "state" (``packed``: what is known of the Sequence now), or why something is unplaced (``packed``: its bytes).
+
+    Args:
+        capture: A streaming DataFrame with the columns of ``reassembly_rows.CAPTURE``: see
+            :func:`~holdfast.pipeline.reassembly.tables.as_capture`.
+        timeout: Seconds without anything about a Sequence after which it is settled: what is missing then is missing
+            for good, and is refused if it comes after all ("late").
+    """
+    packed = as_capture(capture).mapInArrow(pack_batches, PACKED)
+    processor = Reassembling(timeout)
+    kept = packed.groupBy("key").transformWithState(processor, PACKED, "append", "processingTime")
+    return kept.mapInArrow(unpack_batches, DECODED)
+
+
+def reassemble_stream(
+    capture: DataFrame,
+    out: str,
+    *,
+    checkpoint: str,
+    timeout: float = TIMEOUT,
+    interval: float = 0.0,
+) -> StreamingQuery:
+    """Start a query that puts a capture together as it comes, below ``out``; ``read_streamed`` reads what is there.
+
+    Each micro-batch becomes a directory of its own, as of a landing: once, and for good (``landed``); ``compact`` puts
+    them together. The query runs until it is stopped: where nothing comes Spark runs empty batches, in which
+    time-outs are seen. See :func:`is_idle` for ending it where all is taken; AvailableNow would never end.
+
+    Args:
+        capture, timeout: As of :func:`reassembled`.
+        out: Directory, of any file system Spark knows.
+        checkpoint: Directory of the query's progress and state. It belongs to ``out``: keep, move and delete them
+            together.
+        interval: Seconds from the start of a batch to the next; 0: as soon as one is done.
+
+    Raises:
+        ConfigurationError: ``out`` and the checkpoint do not go together, or nothing can be written there.
+    """
+    spark = capture.sparkSession
+    refuse_unless(spark, out, streamed=True)
+    table = ParquetTable(spark, out)
+    refuse_foreign_data(spark, table, out, checkpoint, only=True)
+    layout = Layout(StructType([field for field in StructType.fromDDL(DECODED) if field.name != _BY]), _BY)
+    table.prepare(layout)
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        told = origin(batch.sparkSession, checkpoint, batch_id)
+        if not is_there(table, batch_id, told, out):
+            table.write(batch.sortWithinPartitions(_BY, *KEY), batch_id, layout, told, if_any=True)
+
+    writer = reassembled(capture, timeout=timeout).writeStream.option("checkpointLocation", checkpoint)
+    writer = writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds")
+    return writer.queryName("reassemble").foreachBatch(write).start()
+
+
+def is_idle(query: StreamingQuery) -> bool:
+    """Whether the newest batch found nothing to take: all that was there when it began is put together."""
+    newest = query.lastProgress
+    return newest is not None and not newest["numInputRows"]
+
+
+def read_streamed(spark: SparkSession, out: str) -> Reassembled:
+    """What :func:`reassemble_stream` has put together so far: the tables of ``reassemble``, and ``messages`` without
+    those that wait beyond a gap.
+
+    Raises:
+        ConfigurationError: There is nothing yet.
+    """
+    from pyspark.sql import functions as F
+
+    table = ParquetTable(spark, out)
+    if not table.units():
+        raise ConfigurationError(f"nothing has been put together in {out} yet", remedy="wait, or look elsewhere")
+    rows = table.read()
+    messages = rows.where("kind = 'message' AND NOT marker").select(*arrow_schema(MESSAGES).names)
+    states = rows.where("kind = 'state'").select("sequence", "rm", "packed", "batch")
+    states = states.groupBy("sequence", "rm").agg(F.max_by("packed", "batch").alias("packed"))
+    nothing = [F.lit(None).cast("bigint").alias(name) for name in ("lower", "upper")]
+    states = states.select("sequence", "rm", F.lit("state").alias("part"), *nothing, "packed")
+    conflicts = _conflicting(rows.where("kind = 'duplicate'"), messages)
+    unplaced = rows.where("kind NOT IN ('message', 'duplicate', 'state')")
+    unplaced = unplaced.withColumnsRenamed({"kind": "why", "packed": "raw"}).select(*arrow_schema(UNPLACED).names)
+    return Reassembled(messages, standings(states.union(as_parts(conflicts))), unplaced.union(as_unplaced(conflicts)))
+
+
+def _conflicting(duplicates: DataFrame, messages: DataFrame) -> DataFrame:
+    """The repeats that have another body than the first, which is there, or was an empty LastMessage."""
+    from pyspark.sql import functions as F
+
+    first = messages.select(*KEY, F.col("body").alias("_first"))
+    joined = duplicates.join(first, [*KEY], "left")
+    differs = "(_first IS NULL AND NOT marker) OR (_first IS NOT NULL AND (marker OR body != _first))"
+    return joined.where(differs).drop("_first")

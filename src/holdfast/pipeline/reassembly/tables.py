@@ -1,0 +1,357 @@
+"""Reassembly of a finite capture: each message once, in order, and how complete every Sequence is.
+
+What decides is ``core.reassembly``. Numbers are many and Sequences may be huge, so Spark sorts, and finds the first of
+each number and the ranges; the core gets the ranges. No task holds a Sequence's messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.core.reassembly import Heard, Reassembly
+from holdfast.core.versions import RM_OF_NAME
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.landing.directories import listed
+from holdfast.pipeline.reassembly.rows import CONFLICT, DECODED, MESSAGES, PLACE, UNPLACED, decode_batches
+from holdfast.pipeline.spark import files
+from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_RANGES = "ARRAY<STRUCT<lower: BIGINT, upper: BIGINT>>"
+
+SEQUENCES = (
+    "sequence STRING, rm STRING, state STRING, ended STRING, last_message_number BIGINT, lowest_last BIGINT,"
+    f" in_order_to BIGINT, ranges {_RANGES}, missing {_RANGES}, beyond_last {_RANGES}, acknowledged {_RANGES},"
+    f" not_captured {_RANGES}, seen BIGINT, numbers BIGINT, duplicates BIGINT, conflicts ARRAY<BIGINT>, late BIGINT,"
+    " created BOOLEAN, faults ARRAY<STRING>, first_captured_at TIMESTAMP, last_captured_at TIMESTAMP"
+)
+"""The gap report, a row for each Sequence; the columns are those of ``core.reassembly.Standing`` and ``Heard``."""
+
+PARTS = "sequence STRING, rm STRING, part STRING, lower BIGINT, upper BIGINT, packed BINARY"
+"""Parts of what is known of a Sequence: ranges that are there ("had"), what was heard of it, numbers with another body
+("conflict"), or all of what a stream knows ("state")."""
+
+ROWS_OF_A_TASK = 250_000
+"""Messages that one task sorts: a few hundred megabytes, most of them on disk."""
+
+KEY = ("sequence", "rm", "message_number")
+_BY_PLACE = ("captured_at", "source", "position", "digest")
+
+
+@dataclass(frozen=True, slots=True)
+class Reassembled:
+    """The three tables of a reassembly.
+
+    Args:
+        messages: Every message once. In each file by Sequence and number, and the files in their order, too.
+        sequences: The gap report.
+        unplaced: What is no message of a Sequence, or one too many: where it is, and why.
+    """
+
+    messages: DataFrame
+    sequences: DataFrame
+    unplaced: DataFrame
+
+
+def capture_of(spark: SparkSession, *paths: str) -> DataFrame:
+    """Files as a capture: every file below the directories, each an envelope, or HTTP messages one after another, or
+    WARC records, also in gzip (``.gz``).
+
+    Args:
+        spark: A session.
+        paths: Files, directories and patterns, on any file system Spark knows.
+    """
+    return of_files(spark.read.format("binaryFile").option("recursiveFileLookup", "true").load([*paths]))
+
+
+def of_files(found: DataFrame) -> DataFrame:
+    """Spark's rows of whole files as a capture."""
+    from pyspark.sql import functions as F
+
+    at = F.col("modificationTime").alias("captured_at")
+    return found.select(F.col("path").alias("source"), F.lit(0).cast("bigint").alias("position"), at, "content")
+
+
+def as_capture(rows: DataFrame, content: str = "content") -> DataFrame:
+    """Any DataFrame as a capture: what is in the column ``content``, BINARY or STRING, and where it is from, by the
+    columns ``source``, ``position`` and ``captured_at`` if it has them.
+
+    Raises:
+        ConfigurationError: there is no such column.
+    """
+    from pyspark.sql import functions as F
+
+    if content not in rows.columns:
+        raise ConfigurationError(
+            f"the capture has no column {content!r}, it has {', '.join(rows.columns)}",
+            remedy="name the column with the envelopes: as_capture(rows, NAME), or --column NAME",
+        )
+    columns: list[Column] = []
+    for place in PLACE.split(", "):
+        name, _, kind = place.partition(" ")
+        columns.append((F.col(name) if name in rows.columns else F.lit(None)).cast(kind).alias(name))
+    return rows.select(*columns, F.col(content).cast("binary").alias("content"))
+
+
+def reassemble(
+    capture: DataFrame, out: str, *, on_step: Callable[[str, int | None], None] | None = None
+) -> Reassembled:
+    """Put a capture together, into Parquet files below ``out``: ``messages``, ``sequences`` and ``unplaced``.
+
+    Of several messages with one number the first is kept, by ``captured_at``, ``source`` and ``position``. The order
+    of the capture, and how it is cut into files, change nothing else. Run again, it replaces what is there.
+
+    Args:
+        capture: The columns of ``reassembly_rows.CAPTURE``: see :func:`capture_of` and :func:`as_capture`.
+        out: Directory, of any file system Spark knows.
+        on_step: Called after each step with its name ("decoded", with how many messages there are; "sequences",
+            "messages", "unplaced": that table is written).
+
+    Returns:
+        The three tables, as written.
+
+    Raises:
+        ConfigurationError: ``out`` is where a stream reassembles.
+    """
+    from pyspark.sql import functions as F
+
+    spark = capture.sparkSession
+    refuse_unless(spark, out, streamed=False)
+    staged = f"{out}/decoded"
+    decoded = as_capture(capture).mapInArrow(decode_batches, DECODED)
+    decoded.write.mode("overwrite").partitionBy("kind").parquet(staged)
+    decoded = spark.read.schema(DECODED).parquet(staged)
+    messages = decoded.where("kind = 'message'")
+    found = messages.count()
+    tasks = _tasks(spark, found)
+    told = on_step or (lambda step, count: None)
+    told("decoded", found)
+
+    narrow = messages.select(*KEY, "digest").repartitionByRange(tasks, *KEY).sortWithinPartitions(*KEY)
+    narrow.mapInArrow(islands, PARTS).write.mode("overwrite").parquet(f"{staged}-ranges")
+    had = spark.read.schema(PARTS).parquet(f"{staged}-ranges")
+    disputed = had.where(F.col("part") == CONFLICT)
+    conflicts = conflicting(messages, disputed).persist()
+
+    heard = decoded.where("kind = 'heard'").select(
+        "sequence", "rm", F.lit("heard").alias("part"), *[F.lit(None).cast("bigint")] * 2, "packed"
+    )
+    parts = had.where(F.col("part") == "had").union(heard).union(as_parts(conflicts))
+    standings(parts).write.mode("overwrite").parquet(f"{out}/sequences")
+    told("sequences", None)
+
+    first = messages.repartitionByRange(tasks, *KEY).withColumn("_nth", F.row_number().over(_by_number()))
+    first = first.where("_nth = 1 AND NOT marker").select(*arrow_schema(MESSAGES).names)
+    first.write.mode("overwrite").parquet(f"{out}/messages")
+    told("messages", None)
+
+    unplaced = decoded.where("kind NOT IN ('message', 'heard')").withColumnsRenamed({"kind": "why", "packed": "raw"})
+    names = arrow_schema(UNPLACED).names
+    unplaced.select(*names).union(as_unplaced(conflicts)).write.mode("overwrite").parquet(f"{out}/unplaced")
+    told("unplaced", None)
+    conflicts.unpersist()
+    files.delete(spark, staged)
+    files.delete(spark, f"{staged}-ranges")
+    return read_reassembled(spark, out)
+
+
+def read_reassembled(spark: SparkSession, out: str) -> Reassembled:
+    """What :func:`reassemble` wrote.
+
+    Raises:
+        ConfigurationError: there is nothing, or a run that did not end.
+    """
+    if "_SUCCESS" not in files.names(spark, f"{out}/unplaced"):  # the last to be written
+        raise ConfigurationError(f"nothing has been reassembled in {out}", remedy="run holdfast reassemble to its end")
+    return Reassembled(
+        spark.read.schema(MESSAGES).parquet(f"{out}/messages"),
+        spark.read.schema(SEQUENCES).parquet(f"{out}/sequences"),
+        spark.read.schema(UNPLACED).parquet(f"{out}/unplaced"),
+    )
+
+
+def refuse_unless(spark: SparkSession, out: str, *, streamed: bool) -> None:
+    """See that ``out`` holds no reassembly of the other kind.
+
+    Raises:
+        ConfigurationError: it does.
+    """
+    if "messages" in files.names(spark, out) if streamed else listed(spark, out):
+        kind = "run without a stream" if streamed else "stream"
+        raise ConfigurationError(f"{out} is where another {kind} reassembles", remedy="use another directory")
+
+
+def _tasks(spark: SparkSession, rows: int) -> int:
+    return int(max(int(spark.conf.get("spark.sql.shuffle.partitions")), rows // ROWS_OF_A_TASK + 1))
+
+
+def _by_number() -> Any:
+    from pyspark.sql import Window
+
+    return Window.partitionBy(*KEY).orderBy(*_BY_PLACE)
+
+
+# --- ranges ----------------------------------------------------------------------------------------------------------
+
+
+def islands(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For ``mapInArrow``: sorted numbers into ranges, and the numbers that have two bodies.
+
+    Takes ``sequence, rm, message_number, digest``, gives ``PARTS``. Ranges end with their batch: who gets them joins
+    them.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    schema = arrow_schema(PARTS)
+    before: pa.RecordBatch | None = None  # the last row, whose number may go on here
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        rows = pa.Table.from_batches([batch] if before is None else [before, batch]).combine_chunks()
+        start = 0 if before is None else 1
+        before = batch.slice(batch.num_rows - 1)
+        sequence, rm, number, digest = rows.columns
+        above, below = slice(None, -1), slice(1, None)
+
+        def differs(column: Any, above: slice = above, below: slice = below) -> Any:
+            size = len(column)
+            return pc.not_equal(column.slice(1), column.slice(0, size - 1)).to_numpy()
+
+        numbers = number.to_numpy()
+        is_other = differs(sequence) | differs(rm)
+        step = numbers[below] - numbers[above]
+        begins = np.concatenate(([True], is_other | (step > 1)))
+        begins[start] = True
+        firsts = np.flatnonzero(begins[start:]) + start
+        lasts = np.concatenate((firsts[1:], [len(numbers)])) - 1
+        disputed = np.flatnonzero(~is_other & (step == 0) & differs(digest)) + 1
+        for part, lower, upper in (("had", firsts, lasts), (CONFLICT, disputed, disputed)):
+            size = len(lower)
+            if size:
+                columns = [sequence.take(lower).combine_chunks(), rm.take(lower).combine_chunks()]
+                nothing = pa.nulls(size, pa.binary())
+                columns += [pa.array([part] * size), pa.array(numbers[lower]), pa.array(numbers[upper]), nothing]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+# --- conflicts -------------------------------------------------------------------------------------------------------
+
+
+def conflicting(messages: DataFrame, disputed: DataFrame) -> DataFrame:
+    """The messages whose number another message has, with another body, which came first."""
+    from pyspark.sql import functions as F
+
+    numbers = disputed.select("sequence", "rm", F.col("lower").alias("message_number")).distinct()
+    rows = messages.join(F.broadcast(numbers), [*KEY], "left_semi")
+    kept = F.first("digest").over(_by_number())
+    return rows.withColumn("_kept", kept).where("digest != _kept").drop("_kept")
+
+
+def as_parts(conflicts: DataFrame) -> DataFrame:
+    """Conflicting messages as ``PARTS``."""
+    from pyspark.sql import functions as F
+
+    number = F.col("message_number")
+    return conflicts.select(
+        "sequence", "rm", F.lit(CONFLICT).alias("part"), number.alias("lower"), number.alias("upper"),
+        F.lit(None).cast("binary").alias("packed"),
+    )  # fmt: skip
+
+
+def as_unplaced(conflicts: DataFrame) -> DataFrame:
+    """Conflicting messages as ``UNPLACED``."""
+    from pyspark.sql import functions as F
+
+    return conflicts.select(
+        F.lit(CONFLICT).alias("why"),
+        F.lit("another body with this number came first").alias("problem"),
+        "sequence",
+        "rm",
+        "message_number",
+        "source",
+        "position",
+        "captured_at",
+        F.col("body").cast("binary").alias("raw"),
+    )
+
+
+# --- standings -------------------------------------------------------------------------------------------------------
+
+
+def standings(parts: DataFrame) -> DataFrame:
+    """The gap report from all that is known: ``PARTS`` into ``SEQUENCES``."""
+    order = ("sequence", "rm", "part", "lower")
+    return parts.repartition("sequence", "rm").sortWithinPartitions(*order).mapInArrow(_judge, SEQUENCES)
+
+
+_REPORTED = 1_024
+
+
+def _judge(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    schema = arrow_schema(SEQUENCES)
+    rows: list[tuple[Any, ...]] = []
+    for row in _judged(batches):
+        rows.append(row)
+        if len(rows) >= _REPORTED:
+            yield record_batch(rows, schema)
+            rows = []
+    yield record_batch(rows, schema)
+
+
+def _judged(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    key: tuple[str, str] | None = None
+    one: Reassembly | None = None
+    conflicts: list[int] = []
+    for batch in batches:
+        for sequence, rm, part, lower, upper, packed in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            if one is None or key != (sequence, rm):
+                if one is not None and key is not None:
+                    yield reported(*key, one, conflicts)
+                key, one, conflicts = (sequence, rm), Reassembly(sequence, RM_OF_NAME[rm]), []
+            if part == "had":
+                one.had(lower, upper)
+            elif part == CONFLICT:
+                conflicts.append(lower)
+            elif part == "heard":
+                one.heard.update(Heard.from_state(msgspec.msgpack.decode(packed)))
+            else:
+                one = Reassembly.from_state(sequence, RM_OF_NAME[rm], msgspec.msgpack.decode(packed))
+    if one is not None and key is not None:
+        yield reported(*key, one, conflicts)
+
+
+def reported(sequence: str, rm: str, one: Reassembly, conflicts: list[int]) -> tuple[Any, ...]:
+    """A row of ``SEQUENCES``."""
+    standing, heard = one.standing(), one.heard
+    return (
+        sequence,
+        rm,
+        standing.state,
+        standing.ended,
+        standing.last_message_number,
+        standing.lowest_last,
+        standing.in_order_to,
+        standing.ranges,
+        standing.missing,
+        standing.beyond_last,
+        standing.acknowledged,
+        standing.not_captured,
+        standing.seen,
+        standing.numbers,
+        standing.seen - standing.numbers - len(conflicts) - standing.late,
+        conflicts,
+        standing.late,
+        heard.created,
+        sorted(heard.faults),
+        heard.first_at,
+        heard.last_at,
+    )

@@ -1,0 +1,4 @@
+"""What every part of the pipeline needs of Spark: Java, file systems, checkpoints, types and Python workers.
+
+This room knows no message, no body and no table. Open ``files`` first.
+"""

@@ -1,0 +1,253 @@
+"""A query's checkpoint: the name of its cursor, how far it is, and which tables go with it.
+
+Spark writes ``metadata`` (the query's id), ``offsets/N`` before batch N and ``commits/N`` after it. A table says of
+which query its newest batch is, and how far that reaches; so a checkpoint that was copied, put back, or is another
+table's is found out before anything is written.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.client.admin import Access
+from holdfast.client.data_plane import DataPlane, Patience
+from holdfast.client.errors import OffsetRefused, PipelineError
+from holdfast.client.offsets import Place, Places, Positions, QueueRange, Range, parse
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.spark import files
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from pyspark.sql import SparkSession
+
+READER_FILE = "holdfast-reader"
+"""In the checkpoint: the name of its cursor on the server."""
+
+
+class Table(Protocol):
+    """What a checkpoint goes with; see ``landed.ParquetTable``."""
+
+    def begun(self) -> str:
+        """What is there already; "" if nothing is."""
+        ...
+
+    def foreign(self) -> str:
+        """What is there and is none of ours; "" if nothing is."""
+        ...
+
+    def newest(self) -> tuple[int, str] | None:
+        """The newest batch, and its origin."""
+        ...
+
+    def has(self, batch: int) -> bool:
+        """Whether the batch is there."""
+        ...
+
+    def origin(self, batch: int) -> str:
+        """The batch's origin, "" if it is not known."""
+        ...
+
+
+def reader_of(spark: SparkSession, checkpoint: str, what: str = "land") -> str:
+    """The name of the cursor that belongs to a checkpoint; made, and written into it, when it is first asked for.
+
+    It moves with the checkpoint, and no other has it. ``what`` it begins with says whose it is.
+    """
+    if READER_FILE not in files.names(spark, checkpoint):
+        files.publish_text(spark, f"{checkpoint}/{READER_FILE}", f"{what}-{secrets.token_hex(6)}")
+    return files.read_text(spark, f"{checkpoint}/{READER_FILE}").strip()
+
+
+def settle(
+    spark: SparkSession,
+    broker: str,
+    checkpoint: str,
+    *,
+    queues: Collection[str] = (),
+    reader: str | None = None,
+    access: Access | None = None,
+    away: float = 60.0,
+) -> dict[str, Positions]:
+    """Move the cursors to what the checkpoint says is done: Spark itself leaves them one batch behind at a run's end.
+
+    Args:
+        spark: A classic session.
+        broker: URL of the server's admin listener.
+        checkpoint: The query's.
+        queues: Which queues it reads, if that is known: not with a pattern.
+        reader: Name of the cursors; None: the checkpoint's own.
+        access: What the server demands, if it does.
+        away: Seconds for which a server that is away is waited for.
+
+    Returns:
+        Queue -> where its cursor stands now; nothing if no batch has been completed yet.
+
+    Raises:
+        ServerAway: So long; harmless, the next run's first batch moves the cursor.
+        OffsetRefused: The checkpoint is of other queues.
+    """
+    done = _numbers(spark, f"{checkpoint}/commits")
+    if not done:
+        return {}
+    places = _places(spark, checkpoint, max(done))
+    for queue in queues:
+        if queue not in places.queues:
+            raise OffsetRefused(
+                f"the checkpoint {checkpoint} is not of queue {queue!r}",
+                remedy="name the queue that was read with it",
+            )
+    name = reader or reader_of(spark, checkpoint)
+    plane = DataPlane(broker, access)
+
+    def moved(queue: str, place: Place) -> Positions:
+        return plane.advance_cursor(queue, name, place.epoch, place.positions, place.known)
+
+    try:
+        return {
+            queue: Patience(away).call(lambda queue=queue, place=place: moved(queue, place))  # type: ignore[misc]
+            for queue, place in places.queues.items()
+        }
+    finally:
+        plane.close()
+
+
+def _numbers(spark: SparkSession, log: str) -> list[int]:
+    return [int(name) for name in files.names(spark, log) if name.isdigit()]
+
+
+def _sources(spark: SparkSession, checkpoint: str, batch: int) -> list[Any]:
+    """To where each source was read when the batch ended."""
+    lines = files.read_text(spark, f"{checkpoint}/offsets/{batch}").splitlines()
+    return [None if line == "-" else json.loads(line) for line in lines[2:]]  # below version and settings
+
+
+def _places(spark: SparkSession, checkpoint: str, batch: int) -> Places:
+    return parse(_sources(spark, checkpoint, batch)[0])
+
+
+def what_was_read(spark: SparkSession, checkpoint: str, batch: int) -> list[QueueRange]:
+    """The ranges of a batch, from 1 on, that reads one source; those without a record too."""
+    before, after = _places(spark, checkpoint, batch - 1).positions, _places(spark, checkpoint, batch)
+    ranges = []
+    for queue, place in sorted(after.queues.items()):
+        for partition, end in sorted(place.positions.items()):
+            start = place.begins.get(partition, before.get((queue, partition), 0))
+            ranges.append((queue, Range(partition, start, end)))
+    return ranges
+
+
+def ranges_of_topics(
+    spark: SparkSession, checkpoint: str, batch: int
+) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
+    """Return the first and the end offsets of a batch, from 1 on, of a Kafka source; -2 is a partition's earliest."""
+    before, after = (topic_positions(_sources(spark, checkpoint, number)[0]) for number in (batch - 1, batch))
+    return {partition: before.get(partition, -2) for partition in after}, after
+
+
+def topic_positions(offset: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, int], int]:
+    """The positions in an offset of Spark's Kafka source, by topic and partition."""
+    return {(topic, int(part)): at for topic, parts in offset.items() for part, at in parts.items()}
+
+
+def where_it_stands(spark: SparkSession, checkpoint: str) -> dict[str, Any]:
+    """To where a query that reads one source is done, as its source says it; nothing before its first batch."""
+    done = _numbers(spark, f"{checkpoint}/commits")
+    return dict(_sources(spark, checkpoint, max(done))[0] or {}) if done else {}
+
+
+def watermark_of(spark: SparkSession, checkpoint: str, batch: int) -> int:
+    """The watermark with which a batch is made, in milliseconds since 1970."""
+    settings = files.read_text(spark, f"{checkpoint}/offsets/{batch}").splitlines()[1]
+    return int(json.loads(settings)["batchWatermarkMs"])
+
+
+def origin(spark: SparkSession, checkpoint: str, batch: int) -> str:
+    """Of which query a batch is, and to where each of its sources was read when it ended: for the batch's table."""
+    return json.dumps({"query": query_id(spark, checkpoint), "ends": _sources(spark, checkpoint, batch)})
+
+
+def query_id(spark: SparkSession, checkpoint: str) -> str:
+    """The id that Spark gave the query of a checkpoint."""
+    return str(json.loads(files.read_text(spark, f"{checkpoint}/metadata"))["id"])
+
+
+def is_there(table: Table, batch: int, origin: str, out: str) -> bool:
+    """Whether a batch is in its table already.
+
+    Raises:
+        PipelineError: It is, but of another query, or with other messages.
+    """
+    if not table.has(batch):
+        return False
+    there = table.origin(batch)
+    if there and there != origin:
+        raise PipelineError(
+            f"batch {batch} of {out} has other messages than this query's batch {batch}",
+            remedy="its checkpoint is not the one the table was written with, or a copy of it that went on: "
+            "use that one, or write into another directory with a new checkpoint",
+        )
+    return True
+
+
+def refuse_foreign_data(
+    spark: SparkSession, table: Table, out: str, checkpoint: str, *, every: bool = False, only: bool = False
+) -> None:
+    """See that a table and a checkpoint go together.
+
+    Args:
+        spark: A classic session.
+        table: The table below ``out``.
+        out: Its directory.
+        checkpoint: The query's.
+        every: Every batch of the query is in the table, also one without rows.
+        only: The query has written to no other directory since it began: there is something once a batch is done.
+
+    Raises:
+        ConfigurationError: They do not; or there is a table that was not written so; or nothing can be written there.
+    """
+    if foreign := table.foreign():
+        raise ConfigurationError(
+            f"{out} holds {foreign}, which was not written by a query of Holdfast",
+            remedy="write into a directory of its own; what others have written can be read, but not be gone on with",
+        )
+    known = _numbers(spark, f"{checkpoint}/offsets")
+    if table.begun() and not known:
+        raise ConfigurationError(
+            f"{out} holds batches, but the checkpoint {checkpoint} is new: its batches would begin again at 0",
+            remedy="use the checkpoint they were written with; if it is lost, write into another directory",
+        )
+    done = max(_numbers(spark, f"{checkpoint}/commits"), default=-1)
+    newest, told = table.newest() or (-1, "")
+    if every and done > newest:
+        raise ConfigurationError(
+            f"the checkpoint {checkpoint} has come to batch {done}, but {out} "
+            + (f"only to {newest}" if newest >= 0 else "has no batch"),
+            remedy="use the directory that was written with it; to begin another, use a new checkpoint",
+        )
+    if only and done >= 0 and not files.names(spark, out):
+        raise ConfigurationError(
+            f"the checkpoint {checkpoint} has come to batch {done}, but there is nothing in {out}",
+            remedy="use the directory that was written with it; to begin another, use a new checkpoint",
+        )
+    if newest > max(known, default=-1):
+        raise ConfigurationError(
+            f"{out} holds batch {newest}, but the checkpoint {checkpoint} has only come to {max(known)}: "
+            "it is a copy, or was put back",
+            remedy="use the checkpoint the table was written with; if it is lost, write into another directory",
+        )
+    if told and not _is_of(spark, checkpoint, newest, told, known):
+        raise ConfigurationError(
+            f"{out} was written with another checkpoint than {checkpoint}, or that went on without it",
+            remedy="use the checkpoint the table was written with; if it is lost, write into another directory",
+        )
+    files.check_writable(spark, out)
+
+
+def _is_of(spark: SparkSession, checkpoint: str, batch: int, told: str, known: Collection[int]) -> bool:
+    """Whether a batch of that origin can be the checkpoint's; it forgets old ones."""
+    if batch in known:
+        return origin(spark, checkpoint, batch) == told
+    return bool(json.loads(told)["query"] == query_id(spark, checkpoint))

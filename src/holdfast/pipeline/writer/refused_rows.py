@@ -1,0 +1,221 @@
+"""The table of rows that a write refused: Parquet, beside the messages, exactly as often.
+
+A task writes its refused rows to a file that Spark does not see yet (``_staged``). The driver notes which files are
+those of its attempt at the batch, gives the attempt's name to the server with the publication, and then moves the files
+of the attempt that was published to their place, whoever's it was. So one thing is decided, by the server: which
+attempt's rows are sent and which attempt's are in the table. Of drivers that are alive at a time, or one after the
+other, all do the same. Paths are those of pyarrow, as tasks and driver may have no JVM to ask.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from holdfast.client.errors import WriteRefused
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.writer.rows import Refused
+
+COLUMNS = [
+    ("refused_reason", pa.string()),
+    ("refused_column", pa.string()),
+    ("refused_partition", pa.int32()),
+    ("refused_row", pa.int64()),
+]
+"""What stands beside a row's own columns; the path has ``refused_query`` and ``refused_batch``."""
+
+_NOTE = ".json"
+_GROUP_ROWS = 1000
+_GROUP_BYTES = 4 << 20
+
+
+class RefusedFile:
+    """The refused rows of one task, written as they come; there is no file if there are none.
+
+    Args:
+        directory: The table's.
+        query, batch: What the task writes.
+        name: What no other attempt at anything is called.
+        partition: The task's.
+    """
+
+    def __init__(self, directory: str, query: str, batch: int, name: str, partition: int) -> None:
+        self._directory = directory
+        self._staged = _staged(query, batch)
+        self._partition = partition
+        self._waiting: list[pa.Table] = []
+        self._bytes = 0
+        self._writer: pq.ParquetWriter | None = None
+        self._stream: pa.NativeFile
+        self.name = f"{name}.parquet"
+        self.rows = 0
+
+    def add(self, refused: Sequence[Refused]) -> None:
+        """Write rows."""
+        for one in refused:
+            row = one.batch.take(pa.array([one.index]))  # a slice would keep the others
+            said: list[Any] = [one.reason, one.column or None, self._partition, one.position]
+            arrays = [pa.array([value], kind) for value, (_, kind) in zip(said, COLUMNS, strict=True)]
+            ours = pa.schema(COLUMNS)
+            self._waiting.append(pa.table([*arrays, *row.columns], schema=pa.schema([*ours, *row.schema])))
+            self._bytes += row.nbytes
+            if len(self._waiting) == _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
+                self._write()
+        self.rows += len(refused)
+
+    def _write(self) -> None:
+        """A row group of what waits: one for each row would be as long in memory as the file."""
+        table, self._waiting, self._bytes = pa.concat_tables(self._waiting).combine_chunks(), [], 0
+        with _written(self._directory):
+            if self._writer is None:
+                system, at = _system(self._directory)
+                system.create_dir(f"{at}/{self._staged}", recursive=True)
+                self._stream = system.open_output_stream(f"{at}/{self._staged}/{self.name}")
+                self._writer = pq.ParquetWriter(self._stream, table.schema)
+            self._writer.write_table(table)
+
+    def close(self) -> str:
+        """Its name once it is written, "" if there is none."""
+        if self._waiting:
+            self._write()
+        if self._writer is None:
+            return ""
+        with _written(self._directory):
+            self._writer.close()
+            self._stream.close()
+        return self.name
+
+
+def note(directory: str, query: str, batch: int, names: Iterable[str]) -> str:
+    """Note, before a batch is published, that these files are the refused rows of an attempt at it.
+
+    Returns:
+        The attempt's name; "" of one that has refused no row.
+    """
+    found = sorted(names)
+    if not found:
+        return ""
+    system, at = _system(directory)
+    attempt = secrets.token_hex(8)
+    with _written(directory):
+        system.create_dir(f"{at}/{_staged(query, batch)}", recursive=True)
+        with system.open_output_stream(f"{at}/{_staged(query, batch)}/{attempt}{_NOTE}") as stream:
+            stream.write(json.dumps(found).encode())
+    return attempt
+
+
+def place(directory: str, query: str, batch: int, attempt: str | None) -> None:
+    """Let the refused rows of a batch be those of the attempt that was published, and no others.
+
+    Args:
+        directory: The table's.
+        query, batch: What was published.
+        attempt: Its name; None: nobody knows it any more, and what may be its rows stays where it is.
+    """
+    system, at = _system(directory)
+    if attempt is None:
+        _is_noted(system, f"{at}/{_staged(query, batch)}")
+        return
+    staged, target = f"{at}/{_staged(query, batch)}", f"{at}/refused_query={query}/refused_batch={batch}"
+    with _written(directory, f"the batch was sent. Its refused rows are in {staged}: start again, so that they come"):
+        names = _noted(system, f"{staged}/{attempt}{_NOTE}") if attempt else set()
+        if names is not None:  # else another one has placed them
+            there = _names(system, target)
+            for name in there - names:
+                with suppress(FileNotFoundError):
+                    system.delete_file(f"{target}/{name}")
+            if names:
+                system.create_dir(target, recursive=True)
+            for name in sorted(names - there):
+                _move(system, f"{staged}/{name}", f"{target}/{name}")
+    _drop(system, staged)
+
+
+def left(directory: str, query: str, before: int) -> list[int]:
+    """Batches of a query below that number of which an attempt was noted and none is placed, as far as is known."""
+    system, at = _system(directory)
+    found: list[int] = []
+    for name in _names(system, f"{at}/_staged/{query}"):
+        if not name.isdigit() or int(name) >= before:
+            continue
+        if _is_noted(system, f"{at}/{_staged(query, int(name))}"):
+            found.append(int(name))
+    return found
+
+
+def _is_noted(system: fs.FileSystem, staged: str) -> bool:
+    """Whether one of the attempts there may have been published; what is left of others is deleted."""
+    if any(name.endswith(_NOTE) for name in _names(system, staged)):
+        return True
+    _drop(system, staged)
+    return False
+
+
+def _noted(system: fs.FileSystem, path: str) -> set[str] | None:
+    """The files of an attempt; None: they have their place."""
+    try:
+        with system.open_input_stream(path) as stream:
+            return set(json.loads(stream.read()))
+    except FileNotFoundError:
+        return None
+
+
+def _names(system: fs.FileSystem, path: str) -> set[str]:
+    return {info.base_name for info in system.get_file_info(fs.FileSelector(path, allow_not_found=True))}
+
+
+def _move(system: fs.FileSystem, source: str, target: str) -> None:
+    """Move a file, unless another one just has."""
+    try:
+        system.move(source, target)
+    except FileNotFoundError:
+        if system.get_file_info(target).type is fs.FileType.NotFound:
+            raise
+
+
+def _drop(system: fs.FileSystem, path: str) -> None:
+    """Delete what attempts staged that are not to be placed; another one may be at it, too."""
+    with suppress(OSError):
+        if system.get_file_info(path).type is not fs.FileType.NotFound:
+            system.delete_dir(path)
+
+
+def _staged(query: str, batch: int) -> str:
+    return f"_staged/{query}/{batch}"
+
+
+@contextmanager
+def _written(directory: str, then: str = "") -> Iterator[None]:
+    """What a file system says, as what it means for the write: nothing was sent, if it is not said what was."""
+    remedy = (
+        "nothing of the batch was sent: make room, give driver and executors the right to write there, or name another "
+        "directory with option refused; then start again"
+    )
+    try:
+        yield
+    except OSError as error:
+        raise WriteRefused(
+            f"rows that cannot be sent are to be kept in {directory}, which cannot be written: {error}",
+            remedy=f"{then} to their place" if then else remedy,
+        ) from error
+
+
+def _system(directory: str) -> tuple[fs.FileSystem, str]:
+    uri = directory.replace("s3a://", "s3://", 1) if directory.startswith("s3a://") else directory
+    if uri.startswith("file:/") and not uri.startswith("file://"):
+        uri = uri.removeprefix("file:")
+    try:
+        system, at = fs.FileSystem.from_uri(uri)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ConfigurationError(
+            f"option refused={directory!r} is a place this machine cannot write to: {error}",
+            remedy="give an absolute path, or a URI that pyarrow knows: file, s3, gs, abfs, hdfs",
+        ) from error
+    return system, at

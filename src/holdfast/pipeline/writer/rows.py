@@ -1,0 +1,284 @@
+"""Rows of a DataFrame as a server takes them: ``application/vnd.holdfast.rows``.
+
+Each row is a MessagePack array of the fields in FIELDS, behind its length as 4 bytes, big-endian; the end is the length
+0xFFFFFFFF and the number of rows as 8 bytes. Which columns a DataFrame may have is decided here, too, when a write is
+planned; a value that cannot be sent is found while a row is written.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.sql import types as spark_types
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.writer.options import WriteOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FIELDS = ("key", "queue", "to", "action", "headers", "body", "message_id", "relates_to", "reply_to")
+BYTES = ("headers", "body")
+"""Fields of bytes: a string column goes as its UTF-8, unlooked at."""
+
+CONTENT_TYPE = "application/vnd.holdfast.rows"
+PART_BYTES = 4 << 20
+"""Of a part, unless one row is larger: it is kept in memory until the server has it."""
+ROW_BYTES = 15 << 20
+"""Of a row: a server's admin listener takes no larger request."""
+
+_KAFKAS = {
+    "value": "call it body",
+    "topic": "call it queue",
+    "key": 'say .option("sequenceKey", "key")',
+}
+"""Columns of Spark's Kafka sink, and what to do with them."""
+
+_LENGTH = struct.Struct(">I")
+_END = struct.Struct(">IQ")
+
+_TEXTS = (spark_types.StringType, spark_types.VarcharType, spark_types.CharType)
+_KEYS = (
+    *_TEXTS,
+    spark_types.IntegralType,
+    spark_types.DecimalType,
+    spark_types.BooleanType,
+    spark_types.DateType,
+    spark_types.TimestampType,
+    spark_types.TimestampNTZType,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """Where each field comes from.
+
+    Args:
+        columns: Field -> name of its column; a field without one is not in it.
+        defaults: Field -> what stands for no column, and for a null in it.
+    """
+
+    columns: dict[str, str]
+    defaults: dict[str, str]
+
+
+def plan_rows(schema: spark_types.StructType, options: WriteOptions) -> RowPlan:
+    """Check the columns of a DataFrame. Their names are not sensitive to case, as Spark's are not.
+
+    Raises:
+        ConfigurationError: One that cannot be written, named; one that is missing.
+    """
+    names = schema.fieldNames()
+    spelt = {name.lower(): name for name in names}
+    if twice := sorted(name for name in spelt if sum(name == one.lower() for one in names) > 1):
+        raise ConfigurationError(f"the DataFrame has two columns {twice[0]}", remedy="select() one of them")
+    key = spelt.get(options.sequence_key.lower())
+    if options.sequence_key and not key:
+        raise ConfigurationError(
+            f"the DataFrame has no column {options.sequence_key}, which option sequenceKey names",
+            remedy=f"its columns are {', '.join(names)}",
+        )
+    columns = {"key": key} if key else {}
+    for column in schema.fields:
+        if (field := column.name.lower()) in FIELDS[1:]:
+            _check_type(column)
+            columns[field] = column.name
+        elif column.name != key:
+            mend = _KAFKAS.get(field, "select() it away")
+            raise ConfigurationError(
+                f"the wsrm sink has no use for column {column.name}",
+                remedy=f"{mend}; what is written are {', '.join(FIELDS[1:])}, and the column of option sequenceKey",
+            )
+    if key and not isinstance(schema[key].dataType, _KEYS):
+        raise ConfigurationError(
+            f"column {key} is a {schema[key].dataType.simpleString()}, which option sequenceKey cannot tell as text",
+            remedy="cast it to a string",
+        )
+    defaults = {
+        name: text for name, text in (("queue", options.queue), ("to", options.to), ("action", options.action)) if text
+    }
+    for wanted in (("body",), ("action",), ("queue", "to")):
+        if not any(name in columns or name in defaults for name in wanted):
+            option = f', or add .option("{wanted[0]}", ...) for all rows' if wanted != ("body",) else ""
+            raise ConfigurationError(
+                f"the DataFrame has no column {' or '.join(wanted)}", remedy=f"add one with select(){option}"
+            )
+    return RowPlan(columns, defaults)
+
+
+def _check_type(column: spark_types.StructField) -> None:
+    field = column.name.lower()
+    wanted = (*_TEXTS, spark_types.BinaryType) if field in BYTES else _TEXTS
+    if not isinstance(column.dataType, wanted):
+        right = "a string or binary" if field in BYTES else "a string"
+        raise ConfigurationError(
+            f"column {column.name} is a {column.dataType.simpleString()}, and must be {right}",
+            remedy="cast it" if field != "body" else "make its XML with to_xml(), or cast it",
+        )
+
+
+@dataclass(slots=True)
+class Refused:
+    """A row that cannot be sent.
+
+    Args:
+        batch: The Arrow batch it is in.
+        index: Its place there.
+        position: Its place among the rows of its task.
+        reason: Why.
+        column: The column that is to blame, "" for none.
+    """
+
+    batch: pa.RecordBatch
+    index: int
+    position: int
+    reason: str
+    column: str = ""
+
+
+class Part:
+    """Encoded rows, and where they come from: kept until the server has taken them."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._slices: list[tuple[pa.RecordBatch, int, Sequence[int]]] = []
+        self.rows = 0
+
+    def begin(self, batch: pa.RecordBatch, position: int) -> list[int]:
+        """The places in a batch of the rows that are added from now on; the caller appends to it.
+
+        Args:
+            batch: The Arrow batch.
+            position: Where it begins among the rows of its task.
+        """
+        places: list[int] = []
+        self._slices.append((batch, position, places))
+        return places
+
+    def has_room(self, row: bytes) -> bool:
+        """Whether a row is to be added to this part, and not to another."""
+        return not self.rows or len(self._data) + len(row) < PART_BYTES
+
+    def add(self, row: bytes) -> None:
+        """Add an encoded row."""
+        self._data += _LENGTH.pack(len(row))
+        self._data += row
+        self.rows += 1
+
+    def encoded(self) -> bytes:
+        """The whole part as it is sent."""
+        return bytes(self._data) + _END.pack(0xFFFFFFFF, self.rows)
+
+    def refused(self, row: int, reason: str, column: str = "") -> Refused:
+        """The row that is this one of the part, from 0.
+
+        Raises:
+            IndexError: There is none.
+        """
+        left = row
+        for batch, position, places in self._slices:
+            if 0 <= left < len(places):
+                return Refused(batch, places[left], position + places[left], reason, column)
+            left -= len(places)
+        raise IndexError(row)
+
+
+class RowEncoder:
+    """Cuts the Arrow batches of one task into parts."""
+
+    def __init__(self, plan: RowPlan) -> None:
+        self._plan = plan
+        self._encoder = msgspec.msgpack.Encoder()
+        self._position = 0
+
+    def parts(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Part | Refused]:
+        """All rows in their order, in parts of about PART_BYTES, and between them those that cannot be sent."""
+        part = Part()
+        encode = self._encoder.encode
+        for batch in batches:
+            columns, wrong = self._columns(batch)
+            places = part.begin(batch, self._position)
+            for index, values in enumerate(zip(*columns, strict=True)):
+                row = encode(values) if index not in wrong else b""
+                if len(row) > ROW_BYTES:
+                    wrong[index] = f"it has {len(row):,} bytes, and {ROW_BYTES:,} can be sent", ""
+                if index in wrong:
+                    yield Refused(batch, index, self._position + index, *wrong[index])
+                    continue
+                if not part.has_room(row):
+                    yield part
+                    part = Part()
+                    places = part.begin(batch, self._position)
+                places.append(index)
+                part.add(row)
+            self._position += batch.num_rows
+        if part.rows:
+            yield part
+
+    def _columns(self, batch: pa.RecordBatch) -> tuple[list[list[Any]], dict[int, tuple[str, str]]]:
+        """The fields' values, and place -> (reason, column) of the rows that cannot be sent."""
+        columns, defaults = self._plan.columns, self._plan.defaults
+        wrong: dict[int, tuple[str, str]] = {}
+        values = {
+            name: _values(batch.column(columns[name]), name, columns[name], wrong)
+            if name in columns
+            else [defaults.get(name)] * batch.num_rows
+            for name in FIELDS
+            if name not in ("queue", "to")
+        }
+        if "action" in columns and "action" in defaults:
+            values["action"] = [defaults["action"] if one is None else one for one in values["action"]]
+        for name in ("body", "action"):
+            for index in _nulls(values[name]):
+                wrong.setdefault(index, (f"{name} is null", name))
+        values["queue"], values["to"] = self._ways(batch, wrong)
+        return [values[name] for name in FIELDS], wrong
+
+    def _ways(self, batch: pa.RecordBatch, wrong: dict[int, tuple[str, str]]) -> tuple[list[Any], list[Any]]:
+        """Queues and addresses: a row has one of the two, and one that has none gets the option's."""
+        columns, defaults = self._plan.columns, self._plan.defaults
+        default = defaults.get("queue"), defaults.get("to")
+        if "queue" not in columns and "to" not in columns:
+            return [default[0]] * batch.num_rows, [default[1]] * batch.num_rows
+        queues, addresses = (
+            _values(batch.column(columns[name]), name, columns[name], wrong)
+            if name in columns
+            else list[Any]([None] * batch.num_rows)
+            for name in ("queue", "to")
+        )
+        for index, (queue, to) in enumerate(zip(queues, addresses, strict=True)):
+            if queue is None and to is None and default != (None, None):
+                queues[index], addresses[index] = default
+            elif (queue is None) == (to is None):
+                has = "neither queue nor to" if to is None else "a queue and an address, and must have one of them"
+                wrong.setdefault(index, (f"it has {has}", "to" if "to" in columns else "queue"))
+        return queues, addresses
+
+
+def _values(column: pa.Array, field: str, name: str, wrong: dict[int, tuple[str, str]]) -> list[Any]:
+    """A column's values as they are sent; what is not UTF-8 is put down as wrong."""
+    import pyarrow as pa
+
+    if field in BYTES:
+        return column.cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
+    if not pa.types.is_string(column.type):
+        column = column.cast(pa.string())
+    try:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    except UnicodeDecodeError:  # Spark does not look at what is cast from binary
+        values: list[Any] = []
+        for index, one in enumerate(column.cast(pa.binary()).to_pylist()):
+            try:
+                values.append(one if one is None else one.decode())
+            except UnicodeDecodeError:
+                values.append("")
+                wrong[index] = f"{name} is not UTF-8", name
+        return values
+
+
+def _nulls(values: list[Any]) -> Iterator[int]:
+    return (index for index, value in enumerate(values) if value is None) if None in values else iter(())

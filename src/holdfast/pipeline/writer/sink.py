@@ -1,0 +1,360 @@
+"""``df.write.format("wsrm")`` and ``df.writeStream.format("wsrm")``: rows become reliable messages, exactly once.
+
+Each task *stages* its rows on the server: durable, seen by nobody. The driver *publishes* what the tasks said they
+staged: one request, atomic, and answered with "already" if the batch was published before. What nobody publishes is
+*discarded*. So nothing is sent of a batch that fails, and nothing twice of one that Spark repeats.
+
+Each method notes where Spark runs it; nothing on ``self`` that a method sets is there in the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from holdfast.client.data_plane import Patience
+from holdfast.client.errors import PipelineError, RowRefused, ServerAway, SinkBound, TokenKnown, WriteRefused
+from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.pipeline.spark.workers import spare_collections
+from holdfast.pipeline.writer.client import Batch, Published, SinkPlane, Taken
+from holdfast.pipeline.writer.options import WriteOptions
+from holdfast.pipeline.writer.rows import Part, Refused, RowEncoder, RowPlan, plan_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("holdfast.pipeline")
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What one task staged: the parts of its rows by their tokens, in order, and the file of those it refused. Or that
+    the batch was published before, and which attempt at it."""
+
+    batch: Batch
+    tokens: tuple[str, ...]
+    rows: int
+    already: bool
+    attempt: str | None
+    refused: int
+    refused_file: str
+
+
+def planned(
+    options: Mapping[str, str], schema: StructType, overwrite: bool, *, stream: bool
+) -> tuple[WriteOptions, RowPlan]:
+    """Check a write before anything of it runs.
+
+    Raises:
+        ConfigurationError: An option or a column that cannot be; overwriting.
+    """
+    checked = WriteOptions.parse(options, stream=stream)
+    if overwrite:
+        raise ConfigurationError(
+            "messages that were sent cannot be overwritten",
+            remedy='use outputMode("append")' if stream else 'use mode("append")',
+        )
+    return checked, plan_rows(schema, checked)
+
+
+class _Writer:
+    """What a stream's writer and a batch's have in common."""
+
+    def __init__(self, options: WriteOptions, plan: RowPlan) -> None:
+        self._options = options
+        self._plan = plan
+
+    def _batch(self, context: TaskContext) -> Batch:
+        """In a task: what it writes."""
+        raise NotImplementedError
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task: stage its rows, in parts. What was staged is durable when this returns."""
+        spare_collections()
+        context = TaskContext.get()
+        assert context is not None
+        return Staging(self._options, self._plan, self._batch(context), context.partitionId()).write(iterator)
+
+    def _publish(self, messages: Sequence[WriterCommitMessage | None]) -> Batch | None:
+        """In the driver: the whole batch, or nothing; the same again changes nothing."""
+        staged = [one for one in messages if isinstance(one, Staged)]
+        if not staged:
+            return None
+        options, batch = self._options, staged[0].batch
+        if any(one.already for one in staged):  # another attempt has published all of it, and this is not all of it
+            published = Published(False, next(one.attempt for one in staged if one.already))
+        else:
+            attempt = self._note(batch, [one.refused_file for one in staged if one.refused_file])
+            tokens, rows = [token for one in staged for token in one.tokens], sum(one.rows for one in staged)
+            with self._plane() as plane:
+                published = Patience(options.away).call(lambda: plane.publish(batch, tokens, rows, attempt))
+        if options.refused:
+            from holdfast.pipeline.writer import refused_rows as table
+
+            table.place(options.refused, batch.query, batch.number, published.attempt)
+        self._tell(staged, published.is_new)
+        return batch
+
+    def _note(self, batch: Batch, files: list[str]) -> str:
+        """Note whose refused rows are in which files, and finish an earlier batch, while the server knows of it."""
+        options = self._options
+        if not options.refused:
+            return ""
+        from holdfast.pipeline.writer import refused_rows as table
+
+        if earlier := table.left(options.refused, batch.query, batch.number):
+            with self._plane() as plane:
+                last = Patience(options.away).call(lambda: plane.last(batch))
+            if last is not None and last[0] in earlier:
+                table.place(options.refused, batch.query, *last)
+        return table.note(options.refused, batch.query, batch.number, files)
+
+    def _tell(self, staged: list[Staged], is_new: bool) -> None:
+        batch = staged[0].batch
+        rows, refused = sum(one.rows for one in staged), sum(one.refused for one in staged)
+        if not is_new:
+            log.warning("batch %d of sink %s was published before: nothing is sent again", batch.number, batch.sink)
+        elif refused:
+            log.warning(
+                "batch %d of sink %s: %d rows sent, %d refused rows are in %s",
+                batch.number,
+                batch.sink,
+                rows,
+                refused,
+                self._options.refused,
+            )
+        else:
+            log.info("batch %d of sink %s: %d rows sent", batch.number, batch.sink, rows)
+
+    @contextmanager
+    def _plane(self) -> Iterator[SinkPlane]:
+        plane = SinkPlane(self._options.broker, self._options.access)
+        try:
+            yield plane
+        finally:
+            plane.close()
+
+    def _discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """In the driver, after a failure: never raises, and what the server has published it keeps."""
+        staged = [one for one in messages if isinstance(one, Staged)]
+        if staged:
+            _discard(self._options, staged[0].batch, [token for one in staged for token in one.tokens])
+
+
+class WsrmStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """A streaming query's batches. Spark makes another one for each of them, and for each commit."""
+
+    def _batch(self, context: TaskContext) -> Batch:
+        query, number = streaming_batch(context)
+        return Batch(self._options.sink_id or query, query, number)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """In the driver: all tasks are done. Repeated, with other messages, if Spark dies before it has noted it."""
+        self._publish(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """In the driver: a task, or the commit, failed."""
+        self._discard(messages)
+
+
+class WsrmWriter(_Writer, DataSourceArrowWriter):
+    """One batch write: of a sink that has a name, by a key, or of a sink of its own that is forgotten afterwards."""
+
+    def __init__(self, options: WriteOptions, plan: RowPlan) -> None:
+        super().__init__(options, plan)
+        if options.idempotency_key:
+            self._sink = f"once-{hashlib.sha256(options.idempotency_key.encode()).hexdigest()[:40]}"
+        else:
+            self._sink = options.sink_id or f"write-{uuid.uuid4()}"
+
+    def _batch(self, context: TaskContext) -> Batch:
+        options = self._options
+        if not options.sink_id:
+            return Batch(self._sink, self._sink, 0, is_final=True)
+        assert options.batch_id is not None
+        query = options.query_id or context.getLocalProperty(_QUERY) or _NO_QUERY
+        return Batch(self._sink, query, options.batch_id, jumps=True)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """In the driver: all tasks are done."""
+        batch = self._publish(messages)
+        if batch is not None and not (self._options.sink_id or self._options.idempotency_key):
+            try:
+                with self._plane() as plane:
+                    plane.forget(batch.sink)
+            except HoldfastError as error:  # what was to be sent is sent, and the server forgets the sink by and by
+                log.warning("sink %s is not forgotten yet, holdfast sinks lists it: %s", batch.sink, error)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """In the driver: a task, or the commit, failed."""
+        self._discard(messages)
+
+
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+"""Spark's own names of what it tells the tasks of a streaming query."""
+_NO_QUERY = "batches"
+"""Whose batches those of a sink are that no streaming query writes to."""
+
+
+def streaming_batch(context: TaskContext) -> tuple[str, int]:
+    """The ids of the streaming query, which survives restarts, and of its batch.
+
+    Raises:
+        PipelineError: This Spark does not tell them.
+    """
+    query, number = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+    if not query or not number:
+        raise PipelineError(
+            f"Spark tells this task no {_BATCH if query else _QUERY}, and a batch cannot be sent exactly once",
+            remedy="use a version of Spark that Holdfast is tested with, or foreachBatch with options sinkId and "
+            "batchId",
+        )
+    return query, int(number)
+
+
+class Staging:
+    """One task's rows, on their way to the server.
+
+    Args:
+        options: The write's.
+        plan: Its columns.
+        batch: What the rows are of.
+        partition: The task's number, for messages.
+    """
+
+    def __init__(self, options: WriteOptions, plan: RowPlan, batch: Batch, partition: int) -> None:
+        self._options = options
+        self._plan = plan
+        self._batch = batch
+        self._partition = partition
+        self._plane = SinkPlane(options.broker, options.access)
+        self._patience = Patience(options.away)
+        self._name = f"{partition}-{uuid.uuid4().hex}"
+        self._tokens: list[str] = []
+        self._tried: list[str] = []
+        self._rows = 0
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Staged:
+        """Stage all of them.
+
+        Raises:
+            WriteRefused: A row cannot be sent, and there is no table for such rows.
+            ServerAway: The server stayed away for longer than is borne.
+            SinkBound, BatchRefused: The sink takes no such batch.
+        """
+        file: Any = None
+        if self._options.refused:
+            from holdfast.pipeline.writer.refused_rows import RefusedFile
+
+            batch = self._batch
+            file = RefusedFile(self._options.refused, batch.query, batch.number, self._name, self._partition)
+        already = whole = False
+        attempt: str | None = None
+        try:
+            for one in RowEncoder(self._plan).parts(batches):
+                if already:
+                    continue  # Spark wants its rows read
+                refused = [one] if isinstance(one, Refused) else []
+                if isinstance(one, Part):
+                    taken = self._stage(one)
+                    already, attempt = taken.already, taken.attempt
+                    refused = [one.refused(*told) for told in taken.refused]
+                if refused and file is None:
+                    raise self._unsendable(refused[0])
+                if refused and not already:
+                    file.add(refused)
+            name = file.close() if file else ""
+            whole = True
+        finally:
+            self._plane.close()
+            if not whole:
+                _discard(self._options, self._batch, self._tried)
+                if file is not None:
+                    with suppress(WriteRefused):  # what failed is to be told, not this
+                        file.close()
+        in_table = file.rows if file else 0
+        return Staged(self._batch, tuple(self._tokens), self._rows, already, attempt, in_table, name)
+
+    def _stage(self, part: Part) -> Taken:
+        """A part, again and again under other tokens while the server is away."""
+        data = part.encoded()
+        bound = False
+        while True:
+            token = f"{self._name}-{len(self._tried) + 1}"
+            self._tried.append(token)
+            try:
+                taken = self._plane.stage(self._batch, token, data, tell=bool(self._options.refused))
+            except ServerAway as error:
+                self._patience.failed(error)
+            except TokenKnown as error:
+                self._patience.failed(ServerAway(error.message, remedy=error.remedy))
+            except SinkBound:
+                if bound or not self._options.rebind:
+                    raise
+                bound = True
+                self._patience.call(lambda: self._plane.bind(self._batch.sink, self._batch.query))
+            except RowRefused as error:
+                refused = part.refused(error.row, error.reason, error.column)
+                raise self._unsendable(refused, error.remedy) from error
+            else:
+                self._patience.succeeded()
+                if not taken.already:
+                    self._tokens.append(token)
+                    self._rows += taken.rows
+                return taken
+
+    def _unsendable(self, refused: Refused, remedy: str = "") -> WriteRefused:
+        row = refused.batch.slice(refused.index, 1)
+        of = {name: name for name in ("to", "queue", "message_id")} | self._plan.columns
+        named = {of[field] for field in ("key", "to", "queue", "message_id") if field in self._plan.columns}
+        values = ", ".join(f"{name}={_shown(row, name)}" for name in sorted(named))
+        by_option = refused.column not in self._plan.columns and refused.column in self._plan.defaults
+        where = f", {'option' if by_option else 'column'} {refused.column}" if refused.column else ""
+        mend = "option and start again"
+        if not by_option:
+            mend = 'row and start again, or let such rows go to a table with .option("refused", "/a/directory")'
+        return WriteRefused(
+            f"row {refused.position} of partition {self._partition} of batch {self._batch.number} cannot be sent"
+            f"{where}: {refused.reason}" + (f" ({values})" if values else ""),
+            remedy=f"nothing of the batch was sent: {f'{remedy} ' if remedy else ''}Correct the {mend}",
+        )
+
+
+def _shown(row: pa.RecordBatch, name: str) -> str:
+    try:
+        return repr(row.column(name)[0].as_py())[:100]
+    except UnicodeDecodeError:
+        return "?"
+
+
+def _discard(options: WriteOptions, batch: Batch, tokens: Sequence[str]) -> None:
+    """One attempt, that never raises: what is left the server sweeps.
+
+    Files of refused rows stay, until the batch is published: there may be other attempts that write them.
+    """
+    if not tokens:
+        return
+    plane = SinkPlane(options.broker, options.access)
+    try:
+        plane.discard(batch.sink, list(tokens))
+    except Exception as error:  # the failure before it is the one to tell of
+        log.warning(
+            "what batch %d of sink %s staged is dropped only with its next batch, or after a week: %s",
+            batch.number,
+            batch.sink,
+            error.message if isinstance(error, HoldfastError) else error,
+        )
+    finally:
+        plane.close()
+
+
+__all__ = ["Staged", "WsrmStreamWriter", "WsrmWriter", "planned"]
