@@ -30,7 +30,7 @@ from broker import ask, begin, ended, tell
 from systems import Running, System, systems
 
 from holdfast.core.records import Batch, Record
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 
 QUEUE, PARTITIONS, BATCH = "inbox", 4, 200
 PATIENCE = 600.0

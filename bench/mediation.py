@@ -28,7 +28,7 @@ from holdfast.core.records import Batch
 from holdfast.pipeline.mediation import MediatedBatch, run
 from holdfast.pipeline.mediation.definition.file import Pipeline
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 
 
 def main() -> None:

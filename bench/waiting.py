@@ -39,7 +39,7 @@ from holdfast.core.queues import Queue
 from holdfast.core.records import Record
 from holdfast.core.versions import Versions
 from holdfast.http.outcome import Done
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 
 TO = "http://127.0.0.1:9/"
 QUEUE = "outbox/"

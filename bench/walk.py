@@ -27,7 +27,7 @@ from holdfast.core.events import Respond
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
 from holdfast.endpoint.engine import new_identifier
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 from holdfast.wire import decode, encode
 
 STAGES = ("decode", "receive", "take the batch", "commit", "tell it is durable", "encode the answers")

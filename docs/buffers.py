@@ -14,7 +14,7 @@ from holdfast.endpoint.reading import MOST_AT_A_TIME
 from holdfast.http import answer_room, client_connection
 from holdfast.http.client import HTTPClient
 from holdfast.http.exchange import HTTPLimits
-from holdfast.store import opening
+from holdfast.store.rocksdb import opening
 
 LIMITS, INBOUND, OUTBOUND, SINKS = HTTPLimits(), DestinationPolicy(), SourcePolicy(), StagingPolicy()
 LARGEST = LIMITS.max_body
@@ -118,9 +118,9 @@ PROCESS = [
     ),
     Buffer(
         "tables of the embedded store that are not on the disk yet",
-        opening.MEMTABLE_BYTES, opening.MEMTABLES, "commits wait", "`store.opening.MEMTABLES`",
+        opening.MEMTABLE_BYTES, opening.MEMTABLES, "commits wait", "`store.rocksdb.opening.MEMTABLES`",
     ),
-    Buffer("its cache", opening.CACHE_BYTES, 1, "the oldest block goes", "`store.opening.CACHE_BYTES`"),
+    Buffer("its cache", opening.CACHE_BYTES, 1, "the oldest block goes", "`store.rocksdb.opening.CACHE_BYTES`"),
     Buffer(
         "events of the journal, where there is one, that wait for the disk",
         300, journal.MOST_GATHERED, "lost, and a gap says how many", "`endpoint.journal.MOST_GATHERED`",
@@ -182,14 +182,18 @@ NO_BUFFERS = {
     "http.known_answers": {"MAX_HEAD_BYTES": "of a head that is remembered"},
     "http.asgi": {"HIGH_WATER": "of a connection, which the ASGI server bounds"},
     "store.content": {"UNKNOWN_RECORD_BYTES": "counted, not held"},
-    "store.reserve": {"RESERVE_BYTES": "of the disk", "SHORT_BYTES": "of the disk", "MOST_SHORT_BYTES": "of the disk"},
-    "store.opening": {"BLOCK_BYTES": "within the cache", "SPARE_MEGABYTES": "of the disk"},
-    "store.keeper": {"KEEP_BYTES": "of the log", "COMPACT_BYTES": "of the disk", "SPARE_BYTES": "of the disk"},
-    "store.rocksdb": {"_BATCH_BYTES": "counted, not held"},
+    "store.rocksdb.reserve": {
+        "RESERVE_BYTES": "of the disk",
+        "SHORT_BYTES": "of the disk",
+        "MOST_SHORT_BYTES": "of the disk",
+    },
+    "store.rocksdb.opening": {"BLOCK_BYTES": "within the cache", "SPARE_MEGABYTES": "of the disk"},
+    "store.rocksdb.keeper": {"KEEP_BYTES": "of the log", "COMPACT_BYTES": "of the disk", "SPARE_BYTES": "of the disk"},
+    "store.rocksdb.store": {"_BATCH_BYTES": "counted, not held"},
     "store.staged": {"_TIME_BYTES": "of a field"},
-    "store.sql_changes": {"SWEEP_BYTES": "deleted, not held", "PIECE_BYTES": "of the batch that is written"},
-    "store.changes": {"SWEEP_BYTES": "deleted, not held"},
-    "store.checking": {"COPY_BYTES": "of a command"},
+    "store.sql.changes": {"SWEEP_BYTES": "deleted, not held", "PIECE_BYTES": "of the batch that is written"},
+    "store.rocksdb.changes": {"SWEEP_BYTES": "deleted, not held"},
+    "store.rocksdb.checking": {"COPY_BYTES": "of a command"},
     "wire.outgoing": {"LARGEST_HEADERS": "of a message"},
     "config.values": {"_LARGEST_FILE": "read once, not held"},
 }
@@ -204,7 +208,7 @@ HERE = {
     "endpoint.queues_admin": {"PEEKED_BYTES"},
     "http.client_connection": {"MAX_HEAD_BYTES"},
     "http.answer_room": {"MOST_BYTES"},
-    "store.opening": {"MEMTABLE_BYTES", "CACHE_BYTES"},
+    "store.rocksdb.opening": {"MEMTABLE_BYTES", "CACHE_BYTES"},
 }
 """Room -> constants in bytes that the table has."""
 

@@ -13,7 +13,7 @@ import pytest
 from holdfast import wire
 from holdfast.bench import operations, paper, plots, whole
 from holdfast.core.messages import CreateSequence, CreateSequenceResponse, Envelope
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 
 
 @pytest.fixture(scope="module")

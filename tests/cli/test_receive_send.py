@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 from holdfast.testing.ports import free_ports
 
 

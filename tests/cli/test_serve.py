@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 import holdfast
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 
 MODULE = """
 import holdfast

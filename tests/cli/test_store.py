@@ -9,7 +9,7 @@ from typing import Any
 
 import holdfast
 from holdfast.core.records import Batch, Record
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 
 
 def make(path: Path) -> None:

@@ -20,7 +20,7 @@ ROUTE = re.compile(
 DESCRIPTION = "The listener describes its API at /openapi.json."
 """For whoever wrote a request by hand; it names no route to use instead of a command."""
 COMMAND = re.compile(r"\bholdfast ([a-z][a-z-]+)(?: ([a-z][a-z-]*))?((?: --[a-z][a-z-]*)*)")
-NO_COMMANDS = ("endpoint/tracing.py", "store/sql_dialects.py")  # names of spans, and of tables
+NO_COMMANDS = ("endpoint/tracing.py", "store/sql/dialects.py")  # names of spans, and of tables
 TEXTS = [(place, said) for place, said in texts() if not place.startswith(NO_COMMANDS)]
 
 

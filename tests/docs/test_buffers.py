@@ -53,7 +53,7 @@ def test_the_table_shows_the_constants_that_it_says_it_has() -> None:
     assert missing <= {
         ("endpoint.record_stream", "BLOCK_BYTES"),
         ("http.client_connection", "MAX_HEAD_BYTES"),
-        ("store.opening", "MEMTABLE_BYTES"),
+        ("store.rocksdb.opening", "MEMTABLE_BYTES"),
     }
 
 

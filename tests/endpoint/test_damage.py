@@ -19,7 +19,7 @@ from holdfast.endpoint import engine
 from holdfast.endpoint.engine import open_off_loop
 from holdfast.exceptions import StoreDamaged, StoreFailed
 from holdfast.store import MemoryStore
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 
 COUNT = 300
 SPOILT = 200

@@ -29,7 +29,7 @@ from holdfast.core.records import Record
 from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.fault_replies import passed_on
 from holdfast.http.client import HTTPClient
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 from holdfast.testing.ports import free_ports
 from holdfast.wire.names import SOAP_NS, WSA_NS
 

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast import Destination, Source
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.inspection import describe_protocol, describe_snapshot
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 
 ACTION = "urn:test:submit"
 

@@ -23,7 +23,7 @@ from holdfast.endpoint.reading import MOST_AT_A_TIME, Reading
 from holdfast.endpoint.replies import Replies
 from holdfast.exceptions import StoreFailed
 from holdfast.store import MemoryStore, open_store
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 
 Found = list[tuple[int, Record]]
 

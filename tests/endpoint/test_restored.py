@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast import Destination, Source, Versions
-from holdfast.store import directory, evidence
-from holdfast.store.repair import repair_store
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store import directory
+from holdfast.store.rocksdb import evidence
+from holdfast.store.rocksdb.repair import repair_store
+from holdfast.store.rocksdb.store import RocksDBStore
 
 ACTION = "urn:test:submit"
 

@@ -11,7 +11,7 @@ from waiting import until
 from holdfast import ConfigurationError, Destination, HandlingPolicy, Message, RetentionPolicy, Source
 from holdfast.core.queues import ASIDE, HANDLER, TRIM_EVERY
 from holdfast.core.records import Batch
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 
 ACTION = "urn:test:submit"
 

@@ -31,8 +31,8 @@ from holdfast import (
 )
 from holdfast.endpoint import collecting
 from holdfast.exceptions import EnvelopeError, StoreAway, StoreFailed
-from holdfast.store import sql
 from holdfast.store.address import read_address
+from holdfast.store.sql import store as sql
 from holdfast.sync import Source as BlockingSource
 from holdfast.testing.ports import free_ports
 

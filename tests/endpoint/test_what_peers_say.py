@@ -20,7 +20,7 @@ from holdfast.core.queues import Queue
 from holdfast.core.records import Record
 from holdfast.core.versions import ALL_VERSIONS, RM, Versions
 from holdfast.exceptions import EnvelopeError
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 from holdfast.wire import actions, decode, encode
 from holdfast.wire.names import NETRM_NS, RM_NS, SOAP_NS, WSA_NS
 

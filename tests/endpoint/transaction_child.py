@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 
 from holdfast import Destination, Message, RetransmissionPolicy, Source, SourcePolicy
 from holdfast.endpoint.serve import Listeners, Service
-from holdfast.store import sql
+from holdfast.store.sql import store as sql
 
 NOTE = "urn:test:note"
 PRICE = "urn:test:price"

@@ -11,7 +11,10 @@ import random
 import sys
 
 from holdfast.core.records import Batch, Record, Snapshot
-from holdfast.store import changes, open_store, opening, sql, sql_changes
+from holdfast.store import open_store
+from holdfast.store.rocksdb import changes, opening
+from holdfast.store.sql import changes as sql_changes
+from holdfast.store.sql import store as sql
 
 QUEUES = [("orders", 0), ("orders", 7), ("out", 1)]
 SWEEP_BYTES = 30_000  # so that a run of some hundred batches deletes bytes many times

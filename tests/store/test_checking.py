@@ -12,12 +12,13 @@ import pytest
 
 from holdfast.core.records import Batch, Record
 from holdfast.exceptions import StoreDamaged, StoreFailed, StoreFormatError, StoreLocked
-from holdfast.store import directory, evidence
+from holdfast.store import directory
 from holdfast.store import records as layout
-from holdfast.store.checking import check_store
-from holdfast.store.repair import DAMAGED, NEW, repair_store
-from holdfast.store.rocksdb import RocksDBStore
-from holdfast.store.salvage import SAVED
+from holdfast.store.rocksdb import evidence
+from holdfast.store.rocksdb.checking import check_store
+from holdfast.store.rocksdb.repair import DAMAGED, NEW, repair_store
+from holdfast.store.rocksdb.salvage import SAVED
+from holdfast.store.rocksdb.store import RocksDBStore
 
 
 def body(number: int) -> bytes:

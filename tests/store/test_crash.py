@@ -17,8 +17,9 @@ import pytest
 import holdfast
 from holdfast.core.records import Batch
 from holdfast.exceptions import StoreFailed
-from holdfast.store import MemoryStore, open_store, sql
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store import MemoryStore, open_store
+from holdfast.store.rocksdb.store import RocksDBStore
+from holdfast.store.sql import store as sql
 
 CHILD = Path(__file__).with_name("crash_child.py")
 ENV = {**os.environ, "PYTHONPATH": str(Path(holdfast.__path__[0]).parent)}
@@ -222,7 +223,7 @@ FULL = """
 import resource, signal, sys
 from holdfast.core.records import Batch, Record
 from holdfast.exceptions import StoreFailed
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 store = RocksDBStore(sys.argv[1])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))

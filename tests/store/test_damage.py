@@ -17,9 +17,10 @@ import pytest
 
 from holdfast.core.records import Batch, Record
 from holdfast.exceptions import StoreDamaged, StoreError
-from holdfast.store import Store, directory, evidence
+from holdfast.store import Store, directory
 from holdfast.store import records as layout
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb import evidence
+from holdfast.store.rocksdb.store import RocksDBStore
 
 TABLES = 3
 PLACES = int(os.environ.get("HOLDFAST_DAMAGED_PLACES", "8"))

@@ -17,7 +17,7 @@ import holdfast
 from holdfast.core.records import Batch
 from holdfast.exceptions import ConfigurationError, StoreError, StoreFailed, StoreFormatError, StoreLocked
 from holdfast.store import MemoryStore, directory, open_store
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 
 
 def tree(path: Path) -> dict[str, tuple[int, bytes]]:

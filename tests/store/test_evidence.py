@@ -9,10 +9,10 @@ import struct
 import pytest
 
 from holdfast.core.records import Batch
-from holdfast.store import evidence
-from holdfast.store.checking import check_store
-from holdfast.store.log_format import BLOCK, crc32c, is_whole, records
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb import evidence
+from holdfast.store.rocksdb.checking import check_store
+from holdfast.store.rocksdb.log_format import BLOCK, crc32c, is_whole, records
+from holdfast.store.rocksdb.store import RocksDBStore
 
 
 def test_a_log_proves_what_was_durable_before_its_last_commit(tmp_path, record):

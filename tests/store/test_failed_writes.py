@@ -12,10 +12,11 @@ from store_model import Model
 
 from holdfast.core.records import Batch, Record
 from holdfast.exceptions import StoreDamaged, StoreFailed
-from holdfast.store import MemoryStore, rocksdb
+from holdfast.store import MemoryStore
 from holdfast.store import records as layout
 from holdfast.store.base import Store
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb import store as rocksdb
+from holdfast.store.rocksdb.store import RocksDBStore
 
 
 def record(number: int) -> Record:

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.records import Batch, Record
-from holdfast.store import changes, evidence, keeper, opening, rocksdb
 from holdfast.store.content import Partition
-from holdfast.store.keeper import gaps_between
 from holdfast.store.records import PREFIX_END, RECORD, number, partition_key
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb import changes, evidence, keeper, opening
+from holdfast.store.rocksdb import store as rocksdb
+from holdfast.store.rocksdb.keeper import gaps_between
+from holdfast.store.rocksdb.store import RocksDBStore
 
 SIZE = 10_000
 PATIENCE = 60.0
@@ -52,7 +53,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for room in (keeper, rocksdb):
         monkeypatch.setattr(room, "COMPACT_BYTES", 1 << 19)
         monkeypatch.setattr(room, "KEEP_BYTES", 1 << 18)
-    monkeypatch.setattr("holdfast.store.reserve.RESERVE_BYTES", 1 << 16)
+    monkeypatch.setattr("holdfast.store.rocksdb.reserve.RESERVE_BYTES", 1 << 16)
 
 
 def fill(store: RocksDBStore, count: int) -> None:

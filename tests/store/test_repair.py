@@ -22,12 +22,13 @@ import pytest
 
 from holdfast.core.records import Batch, Record
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed
-from holdfast.store import changes, directory, evidence, opening
-from holdfast.store.checking import check_store
-from holdfast.store.manifest import read_manifest
-from holdfast.store.repair import repair_store
-from holdfast.store.rocksdb import RocksDBStore
-from holdfast.store.salvage import SAVED
+from holdfast.store import directory
+from holdfast.store.rocksdb import changes, evidence, opening
+from holdfast.store.rocksdb.checking import check_store
+from holdfast.store.rocksdb.manifest import read_manifest
+from holdfast.store.rocksdb.repair import repair_store
+from holdfast.store.rocksdb.salvage import SAVED
+from holdfast.store.rocksdb.store import RocksDBStore
 
 COUNT = 400
 DAMAGES = int(os.environ.get("HOLDFAST_DAMAGES", "2000"))

@@ -15,9 +15,11 @@ import pytest
 import holdfast
 from holdfast.core.records import Batch, Record
 from holdfast.exceptions import StoreFailed
-from holdfast.store import directory, keeper, reserve, rocksdb
-from holdfast.store.reserve import Reserve
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store import directory
+from holdfast.store.rocksdb import keeper, reserve
+from holdfast.store.rocksdb import store as rocksdb
+from holdfast.store.rocksdb.reserve import Reserve
+from holdfast.store.rocksdb.store import RocksDBStore
 
 ENV = {**os.environ, "PYTHONPATH": str(Path(holdfast.__path__[0]).parent)}
 
@@ -145,8 +147,10 @@ FILL = """
 import os, sys
 from holdfast.core.records import Batch, Record
 from holdfast.exceptions import StoreFailed
-from holdfast.store import opening, reserve, rocksdb
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb import opening
+from holdfast.store.rocksdb import reserve
+from holdfast.store.rocksdb import store as rocksdb
+from holdfast.store.rocksdb.store import RocksDBStore
 opening.MEMTABLE_BYTES = 4 << 20
 opening.MEMTABLES = 3  # so that the logs hold less than the reserve, however slow the disk is
 reserve.RESERVE_BYTES = 16 << 20

@@ -11,9 +11,10 @@ import pytest
 
 from holdfast.core.records import Batch
 from holdfast.exceptions import StoreError, StoreFailed
-from holdfast.store import changes, opening, rocksdb
 from holdfast.store import records as layout
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb import changes, opening
+from holdfast.store.rocksdb import store as rocksdb
+from holdfast.store.rocksdb.store import RocksDBStore
 
 
 class Engine:

@@ -23,8 +23,12 @@ from holdfast.exceptions import (
     StoreLocked,
     StoreMissing,
 )
-from holdfast.store import open_store, sql, sql_changes, sql_dialects, sql_schema, store_exists
-from holdfast.store.sql import SQLStore
+from holdfast.store import open_store, store_exists
+from holdfast.store.sql import changes as sql_changes
+from holdfast.store.sql import dialects as sql_dialects
+from holdfast.store.sql import schema as sql_schema
+from holdfast.store.sql import store as sql
+from holdfast.store.sql.store import SQLStore
 
 
 def end_connections(database) -> None:

@@ -22,10 +22,14 @@ from store_model import Model, RuleBroken
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.staged import Run, unpack
 from holdfast.exceptions import StoreFailed
-from holdfast.store import MemoryStore, changes, open_store, sql, sql_changes, sql_schema
+from holdfast.store import MemoryStore, open_store
 from holdfast.store.base import Store
-from holdfast.store.rocksdb import RocksDBStore
-from holdfast.store.sql import SQLStore
+from holdfast.store.rocksdb import changes
+from holdfast.store.rocksdb.store import RocksDBStore
+from holdfast.store.sql import changes as sql_changes
+from holdfast.store.sql import schema as sql_schema
+from holdfast.store.sql import store as sql
+from holdfast.store.sql.store import SQLStore
 from holdfast.store.staged import blocks_of_records
 
 SEQUENCES = ["urn:a", "urn:b", "urn:ab"]

@@ -14,7 +14,7 @@ import pytest
 from holdfast.core.records import Batch
 from holdfast.exceptions import StoreFailed
 from holdfast.store import CommitThread, MemoryStore
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 from holdfast.store.writer import FEWEST_NOT_WAITED, MOST_NOT_WAITED, Patience
 
 WAYS = pytest.mark.parametrize("longest_wait", [60.0, 0.0], ids=["the loop waits", "the loop goes on"])

@@ -13,7 +13,7 @@ from pathlib import Path
 import holdfast
 from holdfast import Source
 from holdfast.core.records import Record
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb.store import RocksDBStore
 from holdfast.testing.ports import free_ports
 
 ACTION = "urn:test:note"

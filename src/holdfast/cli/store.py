@@ -32,7 +32,7 @@ def check(store: str, as_json: bool) -> int:
     A store that a server has open can be checked, too, as it is at that moment. The exit code is 0 if nothing is wrong
     with it, 1 if something is.
     """
-    from holdfast.store.checking import check_store
+    from holdfast.store.rocksdb.checking import check_store
 
     report = check_store(Path(store))
     if as_json:
@@ -64,7 +64,7 @@ def repair(store: str, yes: bool) -> int:
     which a message cannot be read is not repaired, since its messages go out in order; with --yes the records that can
     be read are saved, and the store stays as it is.
     """
-    from holdfast.store.repair import repair_store
+    from holdfast.store.rocksdb.repair import repair_store
 
     done = repair_store(Path(store), do=yes)
     if not done.is_needed:

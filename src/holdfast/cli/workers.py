@@ -51,7 +51,7 @@ def become_worker(
     if count == 1:
         return None
     import holdfast.endpoint.serve  # what is loaded before they part, they share in memory
-    import holdfast.store.rocksdb  # noqa: F401
+    import holdfast.store.rocksdb.store  # noqa: F401
     from holdfast.endpoint.supervisor import Supervisor
 
     bound = _bind(messages, max_connections)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.endpoint.source import Source
     from holdfast.exceptions import PeerFault
     from holdfast.store import Store
-    from holdfast.store.sql_outgoing import DBConnection
+    from holdfast.store.sql.outgoing import DBConnection
 
 
 class Sent:
@@ -86,7 +86,7 @@ def enqueue(connection: Connection | DBConnection, location: str | Path | Store,
     Raises:
         ConfigurationError: the store is in no database, or there never was one there.
     """
-    from holdfast.store.sql_outgoing import put  # SQLAlchemy is loaded only where it is used
+    from holdfast.store.sql.outgoing import put  # SQLAlchemy is loaded only where it is used
 
     address = getattr(location, "location", location)
     if not isinstance(address, str) or not is_sql(address):

@@ -96,7 +96,7 @@ from holdfast.store import IN_MEMORY, Store, Transactional, shown, store_exists
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from holdfast.store.sql_outgoing import DBConnection
+    from holdfast.store.sql.outgoing import DBConnection
 
 
 class Source:

@@ -32,7 +32,7 @@ from holdfast.store import Store
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from holdfast.store.sql_outgoing import DBConnection
+    from holdfast.store.sql.outgoing import DBConnection
 
 T = TypeVar("T")
 

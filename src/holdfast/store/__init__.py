@@ -54,7 +54,7 @@ def open_store(location: str | Path | Store, *, read_only: bool = False) -> Stor
             remedy="Give the path of a directory, ':memory:', or the URL of a database: postgresql://, mysql:// or "
             "mariadb://.",
         )
-    from holdfast.store.rocksdb import RocksDBStore  # its engine is loaded only where it is used
+    from holdfast.store.rocksdb.store import RocksDBStore  # its engine is loaded only where it is used
 
     return RocksDBStore(location, read_only=read_only)
 
@@ -78,7 +78,7 @@ def store_exists(location: str | Path | Store) -> bool:
 
 def _open_sql(location: str, *, read_only: bool) -> Store:
     try:
-        from holdfast.store.sql import SQLStore
+        from holdfast.store.sql.store import SQLStore
     except ImportError as error:
         raise ConfigurationError(
             f"A store in a database, {shown(location)!r}, needs packages that are not installed: {error}.",

@@ -35,16 +35,16 @@ from holdfast.exceptions import (
     StoreLocked,
     StoreMissing,
 )
-from holdfast.store import sql_fence
-from holdfast.store import sql_schema as schema
 from holdfast.store.address import SQLAddress, read_address
 from holdfast.store.base import Reads
 from holdfast.store.content import UNKNOWN_RECORD_BYTES, Content, Partition
 from holdfast.store.plan import BATCH_REMEDY, Where
 from holdfast.store.records import decode_record, decode_state
-from holdfast.store.sql_changes import PIECE_BYTES, EnqueuedRecord, SQLChanges
-from holdfast.store.sql_dialects import Fenced, dialect_of, said
-from holdfast.store.sql_schema import SPACE_SHIFT, key_of, signed, unsigned
+from holdfast.store.sql import fence as sql_fence
+from holdfast.store.sql import schema as schema
+from holdfast.store.sql.changes import PIECE_BYTES, EnqueuedRecord, SQLChanges
+from holdfast.store.sql.dialects import Fenced, dialect_of, said
+from holdfast.store.sql.schema import SPACE_SHIFT, key_of, signed, unsigned
 
 _Result = TypeVar("_Result")
 

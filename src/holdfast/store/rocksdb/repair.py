@@ -18,9 +18,10 @@ from holdfast.core.destination import closed_state
 from holdfast.core.queues import OUTBOUND
 from holdfast.core.records import Snapshot, State
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed
-from holdfast.store import directory, evidence, opening
+from holdfast.store import directory
 from holdfast.store import records as layout
-from holdfast.store.checking import (
+from holdfast.store.rocksdb import evidence, opening
+from holdfast.store.rocksdb.checking import (
     COPY_BYTES,
     Report,
     Where,
@@ -30,9 +31,9 @@ from holdfast.store.checking import (
     require_store,
     walk,
 )
-from holdfast.store.manifest import Manifest, read_manifest
-from holdfast.store.rocksdb import RocksDBStore
-from holdfast.store.salvage import SAVED, Item, Lines, logged_items, readable_items
+from holdfast.store.rocksdb.manifest import Manifest, read_manifest
+from holdfast.store.rocksdb.salvage import SAVED, Item, Lines, logged_items, readable_items
+from holdfast.store.rocksdb.store import RocksDBStore
 
 NEW = "db.new"
 DAMAGED = "db.damaged"

@@ -10,8 +10,8 @@ import time
 from sqlalchemy import Connection, delete, insert, select
 
 from holdfast.exceptions import StoreFailed
-from holdfast.store import sql_schema as schema
 from holdfast.store.records import decode_state, encode_state
+from holdfast.store.sql import schema as schema
 
 WENT_BACK = "own/went-back"
 """The mark's name, among those of queues."""

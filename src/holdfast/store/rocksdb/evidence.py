@@ -3,7 +3,7 @@
 A batch is written only after the one before it was synced. So every batch carries a stamp: its serial, and the serial
 up to which everything was durable when it was written. A log may be damaged at its end because the machine went down
 before a sync was through; then nobody was told that those batches are stored, and dropping them is right. It may also
-be damaged in what was stored already, and then stamps behind the damage say so (:mod:`holdfast.store.log_format`).
+be damaged in what was stored already, and then stamps behind the damage say so (``log_format``).
 
 A log that is cut off cleanly has nothing behind the cut. So now and then, and when the store is closed, a note beside
 the engine says up to which serial everything is durable.
@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.exceptions import StoreDamaged
-from holdfast.store import directory, log_format
+from holdfast.store import directory
+from holdfast.store.rocksdb import log_format
 
 STAMP = b"!holdfast-durable"
 """The key of the newest stamp in the store."""

@@ -12,9 +12,9 @@ from typing import Any, cast
 from rocksdict import Rdict
 
 from holdfast.exceptions import StoreFormatError
-from holdfast.store import evidence, log_format
 from holdfast.store import records as layout
 from holdfast.store.records import decode_record
+from holdfast.store.rocksdb import evidence, log_format
 
 Item = tuple[bytes, bytes]
 """A key and its value."""

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from holdfast.core.records import Snapshot
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFormatError, StoreMissing
-from holdfast.store import directory, evidence, opening
-from holdfast.store.manifest import read_manifest
+from holdfast.store import directory
 from holdfast.store.records import decode_record
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.rocksdb import evidence, opening
+from holdfast.store.rocksdb.manifest import read_manifest
+from holdfast.store.rocksdb.store import RocksDBStore
 
 COPY_BYTES = 1 << 20
 AT_A_TIME = 1000

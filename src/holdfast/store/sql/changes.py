@@ -12,11 +12,11 @@ from typing import Any, Literal, Protocol
 from sqlalchemy import Table
 
 from holdfast.core.records import Batch, Record
-from holdfast.store import sql_schema as schema
 from holdfast.store.content import Content
 from holdfast.store.plan import Plan, Where
 from holdfast.store.records import encode_record, encode_state, release_record
-from holdfast.store.sql_schema import key_of, signed
+from holdfast.store.sql import schema as schema
+from holdfast.store.sql.schema import key_of, signed
 from holdfast.store.staged import fill
 
 SWEEP_BYTES = 1 << 18

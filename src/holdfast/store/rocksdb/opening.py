@@ -15,8 +15,9 @@ from pathlib import Path
 from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
 
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed
-from holdfast.store import directory, evidence
+from holdfast.store import directory
 from holdfast.store.descriptors import open_tables, soft_limit
+from holdfast.store.rocksdb import evidence
 
 MEMTABLE_BYTES = 32 << 20
 MEMTABLES = 6

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.store import log_format
+from holdfast.store.rocksdb import log_format
 
 _COMPARATOR, _LOG, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED = 1, 2, 3, 4, 5, 6
 _NEW_FILE, _PREVIOUS_LOG, _OLDEST_LOG = 7, 9, 10

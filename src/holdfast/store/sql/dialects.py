@@ -17,8 +17,8 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from holdfast.exceptions import StoreFailed
-from holdfast.store.sql_changes import PIECE_BYTES, Kind, Row, Write
-from holdfast.store.sql_schema import spaces
+from holdfast.store.sql.changes import PIECE_BYTES, Kind, Row, Write
+from holdfast.store.sql.schema import spaces
 
 CONNECT_SECONDS = 10
 LEAST_PACKET = 4 * PIECE_BYTES

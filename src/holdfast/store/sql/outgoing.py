@@ -13,9 +13,9 @@ from sqlalchemy.dialects import mysql, postgresql
 
 from holdfast.core.records import Record
 from holdfast.exceptions import ConfigurationError
-from holdfast.store import sql_schema as schema
 from holdfast.store.address import SQLAddress, read_address
 from holdfast.store.records import encode_record
+from holdfast.store.sql import schema as schema
 
 
 class DBConnection(Protocol):

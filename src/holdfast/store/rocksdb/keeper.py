@@ -17,7 +17,7 @@ from rocksdict import CompactOptions, Rdict
 from holdfast.store.content import Partition
 from holdfast.store.processors import run_anywhere
 from holdfast.store.records import PREFIX_END, RECORD, number
-from holdfast.store.reserve import Reserve, short_bytes
+from holdfast.store.rocksdb.reserve import Reserve, short_bytes
 
 KEEP_BYTES = 4 << 20
 """Written since it last looked after the store."""

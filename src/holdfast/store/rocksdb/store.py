@@ -23,15 +23,16 @@ from rocksdict import AccessType
 
 from holdfast.core.records import Batch, Record, Snapshot, State
 from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed, StoreFormatError, StoreMissing
-from holdfast.store import directory, evidence, opening
+from holdfast.store import directory
 from holdfast.store import records as layout
 from holdfast.store.base import Reads
-from holdfast.store.changes import SWEEP_BYTES, Changes
 from holdfast.store.content import UNKNOWN_RECORD_BYTES, Content, Partition
-from holdfast.store.keeper import COMPACT_BYTES, KEEP_BYTES, Keeper, gaps_between
 from holdfast.store.plan import BATCH_REMEDY, Where
 from holdfast.store.records import decode_record, decode_state
-from holdfast.store.reserve import Reserve
+from holdfast.store.rocksdb import evidence, opening
+from holdfast.store.rocksdb.changes import SWEEP_BYTES, Changes
+from holdfast.store.rocksdb.keeper import COMPACT_BYTES, KEEP_BYTES, Keeper, gaps_between
+from holdfast.store.rocksdb.reserve import Reserve
 
 _Item = tuple[bytes, bytes]
 

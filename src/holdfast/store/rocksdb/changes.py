@@ -12,11 +12,11 @@ from typing import Protocol
 from rocksdict import WriteBatch
 
 from holdfast.core.records import Batch, State
-from holdfast.store import evidence
 from holdfast.store import records as layout
 from holdfast.store.content import Content
 from holdfast.store.plan import Plan, Where
 from holdfast.store.records import encode_record, encode_state, release_record
+from holdfast.store.rocksdb import evidence
 from holdfast.store.staged import fill
 
 SWEEP_BYTES = 8 << 20
