@@ -143,3 +143,13 @@ def test_what_is_left_has_the_bytes_of_the_limit_however_the_clock_jumped(times:
     for part, floor in zip(parts, floors_by_size(parts, limit), strict=True):
         part.cut(floor)
     assert sum(part.held for part in parts) >= min(limit, there)
+
+
+def test_what_goes_in_any_case_does_not_count_against_what_a_reader_protects() -> None:
+    parts = [Sizes(0, 1), Sizes(0, 1)]
+    for offset in range(4):
+        parts[0].add(offset, record(10.0 + offset, 800))
+        parts[1].add(offset, record(float(offset), 800))
+    assert floors_by_size(parts, 6_000) == [0, 2]
+    assert floors_by_size(parts, 6_000, [2, 0]) == [2, 0]
+    assert floors_by_size(parts, 5_000, [2, 0]) == [2, 1]

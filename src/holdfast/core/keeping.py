@@ -225,10 +225,15 @@ class Keeping:
             self._measure_due = now + MEASURE_PAUSE
         queue = self._queue
         sizes = [one.sizes for one in queue.partitions if one.sizes is not None]
-        for limit, name in ((self.policy.size, "expired"), (self.policy.reader_size, "lapsed")):
-            if limit is not None:
-                for one, floor in zip(queue.partitions, floors_by_size(sizes, limit), strict=True):
-                    setattr(one, name, max(getattr(one, name), floor))
+        if self.policy.size is not None:
+            for one, floor in zip(queue.partitions, floors_by_size(sizes, self.policy.size), strict=True):
+                one.expired = max(one.expired, floor)
+        if self.policy.reader_size is not None:
+            # A reader is protected against what stays, not against what goes anyway.
+            starts = [queue.keep_from(partition) for partition in range(len(queue.partitions))]
+            floors = floors_by_size(sizes, self.policy.reader_size, starts)
+            for one, floor in zip(queue.partitions, floors, strict=True):
+                one.lapsed = max(one.lapsed, floor)
         for partition in range(len(queue.partitions)):
             queue.trim(partition)
 

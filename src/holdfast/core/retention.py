@@ -208,20 +208,29 @@ def _marks_of(state: object) -> list[tuple[int, int, float]]:
     return found if rising else []
 
 
-def floors_by_size(parts: list[Sizes], limit: int) -> list[int]:
+def floors_by_size(parts: list[Sizes], limit: int, starts: list[int] | None = None) -> list[int]:
     """For each partition the offset below which records may go, so that all together take ``limit`` bytes or just
     more: the oldest go first, whichever partition they are in.
 
     Within a partition a record is never older than those before it, whatever its clock said: a clock that was set back
-    must not let the last records go first, and with them all that lie before."""
-    floors = [part.marks[0][0] for part in parts]
-    pieces = []
+    must not let the last records go first, and with them all that lie before.
+
+    Args:
+        parts: What is known of each partition.
+        limit: Bytes.
+        starts: For each partition the offset below which records go in any case; None: none do.
+    """
+    floors, held, pieces = [], 0, []
     for index, part in enumerate(parts):
-        latest = part.marks[0][2]
-        for (_, below, _), (offset, total, at) in pairwise(part.marks):
+        marks = part.marks
+        if starts is not None:
+            marks = marks[max(0, bisect_right(marks, starts[index], key=lambda mark: mark[0]) - 1) :]
+        floors.append(marks[0][0])
+        held += part.total - marks[0][1]
+        latest = marks[0][2]
+        for (_, below, _), (offset, total, at) in pairwise(marks):
             latest = max(latest, at)
             pieces.append((latest, index, offset, total - below))
-    held = sum(part.held for part in parts)
     for _, index, offset, size in sorted(pieces):
         if held - size < limit:
             break
