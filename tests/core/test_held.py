@@ -227,6 +227,26 @@ def test_a_sequence_that_holds_everything_releases_all_of_it_in_blocks_at_its_en
     assert node.content() == list(range(1, 36)) and max(node.moved) <= BLOCK + 2 * BODY
 
 
+def test_an_end_is_answered_when_all_that_was_held_is_in_the_queue():
+    """A source that promises order sends its next Sequence then, of which nothing may come before."""
+    node = _held(35)
+    answers = sum(isinstance(one, Respond) for one in node.effects)
+    node.terminate()
+    while node.commit():
+        is_answered = sum(isinstance(one, Respond) for one in node.effects) > answers
+        assert is_answered == (node.content() == list(range(2, 36)))
+    assert is_answered and sum(size > 0 for size in node.moved) > 2
+
+
+def test_an_end_is_answered_at_once_while_nothing_can_move():
+    node = _held(35)
+    answers = sum(isinstance(one, Respond) for one in node.effects)
+    node.protocol.watch(lambda: "the disk is nearly full")
+    node.terminate()
+    node.settle()
+    assert sum(isinstance(one, Respond) for one in node.effects) == answers + 1
+
+
 def test_a_sequence_is_not_forgotten_before_all_that_it_holds_has_moved():
     policy = DestinationPolicy(max_remembered=1, remember_terminated=0.0)
     node = _held(35, policy)

@@ -78,7 +78,7 @@ class HeldMessages:
         self._room = 0
         self._line: dict[str, RMDestination] = {}
         """Sequences that have more to release, in the order of their turns."""
-        self._when_released: dict[str, Callable[[float], None]] = {}
+        self._when_released: dict[str, list[Callable[[float], None]]] = {}
         self._is_stopped = False
 
     # --- bytes ----------------------------------------------------------------------------------------------------
@@ -167,8 +167,9 @@ class HeldMessages:
 
     def _moved(self, destination: RMDestination, deliveries: list[Delivery], now: float) -> None:
         self._delivered(deliveries, now)
-        if not destination.is_releasing and (call := self._when_released.pop(destination.identifier, None)):
-            call(now)
+        if not destination.is_releasing:
+            for call in self._when_released.pop(destination.identifier, ()):
+                call(now)
         self.go_on(now)
 
     def go_on(self, now: float) -> None:
@@ -183,7 +184,11 @@ class HeldMessages:
 
     def when_released(self, destination: RMDestination, call: Callable[[float], None]) -> None:
         """Make the call when nothing of a Sequence moves any more. A process that dies before forgets it."""
-        self._when_released[destination.identifier] = call
+        self._when_released.setdefault(destination.identifier, []).append(call)
+
+    def is_moving(self, destination: RMDestination) -> bool:
+        """Whether blocks of the Sequence are to follow without delay."""
+        return destination.is_releasing and not self._is_stopped and not self.trouble()
 
     def pump(self, now: float) -> None:
         """Try again what the store had no room for."""

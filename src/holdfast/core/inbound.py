@@ -339,7 +339,12 @@ class Inbound:
         self.commit.save(destination.identifier, destination)
         if is_decided:
             self.commit.then(partial(self._settled, destination, destination.decide()))
-        self.commit.then(then)
+        # A source that promises order sends its next Sequence when it has the answer: its messages must find all of
+        # this one in the queues.
+        if by_source and self.held.is_moving(destination):
+            self.held.when_released(destination, then)
+        else:
+            self.commit.then(then)
 
     def _settle(self, destination: RMDestination, discard: list[int], gaps: list[tuple[int, int]], now: float) -> None:
         """Discard what was held, or begin to release it, and tell of what is missing."""
@@ -405,6 +410,8 @@ class Inbound:
             self.end(destination, None, nothing, now, by_source=True)
 
     def _end_memory(self, destination: RMDestination, now: float) -> None:
+        if destination.identifier not in self.destinations:
+            return  # it was to be forgotten for two reasons
         if destination.is_releasing:
             self.held.when_released(destination, partial(self._end_memory, destination))
             return
@@ -412,6 +419,8 @@ class Inbound:
         self.answers.forgotten(destination, now)
 
     def _forget(self, destination: RMDestination) -> None:
+        if destination.identifier not in self.destinations:
+            return  # the same
         if self.sessions is not None:
             self.sessions.end(destination)
         del self.destinations[destination.identifier]
