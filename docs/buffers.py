@@ -194,7 +194,7 @@ NO_BUFFERS = {
     "store.sql.changes": {"SWEEP_BYTES": "deleted, not held", "PIECE_BYTES": "of the batch that is written"},
     "store.rocksdb.changes": {"SWEEP_BYTES": "deleted, not held"},
     "store.rocksdb.checking": {"COPY_BYTES": "of a command"},
-    "wire.outgoing": {"LARGEST_HEADERS": "of a message"},
+    "wire.encoding.outgoing": {"LARGEST_HEADERS": "of a message"},
     "config.values": {"_LARGEST_FILE": "read once, not held"},
 }
 """Room -> constants in bytes that bound no buffer of a server, and what they are."""

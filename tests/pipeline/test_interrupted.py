@@ -22,7 +22,7 @@ from holdfast import Destination, Message, Source
 from holdfast.core.messages import Envelope, Sequence
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.serve import Listeners, Service
-from holdfast.wire.encode import encode
+from holdfast.wire.encoding.envelopes import encode
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 

@@ -17,7 +17,7 @@ from holdfast.pipeline.jobs.reassemble import _figures, _reassemble, reassemble_
 from holdfast.pipeline.reassembly.report import MOST_RANGES, as_html, in_a_sentence, report
 from holdfast.pipeline.reassembly.rows import MESSAGES, UNPLACED
 from holdfast.pipeline.reassembly.tables import SEQUENCES, Reassembled
-from holdfast.wire.encode import encode
+from holdfast.wire.encoding.envelopes import encode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

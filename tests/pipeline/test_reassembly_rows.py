@@ -35,7 +35,7 @@ from holdfast.pipeline.reassembly.rows import (
     first_of,
 )
 from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
-from holdfast.wire.encode import encode
+from holdfast.wire.encoding.envelopes import encode
 
 
 def envelope(**values: Any) -> Envelope:

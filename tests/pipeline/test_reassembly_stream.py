@@ -39,7 +39,7 @@ from holdfast.pipeline.reassembly.stream import (
 )
 from holdfast.pipeline.reassembly.tables import KEY, Reassembled, as_capture, reassemble
 from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
-from holdfast.wire.encode import encode
+from holdfast.wire.encoding.envelopes import encode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,7 +20,7 @@ from holdfast.core.messages import (
     TerminateSequence,
 )
 from holdfast.core.versions import ALL_VERSIONS, Versions
-from holdfast.wire.encode import encode
+from holdfast.wire.encoding.envelopes import encode
 
 Key = tuple[str, str]
 """Identifier and WS-RM version."""

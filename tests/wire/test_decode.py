@@ -18,9 +18,9 @@ from holdfast.core.messages import (
 )
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.exceptions import AddressingError, EnvelopeError, LimitExceeded, VersionMismatch
-from holdfast.wire import fast
-from holdfast.wire.decode import decode_any
-from holdfast.wire.fast import decode_usual
+from holdfast.wire.decoding import fast
+from holdfast.wire.decoding.envelopes import decode_any
+from holdfast.wire.decoding.fast import decode_usual
 
 S11 = "http://schemas.xmlsoap.org/soap/envelope/"
 S12 = "http://www.w3.org/2003/05/soap-envelope"

@@ -20,9 +20,10 @@ from holdfast.core.messages import (
 )
 from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
 from holdfast.exceptions import EnvelopeError
-from holdfast.wire import Limits, forms
-from holdfast.wire.decode import decode_any
-from holdfast.wire.fast import decode_usual
+from holdfast.wire import Limits
+from holdfast.wire.decoding import forms
+from holdfast.wire.decoding.envelopes import decode_any
+from holdfast.wire.decoding.fast import decode_usual
 from holdfast.wire.names import RM_NS
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from holdfast import wire
 from holdfast.core.messages import EndpointReference
 from holdfast.exceptions import ConfigurationError, EnvelopeError, LimitExceeded
-from holdfast.wire import Limits, forms, text, tree
+from holdfast.wire import Limits, text, tree
+from holdfast.wire.decoding import forms
 
 S12 = "http://www.w3.org/2003/05/soap-envelope"
 WSA = "http://www.w3.org/2005/08/addressing"

@@ -39,7 +39,7 @@ ROW = """
 
 DIALECT = """
 from holdfast.core.versions import RM
-from holdfast.wire.dialect import Dialect
+from holdfast.wire.dialects.dialect import Dialect
 
 DIALECT = Dialect(
     rm=RM.V2_0,

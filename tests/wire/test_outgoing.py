@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.exceptions import EnvelopeError
-from holdfast.wire import body_content, known_contents, outgoing
+from holdfast.wire import body_content, known_contents
+from holdfast.wire.encoding import outgoing
 
 ROOTS = [
     "<a>",

@@ -19,7 +19,7 @@ from holdfast.wire import (
     encode,
     known_contents,
 )
-from holdfast.wire.outgoing import AROUND, LARGEST_HEADERS, MOST_DECLARATIONS, MOST_HEADERS
+from holdfast.wire.encoding.outgoing import AROUND, LARGEST_HEADERS, MOST_DECLARATIONS, MOST_HEADERS
 
 
 def read(body: bytes = b"<a/>", headers: bytes = b"", uri: str = "urn:a") -> None:

@@ -38,8 +38,8 @@ from holdfast.core.messages import (
 )
 from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
 from holdfast.exceptions import SEQUENCE_FAULTS, EnvelopeError
-from holdfast.wire.decode import decode_any
-from holdfast.wire.fast import decode_usual
+from holdfast.wire.decoding.envelopes import decode_any
+from holdfast.wire.decoding.fast import decode_usual
 from holdfast.wire.names import ANONYMOUS_URI
 
 # --- what envelopes are made of --------------------------------------------------------------------------------------

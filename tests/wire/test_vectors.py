@@ -20,8 +20,8 @@ from holdfast.core.messages import (
     TerminateSequenceResponse,
 )
 from holdfast.core.versions import RM, SOAP, Addressing
-from holdfast.wire.decode import decode_any
-from holdfast.wire.fast import decode_usual
+from holdfast.wire.decoding.envelopes import decode_any
+from holdfast.wire.decoding.fast import decode_usual
 
 VECTORS = Path(__file__).parent.parent / "data" / "vectors"
 _LINE = re.compile(r"(\d+) +[\d.]+s leg\d (req|res) +(.*)")

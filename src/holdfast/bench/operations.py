@@ -30,8 +30,8 @@ from holdfast.core.messages import (
 )
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.versions import RM, SOAP, Addressing
-from holdfast.wire import rm_200702
 from holdfast.wire.addressing import encode_epr_content
+from holdfast.wire.dialects import rm_200702
 from holdfast.wire.rm import encode_acknowledgement, encode_control, encode_sequence
 
 IDENTIFIER = "urn:uuid:714a9d3e-97fd-455e-b2b5-a24fb0471ee4"

@@ -7,13 +7,20 @@ Owns everything XML. Knows the core's message types and no transport, no store, 
 from __future__ import annotations
 
 from holdfast.wire.body import parse_element
-from holdfast.wire.decode import decode
-from holdfast.wire.encode import action_of, control_action, encode
+from holdfast.wire.decoding.envelopes import decode
+from holdfast.wire.encoding.envelopes import action_of, control_action, encode
+from holdfast.wire.encoding.outgoing import (
+    AROUND,
+    body_content,
+    check_action,
+    check_header_blocks,
+    check_text,
+    known_contents,
+)
 from holdfast.wire.faults import fault_action
 from holdfast.wire.http import content_type, http_headers, soap_of_content_type
 from holdfast.wire.limits import DEFAULT, Limits
 from holdfast.wire.names import actions
-from holdfast.wire.outgoing import AROUND, body_content, check_action, check_header_blocks, check_text, known_contents
 from holdfast.wire.text import storable as storable_text
 
 __all__ = [

@@ -18,8 +18,8 @@ from holdfast.core.messages import MAX_MESSAGE_NUMBER, Fault
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
 from holdfast.exceptions import SEQUENCE_FAULTS, EnvelopeError
 from holdfast.wire import text
-from holdfast.wire.dialect import Dialect
-from holdfast.wire.dialects import DIALECTS
+from holdfast.wire.dialects.dialect import Dialect
+from holdfast.wire.dialects.versions import DIALECTS
 from holdfast.wire.names import NETRM_NS, RM_FAULT_ACTIONS, RM_NS, RM_OF_NS, SOAP_NS, WSA_NS, WSA_OF_NS
 from holdfast.wire.rm import decode_acknowledgement, encode_acknowledgement
 from holdfast.wire.text import escape, escape_attribute

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from holdfast.core.messages import ANONYMOUS, NONE, Control
 from holdfast.core.versions import RM, SOAP, Addressing
-from holdfast.wire.dialect import WITHOUT_BODY, Bodiless
-from holdfast.wire.dialects import DIALECTS
+from holdfast.wire.dialects.dialect import WITHOUT_BODY, Bodiless
+from holdfast.wire.dialects.versions import DIALECTS
 
 SOAP_NS: dict[SOAP, str] = {
     SOAP.V1_1: "http://schemas.xmlsoap.org/soap/envelope/",

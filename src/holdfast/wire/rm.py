@@ -26,7 +26,7 @@ from holdfast.core.versions import Addressing
 from holdfast.exceptions import EnvelopeError, LimitExceeded
 from holdfast.wire import text
 from holdfast.wire.addressing import decode_epr, encode_epr_content
-from holdfast.wire.dialect import Dialect
+from holdfast.wire.dialects.dialect import Dialect
 from holdfast.wire.names import NETRM_NS
 from holdfast.wire.text import escape
 from holdfast.wire.tree import Node

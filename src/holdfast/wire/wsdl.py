@@ -16,7 +16,7 @@ from holdfast.core.policy import Assurance, Delivery
 from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wire.body import parse_element
-from holdfast.wire.dialects import DIALECTS
+from holdfast.wire.dialects.versions import DIALECTS
 from holdfast.wire.unmet_assertions import POLICY, is_optional, unmet
 
 WSDL = "http://schemas.xmlsoap.org/wsdl/"

@@ -30,7 +30,7 @@ from holdfast.pipeline.reassembly.captures import pieces
 from holdfast.pipeline.reassembly.http_captures import Piece
 from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
 from holdfast.pipeline.spark.workers import spare_collections
-from holdfast.wire.decode import decode
+from holdfast.wire.decoding.envelopes import decode
 from holdfast.wire.limits import DEFAULT
 
 if TYPE_CHECKING:

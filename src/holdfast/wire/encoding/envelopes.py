@@ -10,8 +10,8 @@ from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.exceptions import ConfigurationError
 from holdfast.wire import rm
 from holdfast.wire.addressing import encode_epr_content, written_address
-from holdfast.wire.dialect import Dialect
-from holdfast.wire.dialects import DIALECTS
+from holdfast.wire.dialects.dialect import Dialect
+from holdfast.wire.dialects.versions import DIALECTS
 from holdfast.wire.faults import (
     action_of_fault,
     encode_fault,

@@ -17,8 +17,8 @@ from pyexpat import ExpatError
 
 from holdfast.core.messages import AckRequested, EndpointReference, Envelope, Sequence, SequenceAcknowledgement
 from holdfast.exceptions import EnvelopeError
-from holdfast.wire import fast
 from holdfast.wire.addressing import endpoint_reference
+from holdfast.wire.decoding import fast
 from holdfast.wire.limits import Limits
 from holdfast.wire.names import EMPTY_CONTROLS, RM_OF_ACTION
 from holdfast.wire.tree import feed, parser_for

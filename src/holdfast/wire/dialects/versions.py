@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.core.versions import RM
-from holdfast.wire import rm_200502, rm_200702
-from holdfast.wire.dialect import Dialect
+from holdfast.wire.dialects import rm_200502, rm_200702
+from holdfast.wire.dialects.dialect import Dialect
 
 DIALECTS: dict[RM, Dialect] = {dialect.rm: dialect for dialect in (rm_200502.DIALECT, rm_200702.DIALECT)}
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire.body import parse_element
-from holdfast.wire.fast import is_deep
+from holdfast.wire.decoding.fast import is_deep
 from holdfast.wire.limits import DEFAULT
 from holdfast.wire.names import CONTENT_NAMES, RM_NS, RM_OF_ACTION, SOAP_NS, WSA_NS
 from holdfast.wire.tree import has_many_attributes, refuse_doctype, refuse_instruction

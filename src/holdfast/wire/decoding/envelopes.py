@@ -13,11 +13,11 @@ from holdfast.core.versions import RM
 from holdfast.exceptions import EnvelopeError, LimitExceeded
 from holdfast.wire import addressing as wsa
 from holdfast.wire import rm
-from holdfast.wire.dialects import DIALECTS
-from holdfast.wire.fast import decode_usual
+from holdfast.wire.decoding.fast import decode_usual
+from holdfast.wire.decoding.forms import decode_known, learn
+from holdfast.wire.decoding.kept import check_kept
+from holdfast.wire.dialects.versions import DIALECTS
 from holdfast.wire.faults import FAULT_HEADER_NAMES, decode_fault
-from holdfast.wire.forms import decode_known, learn
-from holdfast.wire.kept import check_kept
 from holdfast.wire.limits import DEFAULT, Limits
 from holdfast.wire.names import (
     EMPTY_CONTROLS,

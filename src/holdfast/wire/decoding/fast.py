@@ -17,7 +17,7 @@ from holdfast.core.messages import AckRequested, EndpointReference, Envelope, Se
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire.addressing import HEADER_NAMES, endpoint_reference
-from holdfast.wire.dialects import DIALECTS
+from holdfast.wire.dialects.versions import DIALECTS
 from holdfast.wire.faults import FAULT_HEADER_NAMES
 from holdfast.wire.limits import USUAL_DECLARATIONS, Limits
 from holdfast.wire.names import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.messages import CreateSequence, CreateSequenceResponse
 from holdfast.core.versions import RM
-from holdfast.wire.dialect import Dialect
+from holdfast.wire.dialects.dialect import Dialect
 
 DIALECT = Dialect(
     rm=RM.V1_1,

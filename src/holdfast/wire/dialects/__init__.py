@@ -1,0 +1,4 @@
+"""The dialects of WS-ReliableMessaging: what differs from version to version.
+
+This room knows no XML tree and no message but by name. Open ``dialect`` first; ``versions`` is the table of them all.
+"""
