@@ -151,5 +151,5 @@ def test_what_goes_in_any_case_does_not_count_against_what_a_reader_protects() -
         parts[0].add(offset, record(10.0 + offset, 800))
         parts[1].add(offset, record(float(offset), 800))
     assert floors_by_size(parts, 6_000) == [0, 2]
-    assert floors_by_size(parts, 6_000, [2, 0]) == [2, 0]
-    assert floors_by_size(parts, 5_000, [2, 0]) == [2, 1]
+    assert floors_by_size(parts, 6_000, [2, 0]) == [0, 0]
+    assert floors_by_size(parts, 5_000, [2, 0]) == [0, 1]

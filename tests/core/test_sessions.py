@@ -16,6 +16,7 @@ from holdfast.core.messages import (
     TerminateSequence,
 )
 from holdfast.core.outbox import MOST_CUTS
+from holdfast.core.policy import ForwardingPolicy, OnRefused
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
 from holdfast.core.versions import Versions
@@ -80,6 +81,24 @@ def test_the_sequence_at_the_service_ends_with_the_clients_and_the_next_client_g
     chain.go(1.0)
     assert ended_at_the_service(chain) == [first]
     assert not chain.broker.protocol.outbound.sources, "nothing of it is left"
+    chain.ask("b1", key="b")
+    chain.go(1.0)
+    assert sorted(map(sorted, sequences(chain).values())) == [["a"], ["b"]]
+
+
+def test_a_dead_letter_that_is_tried_again_after_its_client_ended_shares_no_sequence_with_the_next_client() -> None:
+    dead_letters = ForwardingPolicy(refusals=1, patience=0.1, on_refused=OnRefused.DEAD_LETTER)
+    chain = Chain(sessions=1, policy=dead_letters)
+    chain.refuse("a1")
+    chain.ask("a1", key="a")
+    chain.go(400.0)
+    end(chain, "a")
+    chain.go(400.0)
+    chain.refuse()
+    assert chain.broker.forwarding.giving_up.requeue() == 1
+    chain.broker.settle()
+    chain.go(1.0)
+    assert sequences(chain)
     chain.ask("b1", key="b")
     chain.go(1.0)
     assert sorted(map(sorted, sequences(chain).values())) == [["a"], ["b"]]

@@ -543,7 +543,7 @@ class Outbox:
     def late(self, source: RMSource) -> AcknowledgementRanges:
         """The numbers behind which the application already has others, where order is promised: a destination that
         discards nothing delivers what it acknowledged behind a gap when the Sequence ends. A new Sequence would bring
-        these after all. Those that a refusal left out are none: somebody decided that the others go on."""
+        these after all. Those above the source's limit are none: it was decided that they go in the next Sequence."""
         assurance = self.policy.assurance
         is_kept = assurance.in_order and assurance.delivery is not Delivery.AT_LEAST_ONCE and self.quiet is None
         if not is_kept or source.behavior is not IncompleteSequenceBehavior.NO_DISCARD:
@@ -551,7 +551,7 @@ class Outbox:
         arrived = source.acknowledged.copy()
         if source.last_number is not None:
             arrived.discard(source.last_number)  # it has no body, and nobody sees when it came
-        return AcknowledgementRanges(arrived.gaps(arrived.highest))
+        return AcknowledgementRanges(arrived.gaps(min(arrived.highest, source.limit)))
 
     def needs_decision(self, source: RMSource) -> bool:
         """Whether somebody decides before a new Sequence follows the present one, which its destination ended."""

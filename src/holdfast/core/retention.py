@@ -223,9 +223,9 @@ def floors_by_size(parts: list[Sizes], limit: int, starts: list[int] | None = No
     floors, held, pieces = [], 0, []
     for index, part in enumerate(parts):
         marks = part.marks
+        floors.append(marks[0][0])
         if starts is not None:
             marks = marks[max(0, bisect_right(marks, starts[index], key=lambda mark: mark[0]) - 1) :]
-        floors.append(marks[0][0])
         held += part.total - marks[0][1]
         latest = marks[0][2]
         for (_, below, _), (offset, total, at) in pairwise(marks):

@@ -44,6 +44,8 @@ class SessionPartitions:
         fewest = min(self._sessions_in)
         there = [self._first + at for at, sessions in enumerate(self._sessions_in) if sessions == fewest]
         partition = next((one for one in there if not self._is_followed(one)), there[0])
+        if not fewest:
+            self._cut(partition)  # a dead letter of an ended session may have come after its end
         self._know(destination, partition)
         self.on_begin(partition)
         return partition

@@ -543,7 +543,8 @@ class Simulator:
 
     def _answer(self, journey: Journey, envelope: Envelope | None) -> Node | None:
         node = self._node(journey.sender)
-        if not node.is_up or node.run != journey.run or journey.has_failed:
+        # A connection brings one answer, however often the network doubled the request.
+        if not node.is_up or node.run != journey.run or journey.has_failed or journey.is_answered:
             return None
         self._requests.concluded(journey)
         journey.is_answered = True
