@@ -70,7 +70,7 @@ settings = ("spark.master", "spark.sql.shuffle.partitions", "spark.sql.session.t
 spark = session("land")
 print({name: spark.conf.get(name) for name in settings})
 
-from holdfast.pipeline.jobs.land import land_command
+from holdfast.pipeline.land_job import land_command
 
 land_command()
 """
@@ -90,6 +90,7 @@ def test_a_cluster_without_holdfast_lands_a_queue_with_an_archive_of_its_package
     assert said[0] == str(
         {"spark.master": master, "spark.sql.shuffle.partitions": "7", "spark.sql.session.timeZone": "UTC"}
     )
+    assert said.pop(1) == "starting Spark"
     batch, end = map(json.loads, said[1:3])  # spark-submit prints a program's standard error here, too
     assert said[3].startswith("holdfast: 1 of 10 rows in landed are flagged")
     assert (batch["rows"], batch["first_flagged"]["offset"]) == (10, 9)
