@@ -141,3 +141,13 @@ def test_a_parked_number_is_not_sent_again_when_an_exchange_that_carried_it_fail
     flight[1].waits_for = 0
     flight.hurry(flight[1], 4.0)
     assert flight.due(5.0, {1}) == [1]
+
+
+def test_a_request_whose_reply_is_on_its_way_to_the_store_is_no_reason_to_look_again_at_once() -> None:
+    flight = Flight()
+    flight.begin(1, None, 0.0)
+    flight.begin_again(2, None, 0.0)
+    assert flight.due(0.0, unreplied={2}, replying={2}) == [1]
+    flight.left(1, 5.0)
+    assert flight.deadline == 5.0
+    assert flight.due(5.0, unreplied={2}) == [1, 2]

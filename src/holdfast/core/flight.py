@@ -223,7 +223,7 @@ class Flight(dict[int, InFlight]):
                 numbers.append(number)
             elif due < self._due_from:
                 self._due_from = due
-        self._leaving.update(numbers)
+        self._leaving = set(numbers)  # what began and may not leave yet is no reason to look again at once
         return numbers
 
     def _due_behind(self, number: int, entry: InFlight, unreplied: Container[int]) -> float:
