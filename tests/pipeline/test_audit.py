@@ -91,7 +91,7 @@ def _not_delivered() -> list[Row]:
 
 def _never_released() -> list[Row]:
     held = [row("held", 0, sequence="s", number=6, count=1), row("acknowledged", 0, sequence="s", number=6, count=1)]
-    return later(honest(), *held, row("terminated", 0, sequence="s"))
+    return later(honest(), *held, row("forgotten", 0, sequence="s"))
 
 
 def _too_early() -> list[Row]:

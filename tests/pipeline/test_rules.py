@@ -120,8 +120,8 @@ def never_released(rows: Rows, chance: random.Random) -> Rows | None:
     if not said:
         return None
     one = {"sequence": chance.choice(said)["sequence"], "number": 10_000, "count": 1}
-    over = {"event": "terminated", "sequence": one["sequence"]}
-    return later(rows, one | {"event": "held"}, one | {"event": "acknowledged"}, over)
+    ended = {"event": "forgotten", "sequence": one["sequence"]}
+    return later(rows, one | {"event": "held"}, one | {"event": "acknowledged"}, ended)
 
 
 def too_early(rows: Rows, chance: random.Random) -> Rows | None:

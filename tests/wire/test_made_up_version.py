@@ -122,8 +122,9 @@ def made(tmp_path: Path, *, dialect: str = DIALECT, entered: bool = True) -> Pat
     assert text.count(end) == 1
     versions.write_text(text.replace(end, ROW.rstrip() + "\n" + end))
     if entered:
-        (package / "wire" / "rm_209901.py").write_text(dialect)
-        table = package / "wire" / "dialects.py"
+        dialects = package / "wire" / "dialects"
+        (dialects / "rm_209901.py").write_text(dialect)
+        table = dialects / "versions.py"
         text = table.read_text()
         for known, more in (
             ("import rm_200502", "import rm_209901, rm_200502"),

@@ -24,6 +24,7 @@ INBOUND = (
     "closed",
     "terminated",
     "expired",
+    "forgotten",
 )
 """Events for :data:`IN`, of those that have a Sequence and no ``key``."""
 OUTBOUND = ("created", "stands", "arrived", "terminated")

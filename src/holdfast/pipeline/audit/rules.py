@@ -32,7 +32,7 @@ from holdfast.pipeline.audit.gaps import Gaps
 RULES = {
     "acknowledged, not delivered": "It was acknowledged, and nothing in its run put it into a queue, held or discarded "
     "it.",
-    "acknowledged, never released": "It was acknowledged and held, its Sequence is over, and it went nowhere.",
+    "acknowledged, never released": "It was acknowledged and held, its Sequence is forgotten, and it went nowhere.",
     "acknowledged too early": "It was acknowledged before it was durable.",
     "acknowledged, then gone": "It was acknowledged, and a later file does not list it as accepted.",
     "delivered twice": "The same message of a Sequence came into a queue twice.",
@@ -80,7 +80,7 @@ class OfInbound:
         self.found: list[Found] = []
         self._name = name
         self._latencies = latencies
-        self._at_most_once = self._in_order = self._is_over = self._restored = False
+        self._at_most_once = self._in_order = self._is_over = self._is_forgotten = self._restored = False
         self._peer: str | None = None
         self._assurance: str | None = None
         self._state: str | None = None
@@ -115,6 +115,7 @@ class OfInbound:
             "closed": self._closed,
             "terminated": self._over,
             "expired": self._over,
+            "forgotten": self._forgot,
         }
 
     def _begin_part(self) -> None:
@@ -144,7 +145,8 @@ class OfInbound:
     def end(self) -> None:
         """That was all: what is missing is seen now."""
         self._end_part()
-        if self._is_over:
+        # A Sequence that has ended moves what it holds block by block, and is forgotten only when nothing is left.
+        if self._is_forgotten:
             stuck = Ranges(self._waited.outside(self._gone))
             unsaid = Ranges(stuck.outside(self._said))
             self._missing("acknowledged, never released", Ranges(stuck.outside(unsaid)))
@@ -215,6 +217,9 @@ class OfInbound:
     def _over(self, told: Told) -> None:
         self._is_over = True
         self._state, self._ended = told.event, told.at
+
+    def _forgot(self, told: Told) -> None:
+        self._is_forgotten = True
 
     def _duplicate(self, told: Told) -> None:
         self._duplicates += 1
