@@ -7,18 +7,22 @@ for what its reader cannot take. Each refusal is written down, so that a test ca
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import re
 import time
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from lxml import etree
 from wcf import wire
 from wcf.transport import Exchange, Losses, Message, read_message
 
+PATH = f"/service/{os.getpid()}"
+"""No client of another process's test finds a service here, where that test's server had the same port before."""
 _NO_OFFER = (
     "The endpoint at {url} processes reply sessions. The create sequence request must contain an offer for a return "
     "sequence. This is likely caused by a binding mismatch."
@@ -177,7 +181,7 @@ class ScriptedWCFServer:
 
     async def __aenter__(self) -> ScriptedWCFServer:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/service"
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}{PATH}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -204,6 +208,9 @@ class ScriptedWCFServer:
         try:
             while True:
                 request = await read_message(reader, response=False)
+                if request.start.split(" ")[1] != PATH:
+                    writer.write(self._http(404, b""))
+                    continue
                 response = await self._exchange(request)
                 if response is None:
                     writer.transport.abort()
@@ -241,7 +248,7 @@ class ScriptedWCFServer:
         return self._http(exchange.status, exchange.response)
 
     def _http(self, status: int, body: bytes) -> bytes:
-        phrase = {200: "OK", 202: "Accepted", 415: "Unsupported Media Type", 500: "Internal Server Error"}[status]
+        phrase = HTTPStatus(status).phrase
         head = f"HTTP/1.1 {status} {phrase}\r\nContent-Length: {len(body)}\r\nConnection: keep-alive\r\n"
         if body:
             head += f"Content-Type: {self.content_type}\r\n"
