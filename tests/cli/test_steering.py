@@ -25,6 +25,21 @@ from holdfast.store.staged import blocks_of_records
 NOUNS = ("sequences", "queues", "cursors", "forwarders", "dead-letters", "outbox", "sinks")
 
 
+REFUSING = """
+import holdfast
+
+
+class Refusing(holdfast.Processor):
+    def inbound(self, context):
+        if context.is_application:
+            raise holdfast.ProcessingError("Not today.")
+
+
+app = holdfast.Destination(store=":memory:", processors=[Refusing()])
+"""
+"""A service that refuses each message."""
+
+
 def commands() -> Iterator[tuple[str, str]]:
     context = click.Context(cli)
     for noun in NOUNS:
@@ -227,6 +242,29 @@ def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: An
     assert run("forwarders", "delete", "next", *admin).code == 1
     assert run("forwarders", "delete", "next", *admin, "--yes").out.startswith("next is forgotten; ")
     assert run("forwarders", *admin).out == f"Nothing is sent on by {served.admin}.\n"
+
+
+def test_the_list_of_forwarders_says_what_the_destination_refuses(
+    run: Any, served: Any, start: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "refusing.py").write_text(REFUSING)
+    url = start("serve", "refusing:app", "--port", "0").url()
+    app = served.app
+
+    def forward() -> None:
+        for partition in range(4):
+            key = f"forwarder/next/{partition}"
+            app.engine.protocol.outbound.forward(key, url, [(Versions("1.1"), False)], app.queue, partition)
+        app.engine.touch()
+
+    in_loop(served, forward)
+    send(served.url)
+    for _ in range(600):
+        shown = run("forwarders", "--admin", served.admin).out
+        if "refused" in shown:
+            break
+        asyncio.run(asyncio.sleep(0.1))
+    assert "offset 0 refused" in shown and "Not today." in shown
 
 
 def test_sinks_are_listed_bound_and_forgotten(run: Any, served: Any) -> None:

@@ -66,7 +66,8 @@ def test_a_message_that_is_refused_for_good_becomes_a_letter_and_the_rest_goes_o
     assert told.identifier
     assert told.number
     (letter,) = chain.letters
-    assert letter.record.body == poison.encode() and letter.reason == "it cannot be read" and letter.attempts >= 3
+    assert letter.record.body == poison.encode() and letter.reason == "it cannot be read"
+    assert letter.attempts == 1 if wants_reply else letter.attempts >= 3
     assert letter.origin == LetterOrigin("inbox", 0, int(poison[1:]), "forward/x/0", "Poison")
     assert chain.forwarder.is_empty and not chain.forwarder.stopped
     if wants_reply:
@@ -141,7 +142,7 @@ def test_whoever_is_killed_at_any_step_nothing_is_lost_and_nothing_arrives_twice
 def test_in_order_it_waits_for_somebody_unless_the_forwarder_may_decide() -> None:
     chain = Chain(policy=forwarding(IN_ORDER))
     chain.refuse("m1")
-    chain.ask("m0", "m1", "m2")
+    chain.ask("m0", "m1", "m2", wants_reply=False)
     chain.go(300.0)
     (stopped,) = [one for one in chain.broker.told if isinstance(one, Stopped)]
     assert (stopped.code, stopped.reason) == ("Poison", "it cannot be read")
@@ -160,7 +161,7 @@ def test_in_order_it_waits_for_somebody_unless_the_forwarder_may_decide() -> Non
 
     chain = Chain(policy=forwarding(on_refused=OnRefused.WAIT))
     chain.refuse("m1")
-    chain.ask("m0", "m1")
+    chain.ask("m0", "m1", wants_reply=False)
     chain.go(300.0)
     assert chain.letters == [] and chain.forwarder.stopped == "Poison"
 
@@ -187,10 +188,28 @@ def test_a_message_that_the_service_is_still_storing_is_not_sent_in_the_next_seq
     assert sorted(chain.bodies) == ["m1", "m2", "m9"] and len(chain.letters) == 1
 
 
-def test_a_request_that_is_refused_for_good_does_not_go_again_to_find_out_whether_its_destination_is_back() -> None:
-    chain = Chain(policy=forwarding(circuit=CircuitPolicy(failures=2, first=1.0, cap=4.0)))
+@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("on_refused", [None, *OnRefused])
+def test_a_request_that_is_refused_goes_back_to_its_requester_at_once(
+    service: str, on_refused: OnRefused | None
+) -> None:
+    """Whatever the policy says: whoever waits may ask again."""
+    chain = Chain(policy=forwarding(IN_ORDER, on_refused=on_refused, refusals=100, patience=600.0), **SERVICES[service])
     chain.refuse("m0")
     chain.ask("m0")
+    chain.go(1.0)
+    assert chain.replies == [("urn:m:m0", "fault Poison: it cannot be read")]
+    assert not chain.forwarder.stopped and chain.forwarder.is_empty
+    assert [letter.attempts for letter in chain.letters] == [1]
+    chain.ask("m1")
+    chain.go(5.0)
+    assert chain.replies[1:] == [("urn:m:m1", "re m1")] and chain.bodies == ["m1"]
+
+
+def test_a_message_that_is_refused_for_good_does_not_go_again_to_find_out_whether_its_destination_is_back() -> None:
+    chain = Chain(policy=forwarding(circuit=CircuitPolicy(failures=2, first=1.0, cap=4.0)))
+    chain.refuse("m0")
+    chain.ask("m0", wants_reply=False)
     chain.go(1.0)
     chain.service.is_up = False
     chain.go(1.0)
@@ -230,7 +249,7 @@ def test_a_transmission_without_an_answer_counts_though_its_message_was_refused_
 
 def test_a_late_fault_about_a_request_that_arrived_by_now_does_not_make_its_sequence_end_without_the_reply() -> None:
     chain = Chain(policy=forwarding(), address=BROKER, service_policy=AS_IT_COMES)
-    chain.refuse("m0", "m1")
+    chain.refuse("m0")
     chain.service.is_handling = False
     chain.ask("m0", "m1")
     chain.go(0.2)
@@ -239,7 +258,8 @@ def test_a_late_fault_about_a_request_that_arrived_by_now_does_not_make_its_sequ
     fault = Envelope(chain.versions.soap, chain.versions.addressing, chain.versions.rm, relates_to=source.unreplied[2])
     fault.fault = Fault("Poison", "it cannot be read")
     chain.refuse("m0")
-    chain.go(60.0, until=lambda: chain.forwarder.quiet is not None)
+    chain.go(60.0, until=lambda: chain.forwarder.quiet is not None and source.flight[2].attempts > 1)
+    assert chain.forwarder.quiet is not None and source.flight[2].attempts > 1
     chain.broker.protocol.receive(fault, None, chain.now, origin=Origin(secret=source.secret))
     chain.broker.settle()
     chain.go(5.0)
@@ -268,7 +288,7 @@ def test_several_that_are_refused_each_become_a_letter() -> None:
 def test_patience_is_both_times_and_seconds_and_a_service_that_recovers_gets_the_message() -> None:
     chain = Chain(policy=forwarding(refusals=3, patience=200.0), service_policy=AS_IT_COMES)
     chain.refuse("m0")
-    chain.ask("m0", "m1")
+    chain.ask("m0", "m1", wants_reply=False)
     chain.go(190.0)
     assert chain.letters == [] and chain.bodies == ["m1"]
     chain.refuse()

@@ -217,6 +217,17 @@ def test_where_nobody_knows_which_number_was_refused_nothing_moves_before_the_pe
         assert one.is_full and one.is_complete
 
 
+def test_a_peer_is_asked_for_what_it_has_also_when_the_last_number_leaves_meanwhile() -> None:
+    """As after a restart: the limit was lowered and saved, and what is below it goes once more."""
+    source = opened(9, initial_window=4)
+    source.limit = 2
+    source.ask_what_else(0.1)
+    assert send(source, 0.2) == [1, 2] and source.state is SourceState.ROLLOVER
+    assert source.request_to_send(0.0, 0.3) is Request.ACK_REQUESTED
+    acknowledge(source, (1, 2), now=0.4)
+    assert source.is_complete and not source.in_doubt
+
+
 def test_a_peer_that_does_not_say_what_it_has_is_asked_again_and_then_said_to_be_silent() -> None:
     source = opened(9, initial_window=4)
     send(source)

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from admin_client import ACTION, Client
 
-from holdfast import Destination, HandlingPolicy, Versions
+from holdfast import Destination, HandlingPolicy, MessageContext, ProcessingError, Processor, Versions
 
 NEW = Versions("1.1")
 
@@ -239,6 +239,14 @@ async def test_handlers_are_given_again_what_is_still_there(serve: Any, session:
 # --- forwarders ---------------------------------------------------------------------------------------------------
 
 
+class Refusing(Processor):
+    """Refuses each message of an application."""
+
+    def inbound(self, context: MessageContext) -> None:
+        if context.is_application:
+            raise ProcessingError("Not today.")
+
+
 async def forwarded(serve: Any, session: Any, peers: str) -> tuple[Client, Any]:
     """A destination that forwards its queue to another."""
     service = await serve(Destination(":memory:", partitions=2, retention="7d", allow_addresses=[peers]))
@@ -256,10 +264,31 @@ async def test_a_forwarder_of_which_a_partition_is_stopped_says_so_when_it_is_re
     stopped = list(protocol.outbound.outboxes.values())[-1]
     protocol.outbound.stop(stopped, "HTTP 404", "it is not there", admin.app.engine.clock())
     await admin.app.engine.durable()
+    _, answer = await admin.ask(f"/forwarders/{quote(stopped.key, safe='')}")
+    assert [(one["stopped"], one["stopped_for"]) for one in answer["forwarders"]] == [("HTTP 404", "it is not there")]
+    assert await admin.ask("/readyz") == (200, {"status": "ready", "stopped": ["next"]})
     status, answer = await admin.ask("/forwarders/next/resume", "POST")
     assert status == 409
     assert "is stopped, not suspended: HTTP 404" in answer["error"]
     assert "holdfast outbox retry" in answer["remedy"]
+
+
+async def test_a_message_that_the_destination_refuses_is_shown(serve: Any, session: Any) -> None:
+    service = await serve(Destination(":memory:", partitions=1, processors=[Refusing()]))
+    admin, _ = await forwarded(serve, session, service.url)
+    await admin.send(1)
+
+    async def refusals() -> list[dict[str, Any]]:
+        _, answer = await admin.ask("/forwarders")
+        return [shown for one in answer["forwarders"] for shown in one["refusals"]]
+
+    async with asyncio.timeout(60):
+        while not (found := await refusals()):
+            await asyncio.sleep(0.05)
+    (shown,) = found
+    assert (shown["offset"], shown["number"], shown["reason"]) == (0, 1, "Not today.")
+    assert shown["sequence"] and shown["action"] and shown["code"] and shown["times"] >= 1
+    assert shown["since"] <= admin.app.engine.clock()
 
 
 async def test_a_forwarder_is_held_back_in_all_partitions_and_goes_on(serve: Any, session: Any) -> None:

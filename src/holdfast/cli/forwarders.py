@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import click
@@ -19,7 +20,7 @@ from holdfast.cli.steering import (
     tell,
     yes_option,
 )
-from holdfast.cli.tables import ask_admin, ask_for_all, print_table
+from holdfast.cli.tables import age_text, ask_admin, ask_for_all, print_table
 
 COLUMNS = ("forwarder", "queue", "partition", "to", "state", "lag", "under way", "sequence")
 
@@ -48,7 +49,8 @@ def show(name: str | None, admin: str, as_json: bool) -> None:
     holdfast forwarders show --admin http://127.0.0.1:8081
     holdfast forwarders show --admin http://127.0.0.1:8081 partner --json
 
-    `lag` is what is not acknowledged, `under way` how much of that was sent and how much may be at a time.
+    `lag` is what is not acknowledged, `under way` how much of that was sent and how much may be at a time. Where the
+    destination refuses a message, `state` names the first such message; --json lists up to ten, each with its Sequence.
     """
     found = (
         ask_for_all(admin, "forwarders", "forwarders")
@@ -58,18 +60,25 @@ def show(name: str | None, admin: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"forwarders": found}, indent=2))
     elif found:
-        print_table(COLUMNS, [_row(one) for one in found], right=("partition", "lag", "under way"))
+        print_table(COLUMNS, [_row(one, time.time()) for one in found], right=("partition", "lag", "under way"))
     else:
         click.echo(f"Nothing is sent on by {admin}.")
 
 
-def _row(one: dict[str, Any]) -> list[str]:
+def _row(one: dict[str, Any], now: float) -> list[str]:
     flight = one["flight"]
     why, state, circuit = one["stopped"] or one["suspended"], one["state"], one.get("circuit")
+    if one.get("stopped_for"):
+        why = f"{why}: {one['stopped_for']}"
     if state == "sending" and circuit is not None and circuit["open_for"] is not None:
         state, why = "destination away", circuit["reason"]
     elif state == "sending" and one.get("refused") is not None:
         state, why = "destination grants no Sequence", one["refused"]
+    elif state == "sending" and (refusals := one.get("refusals")):
+        first = refusals[0]  # those behind it wait for it, where order is promised
+        times, since = first["times"], age_text(max(0.0, now - first["since"]))
+        state = f"offset {first['offset']} refused {times} times, first {since} ago"
+        why = f"{first['code']}: {first['reason']} ({first['action'] or 'no action'})"
     return [
         one["name"],
         one["queue"],

@@ -150,27 +150,39 @@ class GivingUp:
     # --- what the destination refuses -----------------------------------------------------------------------------
 
     def refused(self, outbox: Outbox, number: int, fault: Fault, now: float, *, is_final: bool = False) -> None:
-        """The destination refused message ``number``, or it cannot be written (``is_final``)."""
+        """The destination refused message ``number``, or it cannot be written (``is_final``). Whoever waits for a
+        reply is told at once, and may ask again; a one-way message is tried for as long as the policy says."""
         source, policy = outbox.source, outbox.forwarding
         assert source is not None and policy is not None, outbox.key
         if number not in source.flight or source.state not in _SENDING or outbox.stopped:
             return  # it is acknowledged, or given up, by now; or somebody is to decide
         offset, entry = outbox.offset_of(number), source.flight[number]
         refusal = outbox.refusals.setdefault(offset, Refusal(now, fault))
-        refusal.fault = fault
-        refusal.times += 1
+        refusal.take(fault, entry.attempts)
         if refusal.times == 1:
             self._tell_refused(outbox, source, number, fault)
         quiet = outbox.quiet
+        is_request = number in source.unreplied
+        times = refusal.in_row if is_request else refusal.times
+        at_once = is_final or (is_request and self._refuses_each(source, number, refusal))
         if quiet is not None and number in quiet.named and not is_final:
             source.not_delivered(number, now)  # it has arrived, and is asked for until it is answered
-        elif quiet is not None and number not in quiet.refused and not (is_final or entry.may_have_arrived):
+        elif quiet is not None and number not in quiet.refused and not (at_once or entry.may_have_arrived):
             source.flight.remove(number)  # it is known not to have arrived, and has its chance in the next Sequence
-        elif is_final or (refusal.times >= policy.refusals and now - refusal.first_at >= policy.patience):
+        elif at_once or (times >= policy.refusals and now - refusal.first_at >= policy.patience):
             self._refuse_for_good(outbox, source, number, refusal, now)
         else:
             source.not_delivered(number, now)
         self._outbound.ready(outbox)
+
+    def _refuses_each(self, source: RMSource, number: int, refusal: Refusal) -> bool:
+        """Whether the destination refused each transmission of a message. One that it did not refuse may still
+        arrive."""
+        entry = source.flight[number]
+        if number <= source.sent_before:
+            return False  # an earlier process may have transmitted it, too
+        # A posted fault does not say which transmission it answers.
+        return not entry.may_have_arrived if self._outbound.is_anonymous(source) else refusal.times >= entry.attempts
 
     def _tell_refused(self, outbox: Outbox, source: RMSource, number: int, fault: Fault) -> None:
         record = outbox.record(outbox.offset_of(number))
@@ -203,7 +215,7 @@ class GivingUp:
         reason = fault.reason
         if source.behavior is IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE and len(source.acknowledged):
             reason = f"{reason} (the destination would discard the whole Sequence if it ended without this message)"
-        elif not _waits(outbox):
+        elif number in source.unreplied or not _waits(outbox):
             self._ask_for_quiet(outbox, source, number, now)
             return
         outbox.refusals.clear()  # whoever decides that it is tried again begins with patience
@@ -218,7 +230,9 @@ class GivingUp:
                 source, set(), AcknowledgementRanges(), now + max(LEAST_QUIET, outbox.forwarding.patience)
             )
             source.limit = min(source.limit, source.highest_sent)
-        quiet.refused.add(number)
+        if number not in quiet.refused:
+            quiet.refused.add(number)
+            quiet.is_asked = False  # what the destination said was not about this one
         source.flight.wait(number, number, math.inf)
 
     def acknowledged(self, outbox: Outbox, ack: SequenceAcknowledgement) -> None:

@@ -623,7 +623,7 @@ class Outbound:
         refused: tuple[str, int] | None = None,
         in_doubt: str = "",
     ) -> None:
-        if outbox.stop(code) is OutboxAction.TELL_STOPPED:
+        if outbox.stop(code, reason) is OutboxAction.TELL_STOPPED:
             outbox.save()
             self.commit.then(partial(self._tell, Stopped(outbox.key, code, reason, first, last, refused, in_doubt)))
 

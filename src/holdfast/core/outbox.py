@@ -116,11 +116,22 @@ class Refusal:
         first_at: When it was refused first.
         fault: What was said last.
         times: How often it was refused.
+        attempts: How often it had been transmitted by then.
+        in_row: How often it was refused with no more than one transmission in between. A destination acknowledges a
+            request with its reply, so that one that it took is known by nothing but the faults that do not come.
     """
 
     first_at: float
     fault: Fault
     times: int = 0
+    attempts: int = 0
+    in_row: int = 0
+
+    def take(self, fault: Fault, attempts: int) -> None:
+        """It was refused again, after so many transmissions in its present Sequence."""
+        self.in_row = self.in_row + 1 if attempts <= self.attempts + 1 else 1
+        self.fault, self.attempts = fault, attempts
+        self.times += 1
 
 
 @dataclass(slots=True, eq=False)
@@ -178,7 +189,9 @@ class Outbox:
         """Those that were refused since a Sequence was last granted, or since somebody said that it goes on."""
         self.state = OutboxState.OPEN
         self.stopped = ""
-        """Why nothing is sent until somebody resumes it; empty: it is sent."""
+        """Why nothing is sent until somebody resumes it, as a code; empty: it is sent."""
+        self.stopped_for = ""
+        """The same in words."""
         self.suspended: str | None = None
         """What somebody gave as the reason to hold it back; None: nobody does."""
         self.answers: str | None = None
@@ -253,15 +266,15 @@ class Outbox:
             self.suspended = reason
         return action
 
-    def stop(self, code: str) -> OutboxAction | None:
-        """Send nothing until somebody decides; ``code`` says why."""
-        self.stopped = code
+    def stop(self, code: str, reason: str) -> OutboxAction | None:
+        """Send nothing until somebody decides; ``code`` and ``reason`` say why."""
+        self.stopped, self.stopped_for = code, reason
         self.suspended = None
         return self.handle(OutboxEvent.STOP)
 
     def resume(self) -> OutboxAction | None:
         """Somebody decided that it goes on."""
-        self.stopped = ""
+        self.stopped = self.stopped_for = ""
         self.suspended = None
         self.refused.clear()
         self.unwelcome = None
@@ -566,6 +579,12 @@ class Outbox:
             for number in range(lower, upper + 1)
         )
 
+    def refused_now(self) -> Iterator[tuple[int, Refusal]]:
+        """The records that the destination refuses and may yet take, by offset, the first of them first."""
+        for offset in sorted(self.refusals):
+            if self.first <= offset and not self.is_acknowledged(offset):
+                yield offset, self.refusals[offset]
+
     def rewind(self, offset: int, now: float) -> None:
         """Go back to an earlier record. All from there on is to be sent in Sequences that have not begun yet."""
         assert self.source is None, self.key
@@ -637,6 +656,8 @@ class Outbox:
         """What is saved with its cursor."""
         choices = [[v.rm.value, v.addressing.value, v.soap.value, offer] for v, offer in self.choices]
         about: State = {"to": self.to, "choices": choices, "stopped": self.stopped}
+        if self.stopped_for:
+            about["stopped_for"] = self.stopped_for
         about["left_out"] = self.left_out.to_state()
         if self.cuts:
             about["cuts"] = list(self.cuts)
@@ -645,7 +666,7 @@ class Outbox:
     def recover(self, about: State) -> None:
         """Take over what was saved with its cursor."""
         if about.get("stopped"):
-            self.stop(about["stopped"])
+            self.stop(about["stopped"], about.get("stopped_for", ""))
         elif isinstance(about.get("suspended"), str):
             self.suspend(about["suspended"])
         self.left_out = AcknowledgementRanges.from_state(about.get("left_out", []))

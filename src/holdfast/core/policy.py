@@ -225,9 +225,11 @@ class CircuitPolicy:
 class ForwardingPolicy:
     """How a forwarder treats what it sends on: beyond how its Sequences are treated, what it gives up by itself.
 
-    A message is refused if the destination answers it with a fault that is not the answer to a request. It is sent
-    again, and is refused for good once that has happened ``refusals`` times and for as long as ``patience`` says. So is
-    a CreateSequence, in every version and with whatever is offered; then nothing goes on until somebody decides.
+    A message is refused if the destination answers it with a fault outside its Sequence. A one-way message is sent
+    again, and is refused for good once that has happened ``refusals`` times and for as long as ``patience`` says. A
+    request is refused for good at once: its requester gets the fault, and may ask again. Only a request of which an
+    earlier transmission may still arrive is sent again, as a one-way message is. A refused CreateSequence is sent again
+    in every version and with whatever is offered, for as long; then nothing goes on until somebody decides.
 
     Args:
         sending: How its Sequences are treated; None: as all others of this side.
@@ -235,9 +237,9 @@ class ForwardingPolicy:
         patience: Seconds from its first refusal before it is refused for good. Ten minutes, since a service whose
             database is away answers everything with faults. Where replies go to an address, also the seconds, at least
             60, that the destination has to reply to a request that it acknowledged; then the requester gets a fault.
-        on_refused: What becomes of a message that is refused for good. "dead-letter": it goes there with what the
-            destination said, and the rest goes on. "wait": nothing goes on until somebody decides. None: it waits if
-            the assurance is in order, and is a dead letter if not.
+        on_refused: What becomes of a one-way message that is refused for good. "dead-letter": it goes there with what
+            the destination said, and the rest goes on. "wait": nothing goes on until somebody decides. None: it waits
+            if the assurance is in order, and is a dead letter if not. A refused request is a dead letter always.
         circuit: When its destination is left alone, and how often one that grants no Sequence is asked again. Of
             several forwarders to one address, that of the newest counts.
         expires: Seconds since a message was received, after which it is not sent any more if it never was; None: never.

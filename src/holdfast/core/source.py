@@ -166,8 +166,10 @@ class RMSource:
         action, after = cell
         if after is not self.state:
             self.state = after
-            self.due = None
-            self.attempts = 0
+            # What the peer has is asked for until it says so, in whichever state.
+            if self.doubt is _NO_DOUBT or after in REQUESTS:
+                self.due = None
+                self.attempts = 0
         return action
 
     def _end(self, event: EndEvent) -> EndAction | None:

@@ -27,6 +27,7 @@ from holdfast.endpoint.letters_admin import LetterRoutes
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.metrics import DestinationCollector
 from holdfast.endpoint.openapi import describe
+from holdfast.endpoint.outboxes import forwarder_of
 from holdfast.endpoint.outboxes_admin import OutboxRoutes
 from holdfast.endpoint.queues_admin import QueueRoutes
 from holdfast.endpoint.rates import Rates
@@ -194,7 +195,9 @@ class Admin:
             raise Refused(503, "it is being stopped: what is in progress is finished", "Ask another one.")
         if (wrong := self._app.engine.health()) is not None:
             raise Refused(503, wrong.message, wrong.remedy)
-        return {"status": "ready"}
+        outboxes = self._app.engine.protocol.outbound.outboxes.values()
+        stopped = sorted({name for one in outboxes if one.stopped and (name := forwarder_of(one.key)) is not None})
+        return {"status": "ready"} | ({"stopped": stopped} if stopped else {})
 
     async def _reload(self, asked: Asked) -> object:
         if self._app.reload is None:

@@ -198,11 +198,13 @@ class Health(Shape):
         status: In a word.
         trouble: Why messages are not accepted, and what to do; a restart would not help.
         journal: Why the event journal is not written; messages go on meanwhile.
+        stopped: Names of forwarders that send nothing until somebody decides; messages are accepted meanwhile.
     """
 
     status: str
     trouble: str = ""
     journal: str = ""
+    stopped: list[str] | None = None
 
 
 class Reloaded(Shape):
@@ -433,6 +435,29 @@ class CircuitShown(Shape):
     waiting: int
 
 
+class RefusalShown(Shape):
+    """A message that the destination of a forwarder answered with a fault, and may yet take.
+
+    Args:
+        offset: Where it is in its queue.
+        sequence: The Sequence that carries it, if one does now.
+        number: Its number there.
+        action: Its WS-Addressing Action.
+        code, reason: What the destination said last.
+        since: When it was refused first, in seconds since 1970.
+        times: How often it was refused.
+    """
+
+    offset: int
+    sequence: str | None
+    number: int | None
+    action: str
+    code: str
+    reason: str
+    since: float
+    times: int
+
+
 class ForwarderShown(Shape):
     """One outbox: what sends records of a partition to an address."""
 
@@ -444,7 +469,9 @@ class ForwarderShown(Shape):
     state: str
     suspended: str | None
     stopped: str
+    stopped_for: str
     refused: str | None
+    refusals: list[RefusalShown]
     first: int
     end: int
     lag: int

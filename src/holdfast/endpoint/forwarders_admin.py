@@ -6,9 +6,10 @@ one that is named by its key.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
-from holdfast.core.outbox import Outbox
+from holdfast.core.outbox import Outbox, Refusal
 from holdfast.core.steering import NotSteered, Steering
 from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin_shapes import ForwarderDeleted, ForwarderList, Offsets, Page, Reason, Reset
@@ -18,11 +19,30 @@ from holdfast.endpoint.outboxes import forwarder_of, state_of
 from holdfast.endpoint.paging import page_of
 from holdfast.endpoint.places import find_offsets, pass_over
 
+MOST_REFUSALS = 10
+"""So many refused messages of one outbox are shown: the first ones hold the others up."""
+
 
 def name_of(key: str) -> str:
     """The forwarder that an outbox is a part of; of any other outbox its key."""
     name = forwarder_of(key)
     return key if name is None else name
+
+
+def describe_refusal(outbox: Outbox, offset: int, refusal: Refusal) -> dict[str, Any]:
+    """A message that the destination answered with a fault, and may yet take."""
+    source, record = outbox.source, outbox.record(offset)
+    is_carried = source is not None and source.identifier is not None and outbox.may_have_left(offset)
+    return {
+        "offset": offset,
+        "sequence": source.identifier if source is not None and is_carried else None,
+        "number": offset - source.start + 1 if source is not None and is_carried else None,
+        "action": record.action if record is not None else "",
+        "code": refusal.fault.code,
+        "reason": refusal.fault.reason,
+        "since": refusal.first_at,
+        "times": refusal.times,
+    }
 
 
 def describe_forwarder(outbox: Outbox, now: float, circuit: dict[str, Any] | None) -> dict[str, Any]:
@@ -37,7 +57,9 @@ def describe_forwarder(outbox: Outbox, now: float, circuit: dict[str, Any] | Non
         "state": state_of(outbox),
         "suspended": outbox.suspended,
         "stopped": outbox.stopped,
+        "stopped_for": outbox.stopped_for,
         "refused": outbox.unwelcome.reason if outbox.unwelcome is not None else None,
+        "refusals": [describe_refusal(outbox, *one) for one in islice(outbox.refused_now(), MOST_REFUSALS)],
         "first": outbox.first,
         "end": outbox.durable_end,
         "lag": outbox.waiting,

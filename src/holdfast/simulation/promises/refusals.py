@@ -1,7 +1,8 @@
 """A simulated service that answers some messages with a fault: some each time, others once.
 
-The broker in front of it retries. A message that the service refuses once must arrive. A message that it refuses each
-time must become one dead letter of the broker, and its requester must receive a reply. An operator requeues dead
+The broker in front of it retries a one-way message: one that the service refuses once must arrive, one that it refuses
+each time must become one dead letter of the broker. A request goes back at once: it becomes a dead letter, and its
+requester receives a reply. An operator requeues dead
 letters: each becomes a message of its queue again, and arrives once the operator has repaired the service.
 
 The network doubles nothing here, since a broker counts each fault. A request from before the repair is refused
@@ -58,8 +59,8 @@ class RefusingService:
 
 
 class RefusedInOnePlace(Invariant):
-    """A broker's dead letters are the messages that the service refuses each time, each once, and the requester's reply
-    is in the same batch."""
+    """A broker's dead letters are the messages that the service refuses each time and the requests that it has refused,
+    each once, and the requester's reply is in the same batch."""
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
         service = world.service
@@ -69,12 +70,13 @@ class RefusedInOnePlace(Invariant):
         disk = world.ledger.disks[node.index]
         for letter in letters:
             body = letter.body.decode()
-            if not service.is_for_good(letter.body):
+            is_request = letter.body in world.ledger.wants_reply
+            if not service.is_for_good(letter.body) and not (is_request and letter.body in service.refused):
                 self.broken(f"{body}, which the service refuses only once, becomes a dead letter of {node.name}")
             numbers = [number for number, one in enumerate(disk.letters, 1) if one.body == letter.body]
             if sum(number not in disk.letters_over for number in numbers) > 1:
                 self.broken(f"{body} is a dead letter of {node.name} twice")
-            if letter.body in world.ledger.wants_reply and b"r" + letter.body[1:] not in disk.replies:
+            if is_request and b"r" + letter.body[1:] not in disk.replies:
                 self.broken(f"{body} becomes a dead letter of {node.name} without a reply to its requester")
 
 
