@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -38,6 +39,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "it has one, in 1.0": {"address": BROKER, "versions": Versions("1.0")},
 }
 
+IN_DOUBT = "fault InDoubt: The session of the service ended before it replied: it may have executed the request."
 NO_REPLY = "fault NoReply: The service received the request and sent no reply."
 
 
@@ -168,15 +170,62 @@ def test_requests_of_a_lost_sequence_are_asked_again_in_a_new_one_as_the_assuran
     chain.service.kill()
     chain.go()
     stopped = [one for one in chain.broker.told if isinstance(one, Stopped)]
+    assert not stopped
     if assurance == "at-least-once":
         sent = {(one.sequence.identifier, one.message_id) for one in requests_to_the_service(chain) if one.sequence}
         assert len(sent) == 2 and len({message_id for _, message_id in sent}) == 1
-        assert chain.replies == [("urn:m:one", "re one")] and not stopped
-    else:
-        assert chain.replies == [] and [one.key for one in stopped] == ["forward/x/0"]
-        chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
-        chain.go()
         assert chain.replies == [("urn:m:one", "re one")]
+    else:
+        assert chain.replies == [("urn:m:one", IN_DOUBT)]
+        assert [letter.origin.code for letter in chain.letters if letter.origin] == ["InDoubt"]
+    chain.ask("two")
+    chain.go()
+    assert chain.replies[1:] == [("urn:m:two", "re two")]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_one_way_message_in_doubt_waits_for_somebody_and_the_requests_beside_it_do_not(ordered: bool) -> None:
+    assurance = Assurance.parse("exactly-once in-order" if ordered else "exactly-once")
+    chain = Chain(policy=ForwardingPolicy(sending=SourcePolicy(retransmission=STEADY, assurance=assurance)))
+    chain.ask("one")
+    chain.ask("two", wants_reply=False)
+    chain.ask("three")
+    chain.go(until=lambda: len(requests_to_the_service(chain)) == 3)
+    chain.service.store = MemoryStore()  # it has forgotten everything
+    chain.service.kill()
+    chain.go()
+    (stopped,) = [one for one in chain.broker.told if isinstance(one, Stopped)]
+    assert (stopped.in_doubt, stopped.first, stopped.last) == ("2-2", 1, 1)
+    assert sorted(chain.replies) == [("urn:m:one", IN_DOUBT), ("urn:m:three", IN_DOUBT)]
+    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.broker.settle()
+    chain.go()
+    assert chain.bodies == ["two"] and len(chain.replies) == 2
+
+
+@pytest.mark.parametrize("assurance", ["exactly-once", "exactly-once in-order"])
+def test_a_request_in_doubt_is_answered_once_whoever_is_killed_meanwhile(assurance: str) -> None:
+    sending = SourcePolicy(retransmission=STEADY, assurance=Assurance.parse(assurance))
+    step = 0
+    while True:
+        step += 1
+        chain = Chain(policy=ForwardingPolicy(sending=sending))
+        chain.ask("one")
+        chain.go(until=partial(lambda one: bool(requests_to_the_service(one)), chain))
+        chain.service.store = MemoryStore()
+        chain.service.kill()
+        chain.broker.die_at = chain.broker.events + step
+        chain.ask("two", "three")
+        chain.go(200.0)
+        assert sorted(key for key, _ in chain.replies) == ["urn:m:one", "urn:m:three", "urn:m:two"], step
+        assert set(dict(chain.replies).values()) <= {IN_DOUBT, "re one", "re two", "re three"}, step
+        executed = [f"urn:m:{body}" for body in chain.bodies]
+        assert len(executed) == len(set(executed)), step
+        assert {key for key, said in chain.replies if said != IN_DOUBT} <= set(executed), step
+        assert chain.forwarder.is_empty and not chain.forwarder.stopped and chain.forwarder.doubt is None, step
+        if chain.broker.run == 1:
+            break
+    assert step > 10
 
 
 def test_a_reply_waits_for_no_other_and_what_answers_nothing_is_acknowledged_and_dropped() -> None:

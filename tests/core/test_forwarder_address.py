@@ -53,8 +53,11 @@ def acknowledge_at_the_address(chain: Chain, last: int) -> None:
     chain.broker.settle()
 
 
-def test_a_request_that_is_acknowledged_and_not_answered_within_the_patience_is_a_fault_for_the_requester() -> None:
-    chain = Chain(address=BROKER, policy=ForwardingPolicy(patience=100.0))
+@pytest.mark.parametrize("offers", [True, False])
+def test_a_request_that_is_acknowledged_and_not_answered_within_the_patience_is_a_fault_for_the_requester(
+    offers: bool,
+) -> None:
+    chain = Chain(address=BROKER, policy=ForwardingPolicy(patience=100.0), forwarder_offers=offers)
     chain.service.is_handling = False
     chain.ask("one")
     chain.go(0.5)
@@ -74,6 +77,7 @@ def test_a_request_that_is_acknowledged_and_not_answered_within_the_patience_is_
     chain.service.kill()
     chain.go()
     assert len(chain.replies) == 2, "the late reply answers nothing any more"
+    assert sorted(record.body for record in chain.broker.kept) == [b"one", b"two"], "and is no message for a reader"
 
 
 @pytest.mark.parametrize("secret", ["", "guess"])

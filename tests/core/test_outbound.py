@@ -323,7 +323,7 @@ def reading(old: dict[str, Any], *bodies: str, stopped: str = "") -> tuple[Sendi
     batch.sequences.update(dict.fromkeys(saved.sequences))
     batch.sequences["urn:create"] = OLD_FORM | old
     if stopped:
-        outbox.stop(stopped, "")
+        outbox.stop(stopped)
         batch.cursors[outbox.queue.name, 0, outbox.cursor] = outbox.about() | {"offset": 0}
     first.store.commit(batch)
     sending = Sending(first.store)

@@ -175,7 +175,7 @@ class Outbound:
             source.want_end()
             self.outbound._proceed(self.outbox, source, self.now)
         elif event is V.RESUMED:
-            self.outbox.stop("Code", "in this test")
+            self.outbox.stop("in this test")
             self.now += 1.0
             self.outbound.resume(self.outbox, self.outbox.choices, self.now)
         else:

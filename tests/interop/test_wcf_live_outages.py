@@ -16,8 +16,13 @@ from processes import Process
 from waiting import until
 from wcf.grids import each_version
 from wcf.live_client import PROGRAM, LiveWCFClient
+from wcf.scripted_server import ScriptedWCFServer
 from wcf.wire import Profile
 
+from holdfast import Assurance, SourcePolicy
+from holdfast.broker.broker import Broker
+from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig
+from holdfast.core.policy import ForwardingPolicy
 from holdfast.testing.ports import free_ports
 
 pytestmark = [
@@ -111,6 +116,50 @@ async def test_a_service_behind_a_broker_that_is_away_for_40_s_is_unseen(
         await outage.service.start()
         await asyncio.gather(*calls)
     assert [one.failed for one in clients] == [[]] * 6
+
+
+@contextlib.asynccontextmanager
+async def broker_before(url: str, profile: Profile, assurance: str, store: Path) -> AsyncIterator[Broker]:
+    """A broker that forwards to a service of WCF, which keeps its sessions in memory."""
+    policy = ForwardingPolicy(sending=SourcePolicy(assurance=Assurance.parse(assurance)))
+    told = {"rm": profile.rm, "addressing": profile.addressing, "soap": profile.soap, "offer": True}
+    forwarder = ForwarderConfig("service", "inbox", url, policy=policy, **told)
+    listen, admin = ListenConfig(port=0), AdminConfig(port=0)
+    broker = Broker(BrokerConfig(store=str(store), listen=listen, admin=admin, forwarders=(forwarder,)))
+    await broker.service.start()
+    try:
+        yield broker
+    finally:
+        await broker.service.close(0.5)
+
+
+@each_version
+@pytest.mark.parametrize("assurance", ["exactly-once in-order", "at-least-once in-order"])
+async def test_a_restart_of_a_wcf_service_costs_its_clients_behind_a_broker_no_session(
+    profile: Profile, assurance: str, tmp_path: Path
+) -> None:
+    (port,) = free_ports(1)
+    first, second = (ScriptedWCFServer(profile, port=port, reply_delay=0.2) for _ in range(2))
+    async with contextlib.AsyncExitStack() as running:
+        async with first:
+            broker = await running.enter_async_context(
+                broker_before(first.url, profile, assurance, tmp_path / "broker")
+            )
+            client = LiveWCFClient(broker.service.url, **versions_of(profile))
+            calling = asyncio.create_task(client.run("open; echo 1..20; close"))
+            await until(lambda: len(first.delivered) >= 5)
+        async with second:
+            said = await calling
+    numbers = [one.body.findtext("{*}number") for one in first.delivered + second.delivered]
+    if assurance.startswith("at-least-once"):
+        assert client.failed == [], said
+        assert set(numbers) == {str(number) for number in range(1, 21)} and len(numbers) <= 21
+    else:
+        assert len(numbers) == len(set(numbers)), "a call was executed twice"
+        (failed,) = client.failed
+        assert (failed["exception"], failed["state"]) == ("FaultException", "Opened"), failed
+        assert "InDoubt" in (failed["code"], failed["subcode"]) and "may have executed" in failed["said"], failed
+    assert [line for line in said if line.get("ok") == "close"], "its session went on"
 
 
 @each_version

@@ -143,7 +143,10 @@ class Accepting:
         awaits_reply = awaits_reply and (
             self._awaits_reply(envelope, destination) if refused is None else _takes_fault(envelope)
         )
-        is_kept = refused is None and not is_for_others and (asked is not None or not self.takes_only_replies)
+        # What answers, and was posted to an address that only replies go to, is no message for the queue.
+        is_late = bool(origin.secret) and envelope.relates_to is not None
+        is_unasked = asked is None and (self.takes_only_replies or is_late)
+        is_kept = refused is None and not is_for_others and not is_unasked
         answered = back_channel if problem is None else None
         verdict = self._inbound.receive(destination, envelope, awaits_reply, answered, now, is_kept=is_kept)
         if isinstance(verdict, Fault):

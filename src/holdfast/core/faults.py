@@ -12,6 +12,9 @@ from holdfast import exceptions
 from holdfast.core.messages import Fault
 from holdfast.core.versions import Addressing
 
+HOLDFAST_NS = "urn:holdfast"
+"""The namespace of codes that no specification has."""
+
 # --- WS-RM 4 (1.0 for the last) ---------------------------------------------------------------------------------
 
 SEQUENCE_TERMINATED = exceptions.SequenceTerminated.code

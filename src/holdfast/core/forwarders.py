@@ -34,6 +34,10 @@ class GivesUp(Protocol):
         """The destination says what it has, and that matters."""
         ...
 
+    def lost(self, outbox: Outbox, source: RMSource, code: str, reason: str) -> None:
+        """The destination lost the Sequence, and may have messages of it that it did not acknowledge."""
+        ...
+
     def silent(self, outbox: Outbox, source: RMSource, now: float) -> None:
         """The destination does not say it, however often it is asked."""
         ...

@@ -12,6 +12,7 @@ from functools import partial
 
 from holdfast.core.dead_letters import DeadLetters, Letter
 from holdfast.core.events import Incident
+from holdfast.core.faults import HOLDFAST_NS
 from holdfast.core.giving_up import GivingUp
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.outbound import Outbound
@@ -19,7 +20,9 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.records import Record
 from holdfast.core.replies import Replies
 
-_NO_REPLY = Fault("NoReply", "The service received the request and sent no reply.", sender=False)
+_NO_REPLY = Fault(
+    "NoReply", "The service received the request and sent no reply.", sender=False, code_namespace=HOLDFAST_NS
+)
 
 
 class Forwarding:

@@ -14,9 +14,10 @@ from functools import partial
 
 from holdfast.core.dead_letters import DeadLetters, Letter, Origin
 from holdfast.core.events import Discarded, Incident, ReadWanted
+from holdfast.core.faults import HOLDFAST_NS
 from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
 from holdfast.core.outbound import Outbound
-from holdfast.core.outbox import Outbox, Quiet, Refusal, Unwelcome
+from holdfast.core.outbox import Doubt, Outbox, Quiet, Refusal, Unwelcome
 from holdfast.core.policy import Delivery, ForwardingPolicy, OnExpired, OnRefused
 from holdfast.core.queues import Queue
 from holdfast.core.ranges import AcknowledgementRanges
@@ -33,6 +34,12 @@ LEAST_QUIET = 60.0
 """Seconds, at least, that a destination has to answer requests that it acknowledged, or that follow a message which it
 refuses for good; the policy's patience if that is longer."""
 
+_IN_DOUBT = Fault(
+    "InDoubt",
+    "The session of the service ended before it replied: it may have executed the request.",
+    sender=False,
+    code_namespace=HOLDFAST_NS,
+)
 _SENDING = (SourceState.CREATED, SourceState.ROLLOVER)
 
 
@@ -99,6 +106,8 @@ class GivingUp:
 
     def turn(self, outbox: Outbox, now: float) -> bool:
         """Before it is the outbox's turn to send: see what is given up. Whether it may send now."""
+        if outbox.doubt is not None and not self._settle(outbox, outbox.doubt, now):
+            return False
         if outbox.quiet is not None:
             self._look_whether_quiet(outbox, outbox.quiet, now)
         if outbox.unwelcome is not None:
@@ -188,8 +197,8 @@ class GivingUp:
         record = outbox.record(outbox.offset_of(number))
         detail = {"forwarder": outbox.key, "action": record.action if record is not None else ""}
         detail |= {"code": fault.code, "reason": fault.reason}
-        name = "refused by the destination"
-        self._effects.append(Incident(name, source.identifier or "", number, "warning", detail))
+        told = Incident("refused by the destination", source.identifier or "", number, "warning", detail)
+        self._effects.append(told)
 
     def declined(self, outbox: Outbox, number: int, fault: Fault, now: float) -> None:
         """The service refused message ``number``, which its destination acknowledges: it cannot go again in its place,
@@ -356,6 +365,51 @@ class GivingUp:
     def _answer(self, record: Record, fault: Fault, now: float) -> None:
         if record.wants_reply:
             self._replies.reply(record, self._tell(record, fault), now)
+
+    # --- what is in doubt -----------------------------------------------------------------------------------------
+
+    def lost(self, outbox: Outbox, source: RMSource, code: str, reason: str) -> None:
+        """The destination lost the Sequence: what it may have of it is to be settled, message by message, before
+        another Sequence follows. To be called before the Sequence is dropped."""
+        late, numbers, behind = outbox.late(source), outbox.doubtful(source), AcknowledgementRanges()
+        if len(late):
+            numbers.update(late)
+            behind.update(source.acknowledged.outside(AcknowledgementRanges([(1, source.acknowledged.first_gap)])))
+            if source.last_number is not None:
+                behind.discard(source.last_number)
+        elif source.behavior is IncompleteSequenceBehavior.NO_DISCARD:
+            outbox.leave_out_arrived()
+        outbox.doubt = Doubt(source.start, numbers, behind, code, reason)
+
+    def _settle(self, outbox: Outbox, doubt: Doubt, now: float) -> bool:
+        """A request that may have arrived goes back to its requester, who learns that it may have. Of a one-way message
+        nobody waits for an answer, so somebody decides. Whether all is settled, and the outbox may send."""
+        passed = []
+        while (number := doubt.next()) is not None:
+            offset = doubt.start + number - 1
+            is_over = outbox.is_acknowledged(offset)
+            record = outbox.record(offset)
+            if record is None and not is_over:
+                outbox.wait_for(offset, lambda _now: self._outbound.ready(outbox))
+                self._outbound.reading.ask(outbox)
+                break
+            is_request = record is not None and record.wants_reply
+            if is_request and not is_over:
+                passed.append(offset)
+                if number not in doubt.behind:  # else its reply came
+                    self._bury(outbox, offset, _IN_DOUBT, 1, now)
+                    detail = {"forwarder": outbox.key, "offset": offset, "code": doubt.code, "reason": doubt.reason}
+                    told = Incident("request in doubt returned", number=number, level="error", detail=detail)
+                    self._effects.append(told)
+            doubt.settle(number, is_held=not (is_over or is_request))
+        is_settled = doubt.next() is None
+        if is_settled:
+            outbox.doubt = None
+        _pass(self._outbound, outbox, passed, now)
+        if is_settled and len(doubt.held):
+            first, last = (doubt.start + number - 1 for number in (next(iter(doubt.held))[0], doubt.held.highest))
+            self._outbound.stop(outbox, doubt.code, doubt.reason, now, first, last, in_doubt=str(doubt.held))
+        return is_settled
 
     # --- what is too old ------------------------------------------------------------------------------------------
 

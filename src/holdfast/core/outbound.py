@@ -598,10 +598,16 @@ class Outbound:
         last = outbox.offset_of(outbox.highest_left(source))
         if not len(doubtful) and not source.in_doubt:
             first, last = 1, 0
+        if outbox.settles_doubt(source):
+            self.forwarders.giving_up.lost(outbox, source, why.code, why.reason)
         self.drop(outbox, source, now)
         self._note_end(outbox, source, now)
         if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE and outbox.choices:
             self.ready(outbox)  # duplicates are allowed: go on in a new Sequence
+            return
+        if outbox.doubt is not None:
+            outbox.save()
+            self.ready(outbox)
             return
         self.stop(outbox, why.code, why.reason, now, first, last, in_doubt=in_doubt)
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import islice
 from typing import NamedTuple
 
 from holdfast.core.commit import Opened
@@ -153,6 +154,49 @@ class Quiet:
     is_asked: bool = False
 
 
+@dataclass(slots=True, eq=False)
+class Doubt:
+    """What a destination may have of a forwarder's Sequence that it lost, until each of it is settled.
+
+    Args:
+        start: The offset of the Sequence's first message.
+        numbers: The numbers that may have arrived, and those that order forbids to send after others have arrived.
+        behind: The numbers that it acknowledged behind a gap of those, where order is promised.
+        code, reason: How the Sequence was lost.
+        held: Of all these the one-way messages, whose fate somebody decides.
+    """
+
+    start: int
+    numbers: AcknowledgementRanges
+    behind: AcknowledgementRanges
+    code: str
+    reason: str
+    held: AcknowledgementRanges = field(default_factory=AcknowledgementRanges)
+
+    def next(self) -> int | None:
+        """The lowest number that is not settled."""
+        lowest = (lower for ranges in (self.numbers, self.behind) for lower, _ in islice(ranges, 1))
+        return min(lowest, default=None)
+
+    def settle(self, number: int, *, is_held: bool) -> None:
+        """What becomes of a number is known."""
+        self.numbers.discard(number)
+        self.behind.discard(number)
+        if is_held:
+            self.held.add(number)
+
+    def to_state(self) -> State:
+        """What is saved."""
+        ranges = {name: getattr(self, name).to_state() for name in ("numbers", "behind", "held")}
+        return {"start": self.start, "code": self.code, "reason": self.reason} | ranges
+
+    @classmethod
+    def from_state(cls, state: State) -> Doubt:
+        """What was saved."""
+        numbers, behind, held = (AcknowledgementRanges.from_state(state[one]) for one in ("numbers", "behind", "held"))
+        return cls(state["start"], numbers, behind, state["code"], state["reason"], held)
+
+
 class Outbox:
     """What is sent under one sequence key.
 
@@ -192,6 +236,8 @@ class Outbox:
         """Why nothing is sent until somebody resumes it, as a code; empty: it is sent."""
         self.stopped_for = ""
         """The same in words."""
+        self.doubt: Doubt | None = None
+        """What is to be settled before a Sequence follows the lost one."""
         self.suspended: str | None = None
         """What somebody gave as the reason to hold it back; None: nobody does."""
         self.answers: str | None = None
@@ -266,7 +312,7 @@ class Outbox:
             self.suspended = reason
         return action
 
-    def stop(self, code: str, reason: str) -> OutboxAction | None:
+    def stop(self, code: str, reason: str = "") -> OutboxAction | None:
         """Send nothing until somebody decides; ``code`` and ``reason`` say why."""
         self.stopped, self.stopped_for = code, reason
         self.suspended = None
@@ -570,6 +616,15 @@ class Outbox:
         """Whether somebody decides before a new Sequence follows the present one, which its destination ended."""
         return source.in_doubt or self.in_doubt() > 0 or len(self.late(source)) > 0
 
+    def settles_doubt(self, source: RMSource) -> bool:
+        """Whether a forwarder can tell of each message that is in doubt what becomes of it, and duplicates are not
+        allowed."""
+        return (
+            self.forwarding is not None
+            and self.policy.assurance.delivery is not Delivery.AT_LEAST_ONCE
+            and not source.in_doubt
+        )
+
     def awaits_certainty(self, source: RMSource) -> bool:
         """Whether something is in doubt, and the answers that are on their way may say that nothing is."""
         doubtful = self.doubtful(source)
@@ -588,7 +643,7 @@ class Outbox:
     def rewind(self, offset: int, now: float) -> None:
         """Go back to an earlier record. All from there on is to be sent in Sequences that have not begun yet."""
         assert self.source is None, self.key
-        self.left_out, self.cuts = AcknowledgementRanges(), []
+        self.left_out, self.cuts, self.doubt = AcknowledgementRanges(), [], None
         self.first = self.queue.put_cursor(self.cursor, self.partition, offset, now)
 
     def leave_out_arrived(self) -> None:
@@ -658,6 +713,8 @@ class Outbox:
         about: State = {"to": self.to, "choices": choices, "stopped": self.stopped}
         if self.stopped_for:
             about["stopped_for"] = self.stopped_for
+        if self.doubt is not None:
+            about["doubt"] = self.doubt.to_state()
         about["left_out"] = self.left_out.to_state()
         if self.cuts:
             about["cuts"] = list(self.cuts)
@@ -669,6 +726,8 @@ class Outbox:
             self.stop(about["stopped"], about.get("stopped_for", ""))
         elif isinstance(about.get("suspended"), str):
             self.suspend(about["suspended"])
+        if about.get("doubt") is not None:
+            self.doubt = Doubt.from_state(about["doubt"])
         self.left_out = AcknowledgementRanges.from_state(about.get("left_out", []))
         self.cuts = [cut for cut in about.get("cuts", ()) if type(cut) is int]
         # Nobody but a peer's request opens an outbox of replies again, so it must know what to speak.

@@ -31,7 +31,7 @@ def recover_outbound(outbound: Outbound, queues: Queues, snapshot: Snapshot, now
         available = outbox.run_end(state["start"]) - state["start"]
         source = RMSource.from_state(state, outbox.policy, available, now)
         if state.get("suspended", NOT_DURABLE_YET) not in ("", NOT_DURABLE_YET) and not outbox.stopped:
-            outbox.stop(state["suspended"], "")  # as it was saved once: with the Sequence
+            outbox.stop(state["suspended"])  # as it was saved once: with the Sequence
         if source.state is SourceState.NONE and not source.polled:
             source.create(now)
         if source.identifier is None:

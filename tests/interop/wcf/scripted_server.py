@@ -21,7 +21,7 @@ from lxml import etree
 from wcf import wire
 from wcf.transport import Exchange, Losses, Message, read_message
 
-PATH = f"/service/{os.getpid()}"
+PATH = f"/service{os.getpid()}"
 """No client of another process's test finds a service here, where that test's server had the same port before."""
 _NO_OFFER = (
     "The endpoint at {url} processes reply sessions. The create sequence request must contain an offer for a return "
@@ -189,8 +189,9 @@ class ScriptedWCFServer:
         self._server.close()
         for task in self._operations:
             task.cancel()
-        for writer in self._connections:
+        for writer, serving in self._connections.items():
             writer.transport.abort()
+            serving.cancel()  # it may wait for the reply of an operation that was cancelled
         await asyncio.gather(*self._operations, *self._connections.values(), return_exceptions=True)
         await self._server.wait_closed()
 
@@ -217,8 +218,8 @@ class ScriptedWCFServer:
                     return
                 writer.write(response)
                 await writer.drain()
-        except (OSError, asyncio.IncompleteReadError):
-            pass  # the client went away, which is its right
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client went away, which is its right, or the service ends
         finally:
             del self._connections[writer]
             writer.close()
