@@ -78,7 +78,7 @@ def requests_to_the_service(chain: Chain) -> list[Envelope]:
 def test_a_forwarded_request_has_a_messageid_of_its_own_the_same_after_a_crash_and_one_way_messages_keep_theirs() -> (
     None
 ):
-    chain = Chain()
+    chain = Chain(policy=ForwardingPolicy(expires=3600.0))
     chain.ask("one", message_id="urn:the-same")
     chain.ask("two", message_id="urn:the-same", key="another")
     chain.ask("three", wants_reply=False, message_id="urn:mine")

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.core.dead_letters import Origin as LetterOrigin
 from holdfast.core.events import BackChannel, Incident, Stopped
-from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, creation_refused
+from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, SEQUENCE_TERMINATED, creation_refused
 from holdfast.core.messages import CreateSequence, Envelope, Fault, IncompleteSequenceBehavior, Sequence
 from holdfast.core.origin import Origin
 from holdfast.core.policy import (
@@ -84,7 +84,7 @@ def test_requests_that_a_service_which_keeps_order_may_hold_are_not_asked_twice_
     service: str, assurance: str
 ) -> None:
     sending = SourcePolicy(retransmission=STEADY, assurance=Assurance.parse(assurance))
-    chain = Chain(policy=forwarding(sending), **SERVICES[service])
+    chain = Chain(policy=forwarding(sending, expires=3600.0), **SERVICES[service])
     chain.refuse("m0")
     chain.ask("m0", "m1", "m2")
     chain.go(400.0)
@@ -364,6 +364,58 @@ def test_what_was_never_sent_and_is_too_old_is_not_sent_and_its_requester_is_tol
     sequences = {one.sequence.identifier for _, to, one in chain.journeys if to == SERVICE and one.sequence}
     assert len(sequences) == 1, "however many were too old"
     assert chain.forwarder.is_empty and chain.outbox.is_empty
+
+
+WAIT = {"all anonymous": {}, "nobody offers": {"offers": False, "forwarder_offers": False}}
+"""Requesters that wait for the answer to their request."""
+
+
+@pytest.mark.parametrize("way", WAIT)
+def test_a_requester_that_waits_is_told_within_a_minute_that_the_service_is_away(way: str) -> None:
+    chain = Chain(**WAIT[way])
+    chain.service.is_up = False
+    chain.ask("m0")
+    chain.ask("m1", wants_reply=False)
+    chain.go(58.0)
+    assert chain.replies == [("urn:m:m0", "fault expired: The message was too old to be sent on when its turn came.")]
+    chain.service.start()
+    chain.go()
+    assert chain.bodies == ["m1"] and [letter.record.body for letter in chain.letters] == [b"m0"]
+
+
+def test_a_requester_with_an_address_of_its_own_waits_for_as_long_as_the_service_is_away() -> None:
+    chain = Chain(listens=(True, False))
+    chain.service.is_up = False
+    chain.ask("m0")
+    chain.go(600.0)
+    chain.service.start()
+    chain.go(until=lambda: bool(chain.replies))
+    assert chain.replies == [("urn:m:m0", "re m0")] and chain.letters == []
+
+
+@pytest.mark.parametrize("fate", ["its Sequence ended", "its Sequence is forgotten", "it is silent", "it asks again"])
+def test_a_request_is_not_sent_on_when_its_requester_has_given_up(fate: str) -> None:
+    chain = Chain(policy=ForwardingPolicy(expires=3600.0))
+    chain.service.is_up = False
+    chain.ask("m0")
+    chain.go(40.0)  # it has been told once that there is no reply yet, and asked again
+    inbound = chain.broker.protocol.inbound
+    (session,) = inbound.destinations.values()
+    if fate == "its Sequence ended":
+        inbound.fault_received(session, SEQUENCE_TERMINATED, chain.now)
+    elif fate == "its Sequence is forgotten":
+        inbound._forget(session)
+    chain.broker.settle()
+    if fate != "it asks again":
+        chain.requester.is_up = False
+    chain.go(200.0)
+    chain.service.start()
+    chain.go()
+    if fate == "it asks again":
+        assert chain.replies == [("urn:m:m0", "re m0")] and chain.bodies == ["m0"]
+    else:
+        assert chain.bodies == [] and chain.forwarder.is_empty
+        assert [letter.origin.code for letter in chain.letters if letter.origin] == ["given up"]
 
 
 def test_what_may_have_been_transmitted_never_expires() -> None:

@@ -136,6 +136,7 @@ def test_what_ended_clients_left_behind_for_a_service_that_is_away_goes_in_seque
     for key in "abc":
         protocol = chain.requester.protocol
         chain.ask(f"{key}1", key=key)
+        chain.ask(f"{key}2", key=key, wants_reply=False)
         chain.go(1.0)
         (session,) = [one for one in chain.broker.protocol.inbound.destinations.values() if not one.is_over]
         chain.broker.protocol.inbound.fault_received(session, SEQUENCE_TERMINATED, chain.now)
@@ -146,7 +147,8 @@ def test_what_ended_clients_left_behind_for_a_service_that_is_away_goes_in_seque
         chain.settle()
     chain.service.start()
     chain.go(400.0)
-    assert chain.bodies == ["a1", "b1", "c1"]
+    assert chain.bodies == ["a2", "b2", "c2"]
+    assert [letter.record.body for letter in chain.letters] == [b"a1", b"b1", b"c1"], "nobody waits for their replies"
     assert [sorted(clients) for clients in sequences(chain).values()] == [["a"], ["b"], ["c"]]
 
 

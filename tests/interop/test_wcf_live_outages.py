@@ -118,6 +118,26 @@ async def test_a_service_behind_a_broker_that_is_away_for_40_s_is_unseen(
     assert [one.failed for one in clients] == [[]] * 6
 
 
+@each_version
+async def test_a_call_of_a_service_that_is_away_ends_before_the_client_does_and_is_not_executed_later(
+    profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = Outage(tmp_path, monkeypatch)
+    async with outage.running(outage.service, outage.broker):
+        client = LiveWCFClient(outage.broker.url, **versions_of(profile))
+        calling = asyncio.create_task(client.run("open; echo 1; sleep 5; echo 2; sleep 15; echo 3; close"))
+        await until(lambda: outage.handled() == [1])
+        await outage.service.kill()
+        await asyncio.sleep(62)
+        await outage.service.start()
+        said = await calling
+    assert len(client.failed) == 1, said
+    (failed,) = client.failed
+    assert (failed["failed"], failed["exception"], failed["state"]) == ("echo 2", "FaultException", "Opened"), said
+    assert "too old" in failed["said"] and failed["took"] < 60, failed
+    assert outage.handled() == [1, 3]
+
+
 @contextlib.asynccontextmanager
 async def broker_before(url: str, profile: Profile, assurance: str, store: Path) -> AsyncIterator[Broker]:
     """A broker that forwards to a service of WCF, which keeps its sessions in memory."""

@@ -143,9 +143,7 @@ class Accepting:
         awaits_reply = awaits_reply and (
             self._awaits_reply(envelope, destination) if refused is None else _takes_fault(envelope)
         )
-        # What answers, and was posted to an address that only replies go to, is no message for the queue.
-        is_late = bool(origin.secret) and envelope.relates_to is not None
-        is_unasked = asked is None and (self.takes_only_replies or is_late)
+        is_unasked = asked is None and (self.takes_only_replies or self._is_late(envelope, origin))
         is_kept = refused is None and not is_for_others and not is_unasked
         answered = back_channel if problem is None else None
         verdict = self._inbound.receive(destination, envelope, awaits_reply, answered, now, is_kept=is_kept)
@@ -180,6 +178,11 @@ class Accepting:
                 self._answering.done(back_channel)
             else:
                 self._acknowledging.acknowledge(destination, back_channel, now)
+
+    def _is_late(self, envelope: Envelope, origin: Origin) -> bool:
+        """Whether it is a reply to a forwarded request that is answered by now: it was posted to an address that only
+        replies go to, and is no message for the queue."""
+        return bool(origin.secret) and envelope.relates_to is not None and self._outbound.is_forwarding
 
     def _is_reply_kept(self, envelope: Envelope, origin: Origin, now: float) -> bool:
         query = origin.query

@@ -30,9 +30,20 @@ from holdfast.core.states import DoubtEvent, SourceState
 EXPIRED = "expired"
 """In the place of a fault's code: the message was too old to be sent."""
 
+REQUEST_EXPIRES = 50.0
+"""Seconds after which a request is not sent on any more if it never was, where the policy says nothing and the reply
+goes back in an answer. Clients of WCF, CXF and Metro wait for a minute: the fault is there before that is over."""
+
+PROMPT = 1.0
+"""Seconds within which a request is sent on though its Sequence has ended. A client that sends one-way messages with a
+ReplyTo may end its Sequence at once, and they are not to be kept from a service that is there."""
+
 LEAST_QUIET = 60.0
 """Seconds, at least, that a destination has to answer requests that it acknowledged, or that follow a message which it
 refuses for good; the policy's patience if that is longer."""
+
+UNWANTED = "given up"
+"""The same for a request that nobody waits for any more."""
 
 _IN_DOUBT = Fault(
     "InDoubt",
@@ -40,6 +51,8 @@ _IN_DOUBT = Fault(
     sender=False,
     code_namespace=HOLDFAST_NS,
 )
+_TOO_OLD = Fault(EXPIRED, "The message was too old to be sent on when its turn came.", sender=False)
+_UNWANTED = Fault(UNWANTED, "Its requester had given up when its turn came.", sender=False)
 _SENDING = (SourceState.CREATED, SourceState.ROLLOVER)
 
 
@@ -114,6 +127,8 @@ class GivingUp:
             self._ask_when_due(outbox, outbox.unwelcome, now)
         if now >= outbox.next_unanswered and outbox.source is not None:
             self._see_unanswered(outbox, outbox.source, now)
+        if outbox.has_requests and outbox.source is not None and not self._is_prompt(outbox, outbox.first, now):
+            self._see_untaken(outbox, outbox.source, now)
         return self._see_expired(outbox, now)
 
     def _see_unanswered(self, outbox: Outbox, source: RMSource, now: float) -> None:
@@ -266,7 +281,9 @@ class GivingUp:
         others = [number for number in flight if number not in quiet.refused and number not in source.unreplied]
         if source.in_doubt:
             return
-        unanswered = [number for number in others if not flight[number].answered]
+        untaken = {number for number in flight.untaken if number > source.sent_before}  # an answer would say nothing
+        unknown = [number for number in others if number not in untaken]
+        unanswered = [number for number in unknown if not flight[number].answered]
         if unanswered:
             for number in unanswered:
                 entry = flight[number]
@@ -278,7 +295,7 @@ class GivingUp:
         if any(flight[number].exchanges for number in (*others, *quiet.refused)):
             return  # the destination may still be storing one of them, and acknowledges it only after that
         was_lost = source.sent_before > source.highest_sent or any(flight[n].may_have_arrived for n in quiet.refused)
-        if not quiet.is_asked and (others or was_lost):
+        if not quiet.is_asked and (unknown or was_lost):
             quiet.is_asked = True
             for number in others:
                 flight.wait(number, number, math.inf)
@@ -417,17 +434,19 @@ class GivingUp:
         """Give up what is too old of what comes next; whether that is known of what comes first."""
         policy = outbox.forwarding
         assert policy is not None
-        if policy.expires is None:
+        start = outbox.unsent
+        if policy.expires is None and (not outbox.has_requests or self._is_prompt(outbox, start, now)):
             outbox.front = None  # it may have had one, by another policy
             return True
-        start = outbox.unsent
-        due, expired, seen = math.inf, [], start
+        due, expired, unwanted, seen = math.inf, [], [], start
         while (record := outbox.record(seen)) is not None:
-            expires_at = record.received_at + policy.expires
+            expires_at = self._expires_at(record, policy)
             if seen + 1 in outbox.left_out:
                 pass  # it is given up already, or has arrived
             elif expires_at <= now:
                 expired.append(seen)
+            elif self._is_unwanted(record, now):
+                unwanted.append(seen)
             else:
                 due = min(due, expires_at)
                 if seen >= start + outbox.policy.window:
@@ -435,7 +454,10 @@ class GivingUp:
             seen += 1
         outbox.front = start if start < outbox.durable_end else None
         if expired:
-            self._expire(outbox, policy, expired, now)
+            self._expire(outbox, policy, expired, _TOO_OLD, now)
+        if unwanted:
+            self._expire(outbox, policy, unwanted, _UNWANTED, now)
+        if expired or unwanted:
             outbox.front = outbox.unsent if outbox.unsent < outbox.durable_end else None
         if due < math.inf:
             self._outbound.wake(outbox, due)
@@ -444,14 +466,51 @@ class GivingUp:
         self._outbound.reading.ask(outbox)
         return outbox.source is not None  # no Sequence begins with what may be too old
 
-    def _expire(self, outbox: Outbox, policy: ForwardingPolicy, offsets: list[int], now: float) -> None:
-        fault = Fault(EXPIRED, "The message was too old to be sent on when its turn came.", sender=False)
+    def _see_untaken(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        """Give up requests that have a number and never left, as nobody listens there, as if they had been refused."""
+        policy = outbox.forwarding
+        assert policy is not None
+        if source.state not in _SENDING or outbox.stopped:
+            return
+        refused = outbox.quiet.refused if outbox.quiet is not None else ()
+        for number in source.flight.untaken:
+            record = outbox.record(outbox.offset_of(number))
+            if record is None or not record.wants_reply or number <= source.sent_before or number in refused:
+                continue
+            expires_at = self._expires_at(record, policy)
+            if expires_at > now and not self._is_unwanted(record, now):
+                if expires_at < math.inf:
+                    self._outbound.wake(outbox, expires_at)
+                continue
+            fault = _TOO_OLD if expires_at <= now else _UNWANTED
+            outbox.refusals[outbox.offset_of(number)] = Refusal(now, fault, 1)
+            self._ask_for_quiet(outbox, source, number, now)
+
+    def _expires_at(self, record: Record, policy: ForwardingPolicy) -> float:
+        expires = policy.expires
+        if expires is None and record.wants_reply and self._replies.is_asked_for(record):
+            expires = REQUEST_EXPIRES
+        return math.inf if expires is None else record.received_at + expires
+
+    @staticmethod
+    def _is_prompt(outbox: Outbox, offset: int, now: float) -> bool:
+        """Whether the record there, and so what follows it, came just now: nothing of it is to be given up."""
+        record = outbox.record(offset)
+        return record is not None and now - record.received_at <= PROMPT
+
+    def _is_unwanted(self, record: Record, now: float) -> bool:
+        """Whether it is a request that nobody waits for any more."""
+        is_old = record.wants_reply and now - record.received_at > PROMPT
+        return is_old and self._replies.is_asked_for(record) and self._replies.is_given_up(record, now)
+
+    def _expire(self, outbox: Outbox, policy: ForwardingPolicy, offsets: list[int], fault: Fault, now: float) -> None:
         for offset in offsets:
             if policy.on_expired is OnExpired.DEAD_LETTER:
                 self._bury(outbox, offset, fault, 0, now)
             else:
                 self._answer(outbox.here[offset], fault, now)
         detail = {"forwarder": outbox.key, "count": len(offsets), "first": offsets[0], "then": policy.on_expired.value}
+        detail["reason"] = fault.reason
         self._effects.append(Incident("messages expired", level="warning", detail=detail))
         _pass(self._outbound, outbox, offsets, now)
 

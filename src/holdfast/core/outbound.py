@@ -249,6 +249,11 @@ class Outbound:
         """The outboxes whose Sequences have that Identifier: peers choose them, and two may choose the same."""
         return [self.sources[local_id] for local_id in self.by_identifier.get(identifier, ())]
 
+    @property
+    def is_forwarding(self) -> bool:
+        """Whether it sends the records of a queue on."""
+        return any(outbox.forwarding is not None for outbox in self.outboxes.values())
+
     # --- what is due ----------------------------------------------------------------------------------------------
 
     def pump(self, now: float) -> None:

@@ -272,6 +272,8 @@ class Outbox:
         """When the next Sequence may be asked for."""
         self.front: int | None = None
         """The offset of the message that is to be seen next, to know whether it has expired; None: of none."""
+        self.has_requests = False
+        """Whether a request was among what was to be sent, in this run."""
         self._is_reading = False
         self._waiting: list[tuple[int, Callable[[float], None]]] = []
 
@@ -344,6 +346,7 @@ class Outbox:
         here = self.here
         if len(here) < 2 * READ_AHEAD and (offset - 1 in here or not here) and not here.is_full:
             here.put(offset, record)
+            self.has_requests |= record.wants_reply
 
     def submitted_with(self, opened: Opened, offset: int) -> Submitting:
         """What becomes durable together with the message that was just appended to the open batch."""
@@ -423,6 +426,7 @@ class Outbox:
         here.keep(kept, 3 * READ_AHEAD - len(found))
         for offset, record in found:
             here.put(offset, record)
+            self.has_requests |= record.wants_reply
         # It is kept for us as long as it is neither acknowledged nor given up.
         assert start < self.first or (found and found[0][0] == start) or self._waiting, (self.key, start)
         waiting, self._waiting = self._waiting, []

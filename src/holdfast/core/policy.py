@@ -242,7 +242,8 @@ class ForwardingPolicy:
             if the assurance is in order, and is a dead letter if not. A refused request is a dead letter always.
         circuit: When its destination is left alone, and how often one that grants no Sequence is asked again. Of
             several forwarders to one address, that of the newest counts.
-        expires: Seconds since a message was received, after which it is not sent any more if it never was; None: never.
+        expires: Seconds since a message was received, after which it is not sent any more if it never was. None: 50 for
+            a request whose requester waits for the answer to it, as clients wait for a minute; else never.
         on_expired: What becomes of it then.
 
     Raises:

@@ -32,6 +32,12 @@ def _plain_key(destination: RMDestination) -> str:
 HELD_SHARE = 20
 """A request beyond a gap keeps its exchange for this part of ``reply_patience``: what closes the gap may need the
 connection. Some clients have two in all (Sandesha2); .NET's takes an empty 202 and asks again."""
+LEAST_SILENCE = 60.0
+"""Seconds that a requester may be silent, at least, before it counts as gone: one that missed our answer waits for it
+for as long as its HTTP client does."""
+SILENT_INTERVALS = 3.0
+"""So many of its own longest intervals between two transmissions of a request may pass in silence. Peers double the
+interval from one repeat to the next, and one repeat may be lost."""
 
 
 class Replies:
@@ -67,8 +73,35 @@ class Replies:
         self._waiting: dict[str, dict[int, list[tuple[BackChannel, bool]]]] = {}
         """Identifier -> message number -> those who wait for its answer, and whether they asked for an
         acknowledgement."""
+        self._asked: dict[str, dict[int, tuple[float, float]]] = {}
+        """Identifier -> number of a request that waits for its reply -> when it came last or was answered 202,
+        and the longest time from then until it came again."""
         self._patience: list[tuple[float, int, float, str, int, BackChannel]] = []
         self._waited = 0
+
+    # --- whoever asked --------------------------------------------------------------------------------------------
+
+    def is_asked_for(self, record: Record) -> bool:
+        """Whether the reply to a request goes back in the answer to that request, or to a repeat of it."""
+        destination = self._inbound.destinations.get(record.sequence)
+        return (record.reply_to or ANONYMOUS) == ANONYMOUS and (destination is None or not self._are_sent(destination))
+
+    def is_given_up(self, record: Record, now: float) -> bool:
+        """Whether the requester of such a request has given up: its Sequence is over, or it repeated the request and
+        has been silent for longer than between its own repeats."""
+        destination = self._inbound.destinations.get(record.sequence)
+        if destination is None or destination.is_over:
+            return True
+        asked = self._asked.get(record.sequence, {}).get(record.message_number)
+        if asked is None or record.message_number in self._waiting.get(record.sequence, ()):
+            return False
+        last, longest = asked
+        return longest > 0.0 and now - last > max(LEAST_SILENCE, SILENT_INTERVALS * longest)
+
+    def _heard_again(self, identifier: str, number: int, now: float) -> None:
+        asked = self._asked.setdefault(identifier, {})
+        last, longest = asked.get(number, (now, 0.0))
+        asked[number] = now, max(longest, now - last)
 
     # --- the application's answer ---------------------------------------------------------------------------------
 
@@ -185,6 +218,7 @@ class Replies:
         """The reply, or that there is none, is durable: the request is acknowledged, together with it."""
         was_waived = number in destination.waived
         destination.replied(number)
+        self._asked.get(destination.identifier, {}).pop(number, None)
         self._answer_waiting(destination, number, now)
         # One that was waived is acknowledged since its source ended the Sequence, and nobody waits to hear it.
         if not was_waived and not destination.acks_to.is_anonymous:
@@ -330,6 +364,7 @@ class Replies:
                 self._acknowledging.owe(destination, now)
             return
         identifier = destination.identifier
+        self._heard_again(identifier, number, now)
         self._waiting.setdefault(identifier, {}).setdefault(number, []).append((back_channel, asked))
         patience = self._inbound.policy.reply_patience
         looked_at = now + (patience / HELD_SHARE if number in destination.held else patience)
@@ -398,6 +433,9 @@ class Replies:
                 del self._waiting[identifier]
             # An acknowledgement alone would be taken for the reply (Metro), or for its absence (WCF).
             self._answering.done(back_channel)
+            asked = self._asked.get(identifier, {})
+            if number in asked:
+                asked[number] = now, asked[number][1]  # it may be silent from now on
 
     def acknowledging(self, destination: RMDestination) -> None:
         """A reply that leaves for AcksTo acknowledges the Sequence (called by :class:`Inbound`)."""
@@ -424,6 +462,7 @@ class Replies:
 
     def forgotten(self, destination: RMDestination, now: float) -> None:
         """An inbound Sequence is forgotten (called by :class:`Inbound`)."""
+        self._asked.pop(destination.identifier, None)
         for waiting in self._waiting.pop(destination.identifier, {}).values():
             for back_channel, _ in waiting:
                 self._answering.done(back_channel)

@@ -14,7 +14,7 @@ from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.simulation.nodes.network import PERFECT, NetworkFaults
 from holdfast.simulation.nodes.node import USUAL_RETENTION, USUAL_STAGING, Setup
 from holdfast.simulation.nodes.routed_queues import names_of
-from holdfast.simulation.promises.refusals import FORWARDING
+from holdfast.simulation.promises.refusals import FORWARDING, PATIENT
 
 SOURCE_ADDRESS = "http://source.test/"
 BROKER_ADDRESS = "http://broker.test/"
@@ -453,7 +453,7 @@ class Options:
             batches=self.batches,
             trims=True,
             certified=self.certified,
-            forwarding=FORWARDING if self.refuses else None,
+            forwarding=FORWARDING if self.refuses else PATIENT,
             forwards=True,
             block_bytes=self.block_bytes,
             staging=StagingPolicy(remember=self.remembers) if self.remembers is not None else USUAL_STAGING,

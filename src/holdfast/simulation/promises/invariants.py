@@ -265,7 +265,7 @@ class ForwardedInOrder(Invariant):
         came = world.ledger.disks[broker.index].by_body
         arrived = world.ledger.disks[node.index].queues[0]
         for queued in arrived[self._seen :]:
-            if world.service is not None and queued.body in world.service.refused:
+            if (world.service is not None and queued.body in world.service.refused) or is_requeued(world, queued.body):
                 continue  # what followed it was accepted, and goes on without it
             sequence, number = came[queued.body]
             if number <= self._last.get(sequence, 0):
@@ -368,6 +368,7 @@ class InOrder(Invariant):
                 if node.setup.forwards and is_requeued(world, queued.body):
                     continue  # an operator puts a dead letter behind what is there
                 was_refused = world.service is not None and queued.body in world.service.refused
+                was_refused |= is_requeued(world, queued.body)
                 is_of_sink = node.setup.forwards and is_row(queued.body)  # its numbers are those of no Sequence of ours
                 if queued.sequence and not is_of_sink:
                     is_open = disk.behaviors[queued.sequence]["state"] == "created"

@@ -2,7 +2,7 @@
 
 The broker in front of it retries a one-way message: one that the service refuses once must arrive, one that it refuses
 each time must become one dead letter of the broker. A request goes back at once: it becomes a dead letter, and its
-requester receives a reply. An operator requeues dead
+requester receives a reply. So does a request whose requester was silent for too long. An operator requeues dead
 letters: each becomes a message of its queue again, and arrives once the operator has repaired the service.
 
 The network doubles nothing here, since a broker counts each fault. A request from before the repair is refused
@@ -11,6 +11,7 @@ whenever it arrives: with WS-RM 1.0, which has no final acknowledgement, a forwa
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.core.policy import ForwardingPolicy, OnRefused
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 TIMES = 3
 """Refusals before the broker gives a message up."""
-FORWARDING = ForwardingPolicy(refusals=TIMES, patience=0.5, on_refused=OnRefused.DEAD_LETTER)
+PATIENT = ForwardingPolicy(expires=1e6)
+"""Every request is to arrive, however long the service is away."""
+FORWARDING = replace(PATIENT, refusals=TIMES, patience=0.5, on_refused=OnRefused.DEAD_LETTER)
 
 
 class RefusingService:
@@ -59,8 +62,8 @@ class RefusingService:
 
 
 class RefusedInOnePlace(Invariant):
-    """A broker's dead letters are the messages that the service refuses each time and the requests that it has refused,
-    each once, and the requester's reply is in the same batch."""
+    """A broker's dead letters are the messages that the service refuses each time and requests, each once, and the
+    requester's reply is in the same batch."""
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
         service = world.service
@@ -71,7 +74,7 @@ class RefusedInOnePlace(Invariant):
         for letter in letters:
             body = letter.body.decode()
             is_request = letter.body in world.ledger.wants_reply
-            if not service.is_for_good(letter.body) and not (is_request and letter.body in service.refused):
+            if not service.is_for_good(letter.body) and not is_request:
                 self.broken(f"{body}, which the service refuses only once, becomes a dead letter of {node.name}")
             numbers = [number for number, one in enumerate(disk.letters, 1) if one.body == letter.body]
             if sum(number not in disk.letters_over for number in numbers) > 1:
