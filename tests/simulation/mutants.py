@@ -491,7 +491,7 @@ def forget_the_secret_of_an_address_at_a_restart(monkeypatch: pytest.MonkeyPatch
     replace(monkeypatch, RMSource, "from_state", classmethod(from_state))
 
 
-@mutant("EndsAreRemembered")
+@mutant("EndsAreRemembered", "AnswersSurviveRestart")
 def forget_at_a_restart_that_a_sequence_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     def from_state(cls: type[RMDestination], state: Any, *rest: Any) -> RMDestination:
         destination: RMDestination = original(cls, state, *rest)

@@ -158,8 +158,8 @@ def test_every_promise_holds_and_everything_heals_in_thousands_of_worlds(first: 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_simulator_catches_a_planted_bug(mutant: object, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.plant(monkeypatch)  # type: ignore[attr-defined]
-    failure = first_failure(range(800))
-    assert failure is not None, "800 seeds did not notice it"
+    failure = first_failure(range(1_600))
+    assert failure is not None, "1,600 seeds did not notice it"
     assert failure.invariant in mutant.expected, str(failure)  # type: ignore[attr-defined]
 
 
