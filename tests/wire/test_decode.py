@@ -592,6 +592,13 @@ def not_understood(header: str, soap: str = S12) -> tuple[str, ...]:
     return envelope.not_understood
 
 
+def for_receiver(header: str, soap: str = S12) -> tuple[str, ...]:
+    data = message(header, soap=soap)
+    envelope = decode_any(data, wire.DEFAULT)
+    assert wire.decode(data) == envelope
+    return envelope.for_receiver
+
+
 def test_a_mandatory_header_that_nobody_knows_is_named() -> None:
     assert not_understood("<h:h xmlns:h='urn:h' s:mustUnderstand='true'/>") == ("{urn:h}h",)
     assert not_understood("<h:h xmlns:h='urn:h' s:mustUnderstand=' 1 '/>") == ("{urn:h}h",)
@@ -604,6 +611,9 @@ def test_a_mandatory_header_for_somebody_else_is_left_alone() -> None:
     assert not_understood(header.format("urn:cache")) == ()
     assert not_understood(header.format(S12 + "/role/next")) == ("{urn:h}h",)
     assert not_understood(header.format(S12 + "/role/ultimateReceiver")) == ("{urn:h}h",)
+    assert for_receiver(header.format(S12 + "/role/next")) == ()
+    assert for_receiver(header.format(S12 + "/role/ultimateReceiver")) == ("{urn:h}h",)
+    assert for_receiver("<h:h xmlns:h='urn:h' s:mustUnderstand='true'/>") == ("{urn:h}h",)
     actor = "<h:h xmlns:h='urn:h' s:mustUnderstand='1' s:actor='{}'/>"
     assert not_understood(actor.format("urn:cache"), S11) == ()
     assert not_understood(actor.format("http://schemas.xmlsoap.org/soap/actor/next"), S11) == ("{urn:h}h",)

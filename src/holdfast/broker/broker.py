@@ -177,7 +177,14 @@ class Broker:
 
 def _router(config: BrokerConfig, forwarders: Forwarders) -> Router:
     default = config.default_queue or (config.queues[0].name if not config.routes else None)
-    return Router(config.routes, config.namespaces, default, config.limits.max_routed_body, forwarders.replying)
+    return Router(
+        config.routes,
+        config.namespaces,
+        default,
+        config.limits.max_routed_body,
+        forwarders.replying,
+        forwarders.follows,
+    )
 
 
 def _listeners(config: BrokerConfig) -> Listeners:

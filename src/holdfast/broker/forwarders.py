@@ -163,6 +163,10 @@ class Forwarders:
         """Whether requests in a queue are sent on to somebody who may reply."""
         return any(config.queue == queue and config.may_reply for config in self.configs.values())
 
+    def follows(self, queue: str) -> bool:
+        """Whether what is in a queue is sent on."""
+        return any(config.queue == queue for config in self.configs.values())
+
     def addresses(self) -> dict[str, str]:
         """Address -> the queue whose records go there and nowhere else."""
         shared = Counter(config.queue for config in self.configs.values())

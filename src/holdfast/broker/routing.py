@@ -106,6 +106,7 @@ class Router:
         default: The queue of what none of them takes; None: it is refused.
         max_body: Bytes of a body that is looked into, and steps that may be spent on it.
         replied: Whether somebody behind a queue replies to requests.
+        is_sent_on: Whether a forwarder sends on what is in a queue.
 
     Raises:
         Unfit: an XPath, or the name of a header, is none.
@@ -118,10 +119,12 @@ class Router:
         default: str | None,
         max_body: int,
         replied: Callable[[str], bool | None] = lambda _queue: None,
+        is_sent_on: Callable[[str], bool] = lambda _queue: False,
     ) -> None:
         def routed(queues: tuple[str, ...], expects: Expects | None = None) -> Routed:
             said = [replied(queue) for queue in queues]
-            return Routed(queues, True if True in said else False if False in said else None, expects)
+            is_followed = bool(queues) and all(is_sent_on(queue) for queue in queues)
+            return Routed(queues, True if True in said else False if False in said else None, expects, is_followed)
 
         self._routes = [_Route(one, routed(one.queues, one.expects), namespaces) for one in routes]
         self._default = routed((default,)) if default is not None else None

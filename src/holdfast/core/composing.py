@@ -144,6 +144,7 @@ class Composer:
         envelope.body = record.body
         if record.headers:
             envelope.headers = (record.headers,)
+            envelope.headers_soap = record.soap
         return envelope, record
 
     @staticmethod

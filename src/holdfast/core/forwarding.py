@@ -77,7 +77,7 @@ class Forwarding:
         if envelope.fault is not None and envelope.soap.value != request.soap:
             return self._tell(request, envelope.fault)  # the requester would not understand it as it is
         headers = b"".join(envelope.headers)
-        return Record("", 0, envelope.action, envelope.body, now, soap=request.soap, headers=headers)
+        return Record("", 0, envelope.action, envelope.body, now, soap=envelope.soap.value, headers=headers)
 
     def unanswered(self, outbox: Outbox, number: int, now: float) -> None:
         """The destination has the request that is message ``number``, and will send no reply: a fault tells the

@@ -236,11 +236,13 @@ class Routed:
         queues: The names of its queues; for more than one it is a record in each. Empty: nobody reads it.
         replied: Whether somebody behind them replies to requests; None: as the application's handlers say.
         expects: What the route says that its senders expect; None: each message says it.
+        is_sent_on: Whether a forwarder sends on what is in each of them: this is an intermediary then.
     """
 
     queues: tuple[str, ...]
     replied: bool | None = None
     expects: Expects | None = None
+    is_sent_on: bool = False
 
 
 @dataclass(slots=True)
@@ -265,9 +267,11 @@ class Envelope:
         control: The RM protocol message in the body, None for an application's message.
         fault: The fault in the body.
         headers: Foreign header blocks, each a self-contained XML element. (Out: written as they are.)
+        headers_soap: Out only: the SOAP version whose attributes those have, such as mustUnderstand; "": of ours.
         body: The content of soap:Body, self-contained XML bytes, otherwise as it came; b"" for an empty body.
         not_understood: Names ("{namespace}local") of mustUnderstand headers for us that ``wire`` does not
             know; when the core gets it, those that nobody here does.
+        for_receiver: Those of them that are for the ultimate receiver alone: an intermediary passes them on.
         reference_parameters: Out only: the target's reference parameters, written as headers (marked in 2005/08).
         contradiction: In only: how the Body and the Action contradict each other, "" if they do not.
         transport: In only: what its transport said of it, in the endpoint's own bytes, to be kept with its record.
@@ -291,8 +295,10 @@ class Envelope:
     control: Control | None = None
     fault: Fault | None = None
     headers: tuple[bytes, ...] = ()
+    headers_soap: str = ""
     body: bytes = b""
     not_understood: tuple[str, ...] = ()
+    for_receiver: tuple[str, ...] = ()
     reference_parameters: tuple[bytes, ...] = field(default=())
     contradiction: str = ""
     transport: bytes = b""

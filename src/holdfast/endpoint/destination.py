@@ -58,7 +58,7 @@ from holdfast.endpoint.decoding import OFF_LOOP
 from holdfast.endpoint.descriptors import outgoing
 from holdfast.endpoint.dispatcher import Dispatcher, Handler, MessageHandler
 from holdfast.endpoint.engine import Clock, Engine, in_thread, new_identifier, open_off_loop, patiently
-from holdfast.endpoint.envelopes import Elsewhere, Envelopes, refuse_as_soap
+from holdfast.endpoint.envelopes import Elsewhere, Envelopes, pass_on, refuse_as_soap
 from holdfast.endpoint.fault_replies import passed_on, set_aside
 from holdfast.endpoint.handlers import check_action, check_handler, check_transactions
 from holdfast.endpoint.http_media import refuse_unless_soap
@@ -258,7 +258,7 @@ class Destination:
         self._buffered = Buffered(self._limits.max_buffered)
         self._wsdl = ServiceDescription(wsdl)
         self._reply_actions = {action: reply for action, reply in self._wsdl.operations.items() if reply}
-        self._envelopes = Envelopes("destination", self.incidents, processors, wire_limits)
+        self._envelopes = Envelopes("destination", self.incidents, processors, wire_limits, router is not None)
 
     @staticmethod
     def _new_queue(name: str, partitions: int, retention: str | RetentionPolicy | None) -> Queue:
@@ -663,6 +663,8 @@ class Destination:
             _refuse_all(exchange)
             return
         envelope.routed = routed
+        if envelope.relates_to is not None or (isinstance(routed, Routed) and routed.is_sent_on):
+            pass_on(envelope)  # SOAP 1.2 part 1, 2.7: an intermediary relays what is for the ultimate receiver
         self._take_routed(exchange, envelope, None)
 
     def _take_routed(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:

@@ -63,6 +63,7 @@ class Envelopes:
         incidents: Counts what goes wrong, by name.
         processors: What each envelope passes, the first next to the network.
         limits: What one envelope may be like.
+        passes_on: Whether messages may be passed on.
 
     Raises:
         ConfigurationError: one of the processors is none.
@@ -74,10 +75,12 @@ class Envelopes:
         incidents: Counter[str],
         processors: Iterable[Processor] = (),
         limits: Limits = DEFAULT,
+        passes_on: bool = False,
     ) -> None:
+        self.passes_on = passes_on
         self._incidents = incidents
         self._decoder = Decoder(limits)
-        self._chain = Chain(role, processors, incidents)
+        self._chain = Chain(role, processors, incidents, passes_on=passes_on)
         self._is_plain = self._chain.is_empty
         self.tracing: Tracing | None = None
         """What tells of messages as spans; None: nobody does."""
@@ -244,6 +247,14 @@ class Envelopes:
     async def close(self) -> None:
         """Wait until everything is read and taken."""
         await self._decoder.close()
+
+
+def pass_on(envelope: Envelope) -> None:
+    """Leave the headers for the ultimate receiver to it: we are an intermediary for this message (SOAP 1.2 part 1, 2.7;
+    SOAP 1.1, 4.2.2)."""
+    if envelope.for_receiver:
+        passed = envelope.for_receiver
+        envelope.not_understood = tuple([name for name in envelope.not_understood if name not in passed])
 
 
 def _put_off(exchange: Exchange, why: bytes, error: ProcessorError | None = None) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from holdfast.core.events import Transmit
 from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence
 from holdfast.endpoint.engine import Engine
-from holdfast.endpoint.envelopes import Envelopes, Notes
+from holdfast.endpoint.envelopes import Envelopes, Notes, pass_on
 from holdfast.endpoint.http_media import attachments_of
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.outboxes import forwarder_of
@@ -202,6 +202,8 @@ class Sender:
             self._failed(sent, f"the answer of {sent.to} is not taken: {read.message}", is_unreachable=False)
             self._engine.touch()
         else:
+            if self._envelopes.passes_on and read.relates_to is not None:
+                pass_on(read)
             if read.not_understood:
                 names = " ".join(read.not_understood)
                 self._on_transport_error(sent, f"{sent.to} answers with headers that nobody here understands: {names}")

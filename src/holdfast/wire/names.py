@@ -56,6 +56,9 @@ ROLES_OF_OURS: dict[SOAP, frozenset[str]] = {
 }
 """Values of role (1.2) and actor (1.1) that aim a header block at us."""
 
+NEXT = frozenset({"http://schemas.xmlsoap.org/soap/actor/next", "http://www.w3.org/2003/05/soap-envelope/role/next"})
+"""Of those the ones that aim it at every node that the message passes."""
+
 ROLE_ATTRIBUTE: dict[SOAP, str] = {
     SOAP.V1_1: SOAP_NS[SOAP.V1_1] + "}actor",
     SOAP.V1_2: SOAP_NS[SOAP.V1_2] + "}role",
@@ -109,3 +112,9 @@ CONTENT_NAMES = frozenset({f"{namespace}}}{local}" for namespace in RM_NS.values
 """First children of a Body that are read; any other is an application's and stays bytes."""
 
 CONTENT_LOCALS = frozenset(name.rpartition("}")[2].encode() for name in CONTENT_NAMES)
+
+
+def is_for_receiver(name: str, role: str) -> bool:
+    """Whether a header block with a role of ours is for the ultimate receiver alone (SOAP 1.2 part 1, 2.2; SOAP 1.1,
+    4.2.2). What binds security to a hop is for whoever reads it."""
+    return role not in NEXT and name not in SECURITY_BINDING_NAMES

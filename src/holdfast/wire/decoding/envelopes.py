@@ -31,6 +31,7 @@ from holdfast.wire.names import (
     SECURITY_BINDING_NAMES,
     SOAP_NS,
     actions,
+    is_for_receiver,
 )
 from holdfast.wire.tree import Document, Node, has_many_attributes, parse
 
@@ -156,7 +157,8 @@ def _read(document: Document, envelope: Envelope, limits: Limits) -> None:
     foreign: list[Node] = []
     seen: set[str] = set()
     for node in document.headers:
-        ours = node.attributes.get(role_attribute, "").strip() in roles
+        role = node.attributes.get(role_attribute, "").strip()
+        ours = role in roles
         if ours and node.name in RM_HEADER_NAMES:
             _read_rm_header(node, envelope, limits)
         elif ours and envelope.addressing and wsa.HEADER_NAMES.get(node.name) is envelope.addressing:
@@ -165,6 +167,8 @@ def _read(document: Document, envelope: Envelope, limits: Limits) -> None:
             foreign.append(node)
             if ours and _is_not_understood(node, SOAP_NS[document.soap]):
                 envelope.not_understood += (f"{{{node.namespace}}}{node.local}",)
+                if is_for_receiver(node.name, role):
+                    envelope.for_receiver += envelope.not_understood[-1:]
     if document.content is not None:
         foreign = _read_content(document, document.content, envelope, foreign, limits)
     else:

@@ -32,6 +32,7 @@ from holdfast.wire.names import (
     SECURITY_BINDING_NAMES,
     SOAP_NS,
     SOAP_OF_NS,
+    is_for_receiver,
 )
 from holdfast.wire.text import Declarations, declarations, self_contained
 from holdfast.wire.tree import feed, parser_for
@@ -70,6 +71,7 @@ class Shape:
         "body_open",
         "declarations",
         "foot",
+        "is_for_receiver",
         "kids",
         "kind",
         "not_understood",
@@ -90,6 +92,7 @@ class Shape:
         self.rm: RM | None = None
         self.addressing: Addressing | None = None
         self.not_understood = ""
+        self.is_for_receiver = False
         self.references: dict[bytes, EndpointReference] = {}
         self.body_open = self.body_close = self.foot = b""
         self.declarations: Declarations = declarations(scope) if kind in (HEADER, BODY) else ()
@@ -194,7 +197,8 @@ def _classify_part(parent: Shape, local: str, empty: bool) -> int:
 
 def _classify_block(name: str, attributes: dict[str, str], scope: dict[str, str], soap: SOAP, empty: bool) -> Shape:
     namespace, _, local = name.rpartition("}")
-    ours = attributes.get(ROLE_ATTRIBUTE[soap], "").strip() in ROLES_OF_OURS[soap]
+    role = attributes.get(ROLE_ATTRIBUTE[soap], "").strip()
+    ours = role in ROLES_OF_OURS[soap]
     addressing, version = HEADER_NAMES.get(name), RM_HEADER_NAMES.get(name)
     if addressing is not None or version is not None:
         relation = attributes.get("RelationshipType", "")
@@ -213,6 +217,7 @@ def _classify_block(name: str, attributes: dict[str, str], scope: dict[str, str]
     mandatory = attributes.get(SOAP_NS[soap] + "}mustUnderstand", "").strip() in ("1", "true")
     if ours and (mandatory or name in SECURITY_BINDING_NAMES):
         shape.not_understood = f"{{{namespace}}}{local}"
+        shape.is_for_receiver = is_for_receiver(name, role)
     return shape
 
 
@@ -393,6 +398,8 @@ def _other_block(tokens: list[bytes], i: int, header: Shape, shape: Shape, envel
         envelope.headers += (self_contained(block, 0, fitting(header, limits)),)
         if shape.not_understood:
             envelope.not_understood += (shape.not_understood,)
+            if shape.is_for_receiver:
+                envelope.for_receiver += (shape.not_understood,)
         return stop
     raise _Odd
 

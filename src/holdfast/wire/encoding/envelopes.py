@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from holdfast.core.faults import MUST_UNDERSTAND, VERSION_MISMATCH
@@ -23,6 +24,8 @@ from holdfast.wire.names import ANONYMOUS_URI, FAULT_ACTIONS, SOAP_NS, WSA_NS, a
 from holdfast.wire.text import escape
 
 _FOOT = b"</s:Body></s:Envelope>"
+_TRUE = re.compile(r"""(mustUnderstand\s*=\s*)(["'])true["']""")
+"""SOAP 1.1 knows 0 and 1 alone (4.2.3)."""
 
 
 _TO_ANONYMOUS = f'<wsa:To s:mustUnderstand="1">{ANONYMOUS_URI[Addressing.V2004_08]}</wsa:To>'
@@ -183,8 +186,17 @@ def _epr_header(local: str, reference: EndpointReference, addressing: Addressing
     return f"<wsa:{local}>{encode_epr_content(reference, addressing)}</wsa:{local}>"
 
 
+def _in_version(block: str, of: SOAP, soap: SOAP) -> str:
+    """A header block with the attributes of another version of SOAP: else mustUnderstand would bind nobody."""
+    block = block.replace(SOAP_NS[of], SOAP_NS[soap])
+    return _TRUE.sub(r"\g<1>\g<2>1\g<2>", block) if soap is SOAP.V1_1 else block
+
+
 def _append_foreign(parts: list[str], envelope: Envelope) -> None:
-    parts.extend([block.decode() for block in envelope.headers])
+    blocks = [block.decode() for block in envelope.headers]
+    if envelope.headers_soap and envelope.headers_soap != envelope.soap.value:
+        blocks = [_in_version(block, SOAP(envelope.headers_soap), envelope.soap) for block in blocks]
+    parts.extend(blocks)
     for parameter in envelope.reference_parameters:
         block = parameter.decode()
         if envelope.addressing is Addressing.V2005_08:
