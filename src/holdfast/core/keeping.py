@@ -226,7 +226,8 @@ class Keeping:
         queue = self._queue
         sizes = [one.sizes for one in queue.partitions if one.sizes is not None]
         if self.policy.size is not None:
-            for one, floor in zip(queue.partitions, floors_by_size(sizes, self.policy.size), strict=True):
+            starts = [max(one.first, one.expired) for one in queue.partitions]
+            for one, floor in zip(queue.partitions, floors_by_size(sizes, self.policy.size, starts), strict=True):
                 one.expired = max(one.expired, floor)
         if self.policy.reader_size is not None:
             # A reader is protected against what stays, not against what goes anyway.

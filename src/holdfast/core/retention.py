@@ -5,7 +5,7 @@ A reader's cursor only protects more, up to a limit. Nothing here knows cursors,
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -208,7 +208,7 @@ def _marks_of(state: object) -> list[tuple[int, int, float]]:
     return found if rising else []
 
 
-def floors_by_size(parts: list[Sizes], limit: int, starts: list[int] | None = None) -> list[int]:
+def floors_by_size(parts: list[Sizes], limit: int, starts: list[int]) -> list[int]:
     """For each partition the offset below which records may go, so that all together take ``limit`` bytes or just
     more: the oldest go first, whichever partition they are in.
 
@@ -218,14 +218,16 @@ def floors_by_size(parts: list[Sizes], limit: int, starts: list[int] | None = No
     Args:
         parts: What is known of each partition.
         limit: Bytes.
-        starts: For each partition the offset below which records go in any case; None: none do.
+        starts: For each partition the offset below which records go in any case. They count for nothing: a cursor may
+            hold them back for long, and meanwhile another partition's records may have become the oldest.
     """
     floors, held, pieces = [], 0, []
-    for index, part in enumerate(parts):
-        marks = part.marks
-        floors.append(marks[0][0])
-        if starts is not None:
-            marks = marks[max(0, bisect_right(marks, starts[index], key=lambda mark: mark[0]) - 1) :]
+    for index, (part, start) in enumerate(zip(parts, starts, strict=True)):
+        # A step that began below the start is not counted at all: rather keep a step too many than too few.
+        marks = part.marks[bisect_left(part.marks, start, key=lambda mark: mark[0]) :]
+        floors.append(part.marks[0][0])
+        if not marks:
+            continue
         held += part.total - marks[0][1]
         latest = marks[0][2]
         for (_, below, _), (offset, total, at) in pairwise(marks):
