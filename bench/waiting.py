@@ -35,7 +35,7 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
 )
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.versions import Versions
 from holdfast.http.outcome import Done

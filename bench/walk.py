@@ -25,7 +25,7 @@ import load
 
 from holdfast.core.events import Respond
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.endpoint.engine import new_identifier
 from holdfast.store.rocksdb.store import RocksDBStore
 from holdfast.wire import decode, encode

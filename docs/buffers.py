@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core import handling, held, here
+from holdfast.core.handling import delivery as handling
 from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
+from holdfast.core.receiving import held
+from holdfast.core.sending import records_in_memory as here
 from holdfast.endpoint import journal, letters, neighbours, queues_admin, record_stream, sinks_admin
 from holdfast.endpoint.reading import MOST_AT_A_TIME
 from holdfast.http import answer_room, client_connection
@@ -65,7 +67,7 @@ PROCESS = [
     Buffer(
         "the batch of changes that is being written, encoded",
         LIMITS.max_buffered + held.BLOCK_BYTES + LARGEST, 1, "what comes meanwhile shares the next batch",
-        "`HTTPLimits.max_buffered`, `core.held.BLOCK_BYTES`",
+        "`HTTPLimits.max_buffered`, `core.receiving.held.BLOCK_BYTES`",
     ),
     Buffer(
         "the envelope that is being decoded in the thread: its tree and its pieces",
@@ -82,12 +84,13 @@ PROCESS = [
     ),
     Buffer(
         "held messages that move into their queue: a block, and one message more",
-        held.BLOCK_BYTES + LARGEST, 1, "the next block follows when this one is durable", "`core.held.BLOCK_BYTES`",
+        held.BLOCK_BYTES + LARGEST, 1, "the next block follows when this one is durable",
+        "`core.receiving.held.BLOCK_BYTES`",
     ),
     Buffer(
         "records for handlers, and one more",
         handling.MAX_HELD_BYTES + LARGEST, 1, "read from the store when there is room",
-        "`core.handling.MAX_HELD_BYTES`",
+        "`core.handling.delivery.MAX_HELD_BYTES`",
     ),
     Buffer(
         "records being read for the core",
@@ -138,7 +141,7 @@ PROCESS = [
 EACH = [
     Buffer(
         "each forwarder, and each address that replies go to: records read ahead, and one more",
-        here.MOST_BYTES + LARGEST, 1, "read when they are needed", "`core.here.MOST_BYTES`",
+        here.MOST_BYTES + LARGEST, 1, "read when they are needed", "`core.sending.records_in_memory.MOST_BYTES`",
     ),
     Buffer(
         "each of these: messages on their way, or one message",
@@ -167,9 +170,9 @@ EACH = [
 """Those of which there are as many as the configuration says, or connections."""
 
 NO_BUFFERS = {
-    "core.staged": {"MOST_BYTES": "what held.BLOCK_BYTES is", "ROW_BYTES": "counted, not held"},
-    "core.retention": {"MEASURE_BYTES": "a distance between marks", "RECORD_BYTES": "counted, not held"},
-    "core.destination": {"UNKNOWN_BYTES": "counted, not held"},
+    "core.staged_blocks": {"MOST_BYTES": "what held.BLOCK_BYTES is", "ROW_BYTES": "counted, not held"},
+    "core.queues.retention": {"MEASURE_BYTES": "a distance between marks", "RECORD_BYTES": "counted, not held"},
+    "core.receiving.destination": {"UNKNOWN_BYTES": "counted, not held"},
     "endpoint.journal_files": {"LARGEST_FRAME": "of a file"},
     "endpoint.rows": {"LARGEST_KEY": "of a field"},
     "endpoint.http_media": {"_MOST_BYTES": "of a header"},
@@ -200,9 +203,9 @@ NO_BUFFERS = {
 """Room -> constants in bytes that bound no buffer of a server, and what they are."""
 
 HERE = {
-    "core.handling": {"MAX_HELD_BYTES"},
-    "core.here": {"MOST_BYTES"},
-    "core.held": {"BLOCK_BYTES"},
+    "core.handling.delivery": {"MAX_HELD_BYTES"},
+    "core.sending.records_in_memory": {"MOST_BYTES"},
+    "core.receiving.held": {"BLOCK_BYTES"},
     "endpoint.record_stream": {"BLOCK_BYTES", "PIECE_BYTES", "WAITING_BYTES"},
     "endpoint.letters": {"PAGE_BYTES"},
     "endpoint.queues_admin": {"PEEKED_BYTES"},

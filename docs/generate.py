@@ -257,8 +257,8 @@ SETTINGS = [
     ("core/policy.py", "DestinationPolicy", "holdfast.Destination(policy=…)"),
     ("core/policy.py", "SourcePolicy", "holdfast.Source(policy=…)"),
     ("core/retransmission.py", "RetransmissionPolicy", "holdfast.SourcePolicy(retransmission=…)"),
-    ("core/retention.py", "RetentionPolicy", "holdfast.Destination(retention=…)"),
-    ("core/cursor.py", "HandlingPolicy", "holdfast.Destination(handling=…)"),
+    ("core/queues/retention.py", "RetentionPolicy", "holdfast.Destination(retention=…)"),
+    ("core/handling/handler_cursor.py", "HandlingPolicy", "holdfast.Destination(handling=…)"),
     ("core/policy.py", "CircuitPolicy", "circuit of [policies] and [forwarders.NAME.policy] of a broker's file"),
     ("core/policy.py", "ForwardingPolicy", "[policies] and [forwarders.NAME.policy] of a broker's file"),
     ("core/policy.py", "StagingPolicy", "holdfast.Destination(staging=…)"),
@@ -616,8 +616,8 @@ def journal_events() -> str:
 def incidents() -> str:
     """The names of incidents, with the level of their log line."""
     found: dict[str, set[str]] = {}
-    for file in sorted((SOURCES / "core").glob("*.py")):
-        for _, call in _calls(f"core/{file.name}", "Incident"):
+    for file in sorted((SOURCES / "core").rglob("*.py")):
+        for _, call in _calls(str(file.relative_to(SOURCES)), "Incident"):
             texts = _texts(call)
             if not texts or not isinstance(call.args[0], ast.Constant):
                 continue

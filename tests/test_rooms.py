@@ -63,6 +63,7 @@ def test_a_new_package_or_module_without_a_layer_is_refused(copy: Path, name: st
         ("simulation", "holdfast.testing"),
         ("simulation/promises", "holdfast.simulation.simulator"),
         ("core", "time"),
+        ("core/sending", "holdfast.core.receiving"),
     ],
 )
 def test_an_import_that_points_up_or_aside_is_refused(copy: Path, room: str, imports: str) -> None:

@@ -9,9 +9,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from holdfast import sync
-    from holdfast.core.cursor import HandlingPolicy
+    from holdfast.core.handling.handler_cursor import HandlingPolicy
     from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
-    from holdfast.core.retention import RetentionPolicy
+    from holdfast.core.queues.retention import RetentionPolicy
     from holdfast.core.retransmission import RetransmissionPolicy
     from holdfast.core.versions import Versions
     from holdfast.endpoint.destination import Destination
@@ -87,7 +87,7 @@ _HOMES = {
     "Assurance": "core.policy",
     "Destination": "endpoint.destination",
     "DestinationPolicy": "core.policy",
-    "HandlingPolicy": "core.cursor",
+    "HandlingPolicy": "core.handling.handler_cursor",
     "JournalPolicy": "endpoint.journal_policy",
     "Message": "endpoint.message",
     "MessageContext": "endpoint.processors",
@@ -95,7 +95,7 @@ _HOMES = {
     "Processor": "endpoint.processors",
     "Progress": "endpoint.lanes",
     "Reply": "endpoint.replies",
-    "RetentionPolicy": "core.retention",
+    "RetentionPolicy": "core.queues.retention",
     "RetransmissionPolicy": "core.retransmission",
     "Enqueued": "endpoint.sent",
     "Sent": "endpoint.sent",

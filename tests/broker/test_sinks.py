@@ -22,7 +22,7 @@ from holdfast import Destination, Message
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig, QueueConfig
 from holdfast.core.policy import StagingPolicy
-from holdfast.core.staged import unpack
+from holdfast.core.staged_blocks import unpack
 from holdfast.endpoint.serve import Listeners, Service
 
 ACTION = "urn:test:note"

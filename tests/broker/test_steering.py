@@ -18,7 +18,7 @@ import holdfast
 from holdfast import Destination
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import ForwarderConfig, QueueConfig
-from holdfast.core.retention import RetentionPolicy
+from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.testing.ports import free_ports
 
 

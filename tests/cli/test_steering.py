@@ -18,7 +18,7 @@ import holdfast
 from holdfast.cli.main import COMMANDS, cli
 from holdfast.cli.steering import duration, place
 from holdfast.core.records import Record
-from holdfast.core.sinks import Batch
+from holdfast.core.sinks.sink import Batch
 from holdfast.core.versions import Versions
 from holdfast.store.staged import blocks_of_records
 

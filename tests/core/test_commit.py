@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.commit import GroupCommit
+from holdfast.core.deadlines import Deadlines
 from holdfast.core.messages import ANONYMOUS_EPR, Offer
-from holdfast.core.outbox import replies_queue
-from holdfast.core.timers import Deadlines
+from holdfast.core.sending.outbox import replies_queue
 
 
 class Sequence:

@@ -25,7 +25,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.versions import Versions
 from holdfast.store import MemoryStore

@@ -21,7 +21,7 @@ from holdfast.core.messages import (
     TerminateSequence,
 )
 from holdfast.core.records import Record
-from holdfast.core.source import TOLD_ENOUGH
+from holdfast.core.rm_source.source import TOLD_ENOUGH
 
 
 def test_nothing_is_answered_before_it_is_durable() -> None:

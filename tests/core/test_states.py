@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.destination import RMDestination
 from holdfast.core.messages import ANONYMOUS_EPR, Fault
-from holdfast.core.outbox import Outbox
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
-from holdfast.core.queues import Queue
-from holdfast.core.source import RMSource
+from holdfast.core.queues.queue import Queue
+from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.outbox import Outbox
 from holdfast.core.states import (
     DESTINATION_TABLES,
     DOUBT_TABLE,

@@ -27,7 +27,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.policy import Assurance, DestinationPolicy
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.states import (
     DESTINATION_TABLES,
     SETTLING_TABLE,

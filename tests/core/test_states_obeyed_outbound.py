@@ -23,10 +23,10 @@ from holdfast.core.messages import (
 from holdfast.core.origin import Origin
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue
-from holdfast.core.reasons import Why
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.core.sending.reasons import Why
 from holdfast.core.states import (
     OUTBOX_TABLE,
     SOURCE_TABLES,

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.cursor import HandlerCursor, HandlingPolicy
 from holdfast.core.events import BackChannel, Incident, Stopped
+from holdfast.core.handling.handler_cursor import HandlerCursor, HandlingPolicy
 from holdfast.core.messages import Envelope, Sequence, TerminateSequence
-from holdfast.core.outbox import Outbox
-from holdfast.core.queues import HANDLER
-from holdfast.core.retention import RetentionPolicy
-from holdfast.core.source import RMSource
+from holdfast.core.queues.queue import HANDLER
+from holdfast.core.queues.retention import RetentionPolicy
+from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.outbox import Outbox
 from holdfast.core.steering import Loss, NotSteered, Steering
-from tests.core.test_forwarding import NEW, Relay, names, said
+from tests.core.forwarding.test_forwarding import NEW, Relay, names, said
 
 
 def steer(relay: Relay) -> Steering:

@@ -14,8 +14,8 @@ import pytest
 from admin_client import Client
 
 from holdfast import Destination
+from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.records import Record
-from holdfast.core.retention import RetentionPolicy
 from holdfast.endpoint import admin as admin_module
 from holdfast.endpoint import record_stream
 from holdfast.store.records import decode_record

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.events import Effect, Submitted
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record
 from holdfast.core.versions import Versions
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop

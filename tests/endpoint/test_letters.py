@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from waiting import until
 
 from holdfast import ApplicationFault, Destination, HandlingPolicy, Message, PeerFault, Source
-from holdfast.core.dead_letters import Letter, Origin
+from holdfast.core.queues.dead_letters import Letter, Origin
 from holdfast.core.records import Record
 from holdfast.endpoint.letters import describe_letter, describe_letters, seal, unseal
 from holdfast.endpoint.serve import Service

@@ -12,7 +12,7 @@ from holdfast import Destination
 from holdfast.core.events import Respond, Transmit
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, EndpointReference, Envelope
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.versions import Versions
 from holdfast.endpoint.pauses import MOST, PAUSE, Pauses
 from holdfast.http.client import HTTPClient

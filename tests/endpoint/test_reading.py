@@ -16,7 +16,7 @@ from waiting import until
 
 from holdfast import Destination, Message, RetentionPolicy, Source
 from holdfast.core.events import Effect, ReadWanted
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.reading import MOST_AT_A_TIME, Reading

@@ -9,7 +9,7 @@ import pytest
 from waiting import until
 
 from holdfast import ConfigurationError, Destination, HandlingPolicy, Message, RetentionPolicy, Source
-from holdfast.core.queues import ASIDE, HANDLER, TRIM_EVERY
+from holdfast.core.queues.queue import ASIDE, HANDLER, TRIM_EVERY
 from holdfast.core.records import Batch
 from holdfast.store.rocksdb.store import RocksDBStore
 

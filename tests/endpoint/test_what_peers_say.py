@@ -16,7 +16,7 @@ from holdfast.core.events import Transmit
 from holdfast.core.messages import CreateSequence, CreateSequenceResponse, Envelope
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.versions import ALL_VERSIONS, RM, Versions
 from holdfast.exceptions import EnvelopeError

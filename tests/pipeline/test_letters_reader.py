@@ -14,7 +14,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 import holdfast
 from holdfast import Destination, HandlingPolicy
-from holdfast.core.dead_letters import Letter, Origin
+from holdfast.core.queues.dead_letters import Letter, Origin
 from holdfast.core.records import Record
 from holdfast.endpoint import letters as endpoint_letters
 from holdfast.endpoint.letters import seal

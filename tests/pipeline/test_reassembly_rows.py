@@ -19,7 +19,6 @@ from holdfast.core.messages import (
     Sequence,
     SequenceAcknowledgement,
 )
-from holdfast.core.reassembly import Heard
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.pipeline.reassembly import rows as reassembly_rows
 from holdfast.pipeline.reassembly.rows import (
@@ -34,6 +33,7 @@ from holdfast.pipeline.reassembly.rows import (
     decode_batches,
     first_of,
 )
+from holdfast.pipeline.reassembly.sequence import Heard
 from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
 from holdfast.wire.encoding.envelopes import encode
 

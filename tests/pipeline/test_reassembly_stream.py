@@ -21,13 +21,13 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from holdfast.core.messages import Envelope, Sequence
-from holdfast.core.reassembly import Reassembly
 from holdfast.core.versions import RM, RM_OF_NAME, SOAP, Addressing
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.landing.compaction import compact
 from holdfast.pipeline.reassembly import rows as reassembly_rows
 from holdfast.pipeline.reassembly import stream as reassembly_stream
 from holdfast.pipeline.reassembly.rows import CAPTURE, DECODED
+from holdfast.pipeline.reassembly.sequence import Reassembly
 from holdfast.pipeline.reassembly.stream import (
     PACKED,
     Reassembling,

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_audit import violations_of
 
-from holdfast.core.queues import DEAD_LETTERS
+from holdfast.core.queues.queue import DEAD_LETTERS
 from holdfast.endpoint.journal_columns import NAMES
 from holdfast.endpoint.journal_events import ROWS
 from holdfast.endpoint.journal_files import HEADER, frames_of, segments

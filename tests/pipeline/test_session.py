@@ -60,8 +60,8 @@ def test_a_process_of_spark_that_reads_loads_nothing_of_a_server():
     """A first query starts half a dozen of them, and each loads the source: what it loads more is waited for."""
     code = (
         "import sys, pyspark_holdfast, holdfast.pipeline.reader.block_decoder\n"
-        "heavy = {'structlog', 'rich', 'httptools', 'lxml', 'rocksdict', 'uvloop', 'pandas', 'holdfast.core.queues',"
-        " 'holdfast.endpoint.arguments', 'holdfast.endpoint.admin_routes'}\n"
+        "heavy = {'structlog', 'rich', 'httptools', 'lxml', 'rocksdict', 'uvloop', 'pandas', "
+        " 'holdfast.core.queues.queue', 'holdfast.endpoint.arguments', 'holdfast.endpoint.admin_routes'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     source = str(Path(__file__).parents[2] / "src")

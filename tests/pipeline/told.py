@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Snapshot
 from holdfast.endpoint.journal_events import Collector
 from holdfast.endpoint.journal_files import HEADER, frames_of, rows_of

@@ -12,29 +12,29 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.accepting import Accepting
-from holdfast.core.authority import Authority
-from holdfast.core.cursor import HandlerCursor
-from holdfast.core.dead_letters import DeadLetters
-from holdfast.core.destination import RMDestination
-from holdfast.core.flight import InFlight
-from holdfast.core.giving_up import GivingUp
-from holdfast.core.grants import why_unusable
-from holdfast.core.handling import Handling
-from holdfast.core.hearing import Hearing
-from holdfast.core.held import HeldMessages
-from holdfast.core.inbound import Inbound
-from holdfast.core.keeping import Keeping
-from holdfast.core.marking import Marking
+from holdfast.core.forwarding.giving_up import GivingUp
+from holdfast.core.handling.delivery import Handling
+from holdfast.core.handling.handler_cursor import HandlerCursor
 from holdfast.core.origin import Origin
-from holdfast.core.outbound import Outbound
-from holdfast.core.outbox import Outbox
-from holdfast.core.queues import HANDLER, Queue
+from holdfast.core.protocol_messages.hearing import Hearing
+from holdfast.core.queues.dead_letters import DeadLetters
+from holdfast.core.queues.queue import HANDLER, Queue
+from holdfast.core.queues.trimming import Keeping
 from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.receiving.accepting import Accepting
+from holdfast.core.receiving.authority import Authority
+from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.receiving.held import HeldMessages
+from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
-from holdfast.core.replies import Replies
-from holdfast.core.source import RMSource
-from holdfast.core.staging import Staging
+from holdfast.core.rm_source.flight import InFlight
+from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.marks import Marking
+from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.unusable_grants import why_unusable
+from holdfast.core.sinks.staging import Staging
 from holdfast.core.states import (
     SETTLING_TABLE,
     DestinationState,
@@ -474,7 +474,7 @@ def refuse_an_identifier_that_another_destination_granted(monkeypatch: pytest.Mo
     def refusal(response: Any, source: RMSource, outbox: Outbox, named: list[Outbox], offered: Any) -> str:
         return "another open Sequence has it" if named else why_unusable(response, source, outbox, named, offered)
 
-    monkeypatch.setattr("holdfast.core.outbound_creation.why_unusable", refusal)
+    monkeypatch.setattr("holdfast.core.sending.creation.why_unusable", refusal)
 
 
 @mutant("StrangersAreIgnored")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.answering import Answering
 from holdfast.core.events import Respond
 from holdfast.core.messages import EndpointReference, Envelope
+from holdfast.core.receiving.answering import Answering
 from holdfast.core.versions import Versions
 from holdfast.simulation.explorer.exploration import Explorer, retell
 from holdfast.simulation.explorer.situation import Bounds, Keys

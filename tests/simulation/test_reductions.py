@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.destination import RMDestination
 from holdfast.core.events import Transmit
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, Envelope
 from holdfast.core.policy import SourcePolicy
-from holdfast.core.source import RMSource
+from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.rm_source.source import RMSource
 from holdfast.core.versions import SOAP, Versions
 from holdfast.simulation.explorer.exploration import Explorer
 from holdfast.simulation.explorer.memory import Memory

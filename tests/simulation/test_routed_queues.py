@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.core.policy import Assurance, Delivery
-from holdfast.core.retention import RetentionPolicy
+from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.simulation.nodes.network import NetworkFaults
 from holdfast.simulation.nodes.routed_queues import names_of, route_of
 from holdfast.simulation.options import Options

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.simulate import simulate
-from holdfast.core.destination import RMDestination
+from holdfast.core.receiving.destination import RMDestination
 
 
 def run(*arguments: str) -> tuple[int, str]:

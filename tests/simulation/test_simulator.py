@@ -12,10 +12,10 @@ from types import ModuleType
 
 import pytest
 
-from holdfast.core.destination import RMDestination
 from holdfast.core.messages import IncompleteSequenceBehavior
-from holdfast.core.outbox import Outbox
 from holdfast.core.policy import Assurance, Delivery
+from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.sending.outbox import Outbox
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError
 from holdfast.simulation.nodes.clock import EPOCH, SimClock
@@ -129,7 +129,7 @@ def test_sessions_of_a_broker_never_share_a_sequence_one_after_the_other_whoever
 
 
 def test_held_messages_that_move_one_by_one_are_all_there_whoever_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.held.BLOCK_BYTES", 1)
+    monkeypatch.setattr("holdfast.core.receiving.held.BLOCK_BYTES", 1)
     counts: Counter[str] = Counter()
     for seed in range(100):
         counts.update(Simulator(seed).run().counts)
@@ -220,7 +220,7 @@ def test_an_error_inside_the_core_is_a_failure_with_a_seed(monkeypatch: pytest.M
     def broken(*_arguments: object) -> None:
         raise KeyError("planted")
 
-    monkeypatch.setattr("holdfast.core.granting.Granting.create", broken)
+    monkeypatch.setattr("holdfast.core.protocol_messages.granting.Granting.create", broken)
     with pytest.raises(SimulationFailed, match="seed 4: KeyError"):
         Simulator(4).run()
 

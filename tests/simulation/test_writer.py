@@ -1,7 +1,7 @@
 """Rows in the simulator: from a writer that dies, through a broker that crashes, to a destination: each once, in order.
 
-``core/test_staging.py`` has the model of a sink; here are those around it: lost answers, requests that come late, a
-second driver beside the first, queues that are trimmed and a forwarder.
+``core/sinks/test_staging.py`` has the model of a sink; here are those around it: lost answers, requests that come late,
+a second driver beside the first, queues that are trimmed and a forwarder.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.core import staged
-from holdfast.core.sinks import Part, Sink
-from holdfast.core.staging import Staging
+from holdfast.core import staged_blocks as staged
+from holdfast.core.sinks.sink import Part, Sink
+from holdfast.core.sinks.staging import Staging
 from holdfast.simulation.actors.writer import BATCHES
 from holdfast.simulation.options import Options
 from holdfast.simulation.simulator import SimulationFailed, Simulator

@@ -8,7 +8,7 @@ from zlib import crc32
 import pytest
 
 from holdfast.core.records import Batch, Record, Snapshot
-from holdfast.core.staged import ROW_BYTES, Run, unpack
+from holdfast.core.staged_blocks import ROW_BYTES, Run, unpack
 from holdfast.exceptions import StoreFailed
 from holdfast.store.records import encode_record
 from holdfast.store.staged import blocks_of_records

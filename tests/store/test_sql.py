@@ -14,7 +14,7 @@ from databases import GUARDED, PASSWORD, PATIENCE, PostgreSQL
 from sqlalchemy import event, text
 from staged import PARTITIONS, Side, row
 
-from holdfast.core import staged
+from holdfast.core import staged_blocks as staged
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.exceptions import (
     StoreError,

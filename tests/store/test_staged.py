@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from staged import PARTITIONS, Side, row
 
-from holdfast.core import sinks, staged
+from holdfast.core import staged_blocks as staged
 from holdfast.core.records import Batch, Record
-from holdfast.core.staged import ROW_BYTES
+from holdfast.core.sinks import sink as sinks
+from holdfast.core.staged_blocks import ROW_BYTES
 from holdfast.exceptions import ConfigurationError
 
 

@@ -20,7 +20,7 @@ from sqlalchemy import select
 from store_model import Model, RuleBroken
 
 from holdfast.core.records import Batch, Record, Snapshot
-from holdfast.core.staged import Run, unpack
+from holdfast.core.staged_blocks import Run, unpack
 from holdfast.exceptions import StoreFailed
 from holdfast.store import MemoryStore, open_store
 from holdfast.store.base import Store

@@ -12,7 +12,7 @@ from holdfast.core.events import Incident, Respond, Transmit
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Fault, Sequence
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.versions import Addressing, Versions
 from holdfast.store.memory import MemoryStore

@@ -8,20 +8,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from holdfast.core.cursor import HandlingPolicy
-from holdfast.core.dead_letters import DeadLetters, Letter
 from holdfast.core.events import BackChannel, Effect, Handle, Incident, ReadWanted, Respond, Transmit
-from holdfast.core.forwarding import Forwarding
-from holdfast.core.handling import Handling
+from holdfast.core.forwarding.forwarded_requests import Forwarding
+from holdfast.core.handling.delivery import Handling
+from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.messages import ANONYMOUS, Envelope, Fault
 from holdfast.core.origin import Origin, secret_in
-from holdfast.core.outbox import Outbox
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue
+from holdfast.core.queues.dead_letters import DeadLetters, Letter
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
-from holdfast.core.retraction import RETRACTED
 from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.retraction import RETRACTED
 from holdfast.core.versions import Versions
 from holdfast.endpoint.letters import seal, unseal
 from holdfast.store import MemoryStore

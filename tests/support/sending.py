@@ -17,12 +17,12 @@ from holdfast.core.messages import (
     Fault,
     SequenceAcknowledgement,
 )
-from holdfast.core.outbox import Outbox
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.core.sending.outbox import Outbox
 from holdfast.core.versions import Versions
 from holdfast.store import MemoryStore
 

@@ -10,10 +10,10 @@ from typing import Any
 from holdfast.core.events import ReadWanted
 from holdfast.core.policy import StagingPolicy
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
-from holdfast.core.sinks import Batch
-from holdfast.core.staged import Block, Run, unpack
+from holdfast.core.sinks.sink import Batch
+from holdfast.core.staged_blocks import Block, Run, unpack
 from holdfast.store import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.records import decode_record

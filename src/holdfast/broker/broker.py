@@ -17,7 +17,7 @@ from holdfast.broker.config_changes import what_changes
 from holdfast.broker.config_checks import check_config
 from holdfast.broker.forwarders import Forwarders
 from holdfast.broker.routing import Router
-from holdfast.core.limit import QueueLimit
+from holdfast.core.queues.queue_limit import QueueLimit
 from holdfast.endpoint.admin_token import read_token
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.logs import log

@@ -42,7 +42,7 @@ from holdfast.config.values import (
 )
 from holdfast.core.messages import Expects
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy, StagingPolicy
-from holdfast.core.retention import RetentionPolicy
+from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.versions import RM_OF_NAME, SOAP, Addressing, Versions
 from holdfast.endpoint.journal_policy import JournalPolicy
 from holdfast.endpoint.profiles import PREFERRED, PROFILES

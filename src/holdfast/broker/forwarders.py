@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from holdfast.broker.config import ForwarderConfig
-from holdfast.core.outbox import Choice, Outbox
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
+from holdfast.core.sending.outbox import Choice, Outbox
 from holdfast.core.steering import Steering
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.logs import log

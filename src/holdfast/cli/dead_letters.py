@@ -29,7 +29,7 @@ from holdfast.cli.tables import (
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
-    from holdfast.core.dead_letters import DeadLetters
+    from holdfast.core.queues.dead_letters import DeadLetters
     from holdfast.store import Store
 
 COLUMNS = ("letter", "action", "sequence", "number", "attempts", "age", "error")
@@ -208,7 +208,7 @@ def _tell(name: str, done: int, count: int, text: str, as_json: bool) -> None:
 def _opened(location: str, *, read_only: bool) -> Iterator[tuple[Store, DeadLetters, Any]]:
     """A store, its dead letters, and where its changes are gathered."""
     from holdfast.core.commit import GroupCommit
-    from holdfast.core.dead_letters import DeadLetters
+    from holdfast.core.queues.dead_letters import DeadLetters
 
     with opened_store(location, read_only=read_only) as store:
         letters, commit = DeadLetters(), GroupCommit()

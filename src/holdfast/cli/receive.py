@@ -66,7 +66,7 @@ def receive(
     """
     if out is not None and jsonl is not None:
         raise click.UsageError("--out and --jsonl exclude each other.")
-    from holdfast.core.cursor import HandlingPolicy
+    from holdfast.core.handling.handler_cursor import HandlingPolicy
     from holdfast.endpoint.destination import Destination
 
     with wrong_usage():

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from holdfast.core.policy import Assurance
-from holdfast.core.retention import RetentionPolicy
+from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.endpoint.arguments import check_queue_name, check_url
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import bytes_of, seconds_of

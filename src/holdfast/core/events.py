@@ -79,7 +79,7 @@ class ReadWanted:
 @dataclass(slots=True, eq=False)
 class Handle:
     """Give the record to the application's handler, and say once how that went: ``handled``, ``handled_alone`` or
-    ``handling_failed`` of :class:`~holdfast.core.handling.Handling`.
+    ``handling_failed`` of :class:`~holdfast.core.handling.delivery.Handling`.
 
     Args:
         queue: Where it is: the queue that is handled, or that of the dead letters.

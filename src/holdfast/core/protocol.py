@@ -10,23 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from holdfast.core.accepting import Accepting
-from holdfast.core.acknowledging import Acknowledging
-from holdfast.core.addresses import Addresses
-from holdfast.core.answering import Answering
-from holdfast.core.authority import Authority
 from holdfast.core.commit import GroupCommit
-from holdfast.core.controls import CONTROLS
-from holdfast.core.destination import RMDestination
-from holdfast.core.ending import Ending
 from holdfast.core.events import BackChannel, Effect, ReadWanted, Transmit
 from holdfast.core.faults import not_understood
-from holdfast.core.forwarding import Forwarding
-from holdfast.core.granting import Granting
-from holdfast.core.handling import Handling
-from holdfast.core.hearing import Hearing, is_reply
-from holdfast.core.inbound import Inbound
-from holdfast.core.incoming import Incoming
+from holdfast.core.forwarding.forwarded_requests import Forwarding
+from holdfast.core.handling.delivery import Handling
 from holdfast.core.messages import (
     ANONYMOUS,
     Control,
@@ -34,16 +22,28 @@ from holdfast.core.messages import (
     Fault,
 )
 from holdfast.core.origin import STRANGER, Origin
-from holdfast.core.outbound import Outbound
-from holdfast.core.outbox import Outbox
 from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
-from holdfast.core.queues import Queue, Queues, ReadRecords
+from holdfast.core.protocol_messages.ending import Ending
+from holdfast.core.protocol_messages.granting import Granting
+from holdfast.core.protocol_messages.hearing import Hearing, is_reply
+from holdfast.core.protocol_messages.table import CONTROLS
+from holdfast.core.queues.queue import Queue, Queues, ReadRecords
+from holdfast.core.receiving.accepting import Accepting
+from holdfast.core.receiving.acknowledging import Acknowledging
+from holdfast.core.receiving.allowed_addresses import Addresses
+from holdfast.core.receiving.answering import Answering
+from holdfast.core.receiving.authority import Authority
+from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.incoming import Incoming
+from holdfast.core.receiving.invalid_requests import refusal
+from holdfast.core.receiving.replies import Replies
+from holdfast.core.receiving.sessions import SessionPartitions
 from holdfast.core.records import Batch, Record, Snapshot
-from holdfast.core.recovering import recover_outbound
-from holdfast.core.refusals import refusal
-from holdfast.core.replies import Replies
-from holdfast.core.sessions import SessionPartitions
-from holdfast.core.staging import Staging
+from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.recovery import recover_outbound
+from holdfast.core.sinks.staging import Staging
 from holdfast.core.versions import Addressing
 
 

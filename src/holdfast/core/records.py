@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core.staged import Run
+from holdfast.core.staged_blocks import Run
 
 
 @dataclass(slots=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.core.destination import RMDestination
 from holdfast.core.events import Incident
-from holdfast.core.outbox import Outbox
 from holdfast.core.policy import Delivery
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import HANDLER, OUTBOX, Queue
+from holdfast.core.queues.queue import HANDLER, OUTBOX, Queue
+from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.records import Record
+from holdfast.core.sending.outbox import Outbox
 from holdfast.exceptions import ConfigurationError
 
 GIVEN_UP = "an operator moved on"

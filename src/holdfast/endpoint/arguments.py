@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from holdfast.core.policy import Assurance
-from holdfast.core.retention import RetentionPolicy
+from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.versions import Versions
 from holdfast.endpoint.journal_policy import JournalPolicy
 from holdfast.exceptions import ConfigurationError

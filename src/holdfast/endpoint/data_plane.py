@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.core.queues import HANDLER, OUTBOUND, Queue, TooManyReaders
+from holdfast.core.queues.queue import HANDLER, OUTBOUND, Queue, TooManyReaders
 from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route, number_in
 from holdfast.endpoint.admin_shapes import (
     DescribedQueues,

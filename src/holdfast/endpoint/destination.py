@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
-from holdfast.core.cursor import HandlingPolicy
-from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.events import (
     Acknowledged,
     BackChannel,
@@ -36,14 +34,16 @@ from holdfast.core.events import (
     Transmit,
     Unheard,
 )
-from holdfast.core.forwarding import Forwarding
-from holdfast.core.handling import Handling
+from holdfast.core.forwarding.forwarded_requests import Forwarding
+from holdfast.core.handling.delivery import Handling
+from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.messages import CreateSequence, Envelope, Fault, Routed
 from holdfast.core.origin import Origin
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy, StagingPolicy
-from holdfast.core.queues import OUTBOX, Queue
+from holdfast.core.queues.dead_letters import DeadLetters
+from holdfast.core.queues.queue import OUTBOX, Queue
+from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.records import Snapshot
-from holdfast.core.retention import RetentionPolicy
 from holdfast.endpoint.allow_list import AllowList
 from holdfast.endpoint.arguments import (
     check_class,

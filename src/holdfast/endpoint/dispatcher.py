@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast.core.events import Handle
-from holdfast.core.handling import Handling
+from holdfast.core.handling.delivery import Handling
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.failures import brief, reason_of

@@ -20,12 +20,12 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from holdfast.core.events import Effect, ReadWanted
-from holdfast.core.forwarding import Forwarding
-from holdfast.core.handling import Handling
+from holdfast.core.forwarding.forwarded_requests import Forwarding
+from holdfast.core.handling.delivery import Handling
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.endpoint.fault_replies import passed_on
 from holdfast.endpoint.heap import share_arenas

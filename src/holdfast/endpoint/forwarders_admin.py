@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from holdfast.core.outbox import Outbox, Refusal
+from holdfast.core.sending.outbox import Outbox, Refusal
 from holdfast.core.steering import NotSteered, Steering
 from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin_shapes import ForwarderDeleted, ForwarderList, Offsets, Page, Reason, Reset

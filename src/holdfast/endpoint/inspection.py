@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.core.commit import GroupCommit
-from holdfast.core.destination import RMDestination
-from holdfast.core.outbox import Outbox, StoredOutbox, replies_queue, stored_outboxes
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import ASIDE, DEAD_LETTERS, Queue, ReadRecords
+from holdfast.core.queues.queue import ASIDE, DEAD_LETTERS, Queue, ReadRecords
 from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.records import Record, Snapshot, State
+from holdfast.core.sending.outbox import Outbox, StoredOutbox, replies_queue, stored_outboxes
 from holdfast.core.states import SourceState
 from holdfast.endpoint.engine import Engine
 

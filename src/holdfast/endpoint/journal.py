@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from holdfast.core.policy import DestinationPolicy
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Snapshot
 from holdfast.endpoint.journal_events import Collector
 from holdfast.endpoint.journal_files import HEADER, LIVE, OPEN, STAMP, frames_of, prune, segments, whole_length

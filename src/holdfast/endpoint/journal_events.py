@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
-from holdfast.core.destination import TIME_IS_UP
 from holdfast.core.events import (
     Acknowledged,
     Discarded,
@@ -26,11 +25,12 @@ from holdfast.core.events import (
     Transmit,
 )
 from holdfast.core.messages import Envelope, Fault, SequenceAcknowledgement
-from holdfast.core.outbox import stored_outboxes
 from holdfast.core.policy import DestinationPolicy
-from holdfast.core.queues import HANDLER, OUTBOUND, Queue
+from holdfast.core.queues.queue import HANDLER, OUTBOUND, Queue
 from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.receiving.destination import TIME_IS_UP
 from holdfast.core.records import Batch, Snapshot, State
+from holdfast.core.sending.outbox import stored_outboxes
 from holdfast.endpoint.journal_columns import LIFE, RECOVERED
 
 Row = tuple[Any, ...]

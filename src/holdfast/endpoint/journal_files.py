@@ -22,7 +22,7 @@ from zlib import crc32
 
 import msgspec
 
-from holdfast.core.queues import DEAD_LETTERS
+from holdfast.core.queues.queue import DEAD_LETTERS
 from holdfast.endpoint.journal_columns import NAMES
 from holdfast.endpoint.journal_events import ACKNOWLEDGED, APPENDED, ROWS
 

@@ -8,8 +8,8 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from holdfast.core.events import Declined
-from holdfast.core.outbox import Outbox
 from holdfast.core.records import Record
+from holdfast.core.sending.outbox import Outbox
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.message_ids import MessageIds
 from holdfast.exceptions import HoldfastError, PeerFault

@@ -11,8 +11,8 @@ from dataclasses import replace
 from html import unescape
 from typing import Any
 
-from holdfast.core.dead_letters import Letter, Origin
-from holdfast.core.queues import DEAD_LETTERS
+from holdfast.core.queues.dead_letters import Letter, Origin
+from holdfast.core.queues.queue import DEAD_LETTERS
 from holdfast.core.records import Record
 from holdfast.endpoint.failures import as_xml
 

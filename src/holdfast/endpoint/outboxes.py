@@ -12,14 +12,14 @@ from typing import Any
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect
-from holdfast.core.giving_up import discard
+from holdfast.core.forwarding.giving_up import discard
 from holdfast.core.messages import ANONYMOUS, SequenceAcknowledgement
-from holdfast.core.outbound import Outbound
-from holdfast.core.outbox import Outbox
 from holdfast.core.policy import SourcePolicy
-from holdfast.core.queues import Queues, ReadRecords
+from holdfast.core.queues.queue import Queues, ReadRecords
 from holdfast.core.records import Record
-from holdfast.core.recovering import recover_outbound
+from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.recovery import recover_outbound
 from holdfast.endpoint.engine import new_identifier
 from holdfast.exceptions import ConfigurationError
 from holdfast.store import Store
@@ -132,7 +132,7 @@ class Outboxes:
         return outbox.in_doubt() - 1 if outbox.may_have_left(offset) else 0
 
     def discard(self, name: str, now: float) -> None:
-        """Give one message up; see :func:`~holdfast.core.giving_up.discard`.
+        """Give one message up; see :func:`~holdfast.core.forwarding.giving_up.discard`.
 
         Raises:
             ConfigurationError: there is no such message.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.core.queues import Queue, divided
+from holdfast.core.queues.queue import Queue, divided
 from holdfast.core.records import Snapshot
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.outbox import Outbox
-from holdfast.core.queues import Queue
-from holdfast.core.retention import Search
+from holdfast.core.queues.queue import Queue
+from holdfast.core.queues.retention import Search
+from holdfast.core.sending.outbox import Outbox
 from holdfast.core.steering import Steering
 from holdfast.endpoint.admin_routes import Refused
 from holdfast.endpoint.admin_shapes import Reset

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.core.queues import HANDLER, OUTBOUND, Queue
+from holdfast.core.queues.queue import HANDLER, OUTBOUND, Queue
 from holdfast.core.records import Record
 from holdfast.core.steering import Loss, Steering
 from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route

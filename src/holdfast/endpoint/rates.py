@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 
 EVERY = 5.0
 """Seconds between two looks."""

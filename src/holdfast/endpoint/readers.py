@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.core.queues import Queue, fingerprint_of
+from holdfast.core.queues.queue import Queue, fingerprint_of
 from holdfast.endpoint.engine import Engine
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.message import Message

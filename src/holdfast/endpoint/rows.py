@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.staged import Block, EncodedRow, blocks_of
+from holdfast.core.staged_blocks import Block, EncodedRow, blocks_of
 from holdfast.endpoint.message import body_bytes
 from holdfast.exceptions import EnvelopeError, HoldfastError
 from holdfast.store.staged import RowEncoder

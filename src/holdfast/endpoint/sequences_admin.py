@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.destination import RMDestination
-from holdfast.core.outbox import Outbox
+from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.sending.outbox import Outbox
 from holdfast.core.steering import Steering
 from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin_shapes import Reason, SequenceList, SequencePage, SequenceShown

@@ -1,7 +1,7 @@
 """The admin listener's part for sinks: writers outside, such as a Spark query, stage rows and publish them; operators
 look at sinks, bind them and forget them.
 
-What a sink is, what becomes of its rows, and when, is the core's (:mod:`holdfast.core.staging`).
+What a sink is, what becomes of its rows, and when, is the core's (:mod:`holdfast.core.sinks.staging`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from holdfast.core.sinks import Batch, NoRoomToStage, NoSuchSink, NotStaged
-from holdfast.core.staged import Block
-from holdfast.core.staging import Staging
+from holdfast.core.sinks.sink import Batch, NoRoomToStage, NoSuchSink, NotStaged
+from holdfast.core.sinks.staging import Staging
+from holdfast.core.staged_blocks import Block
 from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin_shapes import (
     Bind,

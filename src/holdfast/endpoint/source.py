@@ -34,7 +34,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.versions import Versions
 from holdfast.endpoint.arguments import (

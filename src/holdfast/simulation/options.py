@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, fields, replace
 
-from holdfast.core.cursor import HandlingPolicy
+from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.messages import MAX_MESSAGE_NUMBER, IncompleteSequenceBehavior
 from holdfast.core.policy import Assurance, Delivery, DestinationPolicy, SourcePolicy, StagingPolicy
-from holdfast.core.retention import RetentionPolicy
+from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.simulation.nodes.network import PERFECT, NetworkFaults

@@ -15,11 +15,11 @@ from functools import partial
 
 from holdfast.core.events import BackChannel, Delivered, Effect, Ended, ReadWanted, Respond, Stopped, Transmit
 from holdfast.core.messages import ANONYMOUS, Envelope
-from holdfast.core.outbox import Outbox
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record
+from holdfast.core.sending.outbox import Outbox
 from holdfast.core.versions import Versions
 from holdfast.settings import check_settings
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.events import Handle, ReadWanted
 from holdfast.core.messages import Envelope
-from holdfast.core.outbox import Outbox, outbox_queue
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.records import Record
+from holdfast.core.sending.outbox import Outbox, outbox_queue
 from holdfast.simulation.actors.reader import At
 from holdfast.simulation.nodes.node import SECOND, SECOND_ADDRESS, SECOND_OUTBOX, Arrival, Journey, Node
 from holdfast.simulation.promises.invariants import Invariant, skips

@@ -12,7 +12,7 @@ from zlib import crc32
 import msgspec
 
 from holdfast.core.records import Batch, Record
-from holdfast.core.staged import ROW_BYTES, Block, EncodedRow, Run, blocks_of
+from holdfast.core.staged_blocks import ROW_BYTES, Block, EncodedRow, Run, blocks_of
 from holdfast.store.records import RECORD_BEGINNING, decode_record
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core.queues import DEAD_LETTERS
+from holdfast.core.queues.queue import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.endpoint.journal_columns import LIFE, RECOVERED
 from holdfast.pipeline.audit.events import (

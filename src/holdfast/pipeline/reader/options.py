@@ -78,7 +78,7 @@ def usable_cores() -> int:
 
 
 def _reader(name: str, text: str) -> str:
-    from holdfast.core.queues import check_reader  # not in tasks, which are given options that are read
+    from holdfast.core.queues.queue import check_reader  # not in tasks, which are given options that are read
 
     check_reader(text)
     return text

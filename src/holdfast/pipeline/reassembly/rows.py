@@ -22,12 +22,12 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from holdfast.core.reassembly import Heard, refusal_of
-from holdfast.core.refusals import refusal
+from holdfast.core.receiving.invalid_requests import refusal
 from holdfast.core.versions import RM
 from holdfast.exceptions import EnvelopeError
 from holdfast.pipeline.reassembly.captures import pieces
 from holdfast.pipeline.reassembly.http_captures import Piece
+from holdfast.pipeline.reassembly.sequence import Heard, refusal_of
 from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
 from holdfast.pipeline.spark.workers import spare_collections
 from holdfast.wire.decoding.envelopes import decode

@@ -16,8 +16,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
-from holdfast.core.destination import Verdict
-from holdfast.core.reassembly import Heard, Reassembly
+from holdfast.core.receiving.destination import Verdict
 from holdfast.core.versions import RM_OF_NAME
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.landing.directories import Layout, ParquetTable
@@ -39,6 +38,7 @@ from holdfast.pipeline.reassembly.rows import (
     decoded_rows,
     first_of,
 )
+from holdfast.pipeline.reassembly.sequence import Heard, Reassembly
 from holdfast.pipeline.reassembly.tables import (
     KEY,
     Reassembled,

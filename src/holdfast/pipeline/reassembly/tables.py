@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.core.reassembly import Heard, Reassembly
 from holdfast.core.versions import RM_OF_NAME
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.landing.directories import listed
 from holdfast.pipeline.reassembly.rows import CONFLICT, DECODED, MESSAGES, PLACE, UNPLACED, decode_batches
+from holdfast.pipeline.reassembly.sequence import Heard, Reassembly
 from holdfast.pipeline.spark import files
 from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
 

@@ -12,8 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.answering import envelope_in
-from holdfast.core.destination import RMDestination
 from holdfast.core.events import Transmit
 from holdfast.core.faults import REASONS, sequence_fault
 from holdfast.core.messages import (
@@ -29,8 +27,10 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from holdfast.core.outbox import Outbox
-from holdfast.core.source import RMSource
+from holdfast.core.receiving.answering import envelope_in
+from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.outbox import Outbox
 from holdfast.core.versions import Versions
 from holdfast.simulation.actors.reader import At
 from holdfast.simulation.nodes.node import REFUSED, STRANGER, Arrival, Journey, Node

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from holdfast.core.records import Record
-from holdfast.core.sinks import Batch, NotStaged, Why
-from holdfast.core.staged import Block
+from holdfast.core.sinks.sink import Batch, NotStaged, Why
+from holdfast.core.staged_blocks import Block
 from holdfast.simulation.actors.reader import At
 from holdfast.simulation.nodes.ledger import is_row
 from holdfast.simulation.nodes.node import INBOX, Node

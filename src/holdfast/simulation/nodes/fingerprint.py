@@ -18,13 +18,13 @@ from hashlib import blake2b
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.core.destination import RMDestination
-from holdfast.core.flight import InFlight
+from holdfast.core.deadlines import Deadlines
 from holdfast.core.messages import EndpointReference
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
+from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.retransmission import RoundTrip
-from holdfast.core.source import RMSource
-from holdfast.core.timers import Deadlines
+from holdfast.core.rm_source.flight import InFlight
+from holdfast.core.rm_source.source import RMSource
 from holdfast.core.versions import Versions
 from holdfast.simulation.nodes.clock import EPOCH
 from holdfast.simulation.nodes.ledger import DurableState, Words

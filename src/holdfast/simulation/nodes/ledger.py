@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
-from holdfast.core.dead_letters import LETTERS
 from holdfast.core.messages import Envelope, LastMessage, SequenceAcknowledgement
-from holdfast.core.outbox import outbox_queue, replies_queue
-from holdfast.core.queues import DEAD_LETTERS, HANDLER
+from holdfast.core.queues.dead_letters import LETTERS
+from holdfast.core.queues.queue import DEAD_LETTERS, HANDLER
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch, Record
-from holdfast.core.staging import STAGING
+from holdfast.core.sending.outbox import outbox_queue, replies_queue
+from holdfast.core.sinks.staging import STAGING
 from holdfast.simulation.nodes.node import FORWARD, INBOX, OUTBOX, SECOND_OUTBOX
 from holdfast.simulation.nodes.routed_queues import RoutedQueues, is_routed
 from holdfast.store.staged import appended

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.core.cursor import HandlingPolicy
-from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.events import (
     Acknowledged,
     BackChannel,
@@ -27,17 +25,19 @@ from holdfast.core.events import (
     Submitted,
     Transmit,
 )
-from holdfast.core.forwarding import Forwarding
-from holdfast.core.giving_up import GivingUp
-from holdfast.core.handling import Handling
+from holdfast.core.forwarding.forwarded_requests import Forwarding
+from holdfast.core.forwarding.giving_up import GivingUp
+from holdfast.core.handling.delivery import Handling
+from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.messages import Acknowledge, Envelope, Fault, Routed
 from holdfast.core.origin import CERTIFIED, Origin, secret_in
-from holdfast.core.outbox import Outbox
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue, ReadRecords
+from holdfast.core.queues.dead_letters import DeadLetters
+from holdfast.core.queues.queue import Queue, ReadRecords
+from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.records import Batch, Record
-from holdfast.core.retention import RetentionPolicy
+from holdfast.core.sending.outbox import Outbox
 from holdfast.core.versions import Versions
 from holdfast.endpoint.letters import seal, unseal
 from holdfast.simulation.nodes.routed_queues import route_of

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
+from holdfast.core.queues.retention import RECORD_BYTES
 from holdfast.core.records import Batch, Record
-from holdfast.core.retention import RECORD_BYTES
 from holdfast.store.staged import appended
 
 PREFIX = "routed-"

@@ -23,11 +23,11 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from holdfast.core.outbox import outbox_queue
 from holdfast.core.policy import Delivery
-from holdfast.core.queues import DEAD_LETTERS
+from holdfast.core.queues.queue import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
+from holdfast.core.sending.outbox import outbox_queue
 from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLES, DestinationState
 from holdfast.simulation.nodes.ledger import LAST_MESSAGE, DurableState, Queued, Where, is_reply, is_row, is_staged
 from holdfast.simulation.nodes.node import INBOX, SECOND_OUTBOX, Node, saved_sequences

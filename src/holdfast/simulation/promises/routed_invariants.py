@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.records import Batch
-from holdfast.core.retention import RetentionPolicy
 from holdfast.simulation.nodes.node import INBOX, Node
 from holdfast.simulation.nodes.routed_queues import Kept, Place, is_routed, route_of
 from holdfast.simulation.promises.invariants import Invariant

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from rocksdict import AccessType, Rdict, WriteBatch
 
-from holdfast.core.destination import closed_state
-from holdfast.core.queues import OUTBOUND
+from holdfast.core.queues.queue import OUTBOUND
+from holdfast.core.receiving.destination import closed_state
 from holdfast.core.records import Snapshot, State
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed
 from holdfast.store import directory

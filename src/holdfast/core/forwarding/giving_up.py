@@ -1,0 +1,585 @@
+"""Giving up: messages that are not sent on, or not any more: refused for good, too old, or given up by somebody.
+
+A number cannot be skipped within a Sequence, so the Sequence ends before such a message and the next begins behind it.
+Where other messages were transmitted besides, nothing new goes until it is known which of them arrived: those are not
+sent again, the others are. What a forwarder gives up becomes a dead letter, and its requester is told, in the batch
+that passes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.core.events import Discarded, Incident, ReadWanted
+from holdfast.core.faults import HOLDFAST_NS
+from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
+from holdfast.core.policy import Delivery, ForwardingPolicy, OnExpired, OnRefused
+from holdfast.core.queues.dead_letters import DeadLetters, Letter, Origin
+from holdfast.core.queues.queue import Queue
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.receiving.replies import Replies
+from holdfast.core.records import Record
+from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outbox import Doubt, Outbox, Quiet, Refusal, Unwelcome
+from holdfast.core.sending.reasons import DISCARDED, NO_ANSWER_WHAT_ARRIVED
+from holdfast.core.states import DoubtEvent, SourceState
+
+EXPIRED = "expired"
+"""In the place of a fault's code: the message was too old to be sent."""
+
+REQUEST_EXPIRES = 50.0
+"""Seconds after which a request is not sent on any more if it never was, where the policy says nothing and the reply
+goes back in an answer. Clients of WCF, CXF and Metro wait for a minute: the fault is there before that is over."""
+
+PROMPT = 1.0
+"""Seconds within which a request is sent on though its Sequence has ended. A client that sends one-way messages with a
+ReplyTo may end its Sequence at once, and they are not to be kept from a service that is there."""
+
+LEAST_QUIET = 60.0
+"""Seconds, at least, that a destination has to answer requests that it acknowledged, or that follow a message which it
+refuses for good; the policy's patience if that is longer."""
+
+UNWANTED = "given up"
+"""The same for a request that nobody waits for any more."""
+
+_IN_DOUBT = Fault(
+    "InDoubt",
+    "The session of the service ended before it replied: it may have executed the request.",
+    sender=False,
+    code_namespace=HOLDFAST_NS,
+)
+_TOO_OLD = Fault(EXPIRED, "The message was too old to be sent on when its turn came.", sender=False)
+_UNWANTED = Fault(UNWANTED, "Its requester had given up when its turn came.", sender=False)
+_SENDING = (SourceState.CREATED, SourceState.ROLLOVER)
+
+
+def discard(outbound: Outbound, outbox: Outbox, offset: int, now: float) -> None:
+    """Somebody gives one message up; it has not been acknowledged. :class:`Discarded` follows when that is durable.
+
+    If it was never transmitted, the present Sequence ends before it, and the next one begins behind it. If it may have
+    been, its number cannot be skipped: the present Sequence is given up. What is known to have arrived in it is not
+    sent again. What was transmitted and is not acknowledged may have arrived, so that somebody decides whether it is
+    sent in a new one: the outbox is stopped, unless it is already.
+    """
+    assert outbox.first <= offset < outbox.durable_end and not outbox.is_acknowledged(offset), (outbox.key, offset)
+    source = outbox.source
+    if source is not None and outbox.may_have_left(offset):
+        in_doubt = outbox.in_doubt() - 1
+        outbox.leave_out_arrived()
+        outbound.drop(outbox, source, now)
+        if in_doubt and not outbox.stopped:
+            outbound.stop(outbox, DISCARDED, f"{in_doubt} others of its Sequence may have arrived", now)
+    _pass(outbound, outbox, [offset], now)
+    outbound.commit.then(lambda _now: outbound.effects.append(Discarded(outbox.key, offset)))
+
+
+def _pass(outbound: Outbound, outbox: Outbox, offsets: list[int], now: float) -> None:
+    """No Sequence is to carry those any more."""
+    for offset in offsets:
+        outbox.leave_out(offset, offset)
+        outbox.refusals.pop(offset, None)
+    if outbox.source is not None:
+        outbound.commit.save(outbox.source.local_id, outbox.source)  # with what is trimmed, that it is acknowledged
+    outbox.save()
+    outbox.save_place(now)
+    outbound.ready(outbox)
+
+
+class GivingUp:
+    """What forwarders give up by themselves, as their policy says.
+
+    Args:
+        letters: Where it goes.
+        seal, unseal: A letter as the record that is kept, and back.
+        tell: A fault as the reply to a request; None for one that wants no reply.
+    """
+
+    def __init__(
+        self,
+        letters: DeadLetters,
+        seal: Callable[[Letter], Record],
+        unseal: Callable[[Record], Letter],
+        tell: Callable[[Record, Fault], Record | None],
+    ) -> None:
+        self.letters = letters
+        self._seal = seal
+        self._unseal = unseal
+        self._tell = tell
+        self._is_requeueing = False
+
+    def join(self, outbound: Outbound, replies: Replies) -> None:
+        """Say who sends messages on, and who takes replies."""
+        self._outbound = outbound
+        self._replies = replies
+        self._commit = outbound.commit
+        self._effects = outbound.effects
+
+    def turn(self, outbox: Outbox, now: float) -> bool:
+        """Before it is the outbox's turn to send: see what is given up. Whether it may send now."""
+        if outbox.doubt is not None and not self._settle(outbox, outbox.doubt, now):
+            return False
+        if outbox.quiet is not None:
+            self._look_whether_quiet(outbox, outbox.quiet, now)
+        if outbox.unwelcome is not None:
+            self._ask_when_due(outbox, outbox.unwelcome, now)
+        if now >= outbox.next_unanswered and outbox.source is not None:
+            self._see_unanswered(outbox, outbox.source, now)
+        if outbox.has_requests and outbox.source is not None and not self._is_prompt(outbox, outbox.first, now):
+            self._see_untaken(outbox, outbox.source, now)
+        return self._see_expired(outbox, now)
+
+    def _see_unanswered(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        """Give up the replies to requests that the destination acknowledged, and did not answer within the patience.
+        Where replies go to an address, nothing else says that there will be none."""
+        policy = outbox.forwarding
+        if policy is None or self._outbound.is_anonymous(source):
+            return
+        patience = max(LEAST_QUIET, policy.patience)
+        entries = [(number, source.flight[number]) for number in source.unreplied if number in source.flight]
+        late = [number for number, entry in entries if entry.arrived_at + patience <= now]
+        for number in late:
+            self._outbound.forwarders.unanswered(outbox, number, now)
+        left = (entry.arrived_at for _, entry in entries if entry.arrived_at + patience > now)
+        outbox.next_unanswered = min([now, *left]) + patience
+        if source.unreplied:
+            self._outbound.wake(outbox, outbox.next_unanswered)
+
+    # --- a destination that grants no Sequence --------------------------------------------------------------------
+
+    def asks_again(self, outbox: Outbox, reason: str, now: float) -> bool:
+        """The destination refused every way of creating a Sequence: whether it is asked again, in a while. It is for
+        the patience that a message has: what stands before a service that is being replaced answers in its place."""
+        policy, unwelcome = outbox.forwarding, outbox.unwelcome or Unwelcome(now)
+        assert policy is not None, outbox.key
+        unwelcome.reason = reason
+        unwelcome.times += 1
+        if unwelcome.times >= policy.refusals and now - unwelcome.first_at >= policy.patience:
+            outbox.unwelcome = None  # whoever decides that it is asked again begins with patience
+            return False
+        outbox.unwelcome = unwelcome
+        unwelcome.again_at = now + self._outbound.circuits.pause_after(policy.circuit, unwelcome.times - 1)
+        self._outbound.wake(outbox, unwelcome.again_at)
+        return True
+
+    def _ask_when_due(self, outbox: Outbox, unwelcome: Unwelcome, now: float) -> None:
+        if now >= unwelcome.again_at:
+            unwelcome.again_at = math.inf
+            outbox.refused.clear()
+        elif unwelcome.again_at < math.inf:
+            self._outbound.wake(outbox, unwelcome.again_at)
+
+    # --- what the destination refuses -----------------------------------------------------------------------------
+
+    def refused(self, outbox: Outbox, number: int, fault: Fault, now: float, *, is_final: bool = False) -> None:
+        """The destination refused message ``number``, or it cannot be written (``is_final``). Whoever waits for a
+        reply is told at once, and may ask again; a one-way message is tried for as long as the policy says."""
+        source, policy = outbox.source, outbox.forwarding
+        assert source is not None and policy is not None, outbox.key
+        if number not in source.flight or source.state not in _SENDING or outbox.stopped:
+            return  # it is acknowledged, or given up, by now; or somebody is to decide
+        offset, entry = outbox.offset_of(number), source.flight[number]
+        refusal = outbox.refusals.setdefault(offset, Refusal(now, fault))
+        refusal.take(fault, entry.attempts)
+        if refusal.times == 1:
+            self._tell_refused(outbox, source, number, fault)
+        quiet = outbox.quiet
+        is_request = number in source.unreplied
+        times = refusal.in_row if is_request else refusal.times
+        at_once = is_final or (is_request and self._refuses_each(source, number, refusal))
+        if quiet is not None and number in quiet.named and not is_final:
+            source.not_delivered(number, now)  # it has arrived, and is asked for until it is answered
+        elif quiet is not None and number not in quiet.refused and not (at_once or entry.may_have_arrived):
+            source.flight.remove(number)  # it is known not to have arrived, and has its chance in the next Sequence
+        elif at_once or (times >= policy.refusals and now - refusal.first_at >= policy.patience):
+            self._refuse_for_good(outbox, source, number, refusal, now)
+        else:
+            source.not_delivered(number, now)
+        self._outbound.ready(outbox)
+
+    def _refuses_each(self, source: RMSource, number: int, refusal: Refusal) -> bool:
+        """Whether the destination refused each transmission of a message. One that it did not refuse may still
+        arrive."""
+        entry = source.flight[number]
+        if number <= source.sent_before:
+            return False  # an earlier process may have transmitted it, too
+        # A posted fault does not say which transmission it answers.
+        return not entry.may_have_arrived if self._outbound.is_anonymous(source) else refusal.times >= entry.attempts
+
+    def _tell_refused(self, outbox: Outbox, source: RMSource, number: int, fault: Fault) -> None:
+        record = outbox.record(outbox.offset_of(number))
+        detail = {"forwarder": outbox.key, "action": record.action if record is not None else ""}
+        detail |= {"code": fault.code, "reason": fault.reason}
+        told = Incident("refused by the destination", source.identifier or "", number, "warning", detail)
+        self._effects.append(told)
+
+    def declined(self, outbox: Outbox, number: int, fault: Fault, now: float) -> None:
+        """The service refused message ``number``, which its destination acknowledges: it cannot go again in its place,
+        so it becomes a letter whatever the policy says. Where that says to wait, nothing follows until somebody has
+        decided."""
+        source = outbox.source
+        assert source is not None, outbox.key
+        offset = outbox.offset_of(number)
+        record = outbox.record(offset)
+        if record is None or record.wants_reply or number not in source.flight or number == source.last_number:
+            return
+        times = source.flight[number].attempts
+        self._bury(outbox, offset, fault, times, now)
+        detail = {"forwarder": outbox.key, "offset": offset, "code": fault.code, "reason": fault.reason}
+        self._effects.append(
+            Incident("dead letter", source.identifier or "", number, "error", detail | {"attempts": times})
+        )
+        if _waits(outbox) and not outbox.stopped:
+            self._outbound.stop(outbox, fault.code, fault.reason, now, refused=(source.identifier or "", number))
+
+    def _refuse_for_good(self, outbox: Outbox, source: RMSource, number: int, refusal: Refusal, now: float) -> None:
+        fault = refusal.fault
+        reason = fault.reason
+        if source.behavior is IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE and len(source.acknowledged):
+            reason = f"{reason} (the destination would discard the whole Sequence if it ended without this message)"
+        elif number in source.unreplied or not _waits(outbox):
+            self._ask_for_quiet(outbox, source, number, now)
+            return
+        outbox.refusals.clear()  # whoever decides that it is tried again begins with patience
+        self._commit.save(source.local_id, source)
+        self._outbound.stop(outbox, fault.code, reason, now, refused=(source.identifier or "", number))
+
+    def _ask_for_quiet(self, outbox: Outbox, source: RMSource, number: int, now: float) -> None:
+        quiet = outbox.quiet
+        assert outbox.forwarding is not None
+        if quiet is None or quiet.source is not source:
+            quiet = outbox.quiet = Quiet(
+                source, set(), AcknowledgementRanges(), now + max(LEAST_QUIET, outbox.forwarding.patience)
+            )
+            source.limit = min(source.limit, source.highest_sent)
+        if number not in quiet.refused:
+            quiet.refused.add(number)
+            quiet.is_asked = False  # what the destination said was not about this one
+        source.flight.wait(number, number, math.inf)
+
+    def acknowledged(self, outbox: Outbox, ack: SequenceAcknowledgement) -> None:
+        """The destination says what it has."""
+        assert outbox.quiet is not None
+        outbox.quiet.named.update(ack.ranges)
+
+    def _look_whether_quiet(self, outbox: Outbox, quiet: Quiet, now: float) -> None:
+        source = quiet.source
+        if outbox.source is not source or source.state not in _SENDING:
+            outbox.quiet = None  # the Sequence is over, or ends: what is refused has its chance in the next one
+            return
+        flight = source.flight
+        if not source.replying.isdisjoint(quiet.refused):
+            return  # the reply to one of them is on its way to the disk
+        for number in [number for number in quiet.refused if number not in flight or number in quiet.named]:
+            quiet.refused.discard(number)  # it has arrived after all
+            if number in flight:  # a request: it is asked for again until it is answered
+                flight[number].waits_for = 0
+                flight.hurry(flight[number], now)
+        requests = [number for number in flight if number in source.unreplied and number not in quiet.refused]
+        others = [number for number in flight if number not in quiet.refused and number not in source.unreplied]
+        if source.in_doubt:
+            return
+        untaken = {number for number in flight.untaken if number > source.sent_before}  # an answer would say nothing
+        unknown = [number for number in others if number not in untaken]
+        unanswered = [number for number in unknown if not flight[number].answered]
+        if unanswered:
+            for number in unanswered:
+                entry = flight[number]
+                before = flight.get(entry.waits_for)
+                if before is not None and (entry.waits_for in quiet.refused or before.answered):
+                    entry.waits_for = 0  # that one may never be acknowledged
+                    flight.hurry(entry, now)
+            return
+        if any(flight[number].exchanges for number in (*others, *quiet.refused)):
+            return  # the destination may still be storing one of them, and acknowledges it only after that
+        was_lost = source.sent_before > source.highest_sent or any(flight[n].may_have_arrived for n in quiet.refused)
+        if not quiet.is_asked and (unknown or was_lost):
+            quiet.is_asked = True
+            for number in others:
+                flight.wait(number, number, math.inf)
+            source.ask_what_else(now)
+            return
+        for number in others:  # it was asked, and they would be acknowledged if it had them
+            source.flight.remove(number)
+        # A request that it has, and has not answered, may not be acknowledged. It is asked for until it is answered.
+        for number in sorted(source.unreplied):
+            if number not in flight and number in quiet.named:
+                flight.begin_again(number, outbox.record(outbox.offset_of(number)), now)
+                requests.append(number)
+        if not requests:
+            self._give_up(outbox, source, quiet, now)
+        elif now >= quiet.until:
+            self._do_without(outbox, source, quiet, requests, now)
+        else:
+            self._outbound.wake(outbox, quiet.until)
+
+    def _do_without(self, outbox: Outbox, source: RMSource, quiet: Quiet, requests: list[int], now: float) -> None:
+        """Requests behind a refused message are not answered: a destination that keeps order may hold them until that
+        has come, and nobody can tell them from those that did not arrive."""
+        if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE:
+            for number in requests:
+                source.flight.remove(number)
+            self._give_up(outbox, source, quiet, now)
+            return
+        reason = f"{len(requests)} requests behind a message that is refused may have arrived, and are not answered"
+        self._wait_for_somebody(outbox, NO_ANSWER_WHAT_ARRIVED, reason, now)
+
+    def _wait_for_somebody(self, outbox: Outbox, code: str, reason: str, now: float) -> None:
+        """Whoever decides that it goes on lets everything be tried again, with patience."""
+        quiet, outbox.quiet = outbox.quiet, None
+        outbox.refusals.clear()
+        assert quiet is not None
+        source = quiet.source
+        for entry in source.flight.values():
+            if entry.is_parked:
+                entry.waits_for = 0
+                source.flight.hurry(entry, now)
+        for number in range(source.acknowledged.first_gap, source.next_number):
+            if number not in source.flight and number not in source.acknowledged:
+                source.flight.begin_again(number, outbox.record(outbox.offset_of(number)), now)
+        self._outbound.stop(outbox, code, reason, now)
+
+    def silent(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        """The destination does not say what it has, however often it is asked."""
+        source.resolve(DoubtEvent.MOVED)
+        if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE:
+            self._outbound.ready(outbox)  # what may have arrived may be sent once more
+        else:
+            self._wait_for_somebody(outbox, NO_ANSWER_WHAT_ARRIVED, "the destination does not say what arrived", now)
+
+    def _give_up(self, outbox: Outbox, source: RMSource, quiet: Quiet, now: float) -> None:
+        """What else was transmitted has arrived, or is known not to have: the refused ones become letters."""
+        offsets = sorted(outbox.offset_of(number) for number in quiet.refused)
+        missing = next((offset for offset in offsets if outbox.record(offset) is None), None)
+        if missing is not None:
+            outbox.wait_for(missing, lambda _now: self._outbound.ready(outbox))
+            self._outbound.reading.ask(outbox)
+            return
+        outbox.quiet = None
+        for offset in offsets:
+            refusal = outbox.refusals[offset]
+            self._bury(outbox, offset, refusal.fault, refusal.times, now)
+            detail = {"forwarder": outbox.key, "offset": offset, "code": refusal.fault.code}
+            detail |= {"reason": refusal.fault.reason, "attempts": refusal.times}
+            number = offset - source.start + 1
+            self._effects.append(Incident("dead letter", source.identifier or "", number, "error", detail))
+        if source.behavior is IncompleteSequenceBehavior.NO_DISCARD:
+            outbox.leave_out_arrived()
+        for number in quiet.refused:
+            source.flight.remove(number)
+        source.limit = min(source.limit, source.acknowledged.first_gap - 1)
+        _pass(self._outbound, outbox, offsets, now)
+
+    def _bury(self, outbox: Outbox, offset: int, fault: Fault, times: int, now: float) -> None:
+        """A message becomes a letter, and whoever waits for its reply is told."""
+        record = outbox.here[offset]
+        origin = Origin(outbox.queue.name, outbox.partition, offset, outbox.key, fault.code)
+        self.letters.add(self._seal(Letter(record, fault.reason, times, now, origin)))
+        self._answer(record, fault, now)
+
+    def _answer(self, record: Record, fault: Fault, now: float) -> None:
+        if record.wants_reply:
+            self._replies.reply(record, self._tell(record, fault), now)
+
+    # --- what is in doubt -----------------------------------------------------------------------------------------
+
+    def lost(self, outbox: Outbox, source: RMSource, code: str, reason: str) -> None:
+        """The destination lost the Sequence: what it may have of it is to be settled, message by message, before
+        another Sequence follows. To be called before the Sequence is dropped."""
+        late, numbers, behind = outbox.late(source), outbox.doubtful(source), AcknowledgementRanges()
+        if len(late):
+            numbers.update(late)
+            behind.update(source.acknowledged.outside(AcknowledgementRanges([(1, source.acknowledged.first_gap)])))
+            if source.last_number is not None:
+                behind.discard(source.last_number)
+        elif source.behavior is IncompleteSequenceBehavior.NO_DISCARD:
+            outbox.leave_out_arrived()
+        outbox.doubt = Doubt(source.start, numbers, behind, code, reason)
+
+    def _settle(self, outbox: Outbox, doubt: Doubt, now: float) -> bool:
+        """A request that may have arrived goes back to its requester, who learns that it may have. Of a one-way message
+        nobody waits for an answer, so somebody decides. Whether all is settled, and the outbox may send."""
+        passed = []
+        while (number := doubt.next()) is not None:
+            offset = doubt.start + number - 1
+            is_over = outbox.is_acknowledged(offset)
+            record = outbox.record(offset)
+            if record is None and not is_over:
+                outbox.wait_for(offset, lambda _now: self._outbound.ready(outbox))
+                self._outbound.reading.ask(outbox)
+                break
+            is_request = record is not None and record.wants_reply
+            if is_request and not is_over:
+                passed.append(offset)
+                if number not in doubt.behind:  # else its reply came
+                    self._bury(outbox, offset, _IN_DOUBT, 1, now)
+                    detail = {"forwarder": outbox.key, "offset": offset, "code": doubt.code, "reason": doubt.reason}
+                    told = Incident("request in doubt returned", number=number, level="error", detail=detail)
+                    self._effects.append(told)
+            doubt.settle(number, is_held=not (is_over or is_request))
+        is_settled = doubt.next() is None
+        if is_settled:
+            outbox.doubt = None
+        _pass(self._outbound, outbox, passed, now)
+        if is_settled and len(doubt.held):
+            first, last = (doubt.start + number - 1 for number in (next(iter(doubt.held))[0], doubt.held.highest))
+            self._outbound.stop(outbox, doubt.code, doubt.reason, now, first, last, in_doubt=str(doubt.held))
+        return is_settled
+
+    # --- what is too old ------------------------------------------------------------------------------------------
+
+    def _see_expired(self, outbox: Outbox, now: float) -> bool:
+        """Give up what is too old of what comes next; whether that is known of what comes first."""
+        policy = outbox.forwarding
+        assert policy is not None
+        start = outbox.unsent
+        if policy.expires is None and (not outbox.has_requests or self._is_prompt(outbox, start, now)):
+            outbox.front = None  # it may have had one, by another policy
+            return True
+        due, expired, unwanted, seen = math.inf, [], [], start
+        while (record := outbox.record(seen)) is not None:
+            expires_at = self._expires_at(record, policy)
+            if seen + 1 in outbox.left_out:
+                pass  # it is given up already, or has arrived
+            elif expires_at <= now:
+                expired.append(seen)
+            elif self._is_unwanted(record, now):
+                unwanted.append(seen)
+            else:
+                due = min(due, expires_at)
+                if seen >= start + outbox.policy.window:
+                    break
+            seen += 1
+        outbox.front = start if start < outbox.durable_end else None
+        if expired:
+            self._expire(outbox, policy, expired, _TOO_OLD, now)
+        if unwanted:
+            self._expire(outbox, policy, unwanted, _UNWANTED, now)
+        if expired or unwanted:
+            outbox.front = outbox.unsent if outbox.unsent < outbox.durable_end else None
+        if due < math.inf:
+            self._outbound.wake(outbox, due)
+        if outbox.front is None or outbox.front in outbox.here:
+            return True
+        self._outbound.reading.ask(outbox)
+        return outbox.source is not None  # no Sequence begins with what may be too old
+
+    def _see_untaken(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        """Give up requests that have a number and never left, as nobody listens there, as if they had been refused."""
+        policy = outbox.forwarding
+        assert policy is not None
+        if source.state not in _SENDING or outbox.stopped:
+            return
+        refused = outbox.quiet.refused if outbox.quiet is not None else ()
+        for number in source.flight.untaken:
+            record = outbox.record(outbox.offset_of(number))
+            if record is None or not record.wants_reply or number <= source.sent_before or number in refused:
+                continue
+            expires_at = self._expires_at(record, policy)
+            if expires_at > now and not self._is_unwanted(record, now):
+                if expires_at < math.inf:
+                    self._outbound.wake(outbox, expires_at)
+                continue
+            fault = _TOO_OLD if expires_at <= now else _UNWANTED
+            outbox.refusals[outbox.offset_of(number)] = Refusal(now, fault, 1)
+            self._ask_for_quiet(outbox, source, number, now)
+
+    def _expires_at(self, record: Record, policy: ForwardingPolicy) -> float:
+        expires = policy.expires
+        if expires is None and record.wants_reply and self._replies.is_asked_for(record):
+            expires = REQUEST_EXPIRES
+        return math.inf if expires is None else record.received_at + expires
+
+    @staticmethod
+    def _is_prompt(outbox: Outbox, offset: int, now: float) -> bool:
+        """Whether the record there, and so what follows it, came just now: nothing of it is to be given up."""
+        record = outbox.record(offset)
+        return record is not None and now - record.received_at <= PROMPT
+
+    def _is_unwanted(self, record: Record, now: float) -> bool:
+        """Whether it is a request that nobody waits for any more."""
+        is_old = record.wants_reply and now - record.received_at > PROMPT
+        return is_old and self._replies.is_asked_for(record) and self._replies.is_given_up(record, now)
+
+    def _expire(self, outbox: Outbox, policy: ForwardingPolicy, offsets: list[int], fault: Fault, now: float) -> None:
+        for offset in offsets:
+            if policy.on_expired is OnExpired.DEAD_LETTER:
+                self._bury(outbox, offset, fault, 0, now)
+            else:
+                self._answer(outbox.here[offset], fault, now)
+        detail = {"forwarder": outbox.key, "count": len(offsets), "first": offsets[0], "then": policy.on_expired.value}
+        detail["reason"] = fault.reason
+        self._effects.append(Incident("messages expired", level="warning", detail=detail))
+        _pass(self._outbound, outbox, offsets, now)
+
+    # --- letters that somebody wants sent once more ---------------------------------------------------------------
+
+    def requeue(self, letter: int | None = None) -> int:
+        """Put a letter, or every one, into its queue once more, behind what is there, for the forwarder that gave it
+        up; how many there are. Readers find it there once more. Nobody waits for its reply: a request was answered when
+        it became a letter."""
+        count = self.letters.ask(letter)
+        self._commit.then(self.requeue_next)
+        return count
+
+    def requeue_next(self, now: float) -> None:
+        """See to the next letter that somebody asked for, if it came from a forwarder."""
+        letter = self.letters.next_asked()
+        if letter is not None and not self._is_requeueing:
+            self._is_requeueing = True
+            take = partial(self._requeue, letter)
+            self._effects.append(ReadWanted(self.letters.name, 0, letter, letter + 1, take))
+
+    def _requeue(self, letter: int, found: list[tuple[int, Record]], now: float) -> None:
+        self._is_requeueing = False
+        if self.letters.is_there(letter):
+            opened = self._unseal(found[0][1])
+            origin = opened.origin
+            queue = self._outbound.queue(origin.queue) if origin is not None else None
+            if origin is None or queue is None or origin.partition >= len(queue.partitions):
+                self.letters.forget_asked(letter)
+                detail = {"letter": letter, "why": "there is no queue here that it came from"}
+                self._effects.append(Incident("dead letter not requeued", level="warning", detail=detail))
+            else:
+                record = opened.record
+                record.wants_reply, record.received_at, record.released_at = False, now, None
+                offset = queue.append(origin.partition, record)
+                others = self._leave_to(origin, queue, offset)
+                self._commit.then(partial(self._requeued, queue.name, origin.partition, offset, record, others))
+                self.letters.discard(letter)
+        self.requeue_next(now)
+
+    def _leave_to(self, origin: Origin, queue: Queue, offset: int) -> list[Outbox]:
+        """The record there is sent on by nobody but the forwarder that gave it up, with the open batch: others had it
+        before. Those others."""
+        outboxes = self._outbound.outboxes
+        if origin.forwarder not in outboxes:
+            return []  # whoever reads the queue now may take its place
+        others = [
+            one
+            for one in outboxes.values()
+            if one.queue is queue and one.partition == origin.partition and one.key != origin.forwarder
+        ]
+        for one in others:
+            one.left_out.add_range(offset + 1, offset + 1)
+            one.update_available()
+            one.save()
+        return others
+
+    def _requeued(
+        self, name: str, partition: int, offset: int, record: Record, others: list[Outbox], now: float
+    ) -> None:
+        queue = self._outbound.queue(name)
+        assert queue is not None, name
+        queue.stored(partition, offset, now, record)
+        for one in others:
+            one.skip()
+
+
+def _waits(outbox: Outbox) -> bool:
+    """Whether somebody is to decide what becomes of a message that is refused for good."""
+    assert outbox.forwarding is not None
+    decided = outbox.forwarding.on_refused
+    return decided is OnRefused.WAIT or (decided is None and outbox.policy.assurance.in_order)

@@ -1,0 +1,512 @@
+"""Handling: which records an application's handlers get, when, and what follows from what they do. Sans-IO.
+
+In order one record of a Sequence at a time, so many handlers at once, so many bytes in memory; again after a failure,
+then a dead letter. A reply, the mark that its request is done with, and the letter that takes its place become durable
+in one batch. At most once, a record is marked as done with, durably, before it is handed over: what a process was at
+when it ended is then lost, and its requester told so by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from holdfast.core.commit import GroupCommit
+from holdfast.core.events import Effect, Handle, Incident, ReadWanted
+from holdfast.core.handling.handler_cursor import HandlerCursor, HandlingPolicy
+from holdfast.core.policy import Delivery
+from holdfast.core.queues.dead_letters import DeadLetters, Letter
+from holdfast.core.queues.queue import HANDLER, Queue
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.replies import Replies
+from holdfast.core.records import Batch, Record
+
+MAX_HELD_BYTES = 64 * 1024 * 1024
+"""Of records in memory for their handlers, and at most one record more; others are read from the store when there is
+room."""
+
+_ONCE = "and at-most-once allows no second attempt"
+
+
+@dataclass(slots=True)
+class _Search:
+    """For requests that the last process had marked as done with and did not answer.
+
+    Args:
+        wanted: Sequence and message number of those that are not answered.
+        done: Numbers (an offset plus one) of the records that were marked then.
+        position: Below it all is looked at.
+    """
+
+    wanted: set[tuple[str, int]]
+    done: AcknowledgementRanges
+    position: int
+
+
+@dataclass(slots=True)
+class _Line:
+    """What is known of one partition beside its cursor.
+
+    Args:
+        end: Records below it are durable.
+        records: In memory, by offset: those that a handler has, and those whose turn comes.
+        is_reading: Whether the next one is being read.
+        marked: At most once, what is with a handler, though marked as done with.
+        search: At most once, what is looked for after a start.
+    """
+
+    end: int
+    records: dict[int, Record] = field(default_factory=dict)
+    is_reading: bool = False
+    marked: set[int] = field(default_factory=set)
+    search: _Search | None = None
+
+
+class Handling:
+    """The handlers of one queue, as far as anything is to be decided about them.
+
+    Args:
+        queue: The queue.
+        letters: Where what cannot be handled goes, and comes back from if somebody asks for it.
+        policy: How handlers are called.
+        concurrency: Handlers that run at a time.
+        seal, unseal: A letter as the record that is kept, and back.
+        set_aside: What a request is answered with that is given up; None for one that wants no reply.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        letters: DeadLetters,
+        policy: HandlingPolicy,
+        concurrency: int,
+        *,
+        seal: Callable[[Letter], Record],
+        unseal: Callable[[Record], Letter],
+        set_aside: Callable[[Record], Record | None],
+    ) -> None:
+        self.queue = queue
+        self.letters = letters
+        self.policy = policy
+        self.concurrency = concurrency
+        self.running = 0
+        """Records that are with a handler, or on their way to one."""
+        self.succeeded = 0
+        self.failed = 0
+        self.dead = 0
+        """How many handlings succeeded, how many failed, and how many messages became letters."""
+        self.cursors: list[HandlerCursor] = []
+        self._seal = seal
+        self._unseal = unseal
+        self._set_aside = set_aside
+        self._lines: list[_Line] = []
+        self._held_bytes = 0
+        self._ready: dict[int, None] = {}
+        """Partitions in which it may be some record's turn, in the order in which they are served."""
+        self._starved: dict[int, None] = {}
+        """Partitions whose records wait for room in memory."""
+        self._due: float | None = None
+        self._letter: Letter | None = None
+        """The letter that is handed over once more; one at a time."""
+        self._retrying: int | None = None
+        self._is_stopped = False
+        self._when_done: list[Callable[[], None]] = []
+
+    def join(self, inbound: Inbound, replies: Replies, commit: GroupCommit, effects: list[Effect]) -> None:
+        """Say whose messages it hands over, who takes replies, and where its changes and effects go."""
+        self._inbound = inbound
+        self._replies = replies
+        self._commit = commit
+        self._effects = effects
+        self._is_at_most_once = inbound.policy.assurance.delivery is Delivery.AT_MOST_ONCE
+        inbound.handling = self
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def start(self, now: float) -> None:
+        """Go on where the cursors stood. Once, after the queue was recovered."""
+        in_order = self._inbound.policy.assurance.in_order
+        for partition, end in enumerate(self.queue.ends):
+            state = self.queue.handled(partition, at_most_once=self._is_at_most_once)
+            self.cursors.append(HandlerCursor(self.policy, in_order, state))
+            self._lines.append(_Line(end))
+        if self._is_at_most_once:
+            self._look_for_lost(now)
+        for partition in range(len(self.cursors)):
+            if not self.queue.is_handled_saved(partition):
+                self._save(partition, now)
+            self._fill(partition, now)
+        self._begin(now)
+
+    def stop(self) -> None:
+        """Hand nothing more over."""
+        self._is_stopped = True
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that was delivered is handled, answered or a dead letter, and nothing is to be tried again."""
+        reached = all(cursor.floor >= line.end for cursor, line in zip(self.cursors, self._lines, strict=True))
+        is_busy = self.running or any(line.search is not None for line in self._lines)
+        return reached and not is_busy and self.letters.next_asked() is None
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Make the call, once, when :attr:`is_done` has become true."""
+        self._when_done.append(call)
+
+    @property
+    def is_at_most_once(self) -> bool:
+        """Whether no message may be handed over twice."""
+        return self._is_at_most_once
+
+    @property
+    def unhandled(self) -> int:
+        """Delivered records that are not done with, and letters that are to be tried again."""
+        lines = zip(self.cursors, self._lines, strict=True)
+        return sum(cursor.unfinished(line.end) for cursor, line in lines) + self.letters.asked
+
+    # --- what comes -----------------------------------------------------------------------------------------------
+
+    def delivered(self, partition: int, offset: int, record: Record | None, now: float) -> None:
+        """A record is durable in the queue (called by :class:`Inbound`); None: it must be read from the store."""
+        line = self._lines[partition]
+        line.end = offset + 1
+        if record is not None and offset < self.cursors[partition].limit and self._held_bytes < MAX_HELD_BYTES:
+            self._keep(line, offset, record)
+        self._fill(partition, now)
+        self._begin(now)
+
+    def _keep(self, line: _Line, offset: int, record: Record) -> None:
+        if offset not in line.records:
+            line.records[offset] = record
+            self._held_bytes += len(record.body) + len(record.headers)
+
+    def _drop(self, line: _Line, offset: int) -> None:
+        record = line.records.pop(offset, None)
+        if record is not None:
+            self._held_bytes -= len(record.body) + len(record.headers)
+
+    def _fill(self, partition: int, now: float) -> None:
+        """Offer the cursor what is in memory; ask for what is not."""
+        cursor, line = self.cursors[partition], self._lines[partition]
+        while cursor.next_offset < line.end and cursor.has_room:
+            offset = cursor.next_offset
+            record = line.records.get(offset)
+            if record is None and not cursor.is_done(offset):
+                self._want(partition, offset)
+                return
+            if cursor.offer(offset, record.sequence if record is not None else ""):
+                self._ready[partition] = None
+            else:
+                self._drop(line, offset)
+
+    def _want(self, partition: int, offset: int) -> None:
+        line = self._lines[partition]
+        if line.is_reading:
+            return
+        if self._held_bytes >= MAX_HELD_BYTES:
+            self._starved[partition] = None
+            return
+        line.is_reading = True
+        end = min(line.end, self.cursors[partition].limit)
+        self._effects.append(
+            ReadWanted(self.queue.name, partition, offset, end, partial(self._read, partition, offset))
+        )
+
+    def _read(self, partition: int, start: int, found: list[tuple[int, Record]], now: float) -> None:
+        cursor, line = self.cursors[partition], self._lines[partition]
+        line.is_reading = False
+        # It is kept for us, unless an operator gave it up meanwhile.
+        assert cursor.next_offset != start or (found and found[0][0] == start), (partition, start)
+        for offset, record in found:
+            if offset >= cursor.next_offset and self._held_bytes < MAX_HELD_BYTES:
+                self._keep(line, offset, record)
+        self._fill(partition, now)
+        self._begin(now)
+
+    # --- whose turn it is -----------------------------------------------------------------------------------------
+
+    def deadline(self) -> float | None:
+        """When :meth:`pump` has something to do next."""
+        return self._due
+
+    def pump(self, now: float) -> None:
+        """Hand over again what is due."""
+        if self._due is None or self._due > now:
+            return
+        for partition, cursor in enumerate(self.cursors):
+            if cursor.wake(now):
+                self._ready[partition] = None
+        self._due = min((due for one in self.cursors if (due := one.deadline()) is not None), default=None)
+        self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        """Hand over as much as may be. Partitions take turns: none waits until another has nothing more."""
+        if self._is_stopped:
+            return
+        if self._when_done and self.is_done:
+            for call in self._when_done:
+                call()
+            self._when_done.clear()
+        self._begin_retry()
+        while self._ready and self.running < self.concurrency:
+            partition = next(iter(self._ready))
+            del self._ready[partition]
+            offset = self.cursors[partition].take(now)
+            if offset is not None:
+                self._ready[partition] = None
+                self._hand_over(partition, offset, now)
+
+    def _hand_over(self, partition: int, offset: int, now: float) -> None:
+        cursor, line = self.cursors[partition], self._lines[partition]
+        handle = Handle(self.queue.name, partition, offset, line.records[offset], cursor.attempts(offset))
+        self.running += 1
+        if not self._is_at_most_once:
+            self._effects.append(handle)
+            return
+        # Marked before it is handed over: a crash in between loses it, which this assurance allows; a second delivery
+        # it does not.
+        cursor.give_up_on(offset)
+        line.marked.add(offset)
+        self._save(partition, now)
+        self._commit.then(partial(self._marked, handle))
+
+    def _marked(self, handle: Handle, now: float) -> None:
+        self._effects.append(handle)
+
+    # --- what becomes of it ---------------------------------------------------------------------------------------
+
+    def handled(self, handle: Handle, reply: Record | None, now: float) -> None:
+        """The handler succeeded.
+
+        Args:
+            handle: What it was given.
+            reply: What to answer, None for nothing. Nobody waits for that of a letter.
+            now: Seconds.
+        """
+        if self._is_letter(handle):
+            self.letters.discard(handle.offset)
+            self._letter_handled(handle)
+        else:
+            self._finish(handle, reply, now)
+        self.succeeded += 1
+        self._begin(now)
+
+    def handled_alone(self, handle: Handle, reply: Record | None, now: float) -> tuple[Batch | None, Batch]:
+        """The handler succeeded, and what follows is to be made durable by itself, as in a transaction of its own.
+
+        What its Sequence or partition hands over next waits until it is durable.
+
+        Args:
+            handle: What it was given.
+            reply: What to answer, None for nothing.
+            now: Seconds.
+
+        Returns:
+            What was open before, None if nothing was, and what this handling alone changes: its reply, the mark that it
+            is done with, and that its request is answered. Both are taken: they become durable in this order, behind
+            all that was taken before, and ``batch_durable`` is called for each.
+        """
+        before = self._commit.take() if self._commit.is_wanted else None
+        if self._is_letter(handle):
+            self.letters.discard(handle.offset)
+        else:
+            self.cursors[handle.partition].give_up_on(handle.offset)
+            self._replies.reply(handle.record, reply, now)
+            self._save(handle.partition, now)
+        self._commit.then(partial(self._alone_durable, handle))
+        return before, self._commit.take()
+
+    def _alone_durable(self, handle: Handle, now: float) -> None:
+        if self._is_letter(handle):
+            self._letter_handled(handle)
+        else:
+            self._go_on_behind(handle, now)
+        self.succeeded += 1
+        self._begin(now)
+
+    def handling_failed(self, handle: Handle, error: str, reason: str, now: float, *, is_final: bool = False) -> None:
+        """The handler failed: it gets the record again later, or the record is given up.
+
+        Args:
+            handle: What it was given.
+            error: Why, in a line.
+            reason: Why, at length, for a letter.
+            now: Seconds.
+            is_final: Whether another attempt would fail too.
+        """
+        self.failed += 1
+        record = handle.record
+        if self._is_letter(handle):
+            assert self._letter is not None
+            again = replace(self._letter, reason=reason, attempts=handle.attempt, failed_at=now)
+            place = self.letters.failed_again(handle.offset, self._seal(again))
+            detail = {"letter": handle.offset, "place": place, "exception": reason}
+            self._retried(handle, Incident("dead letter again", level="error", detail=detail))
+        elif self._is_at_most_once:
+            detail = {"why": f"its handler failed, {_ONCE}", "exception": reason}
+            self._tell(handle, Incident("message lost", level="error", detail=detail))
+            self._finish(handle, self._set_aside(record), now)
+        elif not is_final and (cursor := self.cursors[handle.partition]).failed(handle.offset, now):
+            self._tell(handle, Incident("handler failed", level="warning", detail={"error": error}))
+            due = cursor.deadline()
+            self._due = due if self._due is None or due is None else min(self._due, due)
+            self.running -= 1
+        else:
+            self._tell(handle, Incident("dead letter", level="error", detail={"exception": reason}))
+            self.dead += 1
+            self.letters.add(self._seal(Letter(record, reason, handle.attempt, now)))
+            self._finish(handle, self._set_aside(record), now)
+        self._begin(now)
+
+    def _finish(self, handle: Handle, reply: Record | None, now: float) -> None:
+        self._replies.reply(handle.record, reply, now)
+        self._go_on_behind(handle, now)
+        self._save(handle.partition, now)
+
+    def _go_on_behind(self, handle: Handle, now: float) -> None:
+        """The record is done with: the next one of its Sequence may follow."""
+        partition, offset = handle.partition, handle.offset
+        line = self._lines[partition]
+        self.running -= 1
+        self.cursors[partition].finished(offset)
+        line.marked.discard(offset)
+        self._drop(line, offset)
+        self._ready[partition] = None
+        self._fill_all(partition, now)
+
+    def _fill_all(self, partition: int, now: float) -> None:
+        """Fill the partition, and those that wait for the room that it left."""
+        self._fill(partition, now)
+        while self._starved and self._held_bytes < MAX_HELD_BYTES:
+            starved = next(iter(self._starved))
+            del self._starved[starved]
+            self._fill(starved, now)
+
+    def _save(self, partition: int, now: float) -> None:
+        cursor, line = self.cursors[partition], self._lines[partition]
+        state, floor = cursor.to_state(), cursor.floor
+        if self._is_at_most_once:
+            # What is marked, and not answered, the next process looks for.
+            looked = floor if line.search is None else line.search.position
+            floor = state["floor"] = min(floor, looked, *line.marked)
+        self.queue.move_cursor(HANDLER, partition, floor, now, state)
+
+    def _tell(self, handle: Handle, told: Incident) -> None:
+        record = handle.record
+        told.identifier, told.number = record.sequence, record.message_number
+        told.detail = {"action": record.action, "attempt": handle.attempt, **(told.detail or {})}
+        self._effects.append(told)
+
+    # --- dead letters that somebody asked for ---------------------------------------------------------------------
+
+    def retry(self, letter: int | None = None) -> int:
+        """Hand a letter, or every one, over once more as soon as that it was asked for is durable; how many there are.
+
+        Nobody waits for its reply: a request was answered when it became a letter.
+        """
+        count = self.letters.ask(letter)
+        self._commit.then(self._begin)
+        return count
+
+    # --- what an operator decides ---------------------------------------------------------------------------------
+
+    def rewind(self, partition: int, offset: int, now: float) -> None:
+        """Hand everything from ``offset`` on over once more; what is deleted stands for the first record.
+
+        Whoever asked for a reply has it: a second one is given to nobody. At most once is at most once no more.
+        """
+        cursor = self.cursors[partition]
+        cursor.rewind(max(offset, self.queue.partitions[partition].first))
+        self.queue.put_cursor(HANDLER, partition, cursor.floor, now, cursor.to_state())
+        self._fill(partition, now)
+        self._commit.then(self._begin)
+
+    def give_up(self, partition: int, records: list[tuple[int, Record]], now: float) -> int:
+        """Nobody is to handle these records: who waits for a reply is told so. How many that are; those that are with a
+        handler, or done with, are not."""
+        cursor, line, count = self.cursors[partition], self._lines[partition], 0
+        for offset, record in records:
+            if cursor.skip(offset):
+                count += 1
+                self._drop(line, offset)
+                self._replies.reply(record, self._set_aside(record), now)
+        self._ready[partition] = None
+        self._save(partition, now)
+        self._fill_all(partition, now)
+        self._commit.then(self._begin)
+        return count
+
+    def _is_letter(self, handle: Handle) -> bool:
+        return handle.queue == self.letters.name
+
+    def _begin_retry(self) -> None:
+        letter = self.letters.next_asked()
+        if letter is None or self._retrying is not None or self.running >= self.concurrency:
+            return
+        self._retrying = letter
+        self.running += 1
+        # That it was asked for is durable before it is done, so that a crash in between only puts it off.
+        self._commit.then(partial(self._want_letter, letter))
+
+    def _want_letter(self, letter: int, now: float) -> None:
+        self._effects.append(ReadWanted(self.letters.name, 0, letter, letter + 1, partial(self._letter_read, letter)))
+
+    def _letter_read(self, letter: int, found: list[tuple[int, Record]], now: float) -> None:
+        if self._is_stopped or not self.letters.is_there(letter):
+            self._retrying = None
+            self.running -= 1
+            self._begin(now)
+            return
+        self._letter = self._unseal(found[0][1])
+        record = replace(self._letter.record, wants_reply=False)
+        self._effects.append(Handle(self.letters.name, 0, letter, record, self._letter.attempts + 1))
+
+    def _letter_handled(self, handle: Handle) -> None:
+        self._retried(handle, Incident("dead letter handled", detail={"letter": handle.offset}))
+
+    def _retried(self, handle: Handle, told: Incident) -> None:
+        self._retrying = self._letter = None
+        self.running -= 1
+        self._tell(handle, told)
+
+    # --- at most once: what the last process was at ---------------------------------------------------------------
+
+    def _look_for_lost(self, now: float) -> None:
+        """Requests that were being handled when the process ended: answered with a fault, not handled again."""
+        wanted: dict[int, set[tuple[str, int]]] = {}
+        for one in self._inbound.destinations.values():
+            for number in one.unanswered.difference(one.held):
+                wanted.setdefault(one.partition, set()).add((one.identifier, number))
+        for partition, requests in wanted.items():
+            state = self.queue.handled(partition, at_most_once=True)
+            done = AcknowledgementRanges.from_state(state["done"])
+            self._lines[partition].search = _Search(requests, done, state["floor"])
+            self._look_on(partition, now)
+
+    def _look_on(self, partition: int, now: float) -> None:
+        line = self._lines[partition]
+        search = line.search
+        assert search is not None
+        if search.wanted and search.position < search.done.highest:
+            take = partial(self._looked_at, partition)
+            self._effects.append(ReadWanted(self.queue.name, partition, search.position, search.done.highest, take))
+        else:
+            line.search = None
+            self._save(partition, now)
+            self._begin(now)
+
+    def _looked_at(self, partition: int, found: list[tuple[int, Record]], now: float) -> None:
+        search = self._lines[partition].search
+        assert search is not None
+        for offset, record in found:
+            request = (record.sequence, record.message_number)
+            if request in search.wanted:
+                search.wanted.discard(request)
+                if offset + 1 in search.done:
+                    detail = {"action": record.action, "why": f"the process ended in its handler, {_ONCE}"}
+                    self._effects.append(Incident("message lost", *request, level="error", detail=detail))
+                    self._replies.reply(record, self._set_aside(record), now)
+        search.position = found[-1][0] + 1 if found else search.done.highest
+        self._look_on(partition, now)

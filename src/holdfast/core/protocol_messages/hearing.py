@@ -1,0 +1,245 @@
+"""Hearing: what the peer says of what we sent: acknowledgements wherever they stand, faults, and answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from holdfast.core.events import BackChannel, Declined, FaultReceived, Incident, Transmit
+from holdfast.core.faults import SEQUENCE_TERMINATED, UNKNOWN_SEQUENCE, sequence_fault
+from holdfast.core.messages import (
+    Acknowledge,
+    CloseSequenceResponse,
+    Envelope,
+    Fault,
+    SequenceAcknowledgement,
+    TerminateSequence,
+)
+from holdfast.core.origin import Origin
+from holdfast.core.receiving.authority import Authority
+from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.replies import Replies
+from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outbox import Outbox
+
+
+class Receive(Protocol):
+    """Takes a message in, whatever it says."""
+
+    def __call__(
+        self, envelope: Envelope, back_channel: BackChannel | None, now: float, sent: Transmit | None = None
+    ) -> None: ...
+
+
+def is_reply(envelope: Envelope, back_channel: BackChannel | None) -> bool:
+    """Whether a fault without a Sequence is the application's answer to a request: that one is acknowledged with it,
+    while a message that the destination itself refuses is not."""
+    assert envelope.fault is not None
+    answers = back_channel is None and envelope.relates_to is not None
+    return answers and not envelope.fault.is_rm and bool(envelope.acknowledgements)
+
+
+def _plain_acknowledgement(sent: Transmit, envelope: Envelope | None) -> SequenceAcknowledgement | None:
+    """What an answer to a message acknowledges, if that is one range and all that it says."""
+    if envelope is None or type(envelope.control) is not Acknowledge or not sent.number:
+        return None
+    if len(envelope.acknowledgements) != 1 or envelope.sequence or envelope.ack_requested or envelope.not_understood:
+        return None
+    acknowledgement = envelope.acknowledgements[0]
+    is_plain = len(acknowledgement.ranges) == 1 and not acknowledgement.nacks and not acknowledgement.final
+    return acknowledgement if is_plain else None
+
+
+class Hearing:
+    """Tells the Sequences what the peer says of them.
+
+    Args:
+        inbound: Those whose replies are heard.
+        outbound: Those that are sent.
+        authority: Says whose word counts.
+        replies: Hears which replies are acknowledged.
+        receive: Takes in what an answer says besides.
+    """
+
+    def __init__(
+        self, inbound: Inbound, outbound: Outbound, authority: Authority, replies: Replies, receive: Receive
+    ) -> None:
+        self._inbound = inbound
+        self._outbound = outbound
+        self._authority = authority
+        self._replies = replies
+        self._receive = receive
+
+    def answers(self, answers: list[tuple[Transmit, Envelope | None]], now: float) -> None:
+        """Answers to what we sent: messages, or nothing (``None``: an empty 200 or 202). Of those that do nothing but
+        acknowledge, one for each Sequence is taken in, the one that goes furthest: it says what the others say."""
+        furthest: dict[tuple[str, str], tuple[SequenceAcknowledgement, float]] = {}
+        for sent, _ in answers:
+            self._outbound.circuits.answered(sent.to, now)
+        plain = [_plain_acknowledgement(sent, envelope) for sent, envelope in answers]
+        for (sent, _), acknowledgement in zip(answers, plain, strict=True):
+            if acknowledgement is not None:
+                known = furthest.get((sent.to, acknowledgement.identifier))
+                if known is None or known[0].ranges[0][1] < acknowledgement.ranges[0][1]:
+                    furthest[sent.to, acknowledgement.identifier] = acknowledgement, sent.left_at
+        taken: dict[tuple[str, str], tuple[Outbox, tuple[int, int]]] = {}
+        for (address, identifier), (acknowledgement, at) in furthest.items():
+            outbox = self._authority.find(identifier, Origin(address))
+            if outbox is not None and not self._outbound.receive_acknowledgement(outbox, acknowledgement, now, at):
+                self._replies.acknowledged(identifier, now)
+                taken[address, identifier] = outbox, acknowledgement.ranges[0]
+        for (sent, envelope), acknowledgement in zip(answers, plain, strict=True):
+            self._outbound.exchanges.ended(sent, now)
+            found = taken.get((sent.to, acknowledgement.identifier)) if acknowledgement is not None else None
+            if acknowledgement is not None and found is not None:
+                (lower, upper), (outbox, (first, last)) = acknowledgement.ranges[0], found
+                if first <= lower <= upper <= last:
+                    self._outbound.exchanges.acknowledged_alone(outbox, acknowledgement, sent.number, now)
+                    self._outbound.exchanges.answered(sent, now, was_empty=False)
+                    continue
+            self._answer(sent, envelope, now)
+
+    def _answer(self, sent: Transmit, envelope: Envelope | None, now: float) -> None:
+        if isinstance(sent.envelope.control, TerminateSequence):
+            self._outbound.terminate_sent(sent.source, envelope is None, now)
+        if envelope is not None:
+            self._receive(envelope, None, now, sent)
+            if envelope.not_understood:
+                self._outbound.exchanges.failed(sent, now)  # nothing of it was taken
+                return
+            if sent.number and isinstance(envelope.control, Acknowledge):
+                for acknowledgement in envelope.acknowledgements:
+                    outbox = self._authority.find(acknowledgement.identifier, Origin(sent.to))
+                    if outbox is not None:
+                        self._outbound.exchanges.acknowledged_alone(outbox, acknowledgement, sent.number, now)
+        if envelope is None or envelope.fault is None:
+            self._outbound.exchanges.answered(sent, now, was_empty=envelope is None)
+
+    def fault(self, envelope: Envelope, fault: Fault, sent: Transmit | None, origin: Origin, now: float) -> None:
+        """A fault, as the answer to what we ``sent`` or as a message of its own: it is told to whom it is about."""
+        self._inbound.effects.append(FaultReceived(fault))
+        destination = self._inbound.destinations.get(fault.identifier or "")
+        if destination is not None and fault.is_rm:
+            self._inbound.fault_received(destination, fault.code, now)
+            if sent is not None:
+                self._outbound.exchanges.refused_for_acknowledgement(sent, destination.identifier, now)
+        else:
+            outbox = self._outbox_of(envelope, fault, sent, origin)
+            number = sent.number if sent is not None else 0
+            if outbox is None and sent is None and not fault.is_rm:
+                outbox, number = self._refused_request(envelope, origin)
+            if outbox is not None and fault.is_rm and fault.code == SEQUENCE_TERMINATED and outbox.answers is not None:
+                self._abandoned(outbox, outbox.answers, fault, now)
+            elif outbox is not None and outbox.source is not None:
+                self._outbound.receive_fault(outbox, fault, number, now, envelope.relates_to)
+
+    def _refused_request(self, envelope: Envelope, origin: Origin) -> tuple[Outbox | None, int]:
+        """Return the outbox and number of the request that a posted fault refuses; None and 0 if it refuses none.
+
+        A destination posts the fault for a request that it does not accept to the request's FaultTo or ReplyTo address
+        (WS-Addressing 1.0 core, section 3.4). It accepted a request that it acknowledged.
+        """
+        found = self._outbound.request_of(envelope.relates_to, partial(self._authority.may_speak, origin=origin))
+        if found is not None:
+            outbox, number = found
+            entry = outbox.source.flight.get(number) if outbox.source is not None else None
+            if entry is not None and entry.was_lost:
+                return outbox, number
+        return None, 0
+
+    def service_fault(self, envelope: Envelope, sent: Transmit | None, origin: Origin, now: float) -> None:
+        """A fault that a service sends for a message which asks for no reply. Its destination acknowledges the message
+        all the same, so nobody sends it again (WCF does both in one answer, as a message of the offered Sequence).
+
+        To be called before that acknowledgement is heard: afterwards the message is not here any more.
+        """
+        fault, sequence, relates_to = envelope.fault, envelope.sequence, envelope.relates_to
+        assert fault is not None
+        identifier = "" if sequence is None else sequence.identifier
+        may_answer = partial(self._authority.may_speak, origin=origin)
+        if self._outbound.request_of(relates_to, may_answer, identifier) is not None:
+            return
+        if sequence is not None:
+            destination = self._inbound.destinations.get(identifier)
+            outbox = self._outbound.by_offer.get(identifier)
+            if destination is None or sequence.message_number in destination.accepted:
+                return
+        else:
+            outbox = self._outbound.sources.get(sent.source) if sent is not None else None
+        source = outbox.source if outbox is not None else None
+        if outbox is None or source is None:
+            return
+        number = outbox.number_of(relates_to)
+        if relates_to is None and sent is not None and sent.source == source.local_id and sent.number in source.flight:
+            number = sent.number
+        if number == 0 and sequence is None:
+            return  # it was told when it came first
+        detail = {"key": outbox.key, "code": fault.code, "reason": fault.reason, "message_id": relates_to}
+        self._inbound.effects.append(
+            Incident("refused by the service", source.identifier or "", number, "warning", detail)
+        )
+        offset = outbox.offset_of(number) if number else -1
+        self._inbound.effects.append(Declined(outbox.key, offset, relates_to, fault))
+        if outbox.forwarding is not None and number:
+            self._outbound.forwarders.giving_up.declined(outbox, number, fault, now)
+
+    def _abandoned(self, outbox: Outbox, answered: str, fault: Fault, now: float) -> None:
+        """The requester terminated the Sequence that it had offered for replies: it wants none, and sends nothing more
+        (WCF says so when its user calls Abort). The Sequence ``answered`` is over with it."""
+        detail = {"code": fault.code, "reason": fault.reason}
+        self._inbound.effects.append(Incident("sequence abandoned", answered, detail=detail))
+        self._outbound.close_outbox(outbox.key, now)
+        destination = self._inbound.destinations.get(answered)
+        if destination is not None:
+            self._inbound.fault_received(destination, fault.code, now)
+
+    def _outbox_of(self, envelope: Envelope, fault: Fault, sent: Transmit | None, origin: Origin) -> Outbox | None:
+        """The outbox of the Sequence that a fault is about; None for none, or one of another peer."""
+        identifier = fault.identifier
+        if identifier is not None and self._outbound.named(identifier):
+            outbox = self._authority.find(identifier, origin)
+            if outbox is not None:
+                return outbox
+            self._authority.ignore(fault.code, identifier, origin)
+            if sent is None:
+                return None
+        if sent is not None:
+            return self._outbound.sources.get(sent.source)
+        # A refusal that comes as a message of its own tells by RelatesTo which CreateSequence it is about: nobody but
+        # the destination knows its MessageID. Who offered a Sequence chose that name.
+        outbox = self._outbound.sources.get(envelope.relates_to or "")
+        return None if outbox is None or outbox.is_for_replies else outbox
+
+    def _asked_at(self, envelope: Envelope, sent: Transmit | None) -> float | None:
+        """When the request left that an answer was made for; None if that is unknown. A destination may answer a repeat
+        with the reply that it stored, with an acknowledgement as old as that."""
+        if sent is None or isinstance(envelope.control, Acknowledge | CloseSequenceResponse):
+            return sent.left_at if sent is not None else None
+        outbox = self._outbound.sources.get(sent.source)
+        source = outbox.source if outbox is not None else None
+        is_first = sent.attempt == 1 and source is not None and sent.number > source.sent_before
+        return sent.left_at if is_first and envelope.control is None and envelope.fault is None else None
+
+    def acknowledgements(
+        self, envelope: Envelope, origin: Origin, now: float, sent: Transmit | None = None
+    ) -> Fault | None:
+        """Every SequenceAcknowledgement of a message; the fault for the first that is bad. What carries it is processed
+        as without it (WS-RM 3.2)."""
+        problem = None
+        for acknowledgement in envelope.acknowledgements:
+            identifier = acknowledgement.identifier
+            outbox = self._authority.find(identifier, origin)
+            if outbox is not None:
+                asked_at = self._asked_at(envelope, sent)
+                if acknowledgement.final and self._outbound.exchanges.awaits_certainty(outbox):
+                    acknowledgement = replace(acknowledgement, final=False)  # the last answer says it again
+                fault = self._outbound.receive_acknowledgement(outbox, acknowledgement, now, asked_at)
+                problem = problem or fault
+                self._replies.acknowledged(identifier, now)
+            elif self._outbound.named(identifier):
+                self._authority.ignore("SequenceAcknowledgement", identifier, origin)
+            elif identifier not in self._inbound.offered:
+                problem = problem or sequence_fault(UNKNOWN_SEQUENCE, identifier)
+            # else of replies whose Sequence ended with the requests', which are being ended once more
+        return problem

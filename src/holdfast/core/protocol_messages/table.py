@@ -1,0 +1,91 @@
+"""Controls: what takes each kind of RM protocol message, and what it may be answered with. One row a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, get_args
+
+from holdfast.core.messages import (
+    Acknowledge,
+    CloseSequence,
+    CloseSequenceResponse,
+    Control,
+    CreateSequence,
+    CreateSequenceResponse,
+    LastMessage,
+    RequestAcknowledgement,
+    TerminateSequence,
+    TerminateSequenceResponse,
+)
+from holdfast.core.protocol_messages.ending import Ending
+from holdfast.core.protocol_messages.granting import Granting
+from holdfast.core.receiving.acknowledging import Acknowledging
+from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.incoming import Incoming
+from holdfast.core.states import DestinationEvent
+
+
+class Takers(Protocol):
+    """The rooms that take RM protocol messages."""
+
+    acknowledging: Acknowledging
+    ending: Ending
+    granting: Granting
+    inbound: Inbound
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What becomes of one kind of RM protocol message.
+
+    Args:
+        take: Takes it.
+        answers: What its answer may say, if that is no fault. Empty: it is an answer itself, and has none.
+        event: What it is to the inbound Sequence that it names, if it is about the end of one.
+    """
+
+    take: Callable[[Takers, Incoming], None]
+    answers: frozenset[type[Control]] = frozenset()
+    event: DestinationEvent | None = None
+
+    def yields(self, takers: Takers, control: Control) -> bool:
+        """Whether the fault for another of its headers may be the answer to it (WS-RM 3.2): for an answer, which has
+        none, and for the first that ends a Sequence, whose repeat gets its response. What goes with the headers alone
+        says it in its own answer, and a CreateSequence would be taken for refused."""
+        if self.event is None:
+            return not self.answers
+        destination = takers.inbound.destinations.get(getattr(control, "identifier", ""))
+        return destination is not None and destination.moves_at(self.event)
+
+
+_HEADERS_ALONE = Row(
+    lambda takers, incoming: takers.acknowledging.answer(incoming),
+    answers=frozenset({Acknowledge}),
+)
+
+CONTROLS: dict[type[Control], Row] = {
+    CreateSequence: Row(
+        lambda takers, incoming: takers.granting.create(incoming),
+        answers=frozenset({CreateSequenceResponse}),
+    ),
+    CreateSequenceResponse: Row(lambda takers, incoming: takers.granting.created(incoming)),
+    CloseSequence: Row(
+        lambda takers, incoming: takers.ending.close(incoming),
+        answers=frozenset({CloseSequenceResponse}),
+        event=DestinationEvent.CLOSE_SEQUENCE,
+    ),
+    CloseSequenceResponse: Row(lambda takers, incoming: takers.ending.closed(incoming)),
+    TerminateSequence: Row(
+        lambda takers, incoming: takers.ending.terminate(incoming),
+        answers=frozenset({TerminateSequenceResponse, TerminateSequence}),
+        event=DestinationEvent.TERMINATE_SEQUENCE,
+    ),
+    TerminateSequenceResponse: Row(lambda takers, incoming: takers.ending.terminated(incoming)),
+    LastMessage: _HEADERS_ALONE,
+    Acknowledge: _HEADERS_ALONE,
+    RequestAcknowledgement: _HEADERS_ALONE,
+}
+"""Every kind there is; a LastMessage here is one without the Sequence header that would make it a message."""
+
+assert CONTROLS.keys() == set(get_args(Control)), "every RM protocol message has a row"

@@ -1,0 +1,40 @@
+"""Limit: how many records a queue may hold before it takes nothing new."""
+
+from __future__ import annotations
+
+from holdfast.core.events import Incident
+from holdfast.core.queues.queue import Queue
+
+
+class QueueLimit:
+    """The limit of one queue. Once full, it is so until a part of it is free, so that it does not change all the time.
+
+    Args:
+        queue: The queue.
+        records: With so many, kept ones included, it is full.
+    """
+
+    def __init__(self, queue: Queue, records: int) -> None:
+        self._queue = queue
+        self._records = records
+        self._is_full = self._is_told = False
+
+    def has_room(self) -> bool:
+        """Whether there is room for one more record."""
+        held, most = sum(one.end - one.first for one in self._queue.partitions), self._records
+        self._is_full = held > most - max(1, most // 16) if self._is_full else held >= most
+        return not self._is_full
+
+    def room(self) -> int:
+        """How many more records it takes."""
+        return self._records - sum(one.end - one.first for one in self._queue.partitions) if self.has_room() else 0
+
+    def news(self) -> Incident | None:
+        """What is to be told: that it is full, or has room again, if that was not told yet."""
+        if self._is_full is self._is_told:
+            return None
+        self._is_told = self._is_full
+        detail = {"queue": self._queue.name, "records": sum(one.end - one.first for one in self._queue.partitions)}
+        if self._is_full:
+            return Incident("queue full", level="warning", detail=detail)
+        return Incident("queue has room", detail=detail)

@@ -1,0 +1,286 @@
+"""Keeping: how far the retention lets go of each partition of one queue, and when to look again. Sans-IO.
+
+It deletes nothing: what it finds stands in the partitions, and the queue decides. What it must see of records it asks
+for (:class:`~holdfast.core.events.ReadWanted`), of so many partitions at a time, however many there are, and however
+many records are in them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.core.queues.retention import MARKS, MEASURE_BYTES, RetentionPolicy, Search, Sizes, floors_by_size
+from holdfast.core.records import Record, Snapshot, State
+
+if TYPE_CHECKING:
+    from holdfast.core.queues.partitions import Partition
+    from holdfast.core.queues.queue import Queue
+
+STEPS = 100
+"""Records go by age in steps of a hundredth of it: that much older they may get."""
+LONGEST_STEP = 3600.0
+"""Seconds after which a queue that holds something is looked at again, and that it is served is saved."""
+MOST_PAUSES = 100
+"""Times in which a queue was not served, of which it knows."""
+PARTITIONS_AT_ONCE = 16
+"""Partitions in which is searched at a time; bounds what is asked for."""
+MEASURE_EVERY = 1.0
+"""Seconds between two steps that count the bytes of what came, where size counts."""
+MEASURE_PAUSE = 0.02
+"""Seconds between two steps while there is much to count, as when size begins to count."""
+SIZES = "own/sizes"
+"""The name under which the marks along a partition are saved."""
+
+_Searches = tuple[Search | None, Search | None]
+"""For what is too old, and for what is too old for readers' cursors to protect it."""
+
+
+class Keeping:
+    """The retention of one queue at work.
+
+    Args:
+        queue: The queue.
+        policy: Its retention.
+    """
+
+    def __init__(self, queue: Queue, policy: RetentionPolicy) -> None:
+        self.policy = policy
+        self._queue = queue
+        self._alive = 0.0
+        self._pauses: list[tuple[float, float]] = []
+        self._due: float | None = None
+        """Of the partitions in which is not searched."""
+        self._searched = 0
+        """Partitions in which is searched."""
+        self._measure_due: float | None = None
+        self._is_measuring = False
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def deadline(self) -> float | None:
+        """When :meth:`pump` has something to do next."""
+        due = self._due if self._searched < PARTITIONS_AT_ONCE else None
+        measure_due = None if self._is_measuring else self._measure_due
+        if measure_due is None or due is None:
+            return due if measure_due is None else measure_due
+        return min(due, measure_due)
+
+    def pump(self, now: float) -> None:
+        """See what has become too old or too much, and let the queue delete it; the rest at the next call."""
+        if self._measure_due is not None and self._measure_due <= now and not self._is_measuring:
+            self._measure(now)
+        if self._due is None or self._due > now:
+            return
+        left = PARTITIONS_AT_ONCE - self._searched
+        for partition, one in enumerate(self._queue.partitions):
+            if left and one.due is not None and one.due <= now and not one.is_searched:
+                left -= 1
+                self._expire(partition, now)
+        dues = (one.due for one in self._queue.partitions if one.due is not None and not one.is_searched)
+        self._due = min(dues, default=None)
+        if now - self._alive >= LONGEST_STEP:
+            self._alive = now
+            self._queue.describe_again()
+
+    @property
+    def _step(self) -> float:
+        ages = [age for age in (self.policy.age, self.policy.reader_age) if age is not None]
+        return min(LONGEST_STEP, min(ages, default=LONGEST_STEP) / STEPS)
+
+    def _look_at(self, one: Partition, when: float) -> None:
+        one.due = when
+        if not one.is_searched:
+            self._due = when if self._due is None else min(self._due, when)
+
+    def use(self, policy: RetentionPolicy) -> None:
+        """Keep by another policy from now on. Bytes are counted from the first record on, if they were not before."""
+        self.policy = policy
+        if self._counts_bytes:
+            self._begin_sizes()
+
+    @property
+    def _counts_bytes(self) -> bool:
+        return self.policy.size is not None or self.policy.reader_size is not None
+
+    def look_again(self, now: float) -> None:
+        """Who reads has changed: look at every partition."""
+        for one in self._queue.partitions:
+            self._look_at(one, now)
+        self._measure_due = now if self._queue.partitions[0].sizes is not None else None
+
+    def stored(self, one: Partition, now: float) -> None:
+        """A record came into that partition."""
+        if one.due is None and self.policy.age is not None:
+            self._look_at(one, now + min(self.policy.age, LONGEST_STEP))
+        if one.sizes is not None and self._measure_due is None:
+            self._measure_due = now + MEASURE_EVERY
+
+    def moved(self, one: Partition, now: float) -> None:
+        """A cursor of that partition moved: soon what it let go of may be deleted."""
+        soon = now + self._step
+        if one.first < one.expired and (one.due is None or one.due > soon):
+            self._look_at(one, soon)
+
+    @staticmethod
+    def trimmed(one: Partition) -> None:
+        """Records of that partition are deleted."""
+        one.expired, one.lapsed = max(one.expired, one.first), max(one.lapsed, one.first)
+        if one.sizes is not None:
+            one.sizes.cut(one.first)
+
+    # --- age and size ---------------------------------------------------------------------------------------------
+
+    def _expire(self, partition: int, now: float) -> None:
+        """See how far the retention lets go by age, and when to look again."""
+        one = self._queue.partitions[partition]
+        policy = self.policy
+        by_age = by_reader_age = None
+        if policy.age is not None:
+            by_age = Search(max(one.expired, one.first), one.durable_end, self._before(now, policy.age))
+        if policy.reader_age is not None and self._queue.has_limited_cursors(partition):
+            by_reader_age = Search(max(one.lapsed, one.first), one.durable_end, self._before(now, policy.reader_age))
+        one.is_searched, one.due = True, None
+        self._searched += 1
+        self._search(partition, (by_age, by_reader_age), now)
+
+    def _search(self, partition: int, searches: _Searches, now: float) -> None:
+        for search in searches:
+            if search is not None and (probe := search.probe) is not None:
+                self._queue.want(partition, probe, probe + 1, partial(self._looked, partition, searches, search))
+                return
+        self._searched_through(partition, searches, now)
+
+    def _looked(
+        self, partition: int, searches: _Searches, search: Search, found: list[tuple[int, Record]], now: float
+    ) -> None:
+        search.take(found[0][1].delivered_at if found and found[0][0] == search.probe else None)
+        self._search(partition, searches, now)
+
+    def _searched_through(self, partition: int, searches: _Searches, now: float) -> None:
+        """Look again whether it is still so: meanwhile records may have gone or come, and readers too."""
+        one = self._queue.partitions[partition]
+        by_age, by_reader_age = searches
+        one.is_searched = False
+        self._searched -= 1
+        again = now + self._step
+        dues: list[float] = []
+        if by_age is not None and self.policy.age is not None:
+            one.expired = max(one.expired, by_age.found)
+            if one.expired < one.durable_end:
+                dues.append(again if by_age.at is None else by_age.at + self.policy.age)
+        if by_reader_age is not None and self.policy.reader_age is not None:
+            one.lapsed = max(one.lapsed, by_reader_age.found)
+            if one.lapsed < one.durable_end:
+                dues.append(again if by_reader_age.at is None else by_reader_age.at + self.policy.reader_age)
+        due = min(max(again, min(dues)), now + LONGEST_STEP) if dues else None
+        if one.due is None or (due is not None and due < one.due):  # somebody may have asked to look sooner
+            one.due = due
+        if one.due is not None:
+            self._look_at(one, one.due)
+        self._queue.trim(partition)
+
+    def _before(self, now: float, age: float) -> float:
+        """What was delivered before is older than ``age``, counting only time in which the queue was served: neither
+        a long outage nor a clock that is wrong at the start makes old what nobody could read meanwhile."""
+        before = now - age
+        for start, end in reversed(self._pauses):
+            if end <= before:
+                break
+            before -= end - start
+        return before
+
+    def _measure(self, now: float) -> None:
+        """Count the bytes of what came, and see how far the retention lets go by size."""
+        self._measure_due = None
+        if not self._counts_bytes:
+            return  # they did once
+        self._is_measuring = True
+        self._count(0, MEASURE_BYTES, now)
+
+    def _count(self, partition: int, left: int, now: float) -> None:
+        """Ask for what is to be counted from that partition on, ``left`` bytes of it."""
+        for number, one in enumerate(self._queue.partitions[partition:], partition):
+            assert one.sizes is not None
+            if left > 0 and one.sizes.measured < one.durable_end:
+                self._queue.want(number, one.sizes.measured, one.durable_end, partial(self._counted, number, left))
+                return
+        self._measured(left, now)
+
+    def _counted(self, partition: int, left: int, found: list[tuple[int, Record]], now: float) -> None:
+        sizes = self._queue.partitions[partition].sizes
+        assert sizes is not None
+        total = sizes.total
+        new = [(offset, record) for offset, record in found if offset >= sizes.measured]  # others went meanwhile
+        is_marked = False
+        for offset, record in new:
+            is_marked |= sizes.add(offset, record)
+        if is_marked:
+            self._queue.save_own(partition, SIZES, sizes.to_state())
+        self._count(partition if new else partition + 1, left - (sizes.total - total), now)
+
+    def _measured(self, left: int, now: float) -> None:
+        self._is_measuring = False
+        if left <= 0:
+            self._measure_due = now + MEASURE_PAUSE
+        queue = self._queue
+        sizes = [one.sizes for one in queue.partitions if one.sizes is not None]
+        if self.policy.size is not None:
+            starts = [max(one.first, one.expired) for one in queue.partitions]
+            for one, floor in zip(queue.partitions, floors_by_size(sizes, self.policy.size, starts), strict=True):
+                one.expired = max(one.expired, floor)
+        if self.policy.reader_size is not None:
+            # A reader is protected against what stays, not against what goes anyway.
+            starts = [queue.keep_from(partition) for partition in range(len(queue.partitions))]
+            floors = floors_by_size(sizes, self.policy.reader_size, starts)
+            for one, floor in zip(queue.partitions, floors, strict=True):
+                one.lapsed = max(one.lapsed, floor)
+        for partition in range(len(queue.partitions)):
+            queue.trim(partition)
+
+    # --- saved state ----------------------------------------------------------------------------------------------
+
+    def to_state(self) -> State:
+        """What the queue's description says of it."""
+        return {"alive": self._alive, "pauses": [list(pause) for pause in self._pauses]}
+
+    def recover(self, snapshot: Snapshot, now: float) -> None:
+        """Take over what the store held."""
+        self._recover_sizes(snapshot)
+        state = snapshot.queues.get(self._queue.name, {})
+        pauses, alive = state.get("pauses"), state.get("alive")
+        if isinstance(pauses, list) and all(_is_pause(pause) for pause in pauses):
+            self._pauses = [(pause[0], pause[1]) for pause in pauses]
+        partitions = enumerate(self._queue.partitions)
+        newest = [self._queue.look(number, one.end - 1) for number, one in partitions if one.end > one.first]
+        times = [record.delivered_at for record in newest if record is not None]
+        if type(alive) is float and alive > 0:
+            times.append(alive)
+        since = max(times, default=now)
+        if now - since > 2 * LONGEST_STEP:
+            self._pauses = [*self._pauses, (since, now)][-MOST_PAUSES:]
+        self._alive = now
+
+    def _recover_sizes(self, snapshot: Snapshot) -> None:
+        if not self._counts_bytes:
+            return
+        for partition, one in enumerate(self._queue.partitions):
+            state = snapshot.cursors.get((self._queue.name, partition, SIZES))
+            one.sizes = Sizes(one.first, self._spacing, state)
+            if not one.first <= one.sizes.measured <= one.end:
+                one.sizes = Sizes(one.first, self._spacing)
+            one.sizes.cut(one.first)
+
+    @property
+    def _spacing(self) -> int:
+        return min(limit for limit in (self.policy.size, self.policy.reader_size) if limit is not None) // MARKS
+
+    def _begin_sizes(self) -> None:
+        for one in self._queue.partitions:
+            if one.sizes is None:
+                one.sizes = Sizes(one.first, self._spacing)
+
+
+def _is_pause(pause: object) -> bool:
+    is_pair = isinstance(pause, list) and len(pause) == 2 and all(type(one) is float for one in pause)
+    return is_pair and pause[0] <= pause[1]  # type: ignore[index]

@@ -1,0 +1,93 @@
+"""Authority: which peer may speak about which Sequence.
+
+An acknowledgement deletes messages, a fault or a closure ends a Sequence. So each counts only from a peer that may say
+it. The page "Who may say what" (``docs/internals/authority.md``) has the rules in a table.
+"""
+
+from __future__ import annotations
+
+from hmac import compare_digest
+from typing import TYPE_CHECKING
+
+from holdfast.core.events import Effect, Incident
+from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
+from holdfast.core.messages import Envelope, Fault
+from holdfast.core.origin import CERTIFIED, Origin, inbound_names
+from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.receiving.inbound import Inbound
+
+if TYPE_CHECKING:
+    from holdfast.core.sending.outbound import Outbound
+    from holdfast.core.sending.outbox import Outbox
+
+
+class Authority:
+    """Says which peer may speak about which Sequence.
+
+    Args:
+        inbound: The Sequences that come in.
+        outbound: Those that go out.
+        effects: Where it reports what it ignores.
+    """
+
+    def __init__(self, inbound: Inbound, outbound: Outbound, effects: list[Effect]) -> None:
+        self._inbound = inbound
+        self._outbound = outbound
+        self._effects = effects
+
+    def find(self, identifier: str, origin: Origin) -> Outbox | None:
+        """Return the outbox whose Sequence has that Identifier, if the origin may speak about it, else None.
+
+        Two peers may grant one Identifier: each speaks about its own Sequence.
+        """
+        return next((one for one in self._outbound.named(identifier) if self.may_speak(one, origin)), None)
+
+    def may_speak(self, outbox: Outbox, origin: Origin) -> bool:
+        """Whether acknowledgements, faults, closures and replies from there count for the outbox's Sequence."""
+        source = outbox.source
+        if source is None:
+            return False
+        if outbox.is_for_replies:
+            return self._may_speak_of_replies(outbox, outbox.answers or "", origin)
+        if origin.address:
+            return origin.address == outbox.to
+        if source.secret:
+            return compare_digest(source.secret.encode(), origin.secret.encode())
+        # A state of a version without secrets, or of a process without a listener: where there is one now, its peer
+        # was told its bare address.
+        return not self._outbound.is_anonymous(source)
+
+    def _may_speak_of_replies(self, outbox: Outbox, answered: str, origin: Origin) -> bool:
+        """Whether the origin is the requester: the peer that may send in the Sequence that this one answers."""
+        destination = self._inbound.destinations.get(answered)
+        if destination is None or not (destination.party or origin.address):
+            return True  # its Sequence is forgotten, or the requester is unknown
+        if origin.address:
+            return origin.address in (outbox.to, destination.acks_to.address)
+        if destination.party.startswith(CERTIFIED):
+            return destination.party == origin.party
+        return destination.party == origin.party or answered in origin.names
+
+    def refusal(self, envelope: Envelope, origin: Origin) -> Fault | None:
+        """The fault for a message that names an inbound Sequence of a certificate's owner, and comes from another."""
+        for identifier in inbound_names(envelope):
+            destination = self._inbound.destinations.get(identifier)
+            if destination is not None and not self._may_use(destination, origin):
+                detail = {"what": "it names a Sequence of another client certificate", "party": origin.party}
+                self._effects.append(Incident("unauthorized message refused", identifier, 0, "warning", detail))
+                return sequence_fault(UNKNOWN_SEQUENCE, identifier)
+        return None
+
+    @staticmethod
+    def _may_use(destination: RMDestination, origin: Origin) -> bool:
+        if not destination.party.startswith(CERTIFIED):
+            return True  # its Identifier is unguessable: a peer that knows it may use it
+        if origin.address:
+            return origin.address == destination.acks_to.address
+        return origin.party == destination.party
+
+    def ignore(self, what: str, identifier: str, origin: Origin) -> None:
+        """Report what a peer said about a Sequence that it may not speak about."""
+        where = f"in an answer of {origin.address}" if origin.address else f"in a request of {origin.party or 'a peer'}"
+        detail = {"what": what, "where": where, "why": "only the Sequence's own destination may say that"}
+        self._effects.append(Incident("unauthorized statement ignored", identifier, 0, "warning", detail))

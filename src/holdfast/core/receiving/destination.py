@@ -1,0 +1,700 @@
+"""RMDestination: one inbound Sequence. Decides what a message is, keeps the ranges, says what may be acknowledged.
+
+Four sets of numbers, never confused: *received* (seen at all), *accepted* (asked to be stored; filters duplicates),
+*acknowledged* (durable, and with its reply if one is awaited; the only ones an acknowledgement may name) and
+*released* (handed on, in order where that is promised). Knows nothing of stores, queues or the network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from enum import Enum
+
+from holdfast.core.faults import (
+    LAST_MESSAGE_NUMBER_EXCEEDED,
+    MESSAGE_NUMBER_ROLLOVER,
+    SEQUENCE_CLOSED,
+    SEQUENCE_TERMINATED,
+    UNKNOWN_SEQUENCE,
+    sequence_fault,
+)
+from holdfast.core.messages import (
+    EndpointReference,
+    Fault,
+    IncompleteSequenceBehavior,
+    SequenceAcknowledgement,
+)
+from holdfast.core.policy import Delivery, DestinationPolicy
+from holdfast.core.queues.queue_limit import QueueLimit
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.records import State
+from holdfast.core.states import (
+    DESTINATION_TABLES,
+    SETTLING_TABLE,
+    DestinationAction,
+    DestinationEvent,
+    DestinationState,
+    SettlingAction,
+    SettlingEvent,
+    SettlingState,
+    absent,
+)
+from holdfast.core.versions import Versions
+
+# An enum's members are slow to look up by its class, and these are asked for with every message.
+_CREATED = DestinationState.CREATED
+_NEW_MESSAGE = DestinationEvent.NEW_MESSAGE
+_ACCEPT = DestinationAction.ACCEPT
+_OPEN, _AWAITING, _SETTLED = SettlingState.OPEN, SettlingState.AWAITING, SettlingState.SETTLED
+_DISCARD_ENTIRE_SEQUENCE = IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE
+
+
+TIME_IS_UP = "time is up"
+"""In the place of a last fault: its Expires or the inactivity timeout has ended it."""
+
+UNKNOWN_BYTES = 256 * 1024
+"""What a held message counts whose size was not saved: by an older version, or as one of very many."""
+
+ANSWERED_RANGES = 64
+"""Ranges of requests remembered beyond the acknowledgement of their replies: repeats may still be on their way."""
+
+
+class Verdict(Enum):
+    """What a received message turns out to be."""
+
+    NEW = "new"
+    DUPLICATE = "duplicate"
+    NOT_YET = "not yet"
+    """Too far beyond a gap, or one range too many: not accepted, to be sent again."""
+
+
+_NEW = Verdict.NEW
+
+
+class RMDestination:
+    """One inbound Sequence.
+
+    Drive it so: :meth:`receive` says NEW: store the message, durably, with :meth:`to_state`, then call
+    :meth:`acknowledge` (at once, or when the awaited reply is durable too). :meth:`release` says which numbers go to
+    the application now. After what is decided about its end is durable, call :meth:`settle`.
+    """
+
+    __slots__ = (
+        "_usual",
+        "accept_acks_to",
+        "accepted",
+        "acknowledged",
+        "acks_to",
+        "answered",
+        "asks_by_reply_to",
+        "awaiting",
+        "behavior",
+        "create_message_id",
+        "created_at",
+        "decisions",
+        "disowned",
+        "ended_at",
+        "expires",
+        "expires_at",
+        "gap_reported",
+        "routed",
+        "heard",
+        "held",
+        "held_bytes",
+        "identifier",
+        "is_kept_alive",
+        "is_short_of_bytes",
+        "last_activity",
+        "last_fault",
+        "kept_out_by",
+        "last_message_number",
+        "leaving",
+        "marker",
+        "next_in_order",
+        "offered",
+        "partition",
+        "party",
+        "policy",
+        "replies",
+        "replying",
+        "settling",
+        "state",
+        "suspended",
+        "versions",
+        "waived",
+    )
+
+    def __init__(
+        self, identifier: str, versions: Versions, acks_to: EndpointReference, policy: DestinationPolicy, now: float
+    ):
+        self.identifier = identifier
+        self.versions = versions
+        self.acks_to = acks_to
+        self.policy = policy
+        self.behavior = policy.incomplete_sequence_behavior
+        self.state = DestinationState.CREATED
+        self.accepted = AcknowledgementRanges()
+        self.acknowledged = AcknowledgementRanges()
+        self.awaiting: set[int] = set()
+        """Accepted requests that are not acknowledged before their reply is durable. One whose reply goes to an address
+        stays here until the requester acknowledges the reply: the end is told only then. They and their replies outlive
+        the end of the Sequence."""
+        self.waived: set[int] = set()
+        """Requests whose source ended the Sequence without their replies: acknowledged, and answered if it asks."""
+        self.held: dict[int, int] = {}
+        """Messages that are durable and in no queue yet: number -> bytes."""
+        self.held_bytes = 0
+        self.leaving: deque[int] = deque()
+        """After its end, the held messages that still go into queues, ascending."""
+        self.next_in_order = 1
+        self.marker: int | None = None
+        """The number of an empty LastMessage (1.0): accepted, never delivered."""
+        self.last_message_number: int | None = None
+        self.offered: str | None = None
+        self.create_message_id: str | None = None
+        self.party = ""
+        """Whose it is, for the share that one party may have; "" if that is not known."""
+        self.accept_acks_to: EndpointReference | None = None
+        self.partition = 0
+        self.replying: set[int] = set()
+        """Requests whose reply, or that there is none, is in a batch on its way to the store: they await it until it is
+        there, and are saved with that batch as not awaiting it."""
+        self.replies: dict[int, int] = {}
+        """Message number -> number of its reply in the opposite direction, while that is unacknowledged."""
+        self.heard: dict[int, bool] = {}
+        """Requests whose replies are acknowledged, which is in a batch on its way to the store: until it is there they
+        are answered as before. Number -> whether the reply went in the answer to its request."""
+        self.answered = AcknowledgementRanges()
+        """Requests whose replies went in their answers and are acknowledged, so that a late repeat is known for one."""
+        self.expires: float | None = None
+        self.expires_at: float | None = None
+        self.created_at = now
+        self.last_activity = now
+        self.ended_at: float | None = None
+        self.last_fault = ""
+        self.is_kept_alive = False
+        """Whether its source is never silent for long while it runs."""
+        self.asks_by_reply_to = False
+        """Whether a message of it has named a ReplyTo: then one that names none is one-way."""
+        self.disowned = False
+        """Whether its source said that it is over, or unknown to it: then nothing is acknowledged to it any more."""
+        self.suspended: str | None = None
+        """What somebody gave as the reason to hold it back: no new message is accepted; None: nobody does."""
+        self.kept_out_by: QueueLimit | None = None
+        """The limit that the message which came last met; None: there was room."""
+        self.is_short_of_bytes = False
+        """Whether that message could not be held because too many bytes are."""
+        self.gap_reported: list[int] = []
+        self.routed: dict[int, list[str]] = {}
+        """Held messages that go elsewhere than to the usual queue: number -> the names of their queues."""
+        self.settling = SettlingState.OPEN
+        """How far its end has come."""
+        self.decisions = 0
+        """How often something was decided about its end that is to be durable."""
+        self._usual: State | None = None
+
+    # --- what happens to it ---------------------------------------------------------------------------------------
+
+    def handle(self, event: DestinationEvent) -> DestinationAction | None:
+        """Move by the table.
+
+        Returns:
+            What to do; None where there is no cell for what the source did: it speaks of an unknown Sequence.
+
+        Raises:
+            NoSuchMove: there is no such cell, and it was we who did it.
+        """
+        cell = DESTINATION_TABLES[self.versions.rm].get((self.state, event))
+        if cell is None:
+            absent(f"the inbound Sequence {self.identifier}", self.state, event)
+            return None
+        self.state = cell[1]
+        return cell[0]
+
+    def moves_at(self, event: DestinationEvent) -> bool:
+        """Whether the event would bring it into another state."""
+        cell = DESTINATION_TABLES[self.versions.rm].get((self.state, event))
+        return cell is not None and cell[1] is not self.state
+
+    def handle_end(self, event: SettlingEvent) -> SettlingAction | None:
+        """Move its end by the table; as :meth:`handle`."""
+        cell = SETTLING_TABLE.get((self.settling, event))
+        if cell is None:
+            absent(f"the end of the inbound Sequence {self.identifier}", self.settling, event)
+            return None
+        self.settling = cell[1]
+        return cell[0]
+
+    def asked(self) -> DestinationAction | None:
+        """AckRequested came. While its end may not be told, nobody may learn of it from the answer."""
+        is_told = self.settling is _OPEN or self.settling is _SETTLED
+        event = DestinationEvent.ACK_REQUESTED if is_told else DestinationEvent.ACK_REQUESTED_BEFORE_END_IS_TOLD
+        return self.handle(event)
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether numbers are released in order only."""
+        return self.policy.assurance.in_order
+
+    @property
+    def holds_everything(self) -> bool:
+        """Whether nothing may be released before the Sequence is complete (DiscardEntireSequence, WS-RM 3.4)."""
+        return self.behavior is _DISCARD_ENTIRE_SEQUENCE
+
+    def receive(
+        self,
+        number: int,
+        last_message: bool,
+        now: float,
+        *,
+        awaits_reply: bool = False,
+        full: QueueLimit | None = None,
+        may_hold: bool = True,
+    ) -> Verdict | Fault:
+        """Judge a message by its number. NEW: it is accepted from now on and awaits :meth:`acknowledge`.
+
+        ``awaits_reply``: whether it is a request that is to have its reply before it is acknowledged; ``full``: the
+        limit of a queue that it is for and that has no room for it; ``may_hold``: whether its bytes may be held.
+        """
+        self.kept_out_by = full
+        self.is_short_of_bytes = False
+        # WS-RM appendix D: the table says what it is answered with
+        self.last_activity = now
+        if number in self.accepted:
+            # A 1.0 LastMessage that comes again must find the Sequence as it is, so a duplicate changes nothing.
+            event = DestinationEvent.DUPLICATE_MESSAGE
+        elif number > self.policy.max_message_number:
+            event = DestinationEvent.MESSAGE_ABOVE_LIMIT
+        elif self.last_message_number is not None and number > self.last_message_number:
+            event = DestinationEvent.MESSAGE_AFTER_LAST
+        elif self.suspended is not None and self.state is _CREATED:
+            event = DestinationEvent.MESSAGE_WHILE_SUSPENDED
+        elif self.state is _CREATED and not (
+            full is None and self._has_room(number, may_hold) and (not awaits_reply or self._takes_request())
+        ):
+            event = DestinationEvent.MESSAGE_WITHOUT_ROOM
+            self.is_short_of_bytes = not may_hold
+        else:
+            event = _NEW_MESSAGE
+        action = self.handle(event)
+        if action is _ACCEPT:
+            self.accepted.add(number)
+            if last_message:
+                self.last_message_number = number
+            return _NEW
+        if action is DestinationAction.ACKNOWLEDGE:
+            return Verdict.DUPLICATE
+        if action is DestinationAction.LEAVE:
+            return Verdict.NOT_YET
+        return self._fault(action)
+
+    def _has_room(self, number: int, may_hold: bool) -> bool:
+        accepted = self.accepted
+        first_gap = accepted.first_gap
+        if number == first_gap:
+            # Always: nothing else can close the gap, so one range is kept free for it. But where what came before it is
+            # on its way into the queue, it would be held behind that, and can wait.
+            return may_hold or number == self.next_in_order or self.holds_everything or not self._holds_beyond_gap
+        is_too_much = number > first_gap + self.policy.buffer or not may_hold
+        if is_too_much and (self._holds_beyond_gap or self.holds_everything):
+            return False
+        return len(accepted) < self.policy.max_ranges - 1 or number - 1 in accepted or number + 1 in accepted
+
+    def _fault(self, action: DestinationAction | None) -> Fault:
+        if action is DestinationAction.RAISE_MESSAGE_NUMBER_ROLLOVER:  # WS-RM 4.5
+            limit = None if self.versions.rm.can.rollover_ends else self.policy.max_message_number
+            fault = sequence_fault(MESSAGE_NUMBER_ROLLOVER, self.identifier, max_message_number=limit)
+        elif action is DestinationAction.RAISE_SEQUENCE_CLOSED:
+            fault = sequence_fault(SEQUENCE_CLOSED, self.identifier)
+        elif action is DestinationAction.RAISE_LAST_MESSAGE_NUMBER_EXCEEDED:
+            fault = sequence_fault(LAST_MESSAGE_NUMBER_EXCEEDED, self.identifier)
+        elif action is DestinationAction.RAISE_SEQUENCE_TERMINATED and self.last_fault != TIME_IS_UP:
+            fault = sequence_fault(SEQUENCE_TERMINATED, self.identifier)
+        else:
+            # Also for one whose time was up: both sides forget such a Sequence without a word (WS-RM 3.4).
+            return sequence_fault(UNKNOWN_SEQUENCE, self.identifier)
+        self.last_fault = fault.code
+        return fault
+
+    def acknowledge(self, number: int) -> None:
+        """The message (and its reply, if one was awaited) is durable: from now on it is acknowledged."""
+        assert number in self.accepted, (self.identifier, number)
+        self.awaiting.discard(number)
+        self.acknowledged.add(number)
+        if self.settling is _AWAITING and not self.awaiting:
+            self.handle_end(SettlingEvent.LAST_REPLY)
+
+    def hold(self, number: int, size: int = 0) -> bool:
+        """Whether the new ``number`` must wait for others before it is released; if so it is held from now on, and
+        counts ``size`` bytes."""
+        if self.holds_everything or (number != self.next_in_order and self._holds_beyond_gap):
+            self.held[number] = size
+            self.held_bytes += size
+            return True
+        return False
+
+    @property
+    def _holds_beyond_gap(self) -> bool:
+        # DiscardFollowingFirstGap could not discard, in whatever order, what the application has already.
+        may_be_discarded = self.behavior is IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP
+        return may_be_discarded or (self.is_in_order and not self._may_skip)
+
+    @property
+    def _may_skip(self) -> bool:
+        # AtMostOnce InOrder promises no delivery, only that it never goes back (WS-RM Policy; see docs). A requester
+        # waits for its reply, so where replies go back nothing is skipped.
+        return self.policy.assurance.delivery is Delivery.AT_MOST_ONCE and self.offered is None
+
+    def is_too_late(self, number: int) -> bool:
+        """Whether releasing it would go back in order: at-most-once in-order drops it then."""
+        return number < self.next_in_order and self.is_in_order and self._may_skip
+
+    @property
+    def is_releasing(self) -> bool:
+        """Whether :meth:`release` has more to give without anything new."""
+        return bool(self.leaving) or (self.next_in_order in self.held and not self.holds_everything)
+
+    def release(self, most: float = math.inf) -> list[int]:
+        """Numbers that may leave the held ones now, ascending, each once; call after :meth:`hold` said False, too.
+
+        ``most``: no further one leaves once they have so many bytes together.
+        """
+        released: list[int] = []
+        if not self.held and self.marker is None:
+            return released
+        while most > 0 and (number := self._next_to_leave()) is not None:
+            size = self.held.pop(number)
+            self.held_bytes -= size
+            most -= size
+            released.append(number)
+        return released
+
+    def _next_to_leave(self) -> int | None:
+        if self.leaving:
+            return self.leaving.popleft()
+        if self.holds_everything:
+            return None
+        self._pass_marker()
+        number = self.next_in_order
+        if number not in self.held:
+            return None
+        self.next_in_order += 1
+        self._pass_marker()
+        return number
+
+    def _pass_marker(self) -> None:
+        if self.next_in_order == self.marker:
+            self.next_in_order += 1
+
+    def released(self, number: int) -> None:
+        """``number`` went straight to the application, without being held."""
+        if number >= self.next_in_order:
+            self.next_in_order = number + 1
+
+    # --- replies --------------------------------------------------------------------------------------------------
+
+    def _takes_request(self) -> bool:
+        """Whether another request may be accepted, for all that is kept for those before it: that they await their
+        reply (what is held is counted by itself), and the replies that are not acknowledged."""
+        replies = len(self.replies) if self.offered is not None else 0  # others are kept up to the same limit
+        return len(self.awaiting) - len(self.held) + replies < self.policy.max_open_requests
+
+    def is_unanswered(self, number: int) -> bool:
+        """Whether a request's reply is still to be made."""
+        is_awaited = number in self.awaiting or number in self.waived
+        return is_awaited and number not in self.replying and number not in self.replies
+
+    def may_keep_reply(self, number: int) -> bool:
+        """Whether a reply to a message may be kept that was acknowledged without one, for its sender to ask for it."""
+        if self.is_over or number not in self.acknowledged or number in self.awaiting or number in self.waived:
+            return False
+        if number in self.replies or number in self.heard or number in self.answered:
+            return False
+        # In a Sequence that was offered none can be forgotten. Half of the room is left to requests that wait.
+        return self.offered is None or len(self.replies) < self.policy.max_open_requests // 2
+
+    def replied(self, number: int) -> None:
+        """The reply to that request, or that there is none, is durable: it is acknowledged with it."""
+        self.replying.discard(number)
+        self.waived.discard(number)
+        self.acknowledge(number)
+
+    def replies_heard(self, numbers: list[int]) -> None:
+        """That the replies to these requests are acknowledged is durable: from now on it counts."""
+        for number in numbers:
+            self.replies.pop(number, None)
+            if self.heard.pop(number):
+                _remember(self.answered, (number,))
+            elif number in self.awaiting:
+                self.acknowledge(number)
+
+    # --- its end --------------------------------------------------------------------------------------------------
+
+    def end(self, last_message_number: int | None) -> tuple[list[int], list[int], list[tuple[int, int]]] | None:
+        """No new message will be accepted: settle the held ones by the IncompleteSequenceBehavior. What was accepted
+        and awaits its reply still does, unless it is discarded.
+
+        Args:
+            last_message_number: LastMsgNumber if the source said it; shows a missing tail.
+
+        Returns:
+            Numbers that :meth:`release` gives from now on, in ascending order, numbers to discard, and the gaps (ranges
+            never received); None if all that was done before.
+        """
+        # WS-RM 3.5, 3.6: LastMsgNumber shows a missing tail; WS-RM 3.4: the behaviour at a gap
+        if self.handle_end(SettlingEvent.END) is not SettlingAction.SETTLE:
+            return None
+        if last_message_number is not None:
+            self.last_message_number = last_message_number
+        gaps = list(self.accepted.gaps(self.last_message_number or self.accepted.highest))
+        held = sorted(self.held)
+        discarded: list[int] = []
+        if gaps and self.behavior is IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE:
+            held, discarded = [], held
+        elif gaps and self.behavior is IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP:
+            first = gaps[0][0]
+            discarded = [number for number in held if number > first]
+            held = [number for number in held if number < first]
+        self.awaiting.difference_update(discarded)
+        for number in discarded:
+            self.held_bytes -= self.held.pop(number)
+        self.leaving.extend(held)
+        return held, discarded, gaps
+
+    def waive(self) -> bool:
+        """Its source ended it: it wants every acknowledgement now, and what has no reply yet without it.
+
+        Returns:
+            Whether that is to be saved, and :meth:`settle` called when it is durable.
+        """
+        if self.is_settling and not self.awaiting:
+            return False  # that is decided already: the same request came twice
+        self.waived |= self.unanswered | (self.awaiting & self.replying)
+        self.awaiting.clear()
+        return self.handle_end(SettlingEvent.WAIVED) is SettlingAction.SAVE
+
+    @property
+    def unanswered(self) -> set[int]:
+        """Requests whose replies are still to be made."""
+        return (self.awaiting | self.waived).difference(self.replies, self.replying)
+
+    def decide(self) -> int:
+        """Something was decided about its end; the number of that decision, for :meth:`settle`."""
+        self.decisions += 1
+        return self.decisions
+
+    def settle(self, decision: int) -> None:
+        """That decision, and so every message it accepted, is durable. If it is the newest one, all is acknowledged
+        but what awaits its reply."""
+        if decision == self.decisions and self.handle_end(SettlingEvent.DURABLE) is SettlingAction.ACKNOWLEDGE_ALL:
+            for lower, upper in self.accepted:
+                self._acknowledge_range(lower, upper)
+            if not self.awaiting:
+                self.handle_end(SettlingEvent.LAST_REPLY)
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether its end is decided and not durable yet: what it makes of the messages is said only then."""
+        return self.settling is SettlingState.SETTLING
+
+    @property
+    def is_over(self) -> bool:
+        """Whether only its memory is left."""
+        return self.state is DestinationState.TERMINATED
+
+    @property
+    def is_final(self) -> bool:
+        """Whether its acknowledgement never changes again (WS-RM 3.9, Final)."""
+        return self.settling is _SETTLED and self.versions.rm.can.has_final
+
+    @property
+    def beyond_gap(self) -> int:
+        """How many messages are held beyond a gap. What DiscardEntireSequence holds as well waits for no gap."""
+        return self.accepted.count - self.accepted.first_gap + 1 if self.holds_everything else len(self.held)
+
+    def acknowledgement(self) -> SequenceAcknowledgement:
+        """What may be acknowledged now."""
+        remaining = max(0, self.policy.buffer - self.beyond_gap) if self.policy.advertise_buffer else None
+        if self.kept_out_by is not None and remaining is not None and not self.kept_out_by.has_room():
+            remaining = 0
+        if self.is_short_of_bytes and remaining is not None:
+            remaining = min(remaining, 1)  # the next in order needs no room, and may be what the source waits to send
+        return SequenceAcknowledgement(self.identifier, self.acknowledged.as_pairs(), (), self.is_final, remaining)
+
+    def deadline(self) -> float | None:
+        """When it expires, dies of inactivity, or may be forgotten; None: never (WS-RM 3.4)."""
+        if self.ended_at is not None:
+            return self.ended_at + self.policy.remember_terminated
+        timeout = self.policy.inactivity_timeout
+        if self.is_kept_alive and self.policy.keep_alive_timeout is not None:
+            timeout = (
+                self.policy.keep_alive_timeout if timeout is None else min(timeout, self.policy.keep_alive_timeout)
+            )
+        idle = None if timeout is None else self.last_activity + timeout
+        if self.expires_at is None:
+            return idle
+        return self.expires_at if idle is None else min(idle, self.expires_at)
+
+    # --- saved state ----------------------------------------------------------------------------------------------
+
+    def to_state(self) -> State:
+        """What to save, in the same batch as the messages it accepted."""
+        # For every message: a copy of what was the same last time, and into it what has moved.
+        state = (self._usual or self._usual_state()).copy()
+        state["partition"] = self.partition
+        state["accepted"] = self.accepted.to_state()
+        state["next_in_order"] = self.next_in_order
+        state["last_activity"] = self.last_activity
+        if self.state is not _CREATED:
+            state["state"] = self.state.value
+        if self.awaiting:
+            state["awaiting"] = list(self.awaiting.difference(self.replying, self.heard))
+        if self.waived:
+            state["waived"] = list(self.waived.difference(self.replying))
+        if self.replies:
+            heard = self.heard
+            state["replies"] = [part for pair in self.replies.items() if pair[0] not in heard for part in pair]
+        if self.heard or len(self.answered):
+            answered = self.answered.copy()
+            _remember(answered, (number for number, was_answered in self.heard.items() if was_answered))
+            state["answered"] = answered.to_state()
+        if self.marker is not None:
+            state["marker"] = self.marker
+        if self.last_message_number is not None:
+            state["last_message_number"] = self.last_message_number
+        if self.ended_at is not None:
+            state["ended_at"] = self.ended_at
+        if self.last_fault:
+            state["last_fault"] = self.last_fault
+        if self.disowned:
+            state["disowned"] = True
+        if self.asks_by_reply_to:
+            state["asks"] = True
+        if self.gap_reported:
+            state["gaps"] = self.gap_reported
+        if self.suspended is not None:
+            state["suspended"] = self.suspended
+        if self.held and len(self.held) <= self.policy.buffer:  # more only where everything is held
+            state["held"] = [*self.held, *self.held.values()]
+        if self.routed:
+            state["routed"] = [[number, *names] for number, names in self.routed.items()]
+        return state
+
+    def _usual_state(self) -> State:
+        """What never changes, and what seldom does as it is at first."""
+        self._usual = {
+            "role": "destination",
+            "identifier": self.identifier,
+            "versions": [self.versions.rm.value, self.versions.addressing.value, self.versions.soap.value],
+            "acks_to": [self.acks_to.address, list(self.acks_to.reference_parameters)],
+            "accept_acks_to": self.accept_acks_to.address if self.accept_acks_to else None,
+            "create_message_id": self.create_message_id,
+            "party": self.party,
+            "created_at": self.created_at,
+            "expires": self.expires,
+            "expires_at": self.expires_at,
+            "behavior": self.behavior.value,
+            "offered": self.offered,
+            "kept_alive": self.is_kept_alive,
+            "state": DestinationState.CREATED.value,
+            "accepted": [],
+            "awaiting": [],
+            "next_in_order": 1,
+            "marker": None,
+            "last_message_number": None,
+            "replies": [],
+            "last_activity": self.created_at,
+            "ended_at": None,
+            "last_fault": "",
+            "gaps": [],
+        }
+        return self._usual
+
+    @classmethod
+    def from_state(cls, state: State, held: list[int], policy: DestinationPolicy, now: float) -> RMDestination:
+        """As it was saved. A clock that went back, or a long downtime, does not count as the peer's inactivity."""
+        destination = cls(
+            state["identifier"],
+            Versions(*state["versions"]),
+            EndpointReference(state["acks_to"][0], tuple(state["acks_to"][1])),
+            policy,
+            min(state["created_at"], now),
+        )
+        destination.behavior = IncompleteSequenceBehavior(state["behavior"])
+        destination.state = DestinationState(state["state"])
+        destination.accepted = AcknowledgementRanges.from_state(state["accepted"])
+        destination.awaiting = set(state["awaiting"])
+        destination.waived = set(state.get("waived", ()))
+        destination.answered = AcknowledgementRanges.from_state(state.get("answered", []))
+        # Whatever the batch carried is durable, now that its state is read back: only replies can still be awaited.
+        for lower, upper in destination.accepted:
+            destination._acknowledge_range(lower, upper)
+        if destination.state is not _CREATED:
+            destination.settling = _AWAITING if destination.awaiting else _SETTLED
+        destination._recover_held(held, state.get("held", []))
+        destination.next_in_order = state["next_in_order"]
+        destination.marker = state["marker"]
+        destination.last_message_number = state["last_message_number"]
+        destination.offered = state["offered"]
+        destination.create_message_id = state["create_message_id"]
+        destination.party = state.get("party", "")
+        if state["accept_acks_to"] is not None:
+            destination.accept_acks_to = EndpointReference(state["accept_acks_to"])
+        destination.partition = state["partition"]
+        replies = state["replies"]
+        destination.replies = dict(zip(replies[0::2], replies[1::2], strict=True))
+        for number in destination.replies:
+            destination.acknowledged.add(number)
+        destination.expires = state["expires"]
+        destination.expires_at = state["expires_at"]
+        if destination.expires_at is not None and destination.expires is not None:
+            destination.expires_at = min(destination.expires_at, now + destination.expires)
+        destination.last_activity = now
+        destination.ended_at = None if state["ended_at"] is None else min(state["ended_at"], now)
+        destination.last_fault = state["last_fault"]
+        destination.disowned = state.get("disowned", False)
+        destination.asks_by_reply_to = state.get("asks", False)
+        destination.is_kept_alive = state.get("kept_alive", False)
+        destination.gap_reported = list(state["gaps"])
+        destination.suspended = state.get("suspended")
+        destination.routed = {number: names for number, *names in state.get("routed", ())}
+        return destination
+
+    def _recover_held(self, numbers: list[int], saved: list[int]) -> None:
+        sizes = dict(zip(saved[: len(saved) // 2], saved[len(saved) // 2 :], strict=True))
+        self.held = {number: sizes.get(number, UNKNOWN_BYTES) for number in numbers}
+        self.held_bytes = sum(self.held.values())
+        if self.state is not _CREATED:
+            self.leaving.extend(sorted(self.held))
+
+    def _acknowledge_range(self, lower: int, upper: int) -> None:
+        for number in sorted(number for number in self.awaiting if lower <= number <= upper):
+            if number > lower:
+                self.acknowledged.add_range(lower, number - 1)
+            lower = number + 1
+        if lower <= upper:
+            self.acknowledged.add_range(lower, upper)
+
+
+def _remember(answered: AcknowledgementRanges, numbers: Iterable[int]) -> None:
+    """Add the numbers; of too many ranges the lowest are forgotten: they are the oldest."""
+    for number in numbers:
+        answered.add(number)
+    for _ in range(len(answered) - ANSWERED_RANGES):
+        answered.discard_lowest()
+
+
+def closed_state(state: State) -> State:
+    """The saved state of an inbound Sequence, closed; any other state as it is.
+
+    For a store that has lost messages which were acknowledged. Later messages of such a Sequence would wait behind a
+    gap that no sender fills. SequenceClosed tells the sender instead, SequenceTerminated in WS-RM 1.0.
+    """
+    if state.get("role") != "destination" or state.get("state") != DestinationState.CREATED.value:
+        return state
+    table = DESTINATION_TABLES[Versions(*state["versions"]).rm]
+    _, after = table[DestinationState.CREATED, DestinationEvent.DECIDE_TO_CLOSE]
+    ended_at = state["last_activity"] if after is DestinationState.TERMINATED else None
+    return state | {"state": after.value, "ended_at": ended_at}

@@ -1,0 +1,207 @@
+"""Held messages: accepted beyond a gap, durable, acknowledged, and in no queue yet. Sans-IO.
+
+When the gap closes they move into their queues in blocks, each in one batch, and the next block only once the last one
+is durable: so memory never has more than one block of them, and messages of other Sequences wait for one block at most.
+A Sequence's state says which number enters the queue next, so a process that dies in between continues there. What
+arrives meanwhile is held behind those that still move.
+
+Their bytes are bounded for each Sequence, each party and in all; a message beyond is not accepted yet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from holdfast.core.commit import GroupCommit, Opened
+from holdfast.core.messages import Envelope
+from holdfast.core.policy import DestinationPolicy
+from holdfast.core.queues.queue import Queue
+from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.records import Record
+from holdfast.core.staged_blocks import MOST_BYTES, ROW_BYTES
+
+BLOCK_BYTES = MOST_BYTES
+"""Of held messages that one batch moves, and at most one message more. Rows of sinks move in blocks of this size."""
+
+LOOK_AGAIN = 1.0
+"""Seconds until a release is tried again that the store has no room for."""
+
+Delivery = tuple[Queue, int, int, Record | None]
+"""Queue, partition and offset of a record in the open batch; no record: it must be read from the store."""
+
+
+def size_of(message: Envelope) -> int:
+    """The bytes that a message counts while it is held."""
+    return len(message.body) + sum(map(len, message.headers)) + ROW_BYTES
+
+
+class HeldMessages:
+    """The held messages of every inbound Sequence of one side.
+
+    Args:
+        policy: Its limits.
+        commit: Where changes go.
+        queue: Holds them, and is where most of them go.
+        queues: Every queue where they may go, by name.
+        delivered: Called with what has entered queues, durably.
+    """
+
+    def __init__(
+        self,
+        policy: DestinationPolicy,
+        commit: GroupCommit,
+        queue: Queue,
+        queues: Mapping[str, Queue],
+        delivered: Callable[[list[Delivery], float], None],
+    ) -> None:
+        self.policy = policy
+        self.bytes = 0
+        """Of all."""
+        self.trouble: Callable[[], str] = str
+        """Says why nothing new should be stored for now; "" for nothing."""
+        self.retry_at: float | None = None
+        """When :meth:`pump` has something to do."""
+        self.block_bytes = BLOCK_BYTES
+        """Of held messages that one batch releases."""
+        self._commit = commit
+        self._queue = queue
+        self._queues = queues
+        self._usual = (queue,)
+        self._delivered = delivered
+        self._of_party: Counter[str] = Counter()
+        self._counted: dict[str, int] = {}
+        """Identifier of a Sequence -> its part of ``bytes``."""
+        self._opened: Opened | None = None
+        """The batch of which ``_room`` bytes are left."""
+        self._room = 0
+        self._line: dict[str, RMDestination] = {}
+        """Sequences that have more to release, in the order of their turns."""
+        self._when_released: dict[str, list[Callable[[float], None]]] = {}
+        self._is_stopped = False
+
+    # --- bytes ----------------------------------------------------------------------------------------------------
+
+    def has_room(self, destination: RMDestination, size: int) -> bool:
+        """Whether so many bytes more may be held for the Sequence."""
+        policy, party = self.policy, destination.party
+        return (
+            destination.held_bytes + size <= destination.policy.buffer_bytes
+            and self.bytes + size <= policy.max_buffer_bytes
+            and (not party or self._of_party[party] + size <= policy.max_party_buffer_bytes)
+        )
+
+    def _count(self, destination: RMDestination, size: int) -> None:
+        """The Sequence has so many bytes held now."""
+        more = size - self._counted.pop(destination.identifier, 0)
+        if size:
+            self._counted[destination.identifier] = size
+        self.bytes += more
+        if party := destination.party:
+            self._of_party[party] += more
+            if not self._of_party[party]:
+                del self._of_party[party]
+
+    def hold(self, destination: RMDestination, number: int, record: Record, queues: tuple[Queue, ...]) -> bool:
+        """Whether the new message must wait for others; if so it is held, with the open batch."""
+        size = len(record.body) + len(record.headers) + ROW_BYTES
+        if not destination.hold(number, size):
+            return False
+        self._count(destination, destination.held_bytes)
+        if queues != self._usual:
+            destination.routed[number] = [one.name for one in queues]
+        self._queue.hold(destination.identifier, number, record)
+        return True
+
+    def discard(self, destination: RMDestination, numbers: list[int]) -> None:
+        """Delete held messages, with the open batch, which the destination does not have any more."""
+        self._queue.drop_held(destination.identifier, numbers)
+        for number in numbers:
+            destination.routed.pop(number, None)
+        self._count(destination, destination.held_bytes)
+
+    def forget(self, destination: RMDestination) -> None:
+        """The Sequence is forgotten, and what is held for it."""
+        self._count(destination, 0)
+        self._line.pop(destination.identifier, None)
+        self._when_released.pop(destination.identifier, None)
+
+    # --- into queues ----------------------------------------------------------------------------------------------
+
+    def release(self, destination: RMDestination, now: float) -> None:
+        """Move what may leave into its queues: as much as the open batch has room for with it, the rest block by
+        block."""
+        if self._opened is not self._commit.opened:
+            self._opened, self._room = self._commit.opened, self.block_bytes
+        before = destination.held_bytes
+        numbers = destination.release(self._room)
+        if numbers:
+            self._room -= before - destination.held_bytes
+            self._count(destination, destination.held_bytes)
+            deliveries = self._move(destination, numbers, now)
+            self._commit.save(destination.identifier, destination)
+            self._commit.then(partial(self._moved, destination, deliveries))
+        if destination.is_releasing:
+            self._line[destination.identifier] = destination
+
+    def _move(self, destination: RMDestination, numbers: list[int], now: float) -> list[Delivery]:
+        partition, identifier = destination.partition, destination.identifier
+        deliveries: list[Delivery] = []
+        for number in numbers:
+            queues = self._queues_of(destination, number)
+            if not queues:
+                self._queue.drop_held(identifier, [number])
+            deliveries += [
+                (queue, partition, queue.release(partition, identifier, number, now), None) for queue in queues
+            ]
+        return deliveries
+
+    def _queues_of(self, destination: RMDestination, number: int) -> tuple[Queue, ...]:
+        """Where a held message goes. If its queue was removed meanwhile, it goes into the usual one."""
+        names = destination.routed.pop(number, None)
+        if names is None:
+            return self._usual
+        there = tuple(self._queues[name] for name in names if name in self._queues)
+        return there if there or not names else self._usual
+
+    def _moved(self, destination: RMDestination, deliveries: list[Delivery], now: float) -> None:
+        self._delivered(deliveries, now)
+        if not destination.is_releasing:
+            for call in self._when_released.pop(destination.identifier, ()):
+                call(now)
+        self.go_on(now)
+
+    def go_on(self, now: float) -> None:
+        """Move the next block, of each Sequence in its turn."""
+        while self._line and not self._is_stopped:
+            if self._opened is self._commit.opened and self._room <= 0:
+                return  # this batch has its block, and continues when it is durable
+            if self.trouble():
+                self.retry_at = now + LOOK_AGAIN
+                return
+            self.release(self._line.pop(next(iter(self._line))), now)
+
+    def when_released(self, destination: RMDestination, call: Callable[[float], None]) -> None:
+        """Make the call when nothing of a Sequence moves any more. A process that dies before forgets it."""
+        self._when_released.setdefault(destination.identifier, []).append(call)
+
+    def is_moving(self, destination: RMDestination) -> bool:
+        """Whether blocks of the Sequence are to follow without delay."""
+        return destination.is_releasing and not self._is_stopped and not self.trouble()
+
+    def pump(self, now: float) -> None:
+        """Try again what the store had no room for."""
+        if self.retry_at is not None and self.retry_at <= now:
+            self.retry_at = None
+            self.go_on(now)
+
+    def stop(self) -> None:
+        """Move no further block: the next start continues."""
+        self._is_stopped = True
+
+    def recover(self, destination: RMDestination) -> None:
+        """Take over what the store holds for a Sequence. After all are there, :meth:`go_on`."""
+        self._count(destination, destination.held_bytes)
+        if destination.is_releasing:
+            self._line[destination.identifier] = destination

@@ -1,0 +1,495 @@
+"""Inbound: every Sequence this side receives. Knows them, accepts their messages into the queue, ends them.
+
+It answers nobody itself: what is to be said goes through :class:`Answers`, which knows the back-channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
+from zlib import crc32
+
+from holdfast.core.commit import GroupCommit
+from holdfast.core.deadlines import Deadlines
+from holdfast.core.events import BackChannel, Delivered, Effect, Incident, NotQueued
+from holdfast.core.faults import ENDS_FOR_DESTINATION
+from holdfast.core.messages import (
+    Envelope,
+    Fault,
+    LastMessage,
+    Routed,
+    SequenceAcknowledgement,
+)
+from holdfast.core.policy import DestinationPolicy
+from holdfast.core.queues.queue import Queue
+from holdfast.core.queues.queue_limit import QueueLimit
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.receiving.creation_repeats import Creations, is_repeatable
+from holdfast.core.receiving.destination import TIME_IS_UP, RMDestination, Verdict
+from holdfast.core.receiving.held import Delivery, HeldMessages, size_of
+from holdfast.core.receiving.quotas import Shares
+from holdfast.core.records import Record, Snapshot
+from holdfast.core.states import DestinationAction, DestinationEvent
+
+_NEW = Verdict.NEW  # an enum's members are slow to look up by its class
+
+LONGEST_HANDLING = 86_400.0
+"""Seconds after its end that a Sequence is remembered, at most, for requests that still await their replies."""
+
+
+def nothing(_now: float) -> None:
+    """What follows an end of which nobody is told."""
+
+
+class Answers(Protocol):
+    """What Inbound asks of whoever owns it."""
+
+    def stored(
+        self, destination: RMDestination, number: int, envelope: Envelope, back_channel: BackChannel | None, now: float
+    ) -> None:
+        """Message ``number`` is durable, and acknowledged unless a reply is awaited."""
+        ...
+
+    def acknowledging(self, destination: RMDestination) -> None:
+        """A message that leaves for AcksTo acknowledges the Sequence."""
+        ...
+
+    def settled(self, destination: RMDestination, now: float) -> None:
+        """The end of the Sequence is durable."""
+        ...
+
+    def over(self, destination: RMDestination, *, by_source: bool) -> None:
+        """The Sequence is over: only its memory is left, and its replies if its source did not end it."""
+        ...
+
+    def forgotten(self, destination: RMDestination, now: float) -> None:
+        """The Sequence is forgotten."""
+        ...
+
+
+class Handlers(Protocol):
+    """Whom Inbound tells what is in its queue."""
+
+    def delivered(self, partition: int, offset: int, record: Record | None, now: float) -> None:
+        """The next record of the partition is durable; None: it must be read from the store."""
+        ...
+
+
+class Sessions(Protocol):
+    """What Inbound asks of whoever knows which partitions are for sessions."""
+
+    def begin(self, destination: RMDestination) -> int:
+        """Return the partition of a Sequence that turns out to be a session."""
+        ...
+
+    def end(self, destination: RMDestination) -> None:
+        """Everything of the Sequence is in its queues, if it was a session."""
+        ...
+
+
+class Inbound:
+    """The receiving half of one side.
+
+    Args:
+        policy: What its Sequences promise, and limits.
+        commit: Where its changes go.
+        effects: Where its effects go.
+        queue: Where messages go.
+        further: Other queues, where those go that are routed there. All have as many partitions, so that a Sequence has
+            the same one in each.
+    """
+
+    answers: Answers
+    """Whoever answers the peers; to be set before anything comes."""
+    sessions: Sessions | None = None
+    """Whoever knows which partitions are for sessions, if any are."""
+    handling: Handlers | None = None
+    """Whoever hands over what is delivered, if the queue has handlers."""
+
+    def __init__(
+        self,
+        policy: DestinationPolicy,
+        commit: GroupCommit,
+        effects: list[Effect],
+        queue: Queue,
+        further: Iterable[Queue] = (),
+    ):
+        self.policy = policy
+        self.commit = commit
+        self.effects = effects
+        self.queue = queue
+        self.queues = {one.name: one for one in (queue, *further)}
+        self.limits: dict[str, QueueLimit] = {}
+        """Name of a queue -> its limit, if it has one."""
+        assert all(len(one.partitions) == len(queue.partitions) for one in self.queues.values()), self.queues
+        self._usual = (queue,)
+        self.destinations: dict[str, RMDestination] = {}
+        self.offered: dict[str, str] = {}
+        """Offered Identifier -> the Sequence it was offered with, as long as that is remembered."""
+        self.creations = Creations()
+        self.shares = Shares(policy.max_remembered)
+        self.held = HeldMessages(policy, commit, queue, self.queues, self.delivered)
+        self._deadlines = Deadlines()
+
+    # --- which there are ------------------------------------------------------------------------------------------
+
+    def add(self, destination: RMDestination) -> None:
+        """Take in a new Sequence, granted here or offered by us; saved with the open batch."""
+        destination.partition = crc32(destination.identifier.encode()) % self.queue.shared
+        self._know(destination)
+        self.commit.save_new(destination.identifier, destination, self.queue.name, destination.partition)
+
+    def _know(self, destination: RMDestination) -> None:
+        self.destinations[destination.identifier] = destination
+        self.creations.add(destination)
+        if destination.offered is not None:
+            self.offered[destination.offered] = destination.identifier
+        if not destination.is_over:
+            self.shares.opened(destination.party)
+        self._deadlines.want(destination.identifier, destination.deadline())
+
+    def _remember_over(self, destination: RMDestination, now: float) -> None:
+        oldest = self.shares.remember(destination.identifier)
+        if oldest is not None:
+            self._end_memory(self.destinations[oldest], now)
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    def receive(
+        self,
+        destination: RMDestination,
+        envelope: Envelope,
+        awaits_reply: bool,
+        back_channel: BackChannel | None,
+        now: float,
+        *,
+        is_kept: bool = True,
+    ) -> Verdict | Fault:
+        """A message with a Sequence header. NEW: :meth:`Answers.stored` follows once it is durable.
+
+        ``is_kept``: whether anybody reads it; if not, its number is accepted, and it goes nowhere.
+        """
+        sequence = envelope.sequence
+        assert sequence is not None
+        number = sequence.message_number
+        is_marker = isinstance(envelope.control, LastMessage)
+        queues = self._queues_of(envelope) if is_kept and not is_marker else ()
+        full = self._full(queues) if self.limits else None
+        may_hold = number == destination.next_in_order or self.held.has_room(destination, size_of(envelope))
+        verdict = destination.receive(
+            number, sequence.last_message, now, awaits_reply=awaits_reply, full=full, may_hold=may_hold
+        )
+        if verdict is not _NEW:
+            if isinstance(verdict, Fault) and destination.is_over and destination.ended_at is None:
+                self.end(destination, None, nothing, now)
+            return verdict
+        # What is dropped for coming too late is answered by nobody.
+        awaits_reply = awaits_reply and not destination.is_too_late(number)
+        if not queues:
+            self.effects.append(NotQueued(destination.identifier, number, "marker" if is_marker else "for no queue"))
+        if is_marker:
+            destination.marker = number
+            deliveries: list[Delivery] = []
+        else:
+            if awaits_reply:
+                destination.awaiting.add(number)
+            if queues and self.sessions is not None and destination.accepted.count == 1:
+                self._look_whether_session(self.sessions, destination, envelope, awaits_reply)
+            record = self.record_of(destination, envelope, awaits_reply, now)
+            deliveries = self._place(destination, number, record, queues)
+        self.commit.save(destination.identifier, destination)
+        self.commit.then(partial(self._stored, destination, number, deliveries, envelope, back_channel, awaits_reply))
+        if destination.held or destination.marker is not None:
+            self.held.release(destination, now)
+        return verdict
+
+    def _look_whether_session(
+        self, sessions: Sessions, destination: RMDestination, envelope: Envelope, awaits_reply: bool
+    ) -> None:
+        """By its first message. WCF's one-way messages have neither MessageID nor ReplyTo; where it offered a Sequence
+        for replies, requests are to follow."""
+        is_wcf_one_way = envelope.message_id is None and envelope.reply_to is None
+        if awaits_reply or (destination.offered is not None and is_wcf_one_way):
+            destination.partition = sessions.begin(destination)
+            self.commit.save_new(destination.identifier, destination, self.queue.name, destination.partition)
+
+    def end_session(self, destination: RMDestination, now: float) -> None:
+        """Nothing of the Sequence comes any more: tell whoever follows it, once all of it is in its queues."""
+        if self.sessions is None:
+            return
+        if destination.is_releasing:
+            self.held.when_released(destination, partial(self.end_session, destination))
+        else:
+            self.sessions.end(destination)
+
+    @staticmethod
+    def record_of(destination: RMDestination, envelope: Envelope, awaits_reply: bool, now: float) -> Record:
+        """Return what is kept of a message."""
+        sequence = envelope.sequence
+        assert sequence is not None
+        return Record(
+            destination.identifier,
+            sequence.message_number,
+            envelope.action,
+            envelope.body,
+            now,
+            envelope.message_id,
+            envelope.to,
+            envelope.reply_to.address if envelope.reply_to is not None else None,
+            envelope.relates_to,
+            envelope.soap._value_,  # what .value gives, without a call
+            b"".join(envelope.headers),
+            awaits_reply,
+            None,
+            envelope.transport,
+        )
+
+    def use(self, policy: DestinationPolicy) -> None:
+        """Treat Sequences so that are granted from now on; those that are open keep what they were granted with."""
+        self.policy = self.held.policy = policy
+        self.shares.use(policy.max_remembered)
+
+    def _full(self, queues: tuple[Queue, ...]) -> QueueLimit | None:
+        """The limit of one of them that has no room."""
+        for limit in [self.limits[one.name] for one in queues if one.name in self.limits]:
+            has_room = limit.has_room()
+            if (news := limit.news()) is not None:
+                self.effects.append(news)
+            if not has_room:
+                return limit
+        return None
+
+    def _queues_of(self, envelope: Envelope) -> tuple[Queue, ...]:
+        routed = envelope.routed
+        return tuple(self.queues[name] for name in routed.queues) if isinstance(routed, Routed) else self._usual
+
+    def _place(
+        self, destination: RMDestination, number: int, record: Record, queues: tuple[Queue, ...]
+    ) -> list[Delivery]:
+        """Put a new message into its queues, or hold it until its turn."""
+        if self.held.hold(destination, number, record, queues):
+            return []
+        if destination.is_too_late(number):
+            self.effects.append(NotQueued(destination.identifier, number, "too late"))
+            return []
+        destination.released(number)
+        partition = destination.partition
+        return [(queue, partition, queue.append(partition, record), record) for queue in queues]
+
+    def take_plain(self, record: Record) -> None:
+        """A message that came without a Sequence header into the queue, durably."""
+        deliveries: list[Delivery] = [(self.queue, 0, self.queue.append(0, record), record)]
+        self.commit.then(partial(self.delivered, deliveries))
+
+    def delivered(self, deliveries: list[Delivery], now: float) -> None:
+        """What was put into queues is durable: whoever follows, reads or handles it is told."""
+        for queue, partition, offset, record in deliveries:
+            queue.stored(partition, offset, now, record)
+            self.effects.append(Delivered(queue.name, partition, offset, record))
+            if self.handling is not None and queue is self.queue:
+                self.handling.delivered(partition, offset, record, now)
+
+    def delivered_many(self, queue: Queue, partition: int, offset: int, count: int, now: float) -> None:
+        """The same of so many records, from that offset on, which must be read from the store."""
+        last = offset + count - 1
+        queue.stored(partition, last, now)
+        self.effects.append(Delivered(queue.name, partition, offset, None, count))
+        if self.handling is not None and queue is self.queue:
+            self.handling.delivered(partition, last, None, now)
+
+    def _stored(
+        self,
+        destination: RMDestination,
+        number: int,
+        deliveries: list[Delivery],
+        envelope: Envelope,
+        back_channel: BackChannel | None,
+        awaits_reply: bool,
+        now: float,
+    ) -> None:
+        # What becomes of a request when the Sequence ends is settled with that.
+        if number not in destination.awaiting and not (awaits_reply and destination.is_settling):
+            destination.acknowledge(number)
+        self.delivered(deliveries, now)
+        self.answers.stored(destination, number, envelope, back_channel, now)
+
+    # --- ends -----------------------------------------------------------------------------------------------------
+
+    def end(
+        self,
+        destination: RMDestination,
+        last_message_number: int | None,
+        then: Callable[[float], None],
+        now: float,
+        *,
+        by_source: bool = False,
+    ) -> None:
+        """It takes no new message any more: settle it, durably, then call ``then``. ``by_source``: its source ended it,
+        and wants every acknowledgement now."""
+        settled = destination.end(last_message_number)
+        is_decided = settled is not None
+        if by_source and destination.waive():
+            is_decided = True
+        if settled is not None:
+            _, discard, gaps = settled
+            self._settle(destination, discard, gaps, now)
+        if destination.is_over:
+            self._remember(destination, now, by_source=by_source)
+        self.commit.save(destination.identifier, destination)
+        if is_decided:
+            self.commit.then(partial(self._settled, destination, destination.decide()))
+        # A source that promises order sends its next Sequence when it has the answer: its messages must find all of
+        # this one in the queues.
+        if by_source and self.held.is_moving(destination):
+            self.held.when_released(destination, then)
+        else:
+            self.commit.then(then)
+
+    def _settle(self, destination: RMDestination, discard: list[int], gaps: list[tuple[int, int]], now: float) -> None:
+        """Discard what was held, or begin to release it, and tell of what is missing."""
+        self.held.discard(destination, discard)
+        if gaps:
+            destination.gap_reported = [number for gap in gaps for number in gap]
+            self.effects.append(
+                Incident(
+                    "sequence incomplete",
+                    destination.identifier,
+                    level="error",
+                    detail={"missing": str(AcknowledgementRanges(gaps)), "discarded": len(discard)},
+                )
+            )
+        self.held.release(destination, now)
+
+    def _settled(self, destination: RMDestination, decision: int, now: float) -> None:
+        destination.settle(decision)
+        self.answers.settled(destination, now)
+
+    def _remember(self, destination: RMDestination, now: float, *, by_source: bool) -> None:
+        if destination.ended_at is None:
+            destination.ended_at = now
+            self.shares.closed(destination.party)
+            why = {"why": destination.last_fault} if destination.last_fault == TIME_IS_UP else None
+            self.effects.append(Incident("sequence terminated", destination.identifier, detail=why))
+            self.answers.over(destination, by_source=by_source)
+            self.end_session(destination, now)
+            self._deadlines.want(destination.identifier, destination.deadline())
+            self.commit.save(destination.identifier, destination)
+            self._remember_over(destination, now)
+
+    def pump(self, now: float) -> None:
+        """End Sequences whose time is up, forget those that ended long ago, delete what is kept no longer."""
+        # WS-RM 3.4
+        for queue in self.queues.values():
+            queue.pump(now)
+        self.held.pump(now)
+        for identifier in self._deadlines.due(now):
+            destination = self.destinations.get(identifier)
+            if destination is None:
+                continue
+            deadline = destination.deadline()
+            if deadline is None or deadline > now:
+                self._deadlines.want(identifier, deadline)
+            elif destination.ended_at is None:
+                if destination.handle(DestinationEvent.EXPIRED) is DestinationAction.END:
+                    destination.last_fault = TIME_IS_UP
+                    self.end(destination, None, nothing, now)
+            elif (destination.awaiting or destination.waived) and now < destination.ended_at + LONGEST_HANDLING:
+                self._deadlines.want(identifier, now + self.policy.remember_terminated)
+            else:
+                self._end_memory(destination, now)
+
+    def fault_received(self, destination: RMDestination, code: str, now: float) -> None:
+        """The source says the Sequence is over, or that our acknowledgement was illegal."""
+        if not destination.is_over:  # how it ended says what it is answered with
+            destination.last_fault = code
+        is_ending = code in ENDS_FOR_DESTINATION
+        destination.disowned |= is_ending
+        action = destination.handle(DestinationEvent.ENDING_FAULT if is_ending else DestinationEvent.OTHER_FAULT)
+        if action is DestinationAction.END_FOR_SOURCE:
+            self.end(destination, None, nothing, now, by_source=True)
+
+    def _end_memory(self, destination: RMDestination, now: float) -> None:
+        if destination.identifier not in self.destinations:
+            return  # it was to be forgotten for two reasons
+        if destination.is_releasing:
+            self.held.when_released(destination, partial(self._end_memory, destination))
+            return
+        self._forget(destination)
+        self.answers.forgotten(destination, now)
+
+    def _forget(self, destination: RMDestination) -> None:
+        if destination.identifier not in self.destinations:
+            return  # the same
+        if self.sessions is not None:
+            self.sessions.end(destination)
+        del self.destinations[destination.identifier]
+        self.shares.forget(destination.identifier)
+        self.creations.forget(destination)
+        self.offered.pop(destination.offered or "", None)
+        self.held.forget(destination)
+        self.commit.forget(destination.identifier)
+
+    def forget_offered(self, identifier: str) -> None:
+        """The Sequence that this one was offered with is over, and so is this one."""
+        destination = self.destinations.get(identifier)
+        if destination is not None:
+            if not destination.is_over:
+                self.shares.closed(destination.party)
+            if destination.is_releasing:
+                self.held.when_released(destination, lambda _now: self._forget(destination))
+            else:
+                self._forget(destination)
+
+    def deadline(self) -> float | None:
+        """When :meth:`pump` has something to do next."""
+        earliest = self._deadlines.next()
+        if self.held.retry_at is not None and (earliest is None or self.held.retry_at < earliest):
+            earliest = self.held.retry_at
+        for queue in self.queues.values():
+            due = queue.deadline()
+            if due is not None and (earliest is None or due < earliest):
+                earliest = due
+        return earliest
+
+    def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
+        """What may be acknowledged of an inbound Sequence now; None if it is unknown, here or to its source."""
+        # WCF looks at the acknowledgement first: it refuses the whole message because of that one, and never says what
+        # became of the message's own Sequence.
+        destination = self.destinations.get(identifier)
+        return destination.acknowledgement() if destination is not None and not destination.disowned else None
+
+    def carried_acknowledgement(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
+        """Return what a message that leaves for that address acknowledges of an inbound Sequence; None: nothing."""
+        # WS-RM 3.9: with any message to AcksTo. A source that ended its Sequence may have forgotten it, and CXF throws.
+        destination = self.destinations.get(identifier)
+        if destination is None or destination.is_over or destination.acks_to.address != address:
+            return None
+        self.answers.acknowledging(destination)
+        return destination.acknowledgement()
+
+    def is_all_acknowledged(self, identifier: str) -> bool:
+        """Whether everything accepted in the Sequence may be acknowledged already; True for one that is unknown."""
+        destination = self.destinations.get(identifier)
+        return destination is None or destination.acknowledged.count == destination.accepted.count
+
+    # --- recovery -------------------------------------------------------------------------------------------------
+
+    def recover(self, snapshot: Snapshot, now: float) -> None:
+        """Take over what the store held."""
+        for queue in self.queues.values():
+            queue.recover(snapshot, now)
+        states = [state for state in snapshot.sequences.values() if state["role"] == "destination"]
+        held = snapshot.held
+        known = [
+            RMDestination.from_state(state, held.get(state["identifier"], []), self.policy, now) for state in states
+        ]
+        # Of two made alike only the newer one can be repeated. No clock tells which that is: it may have been set back.
+        for destination in sorted(known, key=is_repeatable):
+            self._know(destination)
+            self.held.recover(destination)
+            self.commit.settle(destination.identifier, self.queue.name, destination.partition, snapshot)
+        # Those that are over in the order in which they ended, which is that of forgetting them.
+        over = [destination for destination in self.destinations.values() if destination.is_over]
+        for destination in sorted(over, key=lambda one: one.ended_at or 0.0):
+            self._remember_over(destination, now)

@@ -1,0 +1,492 @@
+"""Replies: what a request is answered with, and when. The same before a crash and after it.
+
+Owns the back-channels that wait for a reply. Which requests await one, which have one and which need theirs no more is
+their destination's to remember, durably: whatever shapes an answer here is read back from the store.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.core.commit import GroupCommit
+from holdfast.core.events import BackChannel, Effect, Incident, Respond
+from holdfast.core.messages import ANONYMOUS, Envelope, Fault, LastMessage
+from holdfast.core.receiving.acknowledging import Acknowledging, asks
+from holdfast.core.receiving.answering import Answering
+from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.records import Record
+from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outbox import Outbox
+from holdfast.core.versions import Addressing
+
+
+def _plain_key(destination: RMDestination) -> str:
+    """The outbox of replies to a requester that offered no Sequence for them."""
+    return f"plain/{destination.identifier}"
+
+
+HELD_SHARE = 20
+"""A request beyond a gap keeps its exchange for this part of ``reply_patience``: what closes the gap may need the
+connection. Some clients have two in all (Sandesha2); .NET's takes an empty 202 and asks again."""
+LEAST_SILENCE = 60.0
+"""Seconds that a requester may be silent, at least, before it counts as gone: one that missed our answer waits for it
+for as long as its HTTP client does."""
+SILENT_INTERVALS = 3.0
+"""So many of its own longest intervals between two transmissions of a request may pass in silence. Peers double the
+interval from one repeat to the next, and one repeat may be lost."""
+
+
+class Replies:
+    """Answers the messages of inbound Sequences once they are stored.
+
+    Args:
+        inbound: Their Sequences.
+        outbound: Where replies are kept and sent from.
+        acknowledging: What answers that carry no reply do.
+        answering: What answers that say nothing do.
+        commit: What is said waits for it.
+        effects: Where answers go.
+        tell: A fault as the reply to a request, in that version of WS-Addressing; None for one that wants no reply.
+    """
+
+    def __init__(
+        self,
+        inbound: Inbound,
+        outbound: Outbound,
+        acknowledging: Acknowledging,
+        answering: Answering,
+        commit: GroupCommit,
+        effects: list[Effect],
+        tell: Callable[[Record, Fault, Addressing], Record | None],
+    ) -> None:
+        self._inbound = inbound
+        self._outbound = outbound
+        self._acknowledging = acknowledging
+        self._answering = answering
+        self._commit = commit
+        self._effects = effects
+        self._tell = tell
+        self._waiting: dict[str, dict[int, list[tuple[BackChannel, bool]]]] = {}
+        """Identifier -> message number -> those who wait for its answer, and whether they asked for an
+        acknowledgement."""
+        self._asked: dict[str, dict[int, tuple[float, float]]] = {}
+        """Identifier -> number of a request that waits for its reply -> when it came last or was answered 202,
+        and the longest time from then until it came again."""
+        self._patience: list[tuple[float, int, float, str, int, BackChannel]] = []
+        self._waited = 0
+
+    # --- whoever asked --------------------------------------------------------------------------------------------
+
+    def is_asked_for(self, record: Record) -> bool:
+        """Whether the reply to a request goes back in the answer to that request, or to a repeat of it."""
+        destination = self._inbound.destinations.get(record.sequence)
+        return (record.reply_to or ANONYMOUS) == ANONYMOUS and (destination is None or not self._are_sent(destination))
+
+    def is_given_up(self, record: Record, now: float) -> bool:
+        """Whether the requester of such a request has given up: its Sequence is over, or it repeated the request and
+        has been silent for longer than between its own repeats."""
+        destination = self._inbound.destinations.get(record.sequence)
+        if destination is None or destination.is_over:
+            return True
+        asked = self._asked.get(record.sequence, {}).get(record.message_number)
+        if asked is None or record.message_number in self._waiting.get(record.sequence, ()):
+            return False
+        last, longest = asked
+        return longest > 0.0 and now - last > max(LEAST_SILENCE, SILENT_INTERVALS * longest)
+
+    def _heard_again(self, identifier: str, number: int, now: float) -> None:
+        asked = self._asked.setdefault(identifier, {})
+        last, longest = asked.get(number, (now, 0.0))
+        asked[number] = now, max(longest, now - last)
+
+    # --- the application's answer ---------------------------------------------------------------------------------
+
+    def reply(self, record: Record, reply: Record | None, now: float) -> None:
+        """The application is done with an inbound message.
+
+        Args:
+            record: The message.
+            reply: What to answer, None for nothing. Only its action, body and headers count.
+            now: Seconds.
+        """
+        destination = self._inbound.destinations.get(record.sequence)
+        number = record.message_number
+        if destination is None or not destination.is_unanswered(number):
+            if reply is not None:
+                self._effects.append(Incident("reply unwanted", record.sequence, number, "warning"))
+            return
+        if reply is None:
+            self.tell_of_none(destination, number, record.action, record.reply_to or ANONYMOUS)
+        if reply is None or not self._keep(destination, record, reply, now):
+            self._release(destination, number)
+        self._commit.save(destination.identifier, destination)
+
+    def refuse(self, destination: RMDestination, envelope: Envelope, fault: Fault, now: float) -> None:
+        """Answer a message that was accepted and goes to no queue with a fault, as if a handler had raised it."""
+        assert envelope.sequence is not None
+        if envelope.sequence.message_number in destination.awaiting:
+            record = self._inbound.record_of(destination, envelope, True, now)
+            self.reply(record, self._tell(record, fault, destination.versions.addressing), now)
+
+    def keep(self, record: Record, reply: Record, now: float) -> bool:
+        """Keep a reply to a message that was acknowledged without one, for a repeat of that message.
+
+        Such a message names no ReplyTo, so nothing tells a request from a one-way message before the reply comes.
+
+        Args:
+            record: The message.
+            reply: Its reply.
+            now: Seconds.
+
+        Returns:
+            Whether it is kept: a repeat may still come, there is no other reply, and there is room.
+        """
+        destination = self._inbound.destinations.get(record.sequence)
+        # WS-Addressing 1.0 core 3.2: no ReplyTo is the anonymous one. In 2004/08 it asks for no reply.
+        if destination is None or destination.versions.addressing is not Addressing.V2005_08:
+            return False
+        if self._are_sent(destination) or not destination.may_keep_reply(record.message_number):
+            return False
+        self._keep(destination, record, reply, now)
+        self._commit.save(destination.identifier, destination)
+        return True
+
+    def tell_of_none(self, destination: RMDestination, number: int, action: str, reply_to: str) -> None:
+        """Leave a line in the log where a request gets no reply and its sender cannot go on without one."""
+        # Whoever offered a Sequence for replies, or listens for them, waits for one (wcf: its call ends in an error).
+        # Others take the acknowledgement for an answer.
+        if destination.offered is not None or reply_to != ANONYMOUS:
+            incident = Incident(
+                "request without a reply", destination.identifier, number, "warning", {"action": action}
+            )
+            self._effects.append(incident)
+
+    def _keep(self, destination: RMDestination, record: Record, reply: Record, now: float) -> bool:
+        """Store the reply where it goes; whether it is sent to an address and carries its request's acknowledgement.
+
+        The end of the request's Sequence then waits until the requester acknowledges the reply.
+        """
+        number = record.message_number
+        outbox = self._outbox(destination, record, now)
+        reply.relates_to = record.message_id
+        reply.sequence = destination.identifier  # which is acknowledged in each transmission of the reply
+        reply.message_number = number
+        offset = self._outbound.submit(outbox, reply)
+        source = outbox.source
+        if source is None:
+            return False
+        if source.polled:
+            destination.replies[number] = offset - source.start + 1
+            if destination.offered is None:
+                self._forget_oldest(destination, outbox, source, now)
+            return False
+        if outbox.answers is None or destination.acks_to.is_anonymous or number not in destination.awaiting:
+            return False
+        destination.replies[number] = offset - source.start + 1
+        self._commit.then(partial(self._carried, destination, number))
+        return True
+
+    def _carried(self, destination: RMDestination, number: int, now: float) -> None:
+        """The reply is durable, and acknowledges its request when it is sent.
+
+        An acknowledgement alone relates to no request, so a client that shares its address with others may not get it
+        (CXF); and nobody would notice that it was lost (Sandesha2).
+        """
+        destination.acknowledged.add(number)
+        outbox = self._existing(destination)
+        if outbox is None or outbox.to != destination.acks_to.address:
+            self._acknowledging.owe(destination, now)
+
+    def _forget_oldest(self, destination: RMDestination, outbox: Outbox, source: RMSource, now: float) -> None:
+        """A reply that goes in no Sequence is never acknowledged: of too many the oldest are forgotten."""
+        while len(destination.replies) > self._inbound.policy.max_open_requests:
+            oldest = destination.replies.pop(next(iter(destination.replies)))
+            source.flight.remove(oldest)
+            source.acknowledged.add(oldest)
+            self._outbound.passed(outbox, now)
+
+    def _release(self, destination: RMDestination, number: int) -> None:
+        """The request awaits its reply no more once the open batch is durable."""
+        destination.replying.add(number)
+        self._commit.then(partial(self._replied, destination, number))
+
+    def _replied(self, destination: RMDestination, number: int, now: float) -> None:
+        """The reply, or that there is none, is durable: the request is acknowledged, together with it."""
+        was_waived = number in destination.waived
+        destination.replied(number)
+        self._asked.get(destination.identifier, {}).pop(number, None)
+        self._answer_waiting(destination, number, now)
+        # One that was waived is acknowledged since its source ended the Sequence, and nobody waits to hear it.
+        if not was_waived and not destination.acks_to.is_anonymous:
+            self._acknowledging.owe(destination, now)
+        self._finish(destination, now)
+
+    def acknowledged(self, identifier: str, now: float) -> None:
+        """The requester acknowledged replies in the Sequence with that Identifier: it asks for them no more."""
+        outbox = self._outbound.outboxes.get(identifier)
+        if outbox is None or outbox.answers is None:
+            return
+        source = outbox.source
+        if source is None:
+            return
+        destination = self._inbound.destinations.get(outbox.answers)
+        if destination is None or not destination.replies:
+            return
+        heard = destination.heard
+        news = [n for n, reply in destination.replies.items() if reply in source.acknowledged and n not in heard]
+        if news:
+            heard.update((number, source.polled) for number in news)
+            self._commit.save(destination.identifier, destination)
+            self._commit.then(partial(self._heard, destination, news))
+
+    def _heard(self, destination: RMDestination, numbers: list[int], now: float) -> None:
+        destination.replies_heard(numbers)
+        self._finish(destination, now)
+
+    # --- where replies go -----------------------------------------------------------------------------------------
+
+    def _outbox(self, destination: RMDestination, record: Record, now: float) -> Outbox:
+        """Where the reply goes: the offered Sequence, else one of our own, else nothing but the back-channel."""
+        reply_to = record.reply_to or ANONYMOUS
+        if destination.offered is None and reply_to != ANONYMOUS:
+            return self._outbound.open(f"to/{reply_to}", reply_to, [(destination.versions, False)])
+        return self._existing(destination) or self._open(destination, None, now)
+
+    def _existing(self, destination: RMDestination) -> Outbox | None:
+        """The outbox of the replies that go back to where the requests came from, if there is one."""
+        return self._outbound.outboxes.get(destination.offered or _plain_key(destination))
+
+    def _open(self, destination: RMDestination, to: str | None, now: float) -> Outbox:
+        key = destination.offered or _plain_key(destination)
+        policy = self._outbound.policy_of(to)
+        source = RMSource(key, key, destination.versions, policy, now, polled=to is None)
+        source.identifier = destination.offered
+        source.to = to
+        return self._outbound.open_replies(source, now)
+
+    def accept_offer(self, destination: RMDestination, to: str | None, now: float) -> None:
+        """The requester's Offer is accepted: replies go to that address, None: in the answers to requests."""
+        self._open(destination, to, now).answers = destination.identifier
+
+    def _are_sent(self, destination: RMDestination) -> bool:
+        """Whether replies go to an address of the requester's own, and not in answers."""
+        outbox = self._outbound.outboxes.get(destination.offered or "")
+        return outbox is not None and outbox.source is not None and not outbox.source.polled
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    def stored(
+        self, destination: RMDestination, number: int, envelope: Envelope, back_channel: BackChannel | None, now: float
+    ) -> None:
+        """Message ``number`` is durable (called by :class:`Inbound`)."""
+        if isinstance(envelope.control, LastMessage) and destination.offered is not None:
+            self._answer_last_message(destination, number, back_channel, now)
+        elif number not in destination.acknowledged:
+            self._await(destination, number, back_channel, asks(envelope, destination), now)
+        else:
+            self._acknowledging.acknowledge(destination, back_channel, now)
+        if self._waiting and number in destination.acknowledged:
+            self._answer_waiting(destination, number, now)
+        outbox = self._outbound.by_offer.get(destination.identifier)
+        if outbox is not None:
+            self._outbound.ready(outbox)  # what it has to send may have waited for this to be acknowledged
+
+    def again(
+        self,
+        destination: RMDestination,
+        number: int,
+        back_channel: BackChannel | None,
+        now: float,
+        *,
+        asked: bool = False,
+    ) -> None:
+        """Answer a message that is stored: with its reply if there is one, else with an acknowledgement (WS-RM 3.9).
+
+        Args:
+            destination: Its Sequence.
+            number: Its number.
+            back_channel: Who sent it.
+            now: Seconds.
+            asked: Whether it asks for an acknowledgement: no other answer without one will do then.
+        """
+        outbox = self._existing(destination)
+        source = outbox.source if outbox is not None else None
+        reply_number = destination.replies.get(number)
+        if reply_number is not None and source is None and number in destination.awaiting:
+            # The Sequence of its reply is gone, and the reply with it.
+            del destination.replies[number]
+            self._release(destination, number)
+            self._commit.save(destination.identifier, destination)
+        if number not in destination.acknowledged or number in destination.waived:
+            # An answer that leaves out the very message it answers ends a session of .NET's.
+            self._await(destination, number, back_channel, asked, now)
+            return
+        if number == destination.marker and destination.offered is not None and reply_number is None:
+            self._answer_last_message(destination, number, back_channel, now)
+        elif reply_number is not None and outbox is not None and source is not None and outbox.to is not None:
+            if asked or outbox.to != destination.acks_to.address:
+                self._acknowledging.acknowledge(destination, back_channel, now)
+            else:
+                # The reply is retransmitted and carries it. Alone and earlier, it could cost CXF's client the reply.
+                self._answering.done(back_channel)
+        elif reply_number is not None and outbox is not None and source is not None and back_channel is not None:
+            source.issue(now)
+            read = partial(self.again, destination, number, back_channel, asked=asked)
+            envelope = self._outbound.message(outbox, source, reply_number, read)
+            if envelope is None:
+                return  # it follows
+            envelope.acknowledgements = (destination.acknowledgement(),)
+            self._effects.append(Respond(back_channel, envelope))
+        elif number in destination.answered and not asked:
+            # The requester has the reply and said so. An acknowledgement without it would end .NET's session.
+            self._answering.done(back_channel)
+        else:
+            self._acknowledging.acknowledge(destination, back_channel, now)
+
+    def _await(
+        self, destination: RMDestination, number: int, back_channel: BackChannel | None, asked: bool, now: float
+    ) -> None:
+        """Let a request wait for its reply; where the reply goes to an address, answer 202 at once.
+
+        The answer to a waiting request is its reply or 202, never an acknowledgement alone: Metro takes that for the
+        reply, and .NET ends its session. A requester that asks is acknowledged with the reply, or in the answer to
+        AckRequested alone: WS-RM 3.8 sets no time.
+        """
+        if back_channel is None:
+            return
+        if self._are_sent(destination):
+            self._answering.done(back_channel)
+            if asked and not destination.acks_to.is_anonymous:
+                self._acknowledging.owe(destination, now)
+            return
+        identifier = destination.identifier
+        self._heard_again(identifier, number, now)
+        self._waiting.setdefault(identifier, {}).setdefault(number, []).append((back_channel, asked))
+        patience = self._inbound.policy.reply_patience
+        looked_at = now + (patience / HELD_SHARE if number in destination.held else patience)
+        self._wait_until(looked_at, now + patience, identifier, number, back_channel)
+
+    def _wait_until(
+        self, looked_at: float, until: float, identifier: str, number: int, back_channel: BackChannel
+    ) -> None:
+        """Let it wait ``until`` then; ``looked_at`` earlier, if it is beyond a gap."""
+        self._waited += 1
+        heapq.heappush(self._patience, (looked_at, self._waited, until, identifier, number, back_channel))
+
+    def _answer_waiting(self, destination: RMDestination, number: int, now: float) -> None:
+        """Answer those who sent the message again while it, or its reply, was on its way to the disk."""
+        waiting = self._waiting.get(destination.identifier)
+        if waiting is None:
+            return
+        answerable = waiting.pop(number, ())
+        if not waiting:
+            del self._waiting[destination.identifier]
+        for back_channel, asked in answerable:
+            self.again(destination, number, back_channel, now, asked=asked)
+
+    def _answer_last_message(
+        self, destination: RMDestination, number: int, back_channel: BackChannel | None, now: float
+    ) -> None:
+        """1.0, two-way: LastMessage is answered in kind on the offered Sequence (wcf: it waits for that)."""
+        outbox = self._outbound.outboxes.get(destination.offered or "")
+        source = outbox.source if outbox is not None else None
+        if outbox is None or source is None or destination.awaiting:
+            self._acknowledging.acknowledge(destination, back_channel, now)
+        elif not source.polled:
+            self._outbound.want_end(outbox, now)
+            self._acknowledging.acknowledge(destination, back_channel, now)
+        else:
+            if source.last_number is None:
+                source.last_number = outbox.end - source.start + 1
+                source.issue(now)
+            destination.replies[number] = source.last_number
+            self._commit.save(destination.identifier, destination)
+            self._commit.save(source.local_id, source)
+            self._commit.then(partial(self.again, destination, number, back_channel))
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def deadline(self) -> float | None:
+        """When :meth:`pump` has something to do next."""
+        return self._patience[0][0] if self._patience else None
+
+    def pump(self, now: float) -> None:
+        """Answer 202 to requesters that have waited long enough: they ask again."""
+        while self._patience and self._patience[0][0] <= now:
+            _, _, until, identifier, number, back_channel = heapq.heappop(self._patience)
+            waiting = self._waiting.get(identifier, {})
+            entry = next((entry for entry in waiting.get(number, ()) if entry[0] is back_channel), None)
+            if entry is None:
+                continue
+            destination = self._inbound.destinations.get(identifier)
+            if now < until and destination is not None and number not in destination.held:
+                self._wait_until(until, until, identifier, number, back_channel)  # the gap is closed
+                continue
+            waiting[number].remove(entry)
+            if not waiting[number]:
+                del waiting[number]
+            if not waiting:
+                del self._waiting[identifier]
+            # An acknowledgement alone would be taken for the reply (Metro), or for its absence (WCF).
+            self._answering.done(back_channel)
+            asked = self._asked.get(identifier, {})
+            if number in asked:
+                asked[number] = now, asked[number][1]  # it may be silent from now on
+
+    def acknowledging(self, destination: RMDestination) -> None:
+        """A reply that leaves for AcksTo acknowledges the Sequence (called by :class:`Inbound`)."""
+        self._acknowledging.settle(destination.identifier)
+
+    # --- ends -----------------------------------------------------------------------------------------------------
+
+    def settled(self, destination: RMDestination, now: float) -> None:
+        """The end of an inbound Sequence is durable (called by :class:`Inbound`): some need not wait any more."""
+        for number in list(self._waiting.get(destination.identifier, ())):
+            if number in destination.acknowledged and number not in destination.waived:
+                self._answer_waiting(destination, number, now)
+
+    def over(self, destination: RMDestination, *, by_source: bool) -> None:
+        """An inbound Sequence is over (called by :class:`Inbound`). So is the one that answered it, unless there are
+        replies that its source may still ask for: it did not end it."""
+        self._acknowledging.settle(destination.identifier)
+        self._finish(destination, destination.last_activity, by_source=by_source)
+
+    def _finish(self, destination: RMDestination, now: float, *, by_source: bool = False) -> None:
+        is_answered = not destination.unanswered and not destination.replying
+        if destination.is_over and is_answered and (by_source or not destination.replies):
+            self._end(destination, now)
+
+    def forgotten(self, destination: RMDestination, now: float) -> None:
+        """An inbound Sequence is forgotten (called by :class:`Inbound`)."""
+        self._asked.pop(destination.identifier, None)
+        for waiting in self._waiting.pop(destination.identifier, {}).values():
+            for back_channel, _ in waiting:
+                self._answering.done(back_channel)
+        self._end(destination, now)
+
+    def recover(self, now: float) -> None:
+        """Once both halves have taken over what was stored: find what answers what, and end what answers nothing."""
+        keys = {key: one for one in self._inbound.destinations.values() for key in (one.offered, _plain_key(one))}
+        for outbox in [outbox for outbox in self._outbound.outboxes.values() if outbox.is_for_replies]:
+            destination = keys.get(outbox.key)
+            if destination is None:
+                self._end_outbox(outbox, now)
+            elif destination.offered == outbox.key:
+                outbox.answers = destination.identifier
+
+    def _end(self, destination: RMDestination, now: float) -> None:
+        """End what answered the Sequence: tell a requester that has an address, forget what is only asked for."""
+        for key in (destination.offered, _plain_key(destination)):
+            outbox = self._outbound.outboxes.get(key or "")
+            if outbox is not None:
+                self._end_outbox(outbox, now)
+
+    def _end_outbox(self, outbox: Outbox, now: float) -> None:
+        if outbox.to is None:
+            self._outbound.close_outbox(outbox.key, now)
+        else:
+            self._outbound.want_end(outbox, now)

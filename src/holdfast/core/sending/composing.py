@@ -1,0 +1,166 @@
+"""Composer: what an outbound Sequence sends, as it is sent: its requests, and its messages the same every time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.core.messages import (
+    ANONYMOUS,
+    ANONYMOUS_EPR,
+    AckRequested,
+    CloseSequence,
+    CreateSequence,
+    EndpointReference,
+    Envelope,
+    LastMessage,
+    Offer,
+    RequestAcknowledgement,
+    Sequence,
+    SequenceAcknowledgement,
+    TerminateSequence,
+)
+from holdfast.core.origin import with_secret
+from holdfast.core.records import Record
+from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.outbox import Outbox
+from holdfast.core.states import Request
+from holdfast.core.versions import Addressing
+
+
+class Offered(Protocol):
+    """What the sending half asks of the receiving half about Sequences that it offered."""
+
+    def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
+        """What may be acknowledged of it now; None if it is unknown, here or to its source."""
+        ...
+
+    def carried_acknowledgement(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
+        """Return what a message that leaves for that address acknowledges of it; None: nothing."""
+        ...
+
+    def is_all_acknowledged(self, identifier: str) -> bool:
+        """Whether all that came in it is durable."""
+        ...
+
+    def forget_offered(self, identifier: str) -> None:
+        """The Sequence it was offered with is over."""
+        ...
+
+
+class Composer:
+    """Makes the envelopes of outbound Sequences.
+
+    Args:
+        local: The address the peer can send to; :data:`ANONYMOUS` for one without a listener.
+        offered: The Sequences that this side offered for replies, which are acknowledged along with all else.
+        new_identifier: Makes a URI never used before.
+    """
+
+    def __init__(self, local: str, offered: Offered, new_identifier: Callable[[], str]) -> None:
+        self._local = EndpointReference(local) if local != ANONYMOUS else ANONYMOUS_EPR
+        self._offered = offered
+        self._new_identifier = new_identifier
+
+    def is_anonymous(self, source: RMSource) -> bool:
+        """Whether what the Sequence's peer has to say comes in its answers only."""
+        return not source.address and self._local is ANONYMOUS_EPR
+
+    def _address_for(self, source: RMSource) -> EndpointReference:
+        """Where the peer of a Sequence sends what it has to say: an address that no other peer knows."""
+        if self.is_anonymous(source) or not source.secret:
+            return self._local
+        return EndpointReference(with_secret(source.address or self._local.address, source.secret))
+
+    def request(self, outbox: Outbox, source: RMSource, request: Request) -> Envelope:
+        """A request that starts or ends the Sequence, or asks for an acknowledgement."""
+        envelope = self._envelope(outbox, source)
+        envelope.message_id = source.message_ids.get(request.value)
+        if request is not Request.ACK_REQUESTED:
+            if envelope.message_id is None:
+                envelope.message_id = source.message_ids[request.value] = self._new_identifier()
+            if not self.is_anonymous(source) or source.versions.addressing is Addressing.V2004_08:
+                envelope.reply_to = self._address_for(source)
+        if request is Request.CREATE:
+            envelope.control = self._create_sequence(source)
+            return envelope
+        assert source.identifier is not None
+        can = source.versions.rm.can
+        last = source.last_number or max(min(source.available, source.limit), source.acknowledged.highest)
+        if request is Request.CLOSE:
+            envelope.control = CloseSequence(source.identifier, last or None)
+        elif request is Request.TERMINATE:
+            envelope.control = TerminateSequence(source.identifier, (last or None) if can.names_last_number else None)
+        else:
+            envelope.control = RequestAcknowledgement()
+            envelope.ack_requested = (AckRequested(source.identifier),)
+        self._piggyback(source, envelope)
+        if request in (Request.CLOSE, Request.TERMINATE) and can.has_final:
+            # Every reply is here, or the Sequence would not be ended: the offered one is final too.
+            for acknowledgement in envelope.acknowledgements:
+                acknowledgement.final = True
+        return envelope
+
+    def transmission(self, outbox: Outbox, source: RMSource, number: int) -> tuple[Envelope, str | None]:
+        """Message ``number`` of the Sequence with what goes along with it this time, and the MessageID of a request."""
+        wants_reply = None
+        envelope, record = self._message(outbox, source, number)
+        if record is not None and record.wants_reply:
+            wants_reply = envelope.message_id
+            envelope.reply_to = self._address_for(source)
+        if source.offer is not None:
+            self._piggyback(source, envelope)
+        elif outbox.answers is not None:
+            self._acknowledge(outbox.answers, envelope)
+        elif record is not None and record.relates_to is not None:
+            self._acknowledge(record.sequence, envelope)
+        return envelope, wants_reply
+
+    def _acknowledge(self, identifier: str, envelope: Envelope) -> None:
+        """Acknowledge, in a reply, the requests of the Sequence that it answers."""
+        acknowledgement = self._offered.carried_acknowledgement(identifier, envelope.to)
+        if acknowledgement is not None and acknowledgement.ranges:
+            envelope.acknowledgements = (acknowledgement,)
+
+    def message(self, outbox: Outbox, source: RMSource, number: int) -> Envelope:
+        """Message ``number`` of the Sequence, the same every time."""
+        return self._message(outbox, source, number)[0]
+
+    def _message(self, outbox: Outbox, source: RMSource, number: int) -> tuple[Envelope, Record | None]:
+        envelope = self._envelope(outbox, source)
+        is_last = number == source.last_number
+        if source.identifier is not None:
+            envelope.sequence = Sequence(source.identifier, number, is_last)
+        if is_last:
+            envelope.control = LastMessage()
+            return envelope, None
+        record = outbox.here[source.start + number - 1]
+        envelope.message_id = outbox.message_id(record)
+        entry = source.flight.get(number)
+        if entry is not None:
+            entry.message_id = envelope.message_id
+        envelope.action = record.action
+        envelope.relates_to = record.relates_to
+        envelope.body = record.body
+        if record.headers:
+            envelope.headers = (record.headers,)
+            envelope.headers_soap = record.soap
+        return envelope, record
+
+    @staticmethod
+    def _envelope(outbox: Outbox, source: RMSource) -> Envelope:
+        versions = source.versions
+        return Envelope(versions.soap, versions.addressing, versions.rm, to=outbox.to)
+
+    def _create_sequence(self, source: RMSource) -> CreateSequence:
+        offer = None
+        if source.offer is not None:
+            endpoint = self._address_for(source) if source.versions.rm.can.offers_endpoint else None
+            offer = Offer(source.offer, endpoint)
+        return CreateSequence(self._address_for(source), source.policy.expires, offer)
+
+    def _piggyback(self, source: RMSource, envelope: Envelope) -> None:
+        if source.offer is not None:
+            acknowledgement = self._offered.acknowledgement(source.offer)
+            if acknowledgement is not None and acknowledgement.ranges:
+                envelope.acknowledgements = (acknowledgement,)

@@ -1,0 +1,740 @@
+"""Outbox: messages on their way to one address under one sequence key, and the Sequence that carries them now.
+
+It is a cursor over one partition of a queue: of one of its own, into which an application puts what it sends, or of any
+other, whose records are then forwarded, with no copy of them. Message number n of a Sequence is the n-th record from
+the offset where the Sequence began, so numbers need no write of their own and are the same after a crash. What the
+cursor has not passed is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import islice
+from typing import NamedTuple
+
+from holdfast.core.commit import Opened
+from holdfast.core.messages import Fault, IncompleteSequenceBehavior
+from holdfast.core.policy import Delivery, ForwardingPolicy, SourcePolicy
+from holdfast.core.queues.partitions import Partition
+from holdfast.core.queues.queue import OUTBOUND, OUTBOX, Queue
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.records import Record, Snapshot, State
+from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.records_in_memory import Here
+from holdfast.core.states import OUTBOX_TABLE, OutboxAction, OutboxEvent, OutboxState, absent
+from holdfast.core.versions import Versions
+
+READ_AHEAD = 64
+"""Records that are read from the store at once, while as many are still in front: the window is seldom larger. At most
+three times as many are in memory."""
+
+_ENDING = (OutboxState.ENDING, OutboxState.SUSPENDED_ENDING, OutboxState.STOPPED_ENDING)
+
+MOST_CUTS = 256
+"""Offsets, at most, at which one Sequence is to end and the next to begin, while nothing can be sent."""
+
+SAVE_EVERY = 64
+"""So many newly acknowledged messages are saved together; losing the newest costs as many retransmissions."""
+
+
+def outbox_queue(key: str) -> str:
+    """The queue of what an application sends under that sequence key."""
+    return f"outbox/{key}"
+
+
+def replies_queue(key: str) -> str:
+    """The queue of the replies that go out in the Sequence with that key."""
+    return f"replies/{key}"
+
+
+def derived_message_id(*what: str | int) -> str:
+    """A MessageID that follows from something, the same each time, and tells nobody of what."""
+    digits = blake2b(repr(what).encode(), digest_size=16).hexdigest()
+    # RFC 9562 5.8: a UUID whose making is one's own says so by two of its digits
+    return f"urn:uuid:{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+
+
+Choice = tuple[Versions, bool]
+"""What CreateSequence may be sent with: versions, and whether with an Offer."""
+
+
+@dataclass(slots=True, eq=False)
+class Submitting:
+    """Messages at offsets ``first`` to ``last`` that one batch makes durable: one thing to tell, not one for each."""
+
+    opened: Opened
+    first: int
+    last: int
+
+
+class StoredOutbox(NamedTuple):
+    """An outbox as a store holds it."""
+
+    key: str
+    queue: str
+    partition: int
+    about: State
+    """``to``, ``choices``, ``stopped`` and ``left_out``."""
+
+
+def stored_outboxes(snapshot: Snapshot) -> Iterator[StoredOutbox]:
+    """Every outbox that a store knows by more than its Sequence, in the order of their cursors."""
+    known = set()
+    for (queue, partition, name), state in snapshot.cursors.items():
+        if name.startswith(OUTBOUND):
+            known.add(name)
+            yield StoredOutbox(name.removeprefix(OUTBOUND), queue, partition, state)
+    for queue, state in snapshot.queues.items():  # of a version that had no cursor for it
+        if state.get("kind") == OUTBOX and "key" in state and OUTBOUND + state["key"] not in known:
+            yield StoredOutbox(state["key"], queue, 0, state)
+
+
+@dataclass(slots=True, eq=False)
+class Unwelcome:
+    """A destination that grants no Sequence, in whatever way it is asked.
+
+    Args:
+        first_at: When it had refused every way first.
+        reason: What was said last.
+        times: How often it has refused every way.
+        again_at: When it is asked again; infinite while it is.
+    """
+
+    first_at: float
+    reason: str = ""
+    times: int = 0
+    again_at: float = math.inf
+
+
+@dataclass(slots=True, eq=False)
+class Refusal:
+    """A message that the destination answers with a fault each time.
+
+    Args:
+        first_at: When it was refused first.
+        fault: What was said last.
+        times: How often it was refused.
+        attempts: How often it had been transmitted by then.
+        in_row: How often it was refused with no more than one transmission in between. A destination acknowledges a
+            request with its reply, so that one that it took is known by nothing but the faults that do not come.
+    """
+
+    first_at: float
+    fault: Fault
+    times: int = 0
+    attempts: int = 0
+    in_row: int = 0
+
+    def take(self, fault: Fault, attempts: int) -> None:
+        """It was refused again, after so many transmissions in its present Sequence."""
+        self.in_row = self.in_row + 1 if attempts <= self.attempts + 1 else 1
+        self.fault, self.attempts = fault, attempts
+        self.times += 1
+
+
+@dataclass(slots=True, eq=False)
+class Quiet:
+    """Nothing new goes in a Sequence, as a message of it is given up, until it is known what else arrived.
+
+    Args:
+        source: The Sequence.
+        refused: The numbers that are given up.
+        named: What the destination says that it has, also of requests without a reply.
+        until: How long requests that were transmitted besides may take to be answered.
+        is_asked: Whether it was asked.
+    """
+
+    source: RMSource
+    refused: set[int]
+    named: AcknowledgementRanges
+    until: float
+    is_asked: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Doubt:
+    """What a destination may have of a forwarder's Sequence that it lost, until each of it is settled.
+
+    Args:
+        start: The offset of the Sequence's first message.
+        numbers: The numbers that may have arrived, and those that order forbids to send after others have arrived.
+        behind: The numbers that it acknowledged behind a gap of those, where order is promised.
+        code, reason: How the Sequence was lost.
+        held: Of all these the one-way messages, whose fate somebody decides.
+    """
+
+    start: int
+    numbers: AcknowledgementRanges
+    behind: AcknowledgementRanges
+    code: str
+    reason: str
+    held: AcknowledgementRanges = field(default_factory=AcknowledgementRanges)
+
+    def next(self) -> int | None:
+        """The lowest number that is not settled."""
+        lowest = (lower for ranges in (self.numbers, self.behind) for lower, _ in islice(ranges, 1))
+        return min(lowest, default=None)
+
+    def settle(self, number: int, *, is_held: bool) -> None:
+        """What becomes of a number is known."""
+        self.numbers.discard(number)
+        self.behind.discard(number)
+        if is_held:
+            self.held.add(number)
+
+    def to_state(self) -> State:
+        """What is saved."""
+        ranges = {name: getattr(self, name).to_state() for name in ("numbers", "behind", "held")}
+        return {"start": self.start, "code": self.code, "reason": self.reason} | ranges
+
+    @classmethod
+    def from_state(cls, state: State) -> Doubt:
+        """What was saved."""
+        numbers, behind, held = (AcknowledgementRanges.from_state(state[one]) for one in ("numbers", "behind", "held"))
+        return cls(state["start"], numbers, behind, state["code"], state["reason"], held)
+
+
+class Outbox:
+    """What is sent under one sequence key.
+
+    Args:
+        key: The sequence key; for replies the offered Identifier.
+        queue: Where its records are; its cursor is there already.
+        partition: In which partition.
+        to: The address it sends to; None for an anonymous one.
+        policy: How its Sequences are treated.
+    """
+
+    def __init__(self, key: str, queue: Queue, partition: int, to: str | None, policy: SourcePolicy):
+        self.key = key
+        self.queue = queue
+        self.partition = partition
+        self.to = to
+        self.policy = policy
+        self.forwarding = None if queue.kind == OUTBOX else ForwardingPolicy()
+        """What it gives up by itself, if it sends on what came in; None: nothing, as nobody but its owner may."""
+        self.address = ""
+        """Where a forwarder's destination sends replies and acknowledgements of the next Sequence; "" for this side's
+        own address."""
+        self.cursor = OUTBOUND + key
+        """The name of its cursor, which is moved now and then."""
+        self._cursor = queue.cursors[self.cursor]
+        self.first = self._cursor.offsets[partition]
+        """Below it all is acknowledged or given up."""
+        self.is_for_replies = queue.name == replies_queue(key)
+        """Whether it answers the requests of a Sequence: nobody here waits for its end."""
+        self.source: RMSource | None = None
+        self.choices: list[Choice] = []
+        """What to try with CreateSequence, first to last. Shared by all outboxes of one address."""
+        self.refused: set[Choice] = set()
+        """Those that were refused since a Sequence was last granted, or since somebody said that it goes on."""
+        self.state = OutboxState.OPEN
+        self.stopped = ""
+        """Why nothing is sent until somebody resumes it, as a code; empty: it is sent."""
+        self.stopped_for = ""
+        """The same in words."""
+        self.doubt: Doubt | None = None
+        """What is to be settled before a Sequence follows the lost one."""
+        self.suspended: str | None = None
+        """What somebody gave as the reason to hold it back; None: nobody does."""
+        self.answers: str | None = None
+        """The inbound Sequence whose requests it answers, for an outbox of replies."""
+        self.submitting: Submitting | None = None
+        """What was submitted into the open batch, or into the last one that is not durable."""
+        self.left_out = AcknowledgementRanges()
+        """Offsets, each one higher, of records that no Sequence carries any more: given up by somebody, or known to
+        have arrived in a Sequence that was given up. A Sequence ends before the first of them, the next begins behind.
+        """
+        self.cuts: list[int] = []
+        """Offsets, ascending: no Sequence carries records from both sides of one. A session ended there."""
+        self._records: Partition = queue.partitions[partition]
+        self.here = Here()
+        self.refusals: dict[int, Refusal] = {}
+        """Offsets of messages that the destination refuses."""
+        self.quiet: Quiet | None = None
+        """What is waited for before one of them is given up."""
+        self.next_unanswered = 0.0
+        """No request waits too long for its reply before then."""
+        self.ignored_offers = 0
+        """Sequences in a row whose Offer the destination did not accept, after a CreateSequence that was repeated."""
+        self.cut_creations = 0
+        """Times in a row that a connection ended without an answer to CreateSequence."""
+        self.recovered_creation = ""
+        """``local_id`` of the Sequence whose CreateSequence an earlier run may have sent."""
+        self.unwelcome: Unwelcome | None = None
+        """Set while the destination grants no Sequence and is asked again by itself."""
+        self.fruitless = 0
+        """Sequences in a row that ended soon, with nothing acknowledged."""
+        self.begins_at = 0.0
+        """When the next Sequence may be asked for."""
+        self.front: int | None = None
+        """The offset of the message that is to be seen next, to know whether it has expired; None: of none."""
+        self.has_requests = False
+        """Whether a request was among what was to be sent, in this run."""
+        self._is_reading = False
+        self._waiting: list[tuple[int, Callable[[float], None]]] = []
+
+    @property
+    def end(self) -> int:
+        """The offset of the next record accepted."""
+        return self._records.end
+
+    @property
+    def durable_end(self) -> int:
+        """Records below it are durable."""
+        return self._records.durable_end
+
+    def use(self, policy: SourcePolicy) -> None:
+        """Treat its Sequences so from now on, the present one too."""
+        self.policy = policy
+        if self.source is not None:
+            self.source.policy = policy
+            self.source.round_trip.policy = policy.retransmission
+
+    def handle(self, event: OutboxEvent) -> OutboxAction | None:
+        """Move by the table.
+
+        Raises:
+            NoSuchMove: there is no such cell.
+        """
+        cell = OUTBOX_TABLE.get((self.state, event))
+        if cell is None:
+            absent(f"the outbox {self.key!r}", self.state, event)
+            return None
+        self.state = cell[1]
+        return cell[0]
+
+    def suspend(self, reason: str) -> OutboxAction | None:
+        """Send nothing until somebody lets it go on, whose ``reason`` is theirs. One that is stopped stays so."""
+        action = self.handle(OutboxEvent.SUSPEND)
+        if action is OutboxAction.HOLD_BACK:
+            self.suspended = reason
+        return action
+
+    def stop(self, code: str, reason: str = "") -> OutboxAction | None:
+        """Send nothing until somebody decides; ``code`` and ``reason`` say why."""
+        self.stopped, self.stopped_for = code, reason
+        self.suspended = None
+        return self.handle(OutboxEvent.STOP)
+
+    def resume(self) -> OutboxAction | None:
+        """Somebody decided that it goes on."""
+        self.stopped = self.stopped_for = ""
+        self.suspended = None
+        self.refused.clear()
+        self.unwelcome = None
+        self.fruitless, self.begins_at = 0, 0.0
+        return self.handle(OutboxEvent.RESUME)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether nothing more will be put in."""
+        return self.state in _ENDING
+
+    def append(self, record: Record) -> int:
+        """Add a record to the open batch; its offset."""
+        offset = self.queue.append(self.partition, record)
+        self.keep(offset, record)
+        return offset
+
+    def keep(self, offset: int, record: Record) -> None:
+        """The record there, which came into the queue just now: it need not be read, if there is room and it follows
+        the last one that was kept. Holes would cost a read each."""
+        here = self.here
+        if len(here) < 2 * READ_AHEAD and (offset - 1 in here or not here) and not here.is_full:
+            here.put(offset, record)
+            self.has_requests |= record.wants_reply
+
+    def submitted_with(self, opened: Opened, offset: int) -> Submitting:
+        """What becomes durable together with the message that was just appended to the open batch."""
+        together = self.submitting
+        if together is None or together.opened is not opened:
+            together = self.submitting = Submitting(opened, offset, offset)
+        together.last = offset
+        return together
+
+    def record(self, offset: int) -> Record | None:
+        """The record at ``offset`` if it is in memory: what was just submitted, or was read ahead."""
+        return self.here.get(offset)
+
+    def message_id(self, record: Record) -> str | None:
+        """The MessageID that a record goes out with: its own, but for a request that is sent on. What its sender wrote
+        need not be unique among all senders, or may be missing, and its reply must find it: so it has one that follows
+        from who sends it, in which Sequence it came and with which number. It tells nobody that Sequence's Identifier.
+        """
+        if self.forwarding is None or not record.wants_reply:
+            return record.message_id
+        return derived_message_id(self.key, record.sequence, record.message_number)
+
+    def query(self, number: int) -> Record | None:
+        """Return forwarded message ``number`` if it awaits no reply and names no ReplyTo.
+
+        No ReplyTo is the anonymous one (WS-Addressing 1.0 core, section 3.2), so a reply may come in the answer to it.
+        """
+        if self.forwarding is None or self.source is None or number == self.source.last_number:
+            return None
+        record = self.here.get(self.offset_of(number))
+        is_open = record is not None and not (record.wants_reply or record.reply_to or record.relates_to)
+        return record if is_open else None
+
+    def wait_for(self, offset: int, then: Callable[[float], None]) -> None:
+        """Call ``then(now)`` once the record at ``offset`` was read, or is found to be there no more."""
+        self._waiting.append((offset, then))
+
+    def wanted(self) -> tuple[int, int] | None:
+        """What is to be read next, from where to where; None for nothing. Asked for once: :meth:`take` is to follow.
+
+        What somebody waits for comes first. Else it is what comes next, before it is needed: as soon as fewer are in
+        front of the Sequence than are read at once.
+        """
+        if self._is_reading:
+            return None
+        start = self._next_wanted()
+        if start is None:
+            return None
+        self._is_reading = True
+        return start, min(start + READ_AHEAD, self._records.durable_end)
+
+    def _next_wanted(self) -> int | None:
+        here, source = self.here, self.source
+        if self._waiting:
+            return self._waiting[0][0]
+        if self.front is not None and self.front not in here:
+            return self.front
+        if source is None or source.polled:
+            return None
+        if source.flight.missing:
+            return self.offset_of(source.flight.missing)
+        start, end = source.start + source.next_number - 1, source.start + source.available
+        if start >= end or (start in here and (here.is_full or min(start + READ_AHEAD, end) - 1 in here)):
+            return None
+        return next((offset for offset in range(start, min(start + READ_AHEAD, end)) if offset not in here), None)
+
+    def take(self, start: int, found: list[tuple[int, Record]], now: float) -> None:
+        """What was read from ``start`` on is there. Of what was here before, as much stays as there is room: what is to
+        go out next, then what has gone out."""
+        self._is_reading = False
+        found = found[:READ_AHEAD]
+        source = self.source
+        following = self.first if source is None else source.start + source.next_number - 1
+        here = self.here
+        kept = sorted((offset for offset in here if offset >= self.first), key=lambda one: (one < following, one))
+        # Whatever was read comes on top: what goes out next must not make room for what follows it, nor that for it.
+        here.keep(kept, 3 * READ_AHEAD - len(found))
+        for offset, record in found:
+            here.put(offset, record)
+            self.has_requests |= record.wants_reply
+        # It is kept for us as long as it is neither acknowledged nor given up.
+        assert start < self.first or (found and found[0][0] == start) or self._waiting, (self.key, start)
+        waiting, self._waiting = self._waiting, []
+        for offset, then in waiting:
+            if offset in self.here or offset <= start:
+                then(now)
+            else:
+                self._waiting.append((offset, then))
+
+    def abandon(self, now: float) -> None:
+        """It is no more: whoever waits for one of its records finds it gone."""
+        waiting, self._waiting = self._waiting, []
+        for _, then in waiting:
+            then(now)
+
+    @property
+    def next_choice(self) -> Choice | None:
+        """What to try with the next CreateSequence; None if all was refused."""
+        return next((choice for choice in self.choices if choice not in self.refused), None)
+
+    def is_repeated_creation(self, source: RMSource) -> bool:
+        """Whether the CreateSequence of the present Sequence was sent more than once, perhaps by an earlier run."""
+        return source.request_sent_at is None or self.recovered_creation == source.local_id
+
+    def refuse(self, choice: Choice) -> None:
+        """The peer refused that choice: the others come first from now on, for every outbox to its address. None is
+        given up for good, since another Sequence may be refused for another reason."""
+        self.refused.add(choice)
+        if choice in self.choices:
+            self.choices.remove(choice)
+            self.choices.append(choice)
+
+    def pause_after(self, source: RMSource, now: float) -> float:
+        """Return the seconds until the next Sequence may be asked for, after one that is over. A destination that ends
+        each Sequence before it acknowledges anything would be asked again without a pause."""
+        policy = self.policy.retransmission
+        if len(source.acknowledged) or now - source.created_at > policy.cap:
+            self.fruitless = 0
+            return 0.0
+        self.fruitless += 1
+        pause = 0.0 if self.fruitless == 1 else min(policy.cap, policy.floor * 2.0 ** min(self.fruitless - 2, 30))
+        self.begins_at = now + pause
+        return pause
+
+    def number_of(self, message_id: str | None) -> int:
+        """The number of the message in flight that has this MessageID; 0 if there is none."""
+        if self.source is not None and message_id is not None:
+            for number, entry in self.source.flight.items():
+                if entry.message_id == message_id:
+                    return number
+        return 0
+
+    def offset_of(self, number: int) -> int:
+        """The offset of message ``number`` of the present Sequence."""
+        assert self.source is not None
+        return self.source.start + number - 1
+
+    def sent_before(self) -> list[tuple[int, int]]:
+        """Offsets of what an earlier run may have transmitted and nobody has acknowledged, ascending, each from where
+        to where."""
+        source = self.source
+        if source is None or source.identifier is None or source.polled or self.is_for_replies:
+            return []  # nothing, or nothing that is a request
+        end = min(source.start + source.sent_before, self._records.durable_end)
+        gaps = source.acknowledged.gaps(end - source.start)
+        found = ((max(self.first, source.start + lower - 1), source.start + upper) for lower, upper in gaps)
+        return [(start, end) for start, end in found if start < end]
+
+    def found_before(self, found: list[tuple[int, Record]]) -> None:
+        """Some of that was read: what are requests among them may be answered from now on."""
+        source = self.source
+        assert source is not None
+        for offset, record in found:
+            self.keep(offset, record)
+            message_id = self.message_id(record)
+            if record.wants_reply and message_id is not None:
+                source.requests.found_before(message_id, source, offset - source.start + 1)
+
+    def update_available(self) -> None:
+        """Tell the present Sequence how far durable messages reach that are its own."""
+        source = self.source
+        if source is not None:
+            end = self.run_end(source.start)
+            source.is_cut = end < self._records.durable_end or end in self.cuts
+            source.available = end - source.start
+
+    def run_end(self, start: int) -> int:
+        """Where the records end that one Sequence can carry from ``start`` on."""
+        end = next((cut for cut in self.cuts if cut > start), self._records.durable_end)
+        for lower, upper in self.left_out:
+            if upper > start:
+                end = min(end, max(start, lower - 1))
+                break
+        return min(end, self._records.durable_end)
+
+    def cut(self) -> bool:
+        """Let what comes from now on go in another Sequence than what is here. Whether that is to be saved."""
+        self._forget_passed_cuts()
+        end = self.end
+        if end <= self._begin or end in self.cuts or len(self.cuts) >= MOST_CUTS:
+            return False
+        self.cuts.append(end)
+        self.update_available()
+        return True
+
+    def _forget_passed_cuts(self) -> None:
+        begin = self._begin
+        self.cuts = [cut for cut in self.cuts if cut > begin]
+
+    @property
+    def _begin(self) -> int:
+        """Where the next Sequence, or the present one, may begin, also after a crash."""
+        begin = min(self.first, self._cursor.offsets[self.partition])
+        return begin if self.source is None else min(begin, self.source.start)
+
+    def leave_out(self, first: int, last: int) -> None:
+        """Records that no Sequence is to carry any more."""
+        self.left_out.add_range(first + 1, last + 1)
+        self.skip()
+        self.update_available()
+
+    def skip(self) -> None:
+        """Pass what is left out at the beginning. It is forgotten once no Sequence began before it, and that it is
+        passed is saved: what is saved of it and of its place goes by itself."""
+        for lower, upper in self.left_out:
+            if lower <= self.first + 1:
+                self.first = max(self.first, upper)
+        begin = self._begin
+        if self.cuts:
+            self._forget_passed_cuts()
+        if any(upper <= begin for _, upper in self.left_out):
+            self.left_out = AcknowledgementRanges(pair for pair in self.left_out if pair[1] > begin)
+
+    @property
+    def unsent(self) -> int:
+        """The offset of the first record that no Sequence has transmitted for sure, and one is to."""
+        source = self.source
+        offset = self.first
+        if source is not None and source.identifier is not None:
+            offset = max(offset, source.start + max(source.highest_sent, source.sent_before))
+        for lower, upper in self.left_out:
+            if lower <= offset + 1 <= upper:
+                return upper
+        return offset
+
+    def may_have_left(self, offset: int) -> bool:
+        """Whether the record may have been transmitted in the present Sequence. After a restart that is any up to the
+        mark."""
+        source = self.source
+        if source is None or source.identifier is None:
+            return False
+        number = offset - source.start + 1
+        return 1 <= number <= self.highest_left(source) and number != source.last_number
+
+    @staticmethod
+    def highest_left(source: RMSource) -> int:
+        """The highest number that may have been transmitted and is a record's."""
+        return min(max(source.highest_sent, source.sent_before), source.limit, source.available)
+
+    def in_doubt(self, start: int = 0) -> int:
+        """How many records from ``start`` on the peer may have in the present Sequence, which it did not
+        acknowledge."""
+        if self.source is None:
+            return 0
+        first = start - self.source.start + 1
+        return sum(upper - max(lower, first) + 1 for lower, upper in self.doubtful(self.source) if upper >= first)
+
+    def doubtful(self, source: RMSource) -> AcknowledgementRanges:
+        """The numbers that may have been transmitted and are not acknowledged, but those of which the peer
+        surely took no transmission."""
+        found = AcknowledgementRanges(source.acknowledged.gaps(self.highest_left(source)))
+        for number in source.flight.untaken:
+            if number > source.sent_before:  # an earlier process may have transmitted it, too
+                found.discard(number)
+        return found
+
+    def late(self, source: RMSource) -> AcknowledgementRanges:
+        """The numbers behind which the application already has others, where order is promised: a destination that
+        discards nothing delivers what it acknowledged behind a gap when the Sequence ends. A new Sequence would bring
+        these after all. Those above the source's limit are none: it was decided that they go in the next Sequence."""
+        assurance = self.policy.assurance
+        is_kept = assurance.in_order and assurance.delivery is not Delivery.AT_LEAST_ONCE and self.quiet is None
+        if not is_kept or source.behavior is not IncompleteSequenceBehavior.NO_DISCARD:
+            return AcknowledgementRanges()
+        arrived = source.acknowledged.copy()
+        if source.last_number is not None:
+            arrived.discard(source.last_number)  # it has no body, and nobody sees when it came
+        return AcknowledgementRanges(arrived.gaps(min(arrived.highest, source.limit)))
+
+    def needs_decision(self, source: RMSource) -> bool:
+        """Whether somebody decides before a new Sequence follows the present one, which its destination ended."""
+        return source.in_doubt or self.in_doubt() > 0 or len(self.late(source)) > 0
+
+    def settles_doubt(self, source: RMSource) -> bool:
+        """Whether a forwarder can tell of each message that is in doubt what becomes of it, and duplicates are not
+        allowed."""
+        return (
+            self.forwarding is not None
+            and self.policy.assurance.delivery is not Delivery.AT_LEAST_ONCE
+            and not source.in_doubt
+        )
+
+    def awaits_certainty(self, source: RMSource) -> bool:
+        """Whether something is in doubt, and the answers that are on their way may say that nothing is."""
+        doubtful = self.doubtful(source)
+        return len(doubtful) > 0 and all(
+            number > source.sent_before and source.flight.may_be_untaken(number)
+            for lower, upper in doubtful
+            for number in range(lower, upper + 1)
+        )
+
+    def refused_now(self) -> Iterator[tuple[int, Refusal]]:
+        """The records that the destination refuses and may yet take, by offset, the first of them first."""
+        for offset in sorted(self.refusals):
+            if self.first <= offset and not self.is_acknowledged(offset):
+                yield offset, self.refusals[offset]
+
+    def rewind(self, offset: int, now: float) -> None:
+        """Go back to an earlier record. All from there on is to be sent in Sequences that have not begun yet."""
+        assert self.source is None, self.key
+        self.left_out, self.cuts, self.doubt = AcknowledgementRanges(), [], None
+        self.first = self.queue.put_cursor(self.cursor, self.partition, offset, now)
+
+    def leave_out_arrived(self) -> None:
+        """The present Sequence is given up: what is known to have arrived behind a gap is not sent again."""
+        source = self.source
+        assert source is not None
+        for lower, upper in source.acknowledged:
+            last = min(upper, (source.last_number or upper + 1) - 1)
+            if source.records_done < lower <= last:
+                self.left_out.add_range(source.start + lower, source.start + last)
+
+    def acknowledged(self) -> bool:
+        """Pass what is acknowledged; whether that is so much that it is to be saved, with the Sequence's ranges."""
+        source = self.source
+        if source is None:
+            return False
+        first = min(source.start + source.records_done, self._records.end)
+        if self.queue.epoch and first > self.first and (last := self.here.get(first - 1)) is not None:
+            self._records.passed = first - 1, last  # for its fingerprint, when it is deleted
+        for offset in range(self.first, first):
+            self.here.drop(offset)
+        self.first = max(self.first, first)
+        if self.refusals:
+            self.refusals = {offset: one for offset, one in self.refusals.items() if offset >= self.first}
+        if len(self.left_out):
+            self.skip()
+        return self.first - self._cursor.offsets[self.partition] >= SAVE_EVERY or source.is_complete
+
+    def save_place(self, now: float) -> None:
+        """Save with the open batch how far it has come. What it has passed may be deleted then."""
+        self.queue.move_cursor(self.cursor, self.partition, self.first, now)
+
+    def save(self) -> None:
+        """Save what else is to be known of it."""
+        self.queue.say_about(self.cursor, self.partition, self.about())
+
+    def is_acknowledged(self, offset: int) -> bool:
+        """Whether the record at ``offset`` is acknowledged, perhaps before an earlier one is."""
+        source = self.source
+        if offset < self.first or offset + 1 in self.left_out:
+            return True
+        return source is not None and offset >= source.start and offset - source.start + 1 in source.acknowledged
+
+    @property
+    def waiting(self) -> int:
+        """How many durable records are neither acknowledged nor given up."""
+        done = sum(upper - max(lower, self.first + 1) + 1 for lower, upper in self.left_out if upper > self.first)
+        source = self.source
+        if source is not None:
+            end = self.run_end(source.start) - source.start
+            begin = self.first - source.start
+            done += sum(
+                min(upper, end) - max(lower, begin + 1) + 1
+                for lower, upper in source.acknowledged
+                if upper > begin and lower <= end
+            )
+        return self.durable_end - self.first - done
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything ever put in is acknowledged, or given up."""
+        return self.first >= self.end
+
+    def about(self) -> State:
+        """What is saved with its cursor."""
+        choices = [[v.rm.value, v.addressing.value, v.soap.value, offer] for v, offer in self.choices]
+        about: State = {"to": self.to, "choices": choices, "stopped": self.stopped}
+        if self.stopped_for:
+            about["stopped_for"] = self.stopped_for
+        if self.doubt is not None:
+            about["doubt"] = self.doubt.to_state()
+        about["left_out"] = self.left_out.to_state()
+        if self.cuts:
+            about["cuts"] = list(self.cuts)
+        return about if self.suspended is None else about | {"suspended": self.suspended}
+
+    def recover(self, about: State) -> None:
+        """Take over what was saved with its cursor."""
+        if about.get("stopped"):
+            self.stop(about["stopped"], about.get("stopped_for", ""))
+        elif isinstance(about.get("suspended"), str):
+            self.suspend(about["suspended"])
+        if about.get("doubt") is not None:
+            self.doubt = Doubt.from_state(about["doubt"])
+        self.left_out = AcknowledgementRanges.from_state(about.get("left_out", []))
+        self.cuts = [cut for cut in about.get("cuts", ()) if type(cut) is int]
+        # Nobody but a peer's request opens an outbox of replies again, so it must know what to speak.
+        self.choices = [
+            (Versions(rm, addressing, soap), offer) for rm, addressing, soap, offer in about.get("choices", ())
+        ]

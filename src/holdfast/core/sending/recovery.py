@@ -1,0 +1,57 @@
+"""Recovering: what the store held of the sending half: its outboxes, and the Sequences that carry them."""
+
+from __future__ import annotations
+
+from holdfast.core.queues.queue import OUTBOUND, Queues
+from holdfast.core.records import Snapshot, State
+from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outbox import Outbox, replies_queue, stored_outboxes
+from holdfast.core.sending.reasons import NOT_DURABLE_YET
+from holdfast.core.states import SourceState
+
+
+def recover_outbound(outbound: Outbound, queues: Queues, snapshot: Snapshot, now: float) -> None:
+    """Let the sending half take over what the store held."""
+    parts = snapshot.by_queue()
+    for key, name, partition, about in stored_outboxes(snapshot):
+        queue = queues.recover(name, parts[name], now)
+        if partition >= len(queue.partitions):
+            continue  # whoever opened the queue will refuse
+        is_new = OUTBOUND + key not in queue.cursors
+        outbox = outbound.make(key, queue, partition, about.get("to"))
+        outbox.recover(about)
+        if is_new:  # a version that had no cursor for it left all this in the queue's description
+            queue.describe_again()
+            outbox.save()
+    for state in snapshot.sequences.values():
+        if state["role"] != "source":
+            continue
+        outbox = _recovered_outbox(outbound, queues, state, parts, now)
+        available = outbox.run_end(state["start"]) - state["start"]
+        source = RMSource.from_state(state, outbox.policy, available, now)
+        if state.get("suspended", NOT_DURABLE_YET) not in ("", NOT_DURABLE_YET) and not outbox.stopped:
+            outbox.stop(state["suspended"])  # as it was saved once: with the Sequence
+        if source.state is SourceState.NONE and not source.polled:
+            source.create(now)
+        if source.identifier is None:
+            outbox.recovered_creation = source.local_id
+        outbound.adopt(outbox, source)
+        outbound.commit.settle(source.local_id, outbox.queue.name, outbox.partition, snapshot)
+        outbox.first = max(outbox.first, source.start + source.records_done)
+        if source.polled:
+            source.issue(now)
+    for outbox in outbound.outboxes.values():
+        outbox.skip()
+        outbound.ready(outbox)
+        outbound.reading.recover(outbox)
+
+
+def _recovered_outbox(
+    outbound: Outbound, queues: Queues, state: State, parts: dict[str, Snapshot], now: float
+) -> Outbox:
+    key = state["outbox"]
+    if key not in outbound.outboxes:
+        name = replies_queue(key)
+        outbound.make(key, queues.recover(name, parts.get(name, Snapshot()), now), 0, state["to"])
+    return outbound.outboxes[key]

@@ -1,0 +1,676 @@
+"""Staging: rows that writers outside put into queues, a batch of them at a time: whole, once, or not at all. Sans-IO.
+
+A writer is many tasks and one driver. Each task **stages** its rows as a part of a batch: durable, and seen by nobody.
+The driver **publishes** the batch by naming the parts in their order. That decision is one small batch of changes,
+however many rows there are; from then on they move into their queues, a block at a time
+(:mod:`holdfast.core.staged_blocks`), each in one batch with its removal from where it was staged. So a crash at any
+moment goes on where the last block ended, and no memory holds a publication.
+
+Which batches of whose are published, and may be, is what a *sink* remembers: :mod:`holdfast.core.sinks.sink`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice
+from zlib import crc32
+
+from holdfast.core.commit import GroupCommit
+from holdfast.core.events import Effect, Incident
+from holdfast.core.policy import StagingPolicy
+from holdfast.core.queues.queue import Queue, Queues
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.records import Record, Snapshot, State
+from holdfast.core.sinks.sink import (
+    FORMER_OF_EACH,
+    MOST_FORMER,
+    PART,
+    SINK,
+    Batch,
+    NoRoomToStage,
+    NoSuchSink,
+    NotStaged,
+    Part,
+    Published,
+    Sink,
+    Why,
+    check_follows,
+    check_name,
+    key_of,
+)
+from holdfast.core.staged_blocks import ROW_BYTES, Block, Place, Rows, Run, unpack
+from holdfast.exceptions import StoreError
+
+STAGING = "staging"
+"""The kind of the queues in which sinks and parts are saved, and how the names of those of parts begin."""
+RESTORED = "own/restored"
+"""The name under which is saved that the store was put back once, in a queue of its own, which has no records."""
+
+CHUNK = 1000
+"""Rows that move at a time, where each is a record of its own."""
+LOOK_AGAIN = 1.0
+"""Seconds until rows are tried once more that wait for a queue which is full, or is gone; and what waits for them."""
+
+
+Gathered = tuple[list[int], list[Place]]
+"""Message numbers, and where in their block the rows are."""
+Arriving = tuple[Queue, int, int, int]
+"""Queue, partition, offset of the first, and how many rows get there with the open batch."""
+
+
+class Staging:
+    """Every sink of one side.
+
+    Args:
+        policy: Limits.
+        commit: Where its changes go.
+        effects: Where its effects go.
+        queues: Where what is staged is.
+        inbound: Whose queues rows go into.
+        new_identifier: Makes a URI never used before.
+    """
+
+    def __init__(
+        self,
+        policy: StagingPolicy,
+        commit: GroupCommit,
+        effects: list[Effect],
+        queues: Queues,
+        inbound: Inbound,
+        new_identifier: Callable[[], str],
+    ) -> None:
+        self.policy = policy
+        self.sinks: dict[str, Sink] = {}
+        """Those that are known, by name."""
+        self.rows_published = 0
+        """Since this process began."""
+        self.trouble: Callable[[], str] = str
+        """Says why nothing new should be stored for now, which moved rows would be; "" for nothing."""
+        self._commit = commit
+        self._effects = effects
+        self._queues = queues
+        self._inbound = inbound
+        self._new_identifier = new_identifier
+        self._forgotten: dict[str, Sink] = {}
+        self._final: dict[str, float] = {}
+        """Sinks that get no further batch -> when the last one was published; the oldest first."""
+        self._bytes = 0
+        self._parts = 0
+        """How many parts of all sinks are there."""
+        self._next_part = 0
+        self._is_restored = False
+        self._sweep_at: float | None = None
+        self._retry_at: float | None = None
+        self._is_stopped = False
+
+    @property
+    def every(self) -> list[Sink]:
+        """All, with those that are there for what they published only."""
+        return [*self.sinks.values(), *self._forgotten.values()]
+
+    @property
+    def bytes_held(self) -> int:
+        """Of what is staged or on its way."""
+        return self._bytes
+
+    # --- what a task asks -----------------------------------------------------------------------------------------
+
+    def is_published(self, batch: Batch) -> bool:
+        """Whether that batch is published already, so that nothing of it is staged any more.
+
+        Raises:
+            NotStaged: the sink is bound to another query, or the batch is not the next one.
+            ConfigurationError: no sink, or no query, may be called so.
+        """
+        sink = self.sinks.get(batch.sink)
+        if sink is None or sink.query != batch.query:
+            check_name("query", batch.query)
+        if sink is None:
+            check_name("sink", batch.sink)
+            check_follows(batch, None, not self._is_restored)
+            return False
+        if sink.query != batch.query:
+            raise NotStaged(
+                Why.BOUND,
+                f"the sink {sink.name!r} is bound to the query {sink.query!r}, not to {batch.query!r}: batches of "
+                "another one begin again, and could be taken for those that were published",
+                "If the new query goes on where the old one ended, bind the sink to it: holdfast sinks bind "
+                f"{sink.name} {batch.query}. Else give it a sink of its own.",
+            )
+        if batch.number + 1 in sink.done:
+            return True
+        check_follows(batch, sink.last, sink.is_sure)
+        return False
+
+    def stage(self, batch: Batch, token: str, start: int, block: Block, now: float) -> bool:
+        """Keep rows of a part, with the open batch. A part may be told in several such calls, one after the other.
+
+        Args:
+            batch: What they are of.
+            token: The part, whose name no other part of the sink has.
+            start: How many rows of the part come before.
+            block: What follows.
+            now: Seconds.
+
+        Returns:
+            Whether they are kept; False: the batch is published already.
+
+        Raises:
+            NotStaged: see :meth:`is_published`; or there is such a part, or what came before was discarded.
+            NoRoomToStage: there is too much.
+            ConfigurationError: it may not be called so.
+        """
+        if self.is_published(batch):
+            return False
+        check_name("token", token)
+        sink = self.sinks.get(batch.sink)
+        part = sink.parts.get(token) if sink is not None else None
+        if (part is not None and not start) or (start and (part is None or part.staged != start)):
+            raise NotStaged(
+                Why.TOKEN,
+                f"there is a part {token!r} already"
+                if not start
+                else f"the part {token!r} was discarded while it was staged",
+                "Stage it again under a token never used before, such as a UUID.",
+            )
+        self._check_room(block.size, 0 if part is not None else 1)
+        sink = sink or self._new_sink(batch.sink, batch.query)
+        self._append(part or self._new_part(sink, batch, token, now), block, now)
+        return True
+
+    def _check_room(self, size: int, parts: int) -> None:
+        most_parts, most = self.policy.max_parts, self.policy.max_bytes
+        if self._parts + parts > most_parts:
+            raise NoRoomToStage(
+                f"{self._parts:,} parts are staged, or published and not in their queues yet; {most_parts:,} may be",
+                remedy="See holdfast sinks for what holds them: a queue that is full, or writers that are gone. "
+                "Write with fewer tasks, or raise the limit (sinks.max_parts, StagingPolicy(max_parts=…)).",
+            )
+        if self._bytes + size > most:
+            raise NoRoomToStage(
+                f"{self._bytes:,} bytes are staged, or published and not in their queues yet; {most:,} may be",
+                remedy="See holdfast sinks for what holds them: a queue that is full, or writers that are gone. "
+                "Or raise the limit (sinks.max_bytes, StagingPolicy(max_bytes=…)).",
+            )
+
+    def _new_sink(self, name: str, query: str) -> Sink:
+        """A sink that was not there.
+
+        Raises:
+            NoRoomToStage: there are as many as there may be.
+        """
+        if len(self.sinks) + len(self._forgotten) >= self.policy.max_sinks:
+            raise NoRoomToStage(
+                f"there are {self.policy.max_sinks:,} sinks, as many as there may be",
+                remedy="Forget those that no query writes to any more (holdfast sinks forget NAME), "
+                "or raise the limit (sinks.max_sinks, StagingPolicy(max_sinks=…)).",
+            )
+        identifier = self._new_identifier()
+        queue = self._queues.add(Queue(f"sink/{identifier}", kind=STAGING))
+        sink = self.sinks[name] = Sink(name, identifier, query, queue)
+        sink.is_sure = not self._is_restored
+        self._save(sink)
+        self._tell(sink, "sink created")
+        return sink
+
+    def _new_part(self, sink: Sink, batch: Batch, token: str, now: float) -> Part:
+        # By what the sink was made with, which does not change as its identifier does. Not by its token: one that was
+        # dropped just now, and is used again, would go with the batch that deletes it.
+        queue = self._queues.add(Queue(f"{STAGING}/{key_of(sink.queue)}/{self._next_part}", kind=STAGING))
+        self._next_part += 1
+        self._parts += 1
+        part = sink.parts[token] = Part(token, batch.query, batch.number, queue, now)
+        return part
+
+    def _append(self, part: Part, block: Block, now: float) -> None:
+        if block.rows:
+            part.queue.append(0, Record("", block.rows, "", block.data, now))
+        part.staged += block.rows
+        part.bytes += block.size
+        self._bytes += block.size
+        part.at = now
+        part.save()
+        self._want_sweep(now + self.policy.max_age)
+
+    # --- what the driver asks -------------------------------------------------------------------------------------
+
+    def publish(
+        self, batch: Batch, tokens: Sequence[str], rows: int, now: float, attempt: str = "", *, is_final: bool = False
+    ) -> Published:
+        """Let the rows of these parts go into their queues, in this order; with the open batch. Nothing else of the
+        sink's is staged after that.
+
+        Args:
+            batch: What they are of.
+            tokens: Names them.
+            rows: How many rows they have, all together.
+            now: Seconds.
+            attempt: What the writer calls this attempt at the batch. Of those that publish it, all are told which it
+                was.
+            is_final: Whether no batch comes after it, so that the sink need not be remembered for ever.
+
+        Raises:
+            NotStaged: see :meth:`is_published`; or something of it is not here.
+            NoRoomToStage: it is the first of its sink, and there are too many.
+            ConfigurationError: no sink may be called so.
+        """
+        if self.is_published(batch):
+            return self.sinks[batch.sink].became_of(batch)
+        if attempt:
+            check_name("attempt", attempt)
+        chosen = self._chosen(batch, tokens, rows)
+        sink = self.sinks.get(batch.sink) or self._new_sink(batch.sink, batch.query)
+        for part in chosen:
+            part.publish(sink.identifier, sink.published + 1)
+            part.save()
+            sink.published += part.staged
+        sink.finish(batch.number, batch.number, rows, attempt)
+        sink.moving += chosen
+        self._remember(sink, now if is_final else None)
+        for part in sink.staged:
+            self._drop(sink, part)
+        self._save(sink)
+        self.rows_published += rows
+        self._commit.then(partial(self._go_on, sink))
+        self._tell(sink, "batch published", level="debug", batch=batch.number, rows=rows)
+        return Published(True, rows, attempt)
+
+    def _remember(self, sink: Sink, at: float | None) -> None:
+        """Keep a sink for so long from then on, as that was its final batch; None: for ever."""
+        sink.final_at = at
+        self._final.pop(sink.name, None)
+        if at is not None:
+            self._final[sink.name] = at
+            self._want_sweep(at + self.policy.remember)
+
+    def _chosen(self, batch: Batch, tokens: Sequence[str], rows: int) -> list[Part]:
+        """The parts that are named and have rows, if all of them are here, whole."""
+        remedy = "Stage the batch again, under other tokens. Nothing of it is published."
+        staged = self.sinks[batch.sink].staged if batch.sink in self.sinks else []
+        known = {part.token: part for part in staged if part.batch == batch.number}
+        parts = [known[one] for one in dict.fromkeys(tokens) if one in known]
+        if len(parts) != len(tokens):
+            there = {part.token for part in parts}
+            missing = next((one for one in tokens if one not in there), "named twice")
+            raise NotStaged(
+                Why.UNKNOWN,
+                f"of {len(tokens)} parts of batch {batch.number} {len(tokens) - len(parts)} are not here, such as "
+                f"{missing[:200]!r}: discarded, or swept",
+                remedy,
+            )
+        found = sum(part.staged for part in parts)
+        if found != rows:
+            raise NotStaged(Why.COUNT, f"the parts of batch {batch.number} have {found} rows here, not {rows}", remedy)
+        return [part for part in parts if part.staged]
+
+    def discard(self, name: str, tokens: Iterable[str]) -> int:
+        """Give up what is staged under these tokens; how many parts. What is published stays so."""
+        sink = self.sinks.get(name)
+        if sink is None:
+            return 0
+        asked = set(tokens)
+        found = [part for part in sink.staged if part.token in asked]
+        for part in found:
+            self._drop(sink, part)
+        self._end_unused(sink)
+        return len(found)
+
+    def _end_unused(self, sink: Sink) -> None:
+        """Forget a sink that has nothing, and never published: it knows nothing that must be remembered."""
+        if not sink.parts and not sink.former and sink.last is None:
+            self.forget(sink.name)
+
+    # --- what an operator asks ------------------------------------------------------------------------------------
+
+    def sink(self, name: str) -> Sink:
+        """The sink of that name.
+
+        Raises:
+            NoSuchSink: there is none.
+        """
+        sink = self.sinks.get(name)
+        if sink is None:
+            raise NoSuchSink(f"there is no sink {name[:200]!r} here", remedy="holdfast sinks lists them.")
+        return sink
+
+    def bind(self, name: str, query: str, after: int | None = None) -> Sink:
+        """Let batches of another query come: from 0, or from where that ended if the sink was bound to it before. What
+        the old one staged and did not publish is given up.
+
+        Args:
+            name: The sink's; there need be none if ``after`` is given.
+            query: The query.
+            after: Its batches up to this one need not come any more, whatever is known of them here.
+
+        Raises:
+            NoSuchSink: there is no such sink.
+            NoRoomToStage: there are too many to make one.
+            ConfigurationError: no sink may be called so.
+        """
+        check_name("query", query)
+        if after is not None and name not in self.sinks:
+            check_name("sink", name)
+            self._new_sink(name, query)
+        sink = self.sink(name)
+        if query != sink.query:
+            self._bind_another(sink, query)
+        if after is not None:
+            sink.finish(0, after)
+            self._tell(sink, "batches passed over", level="warning", query=query, after=after)
+        self._remember(sink, None)
+        self._save(sink)
+        return sink
+
+    def _bind_another(self, sink: Sink, query: str) -> None:
+        if len(sink.done):
+            sink.former[sink.query] = sink.done.to_state()[-2:]
+        former = sink.former.pop(query, None)
+        others = sum(len(one.former) for one in self.sinks.values()) - len(sink.former)
+        most = MOST_FORMER if others < FORMER_OF_EACH * self.policy.max_sinks else 1
+        sink.former = dict(list(sink.former.items())[-most:])
+        sink.done, sink.rows, sink.attempt = AcknowledgementRanges.from_state(former or []), 0, None
+        sink.is_sure = not self._is_restored
+        for part in sink.staged:
+            self._drop(sink, part)
+        self._tell(sink, "sink bound", level="warning", query=query, before=sink.query)
+        sink.query = query
+
+    def forget(self, name: str) -> None:
+        """Forget a sink, and what is staged. What it published is in its queues, or still comes there.
+
+        Raises:
+            NoSuchSink: there is no such sink.
+        """
+        sink = self.sink(name)
+        del self.sinks[name]
+        self._final.pop(name, None)
+        for part in sink.staged:
+            self._drop(sink, part)
+        self._tell(sink, "sink forgotten", batch=sink.last, moving=sink.rows_moving)
+        if sink.moving:
+            sink.is_forgotten = True
+            self._forgotten[sink.identifier] = sink
+            self._save(sink)
+        else:
+            self._queues.delete(sink.queue)
+
+    # --- rows on their way ----------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Move no further chunk: the next start goes on."""
+        self._is_stopped = True
+
+    def _go_on(self, sink: Sink, now: float) -> None:
+        """Ask for the next chunk of what is published."""
+        if sink.is_busy or not sink.moving or self._is_stopped:
+            return
+        if why := self.trouble():
+            self._wait(sink, why, now)
+            return
+        sink.is_busy = True
+        part = sink.moving[0]
+        first, end = part.queue.partitions[0].first, part.queue.partitions[0].end
+        part.queue.want(0, first, min(first + CHUNK, end) if part.is_by_row else first + 1, partial(self._read, sink))
+
+    def _read(self, sink: Sink, found: list[tuple[int, Record]], now: float) -> None:
+        part = sink.moving[0]
+        first = part.queue.partitions[0].first
+        assert found and found[0][0] == first, (sink.name, part.token, first)  # it is kept for us
+        take = self._take_rows if part.is_by_row else self._take_block
+        arriving, waits_for = take(part, found, now)
+        if not arriving:
+            sink.is_busy = False
+            self._wait(sink, waits_for, now)
+            return
+        sink.waits_for = ""
+        sink.leaving = sum(count for *_, count in arriving)
+        if part.moved == part.staged:
+            self._moved_whole(sink, part)
+        else:
+            part.save()
+        self._commit.then(partial(self._moved, sink, arriving))
+
+    def _take_block(self, part: Part, found: list[tuple[int, Record]], now: float) -> tuple[list[Arriving], str]:
+        """Rows of the part's first block into their queues, as far as these take them, and why not all."""
+        assert part.first_number is not None, part.token
+        block = found[0][1].body
+        try:
+            rows = unpack(block)
+        except StoreError as error:
+            return [], f"{error.message}: part {part.token!r}, from its row {part.moved} on"
+        gathered, waits_for = self._gather(rows, part.begun, part.first_number + part.moved)
+        arriving: list[Arriving] = []
+        for (name, partition), (numbers, places) in gathered.items():
+            queue = self._inbound.queues[name]
+            run = Run(
+                name, partition, 0, part.sequence, part.message_ids, rows.received_at, now, block, numbers, places
+            )
+            queue.append_run(run)
+            arriving.append((queue, partition, run.offset, len(places)))
+        taken = sum(len(places) for _, places in gathered.values())
+        part.moved += taken
+        part.begun += taken
+        if part.begun == len(rows.places):
+            part.begun = 0
+            part.queue.delete_below(0, found[0][0] + 1)
+            part.bytes -= rows.size
+            self._bytes -= rows.size
+        return arriving, waits_for
+
+    def _gather(self, rows: Rows, start: int, number: int) -> tuple[dict[tuple[str, int], Gathered], str]:
+        """What goes into which partition of which queue, from that row on, which gets that number."""
+        gathered: dict[tuple[str, int], Gathered] = {}
+        count = self._inbound.queue.shared
+        limited: dict[str, int] = {}
+        """Queues with a limit -> how many more they take."""
+        for (name, key_hash), place in islice(zip(rows.entries, rows.places, strict=True), start, None):
+            if limited.get(name) == 0:
+                return gathered, _full(name)
+            where = name, key_hash % count
+            into = gathered.get(where)
+            if into is None:
+                queue = self._open_queue(name)
+                if isinstance(queue, str):
+                    return gathered, queue
+                into = gathered[where] = ([], [])
+                if name in self._inbound.limits and name not in limited:
+                    limited[name] = self._inbound.limits[name].room()
+            if name in limited:
+                limited[name] -= 1
+            into[0].append(number)
+            into[1].append(place)
+            number += 1
+        return gathered, ""
+
+    def _take_rows(self, part: Part, found: list[tuple[int, Record]], now: float) -> tuple[list[Arriving], str]:
+        """The same of a part whose rows are records, each with its key for a Sequence, and its queue's name."""
+        arriving: list[Arriving] = []
+        waits_for = ""
+        for offset, record in found:
+            queue = self._open_queue(record.transport.decode())
+            if isinstance(queue, str):
+                waits_for = queue
+                break
+            assert part.first_number is not None, part.token
+            partition = crc32(record.sequence.encode()) % queue.shared
+            size = len(record.body) + len(record.headers) + ROW_BYTES
+            record.sequence, record.message_number = part.sequence, part.first_number + offset
+            if record.message_id is None:
+                record.message_id = f"{part.message_ids}{record.message_number:012x}"
+            record.released_at, record.transport = now, b""
+            arriving.append((queue, partition, queue.append(partition, record), 1))
+            part.bytes -= size
+            self._bytes -= size
+        part.moved += len(arriving)
+        part.queue.delete_below(0, part.moved)
+        return arriving, waits_for
+
+    def _wait(self, sink: Sink, why: str, now: float) -> None:
+        if why != sink.waits_for:
+            self._tell(sink, "sink waits", level="warning", why=why)
+        sink.waits_for = why
+        self._retry_at = now + LOOK_AGAIN
+
+    def _open_queue(self, name: str) -> Queue | str:
+        """The queue of that name, or why a row for it must wait."""
+        queue, limit = self._inbound.queues.get(name), self._inbound.limits.get(name)
+        if queue is None:
+            return f"the queue {name!r} is gone: name it in the configuration again"
+        if limit is None:
+            return queue
+        has_room = limit.has_room()
+        if (news := limit.news()) is not None:
+            self._effects.append(news)
+        return queue if has_room else _full(name)
+
+    def _moved_whole(self, sink: Sink, part: Part) -> None:
+        self._bytes -= part.bytes
+        self._parts -= 1
+        del sink.moving[0], sink.parts[part.token]
+        self._queues.delete(part.queue)
+        if sink.is_forgotten and not sink.moving:
+            del self._forgotten[sink.identifier]
+            self._queues.delete(sink.queue)
+
+    def _moved(self, sink: Sink, arriving: list[Arriving], now: float) -> None:
+        for queue, partition, offset, count in arriving:
+            self._inbound.delivered_many(queue, partition, offset, count, now)
+        sink.is_busy, sink.leaving = False, 0
+        self._go_on(sink, now)
+
+    def use(self, policy: StagingPolicy, now: float) -> None:
+        """Keep to other limits from now on."""
+        self.policy = policy
+        self._want_sweep(now)
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def _want_sweep(self, at: float) -> None:
+        self._sweep_at = at if self._sweep_at is None else min(at, self._sweep_at)
+
+    def deadline(self) -> float | None:
+        """When :meth:`pump` has something to do next."""
+        return min((at for at in (self._sweep_at, self._retry_at) if at is not None), default=None)
+
+    def pump(self, now: float) -> None:
+        """Give up what is staged and too old, forget sinks that ended long ago, and try what has waited."""
+        if self._retry_at is not None and self._retry_at <= now:
+            self._retry_at = None
+            for sink in self.every:
+                self._go_on(sink, now)
+        if self._sweep_at is None or self._sweep_at > now:
+            return
+        self._sweep_at = None
+        self._forget_ended(now)
+        for sink in [one for one in self.sinks.values() if one.parts]:
+            old = [part for part in sink.staged if part.at + self.policy.max_age <= now]
+            for part in old:
+                self._tell(sink, "staged rows swept", level="warning", part=part.token, rows=part.rows)
+                self._drop(sink, part)
+            for part in sink.staged:
+                self._want_sweep(part.at + self.policy.max_age)
+            if old:
+                self._end_unused(sink)
+
+    def _forget_ended(self, now: float) -> None:
+        """Forget sinks whose final batch was published so long ago, and of which nothing waits: that is to be seen."""
+        ended: list[str] = []
+        for name, at in self._final.items():
+            if at + self.policy.remember > now:
+                self._want_sweep(at + self.policy.remember)
+                break
+            if self.sinks[name].parts:
+                self._want_sweep(now + LOOK_AGAIN)
+            else:
+                ended.append(name)
+        for name in ended:
+            self.forget(name)
+
+    def _drop(self, sink: Sink, part: Part) -> None:
+        self._bytes -= part.bytes
+        self._parts -= 1
+        del sink.parts[part.token]
+        self._queues.delete(part.queue)
+
+    # --- saved state ----------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _save(sink: Sink) -> None:
+        sink.queue.save_own(0, SINK, sink.to_state())
+
+    def _tell(self, sink: Sink, what: str, level: str = "info", **detail: object) -> None:
+        self._effects.append(Incident(what, sink.identifier, level=level, detail={"sink": sink.name, **detail}))
+
+    def recover(self, snapshot: Snapshot, now: float) -> None:
+        """Take over what the store held, and let go on what was on its way."""
+        by_queue = snapshot.by_queue()
+        staged: dict[str, list[Part]] = {}
+        for (name, _, what), state in snapshot.cursors.items():
+            if what == SINK:
+                sink = self._recovered(name, state)
+                (self._forgotten if sink.is_forgotten else self.sinks)[
+                    sink.identifier if sink.is_forgotten else sink.name
+                ] = sink
+            elif what == PART:
+                queue = self._queues.add(Queue(name, kind=STAGING))
+                queue.recover(by_queue[name], now)
+                part = Part(state["token"], state["query"], state["batch"], queue, state["at"], state["bytes"])
+                if state["number"] is not None:
+                    part.publish(state.get("sequence", key_of(queue)), state["number"])
+                part.is_by_row = "rows" not in state
+                one = queue.partitions[0]
+                part.staged, part.moved, part.begun = state.get("rows", (one.end, one.first, 0))
+                staged.setdefault(key_of(queue), []).append(part)
+                self._next_part = max(self._next_part, int(name.rpartition("/")[2]) + 1)
+                self._bytes += part.bytes
+                self._parts += 1
+                self._want_sweep(part.at + self.policy.max_age)
+            elif what == RESTORED:
+                self._queues.add(Queue(name, kind=STAGING))
+                self._is_restored = True
+        for sink in self.every:
+            sink.parts = {part.token: part for part in staged.get(key_of(sink.queue), ())}
+            published = [(part.first_number, part) for part in sink.parts.values() if part.first_number is not None]
+            sink.moving = [part for _, part in sorted(published, key=lambda one: one[0])]
+            self._go_on(sink, now)
+        for at, sink in sorted(((one.final_at or 0.0, one) for one in self.sinks.values()), key=lambda one: one[0]):
+            self._remember(sink, at or None)
+
+    def restored(self) -> None:
+        """The store was put back to an older copy, after :meth:`recover`: what is published from now on has names that
+        nothing had in the time that is lost, and a batch before which others may be missing is refused."""
+        if not self._is_restored:
+            self._queues.add(Queue(RESTORED, kind=STAGING)).save_own(0, RESTORED, {})
+        self._is_restored = True
+        for sink in self.sinks.values():
+            sink.identifier = self._new_identifier()
+            sink.is_sure = False
+            self._save(sink)
+
+    def _recovered(self, name: str, state: State) -> Sink:
+        queue = self._queues.add(Queue(name, kind=STAGING))
+        return Sink(
+            state["name"],
+            state["identifier"],
+            state["query"],
+            queue,
+            AcknowledgementRanges.from_state(state["done"] if "done" in state else _up_to(state["last"])),
+            state["rows"],
+            state["published"],
+            {query: done if isinstance(done, list) else _up_to(done) for query, done in state["former"].items()},
+            attempt=state.get("attempt"),
+            final_at=state.get("final"),
+            is_sure=state.get("sure", True),
+            is_forgotten=state["forgotten"],
+        )
+
+
+def _up_to(last: int | None) -> list[int]:
+    """Ranges of batches of which only the last was saved, as versions did that knew no ranges."""
+    return [] if last is None else [1, last + 1]
+
+
+def _full(name: str) -> str:
+    return f"the queue {name!r} is full"

@@ -1,0 +1,284 @@
+"""Reassembly: one Sequence put together from what was captured of it: doubled, out of order, incomplete.
+
+In which order a capture lies says nothing of the order on the wire. So it is judged as by an RM Destination that hears
+every message first, and what ends the Sequence last. What decides is :class:`RMDestination` itself, with no limit to
+what it holds, so the answer is the same in whatever order, and in however many parts, the capture is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.core.faults import MESSAGE_NUMBER_ROLLOVER, sequence_fault
+from holdfast.core.messages import ANONYMOUS_EPR, MAX_MESSAGE_NUMBER, Fault
+from holdfast.core.policy import DestinationPolicy
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.receiving.destination import TIME_IS_UP, RMDestination, Verdict
+from holdfast.core.states import DestinationEvent, SettlingState
+from holdfast.core.versions import ALL_VERSIONS, RM
+
+POLICY = DestinationPolicy(inactivity_timeout=None, buffer=MAX_MESSAGE_NUMBER, max_ranges=MAX_MESSAGE_NUMBER)
+"""Exactly once, in order, NoDiscard; what a capture has is there already, so nothing is left to be sent again."""
+
+_VERSIONS = {rm: next(versions for versions in ALL_VERSIONS if versions.rm is rm) for rm in RM}
+
+_PENDING = 4_096
+"""Ranges of acknowledgements that wait to be joined: joining them one by one would be slow for those of a liar."""
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+def refusal_of(number: int) -> Fault | None:
+    """The fault for a number that no Sequence can have; None: :class:`Reassembly` judges it.
+
+    At a destination of WS-RM 1.0 it ends the Sequence (section 4 there). Here it ends nothing: in a capture it may
+    stand before what came earlier.
+    """
+    return sequence_fault(MESSAGE_NUMBER_ROLLOVER) if number > POLICY.max_message_number else None
+
+
+def joined(pairs: Iterable[tuple[int, int]]) -> AcknowledgementRanges:
+    """Ranges in any order, overlapping or not, as a set; in n log n, where adding them as they come may take n²."""
+    return AcknowledgementRanges(sorted(pairs))
+
+
+@dataclass(slots=True)
+class Heard:
+    """What a capture says of a Sequence beside its messages. Of two parts of a capture, :meth:`update` makes one.
+
+    Args:
+        seen: How often a message of it was seen, repeats counted.
+        first_at, last_at: When the first and the last envelope about it was captured, in any unit; None: not known.
+        created: Its Identifier was granted or offered.
+        closed, terminated: CloseSequence, TerminateSequence.
+        final: An acknowledgement that never changes again.
+        lowest_last, highest_last: The last number, as LastMessage or LastMsgNumber say it; 0: none said. They differ
+            where a source contradicts itself: the highest counts, so that a gap is shown rather than hidden.
+        faults: Codes of the WS-RM faults about it.
+    """
+
+    seen: int = 0
+    first_at: int | None = None
+    last_at: int | None = None
+    created: bool = False
+    closed: bool = False
+    terminated: bool = False
+    final: bool = False
+    lowest_last: int = 0
+    highest_last: int = 0
+    faults: set[str] = field(default_factory=set)
+    _acknowledged: AcknowledgementRanges = field(default_factory=AcknowledgementRanges)
+    _pending: list[tuple[int, int]] = field(default_factory=list)
+
+    def at(self, time: int | None) -> None:
+        """An envelope about it was captured then."""
+        if time is not None:
+            self.first_at = time if self.first_at is None else min(self.first_at, time)
+            self.last_at = time if self.last_at is None else max(self.last_at, time)
+
+    def last(self, number: int | None) -> None:
+        """Its last number, if that was said, and can be one."""
+        if number is not None and 0 < number <= MAX_MESSAGE_NUMBER:
+            self.lowest_last = min(self.lowest_last or number, number)
+            self.highest_last = max(self.highest_last, number)
+
+    def acknowledge(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Its destination said that it has these; what cannot be a range is passed over."""
+        self._pending += [(lower, upper) for lower, upper in ranges if 0 < lower <= upper <= MAX_MESSAGE_NUMBER]
+        if len(self._pending) > _PENDING + 2 * len(self._acknowledged):
+            self._join()
+
+    def _join(self) -> None:
+        self._acknowledged = joined([*self._acknowledged, *self._pending])
+        self._pending.clear()
+
+    @property
+    def acknowledged(self) -> AcknowledgementRanges:
+        """All that its destination said it has."""
+        if self._pending:
+            self._join()
+        return self._acknowledged
+
+    def update(self, other: Heard) -> None:
+        """Take in what another part of the capture says."""
+        self.seen += other.seen
+        self.at(other.first_at)
+        self.at(other.last_at)
+        self.created |= other.created
+        self.closed |= other.closed
+        self.terminated |= other.terminated
+        self.final |= other.final
+        self.last(other.lowest_last)
+        self.last(other.highest_last)
+        self.faults |= other.faults
+        self.acknowledge(other.acknowledged)
+
+    def to_state(self) -> list[Any]:
+        """What to keep; :meth:`from_state` makes it again."""
+        flags = self.created | self.closed << 1 | self.terminated << 2 | self.final << 3
+        last = [self.lowest_last, self.highest_last]
+        return [self.seen, self.first_at, self.last_at, flags, *last, sorted(self.faults), self.acknowledged.to_state()]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> Heard:
+        """What :meth:`to_state` gave."""
+        seen, first_at, last_at, flags, lowest, highest, faults, acknowledged = state
+        created, closed, terminated, final = (bool(flags >> bit & 1) for bit in range(4))
+        said = AcknowledgementRanges.from_state(acknowledged)
+        return cls(seen, first_at, last_at, created, closed, terminated, final, lowest, highest, set(faults), said)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How complete a Sequence is.
+
+    Args:
+        state: "incomplete": numbers are missing; "complete": all are there to the last; "tail unknown": none is
+            missing that is known of, and nobody said which the last is.
+        ended: "terminated", "closed", or "".
+        last_message_number: The last number, as its source said it; None: it did not.
+        lowest_last: Another, lower one, if it said two; else None.
+        in_order_to: All numbers up to this one are there.
+        ranges: The numbers there are, as an acknowledgement would name them.
+        missing: The numbers that an RM Destination would Nack: below the last, or else the highest one.
+        beyond_last: Numbers that are there and are higher than the last.
+        acknowledged: What its destination said in the capture that it has.
+        not_captured: What it has, and the capture has not: lost on the way into the capture, not on the wire.
+        seen: How often a message was seen.
+        numbers: How many different numbers.
+        late: Messages that came after the Sequence was settled.
+    """
+
+    state: str
+    ended: str
+    last_message_number: int | None
+    lowest_last: int | None
+    in_order_to: int
+    ranges: Pairs
+    missing: Pairs
+    beyond_last: Pairs
+    acknowledged: Pairs
+    not_captured: Pairs
+    seen: int
+    numbers: int
+    late: int
+
+
+class Reassembly:
+    """One Sequence out of a capture.
+
+    Drive it so: :meth:`receive` for each message, or :meth:`had` for ranges of them; :meth:`release` says which
+    numbers are in order now; :meth:`settle` when no more is awaited. Whatever is said of it goes to :attr:`heard`.
+
+    Args:
+        identifier: Its Identifier.
+        rm: Its version: the same Identifier in another version is another Sequence, as for an RM Destination.
+    """
+
+    __slots__ = ("_destination", "heard", "late", "next_in_order")
+
+    def __init__(self, identifier: str, rm: RM) -> None:
+        self._destination = RMDestination(identifier, _VERSIONS[rm], ANONYMOUS_EPR, POLICY, 0.0)
+        self.heard = Heard()
+        self.next_in_order = 1
+        self.late = 0
+
+    def receive(self, number: int) -> Verdict | Fault:
+        """Judge a message: new, a duplicate, or, once it is settled, with which fault a destination would answer it.
+
+        :func:`refusal_of` has let its number pass; what it says of the last one is for :attr:`heard`.
+        """
+        verdict = self._destination.receive(number, False, 0.0)
+        if isinstance(verdict, Fault):
+            self.late += 1
+        return verdict
+
+    def had(self, lower: int, upper: int) -> None:
+        """These numbers are there: many at once, each looked at before."""
+        self._destination.accepted.add_range(lower, upper)
+
+    def release(self) -> tuple[int, int] | None:
+        """The range of numbers that are in order now and were not before; None for none."""
+        lower, following = self.next_in_order, self._destination.accepted.first_gap
+        if following <= lower:
+            return None
+        self.next_in_order = following
+        return lower, following - 1
+
+    def settle(self) -> Pairs:
+        """No more is awaited: its end, as the capture and then the time say it.
+
+        Returns:
+            The ranges beyond the gaps, which are released now, ascending (NoDiscard, WS-RM 3.4).
+        """
+        if self.is_settled:
+            return ()
+        destination, heard = self._destination, self.heard
+        if heard.closed:
+            destination.handle(DestinationEvent.CLOSE_SEQUENCE)
+        if heard.terminated:
+            destination.handle(DestinationEvent.TERMINATE_SEQUENCE)
+        else:
+            destination.handle(DestinationEvent.EXPIRED)
+            destination.last_fault = TIME_IS_UP
+        destination.end(heard.highest_last or None)
+        return tuple((lower, upper) for lower, upper in destination.accepted if lower >= self.next_in_order)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it takes no new message any more."""
+        return self._destination.settling is not SettlingState.OPEN
+
+    @property
+    def ranges(self) -> AcknowledgementRanges:
+        """The numbers there are."""
+        return self._destination.accepted
+
+    def standing(self) -> Standing:
+        """How complete it is, as if no more came."""
+        heard, accepted = self.heard, self._destination.accepted
+        last = heard.highest_last
+        missing = tuple(accepted.gaps(last or accepted.highest))
+        not_captured = tuple(heard.acknowledged.outside(accepted))
+        beyond = tuple(accepted.outside(AcknowledgementRanges([(1, last)]))) if last else ()
+        whole = "complete" if last else "tail unknown"
+        return Standing(
+            state="incomplete" if missing or not_captured else whole,
+            ended="terminated" if heard.terminated else "closed" if heard.closed or heard.final else "",
+            last_message_number=last or None,
+            lowest_last=heard.lowest_last if heard.lowest_last != last else None,
+            in_order_to=accepted.first_gap - 1,
+            ranges=accepted.as_pairs(),
+            missing=missing,
+            beyond_last=beyond,
+            acknowledged=heard.acknowledged.as_pairs(),
+            not_captured=not_captured,
+            seen=heard.seen,
+            numbers=accepted.count,
+            late=self.late,
+        )
+
+    def to_state(self) -> list[Any]:
+        """What to keep of it; :meth:`from_state` makes it again."""
+        return [
+            self._destination.accepted.to_state(),
+            self.next_in_order,
+            self.is_settled,
+            self.late,
+            self.heard.to_state(),
+        ]
+
+    @classmethod
+    def from_state(cls, identifier: str, rm: RM, state: list[Any]) -> Reassembly:
+        """What :meth:`to_state` gave."""
+        reassembly = cls(identifier, rm)
+        accepted, next_in_order, is_settled, late, heard = state
+        reassembly._destination.accepted = AcknowledgementRanges.from_state(accepted)
+        reassembly.heard = Heard.from_state(heard)
+        reassembly.next_in_order = next_in_order
+        reassembly.late = late
+        if is_settled:
+            reassembly.settle()
+        return reassembly

@@ -1,0 +1,453 @@
+"""Forwarding: an outbox over a queue that messages come into. No copy, the same numbers after a crash, and nothing is
+deleted that the destination does not have, or that a reader or handler has not passed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.core.events import Delivered, ReadWanted, Stopped, Submitted, Transmit
+from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
+from holdfast.core.forwarding.forwarded_requests import Forwarding
+from holdfast.core.forwarding.giving_up import discard
+from holdfast.core.messages import (
+    ANONYMOUS_EPR,
+    Acknowledge,
+    CloseSequence,
+    CloseSequenceResponse,
+    CreateSequence,
+    CreateSequenceResponse,
+    Envelope,
+    Sequence,
+    SequenceAcknowledgement,
+    TerminateSequence,
+    TerminateSequenceResponse,
+)
+from holdfast.core.policy import Assurance, ForwardingPolicy, SourcePolicy
+from holdfast.core.protocol import RMProtocol
+from holdfast.core.queues.dead_letters import DeadLetters
+from holdfast.core.queues.queue import HANDLER, TRIM_EVERY, Queue, fingerprint_of
+from holdfast.core.queues.retention import DAY, RetentionPolicy
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.records import Batch
+from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.core.sending.outbox import SAVE_EVERY, Outbox
+from holdfast.core.versions import Versions
+from holdfast.endpoint.letters import seal, unseal
+from holdfast.exceptions import ConfigurationError
+from holdfast.store import MemoryStore
+from tests.support.chain import fault_as_reply
+
+NEXT = "http://next/"
+NEW = Versions("1.1")
+CHOICES = [(NEW, False)]
+STEADY = RetransmissionPolicy(initial=1.0, floor=0.5, cap=1.0, jitter=0.0)
+
+
+class Relay:
+    """An endpoint that receives into one queue and sends on from it. What it commits is durable at once."""
+
+    def __init__(self, before: Relay | None = None, **options: Any) -> None:
+        self.store = before.store if before is not None else MemoryStore()
+        self.now = before.now if before is not None else 100.0
+        self.appended: list[tuple[str, bytes]] = before.appended if before is not None else []
+        """Every record that was ever put into a queue of the store."""
+        self.identifiers = before.identifiers if before is not None else itertools.count(1)
+        self.options: dict[str, Any] = {**(before.options if before is not None else {}), **options}
+        options = dict(self.options)
+        is_handled, window = options.pop("is_handled", False), options.pop("window", 8)
+        self.letters = DeadLetters()
+        self.queue = Queue("inbox", dead_letters=self.letters, **options)
+        self.queue.is_handled = is_handled
+        self.told: list[object] = []
+        self.sent: list[Transmit] = []
+        self.inbound = ""
+        self.protocol = RMProtocol(
+            self.queue,
+            self.store.read,
+            lambda: f"urn:id:{next(self.identifiers)}",
+            lambda: 0.0,
+            replies=lambda _action: False,
+            source_policy=SourcePolicy(retransmission=STEADY, initial_window=window, window=window),
+            forwarding=Forwarding(self.letters, seal=seal, unseal=unseal, tell=fault_as_reply),
+        )
+        self.protocol.recover(self.store.load(), self.now)
+        if not self.queue.epoch:
+            self.queue.begin("e")
+        self.settle()
+
+    def settle(self) -> None:
+        self.protocol.pump(self.now)
+        while True:
+            for effect in self.protocol.take_effects():
+                if isinstance(effect, Transmit):
+                    self.sent.append(effect)
+                elif isinstance(effect, ReadWanted):
+                    found = self.store.read(effect.queue, effect.partition, effect.start, effect.end)
+                    self.protocol.records_read(effect, found, self.now)
+                else:
+                    self.told.append(effect)
+            if not self.protocol.wants_commit:
+                if self.protocol.effects:
+                    continue
+                return
+            self.commit(self.protocol.take_batch())
+            self.protocol.batch_durable(self.now)
+
+    def commit(self, batch: Batch) -> None:
+        self.appended += [(queue, record.body) for queue, _, _, record in batch.appends]
+        self.store.commit(batch)
+
+    def come(self, *bodies: str) -> None:
+        """Messages arrive in one Sequence."""
+        for body in bodies:
+            envelope = Envelope(NEW.soap, NEW.addressing, NEW.rm)
+            if not self.inbound:
+                envelope.action, envelope.message_id = "urn:create", f"urn:create:{next(self.identifiers)}"
+                envelope.control = CreateSequence(ANONYMOUS_EPR, None, None)
+                self.protocol.receive(envelope, object(), self.now)
+                self.settle()
+                self.inbound = list(self.protocol.inbound.destinations)[-1]
+                self.number = itertools.count(1)
+                envelope = Envelope(NEW.soap, NEW.addressing, NEW.rm)
+            envelope.action, envelope.body, envelope.message_id = "urn:a", body.encode(), f"urn:m:{body}"
+            envelope.headers = (b"<h/>",)
+            envelope.sequence = Sequence(self.inbound, next(self.number), False)
+            self.protocol.receive(envelope, object(), self.now)
+        self.settle()
+
+    def forward(
+        self, key: str = "next", partition: int = 0, start: int | None = None, policy: ForwardingPolicy | None = None
+    ) -> Outbox:
+        outbox = self.protocol.outbound.forward(key, NEXT, CHOICES, self.queue, partition, start, policy)
+        self.settle()
+        return outbox
+
+    def take(self, seconds: float = 0.0) -> list[Transmit]:
+        """What is sent within that time. CreateSequence is granted, and the Sequence's end confirmed."""
+        self.now += seconds
+        self.settle()
+        messages: list[Transmit] = []
+        while self.sent:
+            sent = self.sent.pop(0)
+            control = sent.envelope.control
+            if isinstance(control, CreateSequence):
+                self.answer(sent, control=CreateSequenceResponse(f"urn:next:{next(self.identifiers)}"))
+            elif isinstance(control, CloseSequence):
+                self.answer(sent, control=CloseSequenceResponse(control.identifier))
+            elif isinstance(control, TerminateSequence):
+                self.answer(sent, control=TerminateSequenceResponse(control.identifier))
+            else:
+                messages.append(sent)
+        return messages
+
+    def answer(self, sent: Transmit, **fields: Any) -> None:
+        envelope = Envelope(sent.envelope.soap, sent.envelope.addressing, sent.envelope.rm)
+        envelope.relates_to = sent.envelope.message_id
+        for name, value in fields.items():
+            setattr(envelope, name, value)
+        self.protocol.received(sent, envelope, self.now)
+        self.settle()
+
+    def acknowledge(self, sent: Transmit, *ranges: tuple[int, int]) -> None:
+        assert sent.envelope.sequence is not None
+        acknowledgement = SequenceAcknowledgement(sent.envelope.sequence.identifier, ranges)
+        self.answer(sent, control=Acknowledge(), acknowledgements=(acknowledgement,))
+
+    def handle(self, offset: int) -> None:
+        self.queue.move_cursor(HANDLER, 0, offset, self.now, {"done": [1, offset] if offset else []})
+        self.settle()
+
+    @property
+    def kept(self) -> range:
+        bounds = self.store.load().bounds[self.queue.name, 0]
+        assert bounds == (self.queue.firsts[0], self.queue.ends[0])
+        return range(*bounds)
+
+
+def said(sent: list[Transmit]) -> list[tuple[str, int, bytes]]:
+    return [(one.envelope.sequence.identifier, one.number, one.envelope.body) for one in sent if one.envelope.sequence]
+
+
+def ranges_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    return list(AcknowledgementRanges((number, number) for number in sorted(numbers)))
+
+
+def names(count: int) -> list[str]:
+    return [f"m{number}" for number in range(count)]
+
+
+def test_what_came_in_a_sequence_goes_out_in_another_without_a_copy_and_a_crash_changes_no_number() -> None:
+    relay = Relay()
+    relay.come("m0", "m1")
+    relay.forward()
+    before = relay.take()
+    relay.come("m2", "m3")
+    before += relay.take()
+    ((identifier,),) = ({name for name, _, _ in said(before)},)
+    assert said(before) == [(identifier, n + 1, b"m%d" % n) for n in range(4)]
+    assert [one.envelope.message_id for one in before] == [f"urn:m:m{n}" for n in range(4)]
+    assert before[0].envelope.headers == (b"<h/>",)
+    relay.acknowledge(before[1], (2, 2))
+
+    relay = Relay(relay)
+    assert said(relay.take()) == said(before), "what is not known to be acknowledged goes again, as it was"
+    relay.acknowledge(before[0], (1, 4))
+    assert relay.protocol.outbound.outboxes["next"].is_empty
+    assert Relay(relay).take(60.0) == []
+    assert relay.appended == [("inbox", b"m%d" % n) for n in range(4)]
+    assert not [effect for effect in relay.told if isinstance(effect, Submitted)], "nobody here submitted them"
+
+
+def test_what_is_handed_over_in_memory_is_not_read_from_the_store() -> None:
+    relay = Relay(window=64)
+    relay.forward()
+    relay.come("m0")
+    relay.acknowledge(relay.take()[0], (1, 1))
+
+    def read(*_asked: object) -> Any:
+        raise AssertionError("it is in memory")
+
+    relay.queue._read = read
+    relay.come(*names(30))
+    assert len(relay.take()) == 30
+
+
+def test_what_is_passed_is_deleted_without_being_read_again_and_leaves_its_fingerprint() -> None:
+    relay = Relay(drops_passed=True)
+    relay.forward()
+
+    def read(*_asked: object) -> Any:
+        raise AssertionError("it is in memory")
+
+    relay.store.read = read  # type: ignore[method-assign]
+    for number in range(1, 6):
+        relay.come(f"m{number}")
+        relay.acknowledge(relay.take()[0], (1, number))
+        assert relay.kept == range(number, number)
+        last = [effect for effect in relay.told if isinstance(effect, Delivered)][-1]
+        assert relay.queue.fingerprint(0, number) == fingerprint_of(last.record)
+
+
+def test_of_two_forwarders_the_slower_one_says_which_record_goes_last() -> None:
+    relay = Relay(drops_passed=True, window=16)
+    relay.forward("quick")
+    relay.forward("slow")
+    relay.come(*names(6))
+    sent = relay.take()
+    quick, slow = {one.envelope.sequence.identifier: one for one in sent if one.envelope.sequence is not None}.values()
+    relay.acknowledge(quick, (1, 6))
+    assert relay.kept == range(0, 6)
+    relay.acknowledge(slow, (1, 3))
+    relay.acknowledge(slow, (1, 6))
+    assert relay.kept == range(6, 6)
+    delivered = [effect for effect in relay.told if isinstance(effect, Delivered)]
+    assert relay.queue.fingerprint(0, 6) == fingerprint_of(delivered[-1].record)
+
+
+def test_a_forwarder_keeps_what_its_destination_does_not_have_however_long_that_takes() -> None:
+    relay = Relay(retention=RetentionPolicy(DAY, None, DAY))
+    relay.come(*names(5))
+    relay.forward()
+    sent = relay.take()
+    relay.take(100 * DAY)
+    assert relay.kept == range(5)
+    relay.acknowledge(sent[0], (1, 3))
+    relay.take(DAY)
+    assert relay.kept == range(5), "that 1-3 are acknowledged is not saved yet"
+    relay.acknowledge(sent[0], (1, 5))
+    relay.take(DAY)
+    assert relay.kept == range(5, 5)
+
+
+def test_trimming_follows_the_floor_of_a_reader_and_of_what_is_forwarded() -> None:
+    relay = Relay(retention=RetentionPolicy(60.0, None, 10 * DAY), window=64)
+    relay.come(*names(2 * SAVE_EVERY))
+    relay.forward()
+    sent = relay.take()
+    relay.queue.advance("spark", {0: 10}, relay.now)
+    relay.acknowledge(sent[0], (1, SAVE_EVERY))
+    relay.take(DAY)
+    assert relay.kept.start == 10
+    relay.queue.advance("spark", {0: 2 * SAVE_EVERY}, relay.now)
+    relay.take(DAY)
+    assert relay.kept.start == SAVE_EVERY
+    relay = Relay(relay)
+    relay.take(DAY)
+    assert relay.kept.start == SAVE_EVERY
+    rest = relay.take(2.0)
+    assert rest[0].number == SAVE_EVERY + 1
+    relay.acknowledge(rest[0], (1, 2 * SAVE_EVERY))
+    relay.take(DAY)
+    assert relay.kept == range(2 * SAVE_EVERY, 2 * SAVE_EVERY)
+
+
+def test_a_queue_that_drops_what_is_handled_keeps_it_until_it_is_forwarded_too() -> None:
+    relay = Relay(drops_passed=True, is_handled=True, window=64)
+    relay.come(*names(TRIM_EVERY))
+    relay.forward()
+    sent = relay.take()
+    relay.handle(TRIM_EVERY)
+    assert relay.kept.start == 0
+    relay.acknowledge(sent[0], (1, SAVE_EVERY))
+    assert relay.kept.start == SAVE_EVERY
+
+
+def test_handlers_that_are_away_in_this_run_lose_nothing_to_a_forwarder() -> None:
+    relay = Relay(drops_passed=True, is_handled=True, retention=RetentionPolicy())
+    relay.come(*names(3))
+    relay.handle(1)
+    relay = Relay(relay, is_handled=False)
+    relay.forward()
+    relay.acknowledge(relay.take()[0], (1, 3))
+    assert relay.kept.start == 0
+    assert relay.queue.keeps == "7d readers 30d"
+
+
+def test_two_forwarders_of_one_partition_have_a_sequence_each_and_the_slower_one_is_waited_for() -> None:
+    relay = Relay(drops_passed=True)
+    relay.come("m0", "m1")
+    relay.forward("one")
+    (first, _) = relay.take()
+    relay.forward("other", start=1)
+    (late,) = relay.take()
+    assert (late.number, late.envelope.body) == (1, b"m1")
+    relay.acknowledge(first, (1, 2))
+    assert relay.kept.start == 1
+    relay.acknowledge(late, (1, 1))
+    assert relay.kept.start == 2
+    assert relay.queue.keeps == "until it is acknowledged"
+
+
+def test_partitions_are_forwarded_each_by_itself() -> None:
+    relay = Relay(count=3, window=64)
+    outboxes = [relay.forward(f"next/{partition}", partition) for partition in range(3)]
+    for number in range(20):
+        relay.inbound = ""
+        relay.come(f"m{number}")
+    sent = relay.take()
+    assert sorted(body for _, _, body in said(sent)) == sorted(b"m%d" % number for number in range(20))
+    assert len({identifier for identifier, _, _ in said(sent)}) == len(list(filter(None, relay.queue.ends))) > 1
+    for one in sent:
+        relay.acknowledge(one, (1, one.number))
+    assert all(outbox.is_empty for outbox in outboxes)
+    relay = Relay(relay)
+    assert [relay.protocol.outbound.outboxes[outbox.key].first for outbox in outboxes] == relay.queue.ends
+
+
+def test_a_message_that_a_forwarder_gives_up_stays_in_the_queue_for_others() -> None:
+    relay = Relay()
+    relay.come("m0", "m1")
+    outbox = relay.forward()
+    discard(relay.protocol.outbound, outbox, 0, relay.now)
+    assert said(relay.take())[0][1:] == (1, b"m1")
+    assert relay.kept == range(2)
+    assert Relay(relay).protocol.outbound.outboxes["next"].first == 1
+
+
+def test_no_reader_can_move_the_cursor_of_a_forwarder() -> None:
+    relay = Relay()
+    relay.come("m0")
+    outbox = relay.forward()
+    for name in (outbox.cursor, HANDLER):
+        with pytest.raises(ConfigurationError):
+            relay.queue.advance(name, {0: 1}, relay.now)
+    assert not relay.queue.drop_cursor(outbox.cursor, relay.now)
+    described = relay.queue.describe(relay.now, {})["cursors"]
+    assert [(one["kind"], one["lag"]) for one in described] == [("outbound", 1)]
+
+
+def test_each_forwarder_has_a_policy_of_its_own_which_its_present_sequence_takes_over_at_the_next_start() -> None:
+    relay = Relay(window=64)
+    relay.come(*names(20))
+    narrow = ForwardingPolicy(sending=SourcePolicy(retransmission=STEADY, window=2, initial_window=2, expires=60.0))
+    relay.forward("narrow", policy=narrow)
+    asked = relay.sent[-1].envelope.control
+    assert isinstance(asked, CreateSequence) and asked.expires == 60.0
+    relay.forward("wide")
+    sent = [one.source for one in relay.take()]
+    assert [sent.count(local_id) for local_id in relay.protocol.outbound.sources] == [2, 20]
+    patient = ForwardingPolicy(sending=SourcePolicy(retransmission=RetransmissionPolicy(initial=9.0), window=4))
+    relay = Relay(relay)
+    outbox = relay.protocol.outbound.forward("narrow", NEXT, CHOICES, relay.queue, 0, policy=patient)
+    source = outbox.source
+    assert source is not None and source.policy is patient.sending is outbox.policy
+    assert source.round_trip.policy is patient.sending.retransmission
+    assert relay.protocol.outbound.outboxes["wide"].policy.window == 64
+
+
+def test_messages_of_a_lost_sequence_go_in_a_new_one_by_themselves_only_if_the_forwarder_may_send_twice() -> None:
+    relay = Relay()
+    relay.come("m0")
+    at_least_once = SourcePolicy(retransmission=STEADY, assurance=Assurance.parse("at-least-once"))
+    relay.forward("twice", policy=ForwardingPolicy(sending=at_least_once))
+    relay.forward("once")
+    for sent in relay.take():
+        relay.protocol.failed(sent, relay.now, "its answer was lost")
+    relay.now += STEADY.cap
+    for sent in relay.take():
+        assert sent.envelope.sequence is not None
+        relay.answer(sent, fault=sequence_fault(UNKNOWN_SEQUENCE, sent.envelope.sequence.identifier))
+    assert [one.key for one in relay.told if isinstance(one, Stopped)] == ["once"]
+    assert [one.envelope.body for one in relay.take()] == [b"m0"]
+
+
+@settings(max_examples=50)
+@given(st.data())
+def test_whatever_happens_all_that_came_arrives_and_nothing_goes_that_somebody_needs(data: st.DataObject) -> None:
+    options: dict[str, Any] = {
+        "retention": data.draw(st.sampled_from([None, RetentionPolicy(30.0), RetentionPolicy(30.0, None, 60.0)])),
+        "drops_passed": data.draw(st.booleans()),
+        "is_handled": data.draw(st.booleans()),
+    }
+    relay = Relay(**options)
+    outbox = relay.forward()
+    came, handled, has_reader = 0, 0, False
+    arrived: dict[str, dict[int, bytes]] = {}
+    known: set[bytes] = set()
+    for _ in range(data.draw(st.integers(5, 25))):
+        step = data.draw(st.sampled_from(["come", "come", "go", "go", "wait", "read", "handle", "crash"]))
+        if step == "come":
+            count = data.draw(st.sampled_from([1, 3, SAVE_EVERY + 6]))
+            relay.come(*(f"m{number}" for number in range(came, came + count)))
+            came += count
+        elif step == "go":
+            for sent in relay.take():
+                (identifier, number, body) = said([sent])[0]
+                there = arrived.setdefault(identifier, {})
+                assert there.setdefault(number, body) == body, "a number means one message for ever"
+                known.add(body)
+                relay.acknowledge(sent, *ranges_of(there))
+        elif step == "wait":
+            relay.take(data.draw(st.sampled_from([1.0, 40.0, 4000.0])))
+        elif step == "read":
+            has_reader = True
+            relay.queue.advance("spark", {0: data.draw(st.integers(0, came))}, relay.now)
+            relay.settle()
+        elif step == "handle" and options["is_handled"]:
+            handled = data.draw(st.integers(handled, came))
+            relay.handle(handled)
+        elif step == "crash":
+            relay = Relay(relay)
+            relay.inbound = ""
+            outbox = relay.protocol.outbound.outboxes["next"]
+        first = relay.queue.firsts[0]
+        gone = {b"m%d" % number for number in range(first)}
+        assert gone <= known, "deleted before it arrived"
+        assert not options["is_handled"] or first <= handled
+        assert has_reader or options["retention"] or options["drops_passed"] or first == 0
+    for _ in range(1000):
+        if outbox.is_empty:
+            break
+        for sent in relay.take() or relay.take(1.0):
+            (identifier, number, body) = said([sent])[0]
+            assert arrived.setdefault(identifier, {}).setdefault(number, body) == body
+            known.add(body)
+            relay.acknowledge(sent, *ranges_of(arrived[identifier]))
+    assert known == {b"m%d" % number for number in range(came)}
+    assert relay.appended == [("inbox", b"m%d" % number) for number in range(came)]

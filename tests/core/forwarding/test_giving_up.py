@@ -1,0 +1,546 @@
+"""What is not sent on: refused for good, or too old. It becomes a letter once, its requester is told once, and all else
+arrives once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.core.events import BackChannel, Incident, Stopped
+from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, SEQUENCE_TERMINATED, creation_refused
+from holdfast.core.messages import CreateSequence, Envelope, Fault, IncompleteSequenceBehavior, Sequence
+from holdfast.core.origin import Origin
+from holdfast.core.policy import (
+    Assurance,
+    CircuitPolicy,
+    DestinationPolicy,
+    ForwardingPolicy,
+    OnExpired,
+    OnRefused,
+    SourcePolicy,
+)
+from holdfast.core.queues.dead_letters import Origin as LetterOrigin
+from holdfast.core.versions import Versions
+from tests.support.chain import BROKER, SERVICE, STEADY, Chain, Journey
+
+UNORDERED = SourcePolicy(retransmission=STEADY, assurance=Assurance.parse("exactly-once"))
+IN_ORDER = SourcePolicy(retransmission=STEADY)
+HASTY: dict[str, Any] = {"refusals": 3, "patience": 5.0}
+DISCARD = IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP
+
+AS_IT_COMES = DestinationPolicy(assurance=Assurance.parse("exactly-once"))
+
+SERVICES: dict[str, dict[str, Any]] = {
+    "takes what comes": {"service_policy": AS_IT_COMES},
+    "holds what comes behind a gap": {},
+    "drops what comes behind a gap": {"service_policy": DestinationPolicy(buffer=1)},
+    "discards what follows a gap": {"service_policy": DestinationPolicy(incomplete_sequence_behavior=DISCARD)},
+    "speaks 1.0": {"versions": Versions("1.0")},
+    "is offered nothing": {"forwarder_offers": False, "service_policy": AS_IT_COMES},
+    "posts its answers": {"address": BROKER, "service_policy": AS_IT_COMES},
+}
+KEEPS_ORDER = [name for name, options in SERVICES.items() if "service_policy" not in options or "gap" in name]
+
+
+def forwarding(sending: SourcePolicy = UNORDERED, **options: Any) -> ForwardingPolicy:
+    return ForwardingPolicy(sending=sending, **{**HASTY, **options})
+
+
+@pytest.mark.parametrize(
+    ("service", "wants_reply"),
+    [(service, wants) for service in SERVICES for wants in (True, False) if not wants or service not in KEEPS_ORDER],
+)
+@pytest.mark.parametrize("poison", ["m0", "m2", "m5"])
+def test_a_message_that_is_refused_for_good_becomes_a_letter_and_the_rest_goes_on(
+    service: str, poison: str, wants_reply: bool
+) -> None:
+    chain = Chain(policy=forwarding(), **SERVICES[service])
+    chain.refuse(poison)
+    others = [f"m{number}" for number in range(6) if f"m{number}" != poison]
+    chain.ask(*(f"m{number}" for number in range(6)), wants_reply=wants_reply)
+    chain.go(300.0)
+    assert sorted(chain.bodies) == others
+    (told,) = [one for one in chain.broker.incidents if one.name == "dead letter"]
+    assert told.identifier
+    assert told.number
+    (letter,) = chain.letters
+    assert letter.record.body == poison.encode() and letter.reason == "it cannot be read"
+    assert letter.attempts == 1 if wants_reply else letter.attempts >= 3
+    assert letter.origin == LetterOrigin("inbox", 0, int(poison[1:]), "forward/x/0", "Poison")
+    assert chain.forwarder.is_empty and not chain.forwarder.stopped
+    if wants_reply:
+        told = {f"urn:m:{body}": f"re {body}" for body in others} | {
+            f"urn:m:{poison}": "fault Poison: it cannot be read"
+        }
+        assert sorted(chain.replies) == sorted(told.items())
+        assert chain.outbox.is_empty
+
+
+@pytest.mark.parametrize("assurance", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("service", KEEPS_ORDER)
+def test_requests_that_a_service_which_keeps_order_may_hold_are_not_asked_twice_unless_they_may(
+    service: str, assurance: str
+) -> None:
+    sending = SourcePolicy(retransmission=STEADY, assurance=Assurance.parse(assurance))
+    chain = Chain(policy=forwarding(sending, expires=3600.0), **SERVICES[service])
+    chain.refuse("m0")
+    chain.ask("m0", "m1", "m2")
+    chain.go(400.0)
+    if assurance == "at-least-once":
+        assert {*chain.bodies} == {"m1", "m2"} and len(chain.letters) == 1
+        assert len(chain.replies) == len(dict(chain.replies)) == 3 and chain.forwarder.is_empty
+        return
+    assert chain.bodies == [] and chain.letters == []
+    (stopped,) = [one for one in chain.broker.told if isinstance(one, Stopped)]
+    assert stopped.code == "nobody knows what arrived" and "2 requests" in stopped.reason
+    chain.refuse()
+    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.go()
+    assert chain.bodies == ["m0", "m1", "m2"] and len(chain.replies) == 3
+
+
+@pytest.mark.parametrize("service", KEEPS_ORDER)
+def test_every_message_that_was_refused_goes_again_once_an_operator_resumes_the_forwarder(service: str) -> None:
+    chain = Chain(policy=forwarding(), **SERVICES[service])
+    chain.refuse("m0", "m2")
+    chain.ask("m0", "m1", "m2")
+    chain.go(400.0)
+    assert chain.forwarder.stopped and chain.letters == []
+    chain.refuse()
+    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.go()
+    assert chain.bodies == ["m0", "m1", "m2"] and len(chain.replies) == 3
+
+
+@pytest.mark.parametrize("wants_reply", [True, False])
+@pytest.mark.parametrize("service", SERVICES)
+def test_whoever_is_killed_at_any_step_nothing_is_lost_and_nothing_arrives_twice(
+    service: str, wants_reply: bool
+) -> None:
+    if wants_reply and service in KEEPS_ORDER:
+        pytest.skip("it waits for somebody")
+    step = 0
+    while True:
+        step += 2
+        chain = Chain(policy=forwarding(), **SERVICES[service])
+        chain.refuse("m1")
+        chain.broker.die_at = chain.broker.events + step
+        chain.ask("m0", "m1", "m2", "m3", wants_reply=wants_reply)
+        chain.go(400.0)
+        assert sorted(chain.bodies) == ["m0", "m2", "m3"], step
+        assert [letter.record.body for letter in chain.letters] == [b"m1"], step
+        if wants_reply:
+            assert len(chain.replies) == len(dict(chain.replies)) == 4, step
+        assert chain.outbox.is_empty and chain.forwarder.is_empty, step
+        if chain.broker.run == 1:
+            break
+    assert step > 20
+
+
+def test_in_order_it_waits_for_somebody_unless_the_forwarder_may_decide() -> None:
+    chain = Chain(policy=forwarding(IN_ORDER))
+    chain.refuse("m1")
+    chain.ask("m0", "m1", "m2", wants_reply=False)
+    chain.go(300.0)
+    (stopped,) = [one for one in chain.broker.told if isinstance(one, Stopped)]
+    assert (stopped.code, stopped.reason) == ("Poison", "it cannot be read")
+    assert stopped.refused is not None and stopped.refused[1] == 2
+    assert chain.letters == [] and chain.bodies == ["m0"]
+    chain.refuse()
+    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.go()
+    assert chain.bodies == ["m0", "m1", "m2"]
+
+    chain = Chain(policy=forwarding(IN_ORDER, on_refused=OnRefused.DEAD_LETTER))
+    chain.refuse("m1")
+    chain.ask("m0", "m1", "m2", "m3", wants_reply=False)
+    chain.go(300.0)
+    assert chain.bodies == ["m0", "m2", "m3"] and len(chain.letters) == 1
+
+    chain = Chain(policy=forwarding(on_refused=OnRefused.WAIT))
+    chain.refuse("m1")
+    chain.ask("m0", "m1", wants_reply=False)
+    chain.go(300.0)
+    assert chain.letters == [] and chain.forwarder.stopped == "Poison"
+
+
+@pytest.mark.parametrize("address", ["", BROKER])
+@pytest.mark.parametrize("rm", ["1.0", "1.1"])
+def test_a_message_that_the_service_is_still_storing_is_not_sent_in_the_next_sequence_too(
+    rm: str, address: str
+) -> None:
+    policy = DestinationPolicy(assurance=Assurance.parse("exactly-once"), reply_patience=0.05)
+    chain = Chain(policy=forwarding(), service_policy=policy, versions=Versions(rm), address=address)
+    chain.ask("m9", wants_reply=False)
+    chain.go(5.0)
+    batches: list[int] = []
+    durable = chain.service.durable
+    chain.service.durable = lambda: batches.append(0)  # type: ignore[method-assign]
+    chain.refuse("m0")
+    chain.ask("m0", "m1", "m2", wants_reply=False)
+    chain.go(40.0)
+    chain.service.durable = durable  # type: ignore[method-assign]
+    for _ in batches:
+        chain.later(chain.service, durable)
+    chain.go(200.0)
+    assert sorted(chain.bodies) == ["m1", "m2", "m9"] and len(chain.letters) == 1
+
+
+@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("on_refused", [None, *OnRefused])
+def test_a_request_that_is_refused_goes_back_to_its_requester_at_once(
+    service: str, on_refused: OnRefused | None
+) -> None:
+    """Whatever the policy says: whoever waits may ask again."""
+    chain = Chain(policy=forwarding(IN_ORDER, on_refused=on_refused, refusals=100, patience=600.0), **SERVICES[service])
+    chain.refuse("m0")
+    chain.ask("m0")
+    chain.go(1.0)
+    assert chain.replies == [("urn:m:m0", "fault Poison: it cannot be read")]
+    assert not chain.forwarder.stopped and chain.forwarder.is_empty
+    assert [letter.attempts for letter in chain.letters] == [1]
+    chain.ask("m1")
+    chain.go(5.0)
+    assert chain.replies[1:] == [("urn:m:m1", "re m1")] and chain.bodies == ["m1"]
+
+
+def test_a_message_that_is_refused_for_good_does_not_go_again_to_find_out_whether_its_destination_is_back() -> None:
+    chain = Chain(policy=forwarding(circuit=CircuitPolicy(failures=2, first=1.0, cap=4.0)))
+    chain.refuse("m0")
+    chain.ask("m0", wants_reply=False)
+    chain.go(1.0)
+    chain.service.is_up = False
+    chain.go(1.0)
+    chain.service.is_up = True
+    chain.go(60.0, until=lambda: chain.forwarder.quiet is not None)
+    chain.service.is_up = False
+    before = len(chain.journeys)
+    chain.go(60.0)
+    sent = [envelope for _, to, envelope in chain.journeys[before:] if to == SERVICE]
+    assert len(sent) > 3 and not [envelope for envelope in sent if envelope.sequence is not None]
+    chain.refuse()
+    chain.service.is_up = True
+    chain.go(60.0)
+    assert chain.bodies == [] and len(chain.letters) == 1
+
+
+def test_a_transmission_without_an_answer_counts_though_its_message_was_refused_in_an_earlier_sequence() -> None:
+    chain = Chain(policy=forwarding())
+    chain.refuse("m0", "m1")
+    chain.ask("m0", "m2", "m1", wants_reply=False)
+    chain.go(60.0, until=lambda: len(chain.letters) == 1)
+    receive, lost = chain.service.receive, []
+
+    def store_without_an_answer(journey: Journey) -> None:
+        envelope = journey.transmit.envelope
+        if lost or envelope.body != b"m1":
+            receive(journey)
+            return
+        lost.append(journey)
+        chain.fail(journey)
+        chain.service.protocol.receive(replace(envelope), BackChannel(object()), chain.now)
+
+    chain.service.receive = store_without_an_answer  # type: ignore[method-assign]
+    chain.go(120.0)
+    assert lost and chain.bodies == ["m2", "m1"] and [letter.record.body for letter in chain.letters] == [b"m0"]
+
+
+def test_a_late_fault_about_a_request_that_arrived_by_now_does_not_make_its_sequence_end_without_the_reply() -> None:
+    chain = Chain(policy=forwarding(), address=BROKER, service_policy=AS_IT_COMES)
+    chain.refuse("m0")
+    chain.service.is_handling = False
+    chain.ask("m0", "m1")
+    chain.go(0.2)
+    source = chain.forwarder.source
+    assert source is not None
+    fault = Envelope(chain.versions.soap, chain.versions.addressing, chain.versions.rm, relates_to=source.unreplied[2])
+    fault.fault = Fault("Poison", "it cannot be read")
+    chain.refuse("m0")
+    chain.go(60.0, until=lambda: chain.forwarder.quiet is not None and source.flight[2].attempts > 1)
+    assert chain.forwarder.quiet is not None and source.flight[2].attempts > 1
+    chain.broker.protocol.receive(fault, None, chain.now, origin=Origin(secret=source.secret))
+    chain.broker.settle()
+    chain.go(5.0)
+    assert chain.letters == [] and source.identifier == chain.forwarder.source.identifier
+    chain.service.is_handling = True
+    chain.service.kill()
+    chain.go()
+    assert chain.bodies == ["m1"] and sorted(chain.replies) == [
+        ("urn:m:m0", "fault Poison: it cannot be read"),
+        ("urn:m:m1", "re m1"),
+    ]
+
+
+def test_several_that_are_refused_each_become_a_letter() -> None:
+    chain = Chain(policy=forwarding(), service_policy=AS_IT_COMES)
+    poison = ["m1", "m2", "m7", "m11"]
+    chain.refuse(*poison)
+    everything = [f"m{number}" for number in range(12)]
+    chain.ask(*everything)
+    chain.go(600.0)
+    assert sorted(chain.bodies) == sorted(set(everything) - set(poison))
+    assert sorted(letter.record.body.decode() for letter in chain.letters) == sorted(poison)
+    assert len(chain.replies) == 12
+
+
+def test_patience_is_both_times_and_seconds_and_a_service_that_recovers_gets_the_message() -> None:
+    chain = Chain(policy=forwarding(refusals=3, patience=200.0), service_policy=AS_IT_COMES)
+    chain.refuse("m0")
+    chain.ask("m0", "m1", wants_reply=False)
+    chain.go(190.0)
+    assert chain.letters == [] and chain.bodies == ["m1"]
+    chain.refuse()
+    chain.go()
+    assert sorted(chain.bodies) == ["m0", "m1"] and chain.letters == [] and chain.forwarder.refusals == {}
+    sent = [one for _, to, one in chain.journeys if to == SERVICE and one.body == b"m0"]
+    assert 8 < len(sent) < 40, "with backoff"
+
+
+def test_a_service_that_discards_everything_at_a_gap_is_left_to_somebody() -> None:
+    behavior = IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE
+    chain = Chain(policy=forwarding(), service_policy=DestinationPolicy(incomplete_sequence_behavior=behavior))
+    chain.refuse("m1")
+    chain.ask("m0", "m1", wants_reply=False)
+    chain.go(300.0)
+    assert chain.forwarder.stopped == "Poison" and chain.letters == []
+
+
+def test_what_cannot_be_written_is_a_letter_at_once() -> None:
+    chain = Chain(policy=forwarding(refusals=1000, patience=1e6), service_policy=AS_IT_COMES)
+    chain.ask("m0", "m1")
+    chain.broker.unsendable = {b"m0"}
+    chain.go()
+    assert chain.bodies == ["m1"]
+    (letter,) = chain.letters
+    assert letter.origin is not None and letter.origin.code == "cannot be written"
+    assert ("urn:m:m0", "fault cannot be written: no envelope can hold it") in chain.replies
+
+
+def test_a_letter_goes_into_its_queue_again_and_arrives_once_the_service_takes_it() -> None:
+    chain = Chain(policy=forwarding(), service_policy=AS_IT_COMES)
+    chain.refuse("m0", "m1")
+    chain.ask("m0", "m1", "m2")
+    chain.go(300.0)
+    assert len(chain.letters) == 2 and len(chain.replies) == 3
+    chain.refuse()
+    giving_up = chain.broker.forwarding.giving_up
+    assert giving_up.requeue() == 2
+    chain.broker.settle()
+    chain.broker.kill()
+    chain.settle()
+    if chain.letters:  # what was asked for was not durable
+        chain.broker.forwarding.giving_up.requeue()
+        chain.broker.settle()
+    chain.go()
+    assert sorted(chain.bodies) == ["m0", "m1", "m2"] and chain.letters == []
+    assert len(chain.replies) == 3, "who asked was told already"
+
+
+# --- expiry -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_expired", OnExpired)
+def test_what_was_never_sent_and_is_too_old_is_not_sent_and_its_requester_is_told(on_expired: OnExpired) -> None:
+    chain = Chain(policy=forwarding(expires=600.0, on_expired=on_expired))
+    chain.settle()
+    chain.service.is_up = False
+    old = [f"old{number}" for number in range(200)]
+    chain.ask(*old, wants_reply=False)
+    chain.ask("asked0", "asked1", key="another")
+    chain.go(500.0)
+    chain.ask("new")
+    chain.go(110.0)
+    chain.service.is_up = True
+    chain.go(300.0)
+    assert chain.bodies == ["new"]
+    told = dict(chain.replies)
+    assert len(chain.replies) == len(told) == 3
+    assert [told[f"urn:m:asked{number}"][:14] for number in (0, 1)] == ["fault expired:"] * 2
+    assert len(chain.letters) == (202 if on_expired is OnExpired.DEAD_LETTER else 0)
+    if chain.letters:
+        assert chain.letters[7].origin == LetterOrigin("inbox", 0, 7, "forward/x/0", "expired")
+    sequences = {one.sequence.identifier for _, to, one in chain.journeys if to == SERVICE and one.sequence}
+    assert len(sequences) == 1, "however many were too old"
+    assert chain.forwarder.is_empty and chain.outbox.is_empty
+
+
+WAIT = {"all anonymous": {}, "nobody offers": {"offers": False, "forwarder_offers": False}}
+"""Requesters that wait for the answer to their request."""
+
+
+@pytest.mark.parametrize("way", WAIT)
+def test_a_requester_that_waits_is_told_within_a_minute_that_the_service_is_away(way: str) -> None:
+    chain = Chain(**WAIT[way])
+    chain.service.is_up = False
+    chain.ask("m0")
+    chain.ask("m1", wants_reply=False)
+    chain.go(58.0)
+    assert chain.replies == [("urn:m:m0", "fault expired: The message was too old to be sent on when its turn came.")]
+    chain.service.start()
+    chain.go()
+    assert chain.bodies == ["m1"] and [letter.record.body for letter in chain.letters] == [b"m0"]
+
+
+def test_a_requester_with_an_address_of_its_own_waits_for_as_long_as_the_service_is_away() -> None:
+    chain = Chain(listens=(True, False))
+    chain.service.is_up = False
+    chain.ask("m0")
+    chain.go(600.0)
+    chain.service.start()
+    chain.go(until=lambda: bool(chain.replies))
+    assert chain.replies == [("urn:m:m0", "re m0")] and chain.letters == []
+
+
+@pytest.mark.parametrize("fate", ["its Sequence ended", "its Sequence is forgotten", "it is silent", "it asks again"])
+def test_a_request_is_not_sent_on_when_its_requester_has_given_up(fate: str) -> None:
+    chain = Chain(policy=ForwardingPolicy(expires=3600.0))
+    chain.service.is_up = False
+    chain.ask("m0")
+    chain.go(40.0)  # it has been told once that there is no reply yet, and asked again
+    inbound = chain.broker.protocol.inbound
+    (session,) = inbound.destinations.values()
+    if fate == "its Sequence ended":
+        inbound.fault_received(session, SEQUENCE_TERMINATED, chain.now)
+    elif fate == "its Sequence is forgotten":
+        inbound._forget(session)
+    chain.broker.settle()
+    if fate != "it asks again":
+        chain.requester.is_up = False
+    chain.go(200.0)
+    chain.service.start()
+    chain.go()
+    if fate == "it asks again":
+        assert chain.replies == [("urn:m:m0", "re m0")] and chain.bodies == ["m0"]
+    else:
+        assert chain.bodies == [] and chain.forwarder.is_empty
+        assert [letter.origin.code for letter in chain.letters if letter.origin] == ["given up"]
+
+
+def test_what_may_have_been_transmitted_never_expires() -> None:
+    chain = Chain(policy=forwarding(expires=60.0))
+    chain.ask("m0")
+    chain.go(1.0)
+    assert chain.bodies == ["m0"]
+    chain.service.kill()
+    chain.ask("m1")
+    chain.go(0.0, until=lambda: any(one.body == b"m1" for _, to, one in chain.journeys if to == SERVICE))
+    chain.service.is_up = False
+    chain.ask(*(f"late{number}" for number in range(100)))
+    chain.go(500.0)
+    chain.service.is_up = True
+    chain.go(300.0)
+    assert "m1" in chain.bodies and len(set(chain.bodies)) == len(chain.bodies)
+    assert len(chain.replies) == 102 and chain.forwarder.is_empty
+    assert len(chain.bodies) + len(chain.letters) == 102
+
+
+def test_the_time_of_the_next_message_wakes_a_forwarder_that_waits_for_its_destination() -> None:
+    chain = Chain(policy=forwarding(expires=3600.0))
+    chain.settle()
+    chain.service.is_up = False
+    chain.ask("m0")
+    chain.go(3599.0)
+    assert chain.letters == []
+    chain.go(2.0)
+    assert len(chain.letters) == 1
+    assert [one.name for one in chain.broker.incidents if isinstance(one, Incident)].count("messages expired") == 1
+
+
+def grants_nothing(envelope: Envelope) -> Envelope | None:
+    if not isinstance(envelope.control, CreateSequence):
+        return None
+    answer = Envelope(envelope.soap, envelope.addressing, envelope.rm, relates_to=envelope.message_id)
+    answer.fault = creation_refused("not now")
+    return answer
+
+
+def test_a_destination_that_grants_no_sequence_for_a_while_is_asked_again_and_gets_everything() -> None:
+    chain = Chain(policy=forwarding())
+    chain.service.answers = grants_nothing
+    chain.ask("m0", "m1", wants_reply=False)
+    chain.go(2.0)
+    assert chain.forwarder.unwelcome is not None and not chain.forwarder.stopped
+    told = [one for one in chain.broker.incidents if one.name == "sequence refused"]
+    assert told[0].detail["versions"] == "RM 1.1, WSA 2005/08, SOAP 1.2"
+    assert not [one for one in chain.broker.told if isinstance(one, Stopped)]
+    chain.service.answers = lambda _envelope: None
+    chain.go(100.0)
+    assert chain.bodies == ["m0", "m1"]
+    assert chain.forwarder.unwelcome is None
+
+
+def test_a_destination_that_grants_no_sequence_for_longer_than_the_patience_stops_its_forwarder() -> None:
+    chain = Chain(policy=forwarding())
+    chain.service.answers = grants_nothing
+    chain.ask("m0", wants_reply=False)
+    chain.go(100.0)
+    (stopped,) = [one for one in chain.broker.told if isinstance(one, Stopped)]
+    assert (stopped.code, stopped.reason) == (CREATE_SEQUENCE_REFUSED, "not now")
+    asked = sum(to == SERVICE for _, to, _ in chain.journeys)
+    assert sum(one.name == "sequence refused" for one in chain.broker.incidents) >= HASTY["refusals"]
+    chain.go(1000.0)
+    assert sum(to == SERVICE for _, to, _ in chain.journeys) == asked >= HASTY["refusals"]
+    chain.service.answers = lambda _envelope: None
+    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.broker.settle()
+    chain.go(100.0)
+    assert chain.bodies == ["m0"]
+
+
+def _declining(chain: Chain, *numbers: int) -> None:
+    """The service takes messages of these numbers, and answers each with a fault in the offered Sequence, as WCF does
+    for an exception in a one-way operation."""
+    said: list[int] = []
+
+    def write(answer: Envelope) -> None:
+        (acknowledged, *_) = answer.acknowledgements or (None,)
+        if acknowledged is None or answer.control is None:
+            return
+        for number in numbers:
+            if number not in said and any(lower <= number <= upper for lower, upper in acknowledged.ranges):
+                said.append(number)
+                assert chain.forwarder.source is not None and chain.forwarder.source.offer is not None
+                answer.control, answer.fault = None, Fault("Boom", "it threw", detail=b"<why/>")
+                answer.action = "http://www.w3.org/2005/08/addressing/fault"
+                answer.relates_to = f"urn:m:{number}"
+                answer.sequence = Sequence(chain.forwarder.source.offer, len(said))
+                return
+
+    chain.service.write = write
+
+
+@pytest.mark.parametrize("rm", ["1.0", "1.1"])
+def test_what_the_service_refuses_though_its_destination_acknowledges_it_becomes_a_letter(rm: str) -> None:
+    chain = Chain(policy=forwarding(), versions=Versions(rm))
+    _declining(chain, 2)
+    chain.ask("1", wants_reply=False)
+    chain.go(1.0)
+    chain.ask("2", wants_reply=False)
+    chain.go(1.0)
+    chain.ask("3", wants_reply=False)
+    chain.go()
+    (letter,) = chain.letters
+    assert letter.record.body == b"2" and letter.reason == "it threw" and letter.origin is not None
+    assert (letter.origin.code, letter.origin.offset) == ("Boom", 1)
+    told = [one for one in chain.broker.incidents if one.name == "refused by the service"]
+    assert [(one.level, one.number) for one in told] == [("warning", 2)]
+    assert told[0].detail is not None and told[0].detail["message_id"] == "urn:m:2"
+    assert chain.bodies == ["1", "2", "3"] and chain.forwarder.is_empty and not chain.forwarder.stopped
+
+
+def test_in_order_nothing_follows_what_the_service_refused_until_somebody_decides() -> None:
+    chain = Chain(policy=forwarding(IN_ORDER))
+    _declining(chain, 1)
+    chain.ask("1", wants_reply=False)
+    chain.go(1.0)
+    chain.ask("2", wants_reply=False)
+    chain.go(1.0)
+    assert [letter.record.body for letter in chain.letters] == [b"1"]
+    (stopped,) = [one for one in chain.broker.told if isinstance(one, Stopped)]
+    assert (stopped.code, stopped.reason) == ("Boom", "it threw") and chain.bodies == ["1"]
+    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.broker.settle()
+    chain.go()
+    assert chain.bodies == ["1", "2"] and chain.forwarder.is_empty and len(chain.letters) == 1
