@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.endpoint.replies import Reply
     from holdfast.endpoint.sent import Enqueued, Sent
     from holdfast.endpoint.source import Source
-    from holdfast.endpoint.tracing import trace
+    from holdfast.endpoint.trace import trace
     from holdfast.exceptions import (
         ConfigurationError,
         CreateSequenceRefused,
@@ -102,7 +102,7 @@ _HOMES = {
     "Source": "endpoint.source",
     "SourcePolicy": "core.policy",
     "Versions": "core.versions",
-    "trace": "endpoint.tracing",
+    "trace": "endpoint.trace",
 }
 
 

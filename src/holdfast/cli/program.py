@@ -48,7 +48,7 @@ def tell_traces(app: Destination, traces: bool) -> None:
         ConfigurationError: what that needs is not installed.
     """
     if traces:
-        from holdfast.endpoint.tracing import exporting_provider, trace
+        from holdfast.endpoint.trace import exporting_provider, trace
 
         trace(app, exporting_provider())
 

@@ -57,7 +57,7 @@ from holdfast.endpoint.arguments import (
 from holdfast.endpoint.decoding import OFF_LOOP
 from holdfast.endpoint.descriptors import outgoing
 from holdfast.endpoint.dispatcher import Dispatcher, Handler, MessageHandler
-from holdfast.endpoint.engine import Clock, Engine, in_thread, new_identifier, open_off_loop, patiently
+from holdfast.endpoint.engine import SOURCES_QUEUE, Clock, Engine, in_thread, new_identifier, open_off_loop, patiently
 from holdfast.endpoint.envelopes import Elsewhere, Envelopes, pass_on, refuse_as_soap
 from holdfast.endpoint.fault_replies import passed_on, set_aside
 from holdfast.endpoint.handlers import check_action, check_handler, check_transactions
@@ -84,9 +84,6 @@ from holdfast.settings import check_whole
 from holdfast.store import Store, Transactional, shown
 from holdfast.store.descriptors import soft_limit
 from holdfast.wire import DEFAULT, Limits
-
-SOURCES_QUEUE = "replies"
-"""The queue of what a :class:`~holdfast.Source` receives, by which a store is known for a source's."""
 
 
 class Router(Protocol):
@@ -464,8 +461,14 @@ class Destination:
             )
         self.engine.protocol.watch(lambda: self.store.trouble)
         self._check_queues(snapshot)
-        self.journal = begin_journal(
-            self.journal_policy, self.store_location, self.worker, self.engine, self.policy, snapshot
+        self.journal, self.engine.journal = begin_journal(
+            self.journal_policy,
+            self.store_location,
+            self.worker,
+            self.engine.clock,
+            self.policy,
+            snapshot,
+            self.engine.protocol.inbound.queues.values(),
         )
         if handling is not None:
             self._check_transactions(self.handlers)

@@ -136,6 +136,10 @@ async def _open_once(location: str | Path | Store) -> Store:
         raise
 
 
+SOURCES_QUEUE = "replies"
+"""The queue of what a :class:`~holdfast.Source` receives, by which a store is known for a source's."""
+
+
 def new_identifier() -> str:
     """A URI never used before, and not to be guessed from others: who knows a Sequence's Identifier can write to it."""
     return uuid.uuid4().urn

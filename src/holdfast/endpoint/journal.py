@@ -20,7 +20,7 @@ from errno import ENOSPC
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.queues.queue import Queue
@@ -32,9 +32,6 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import Worker
 from holdfast.store import IN_MEMORY, Store, is_sql
 from holdfast.store.directory import make_private
-
-if TYPE_CHECKING:
-    from holdfast.endpoint.engine import Engine
 
 WRITE_EVERY = 1.0
 """Seconds. A process that is killed loses what it gathered since: its messages are safe, and the next run says where
@@ -62,29 +59,31 @@ def begin_journal(
     policy: JournalPolicy | None,
     location: str | Path | Store,
     worker: Worker | None,
-    engine: Engine,
+    clock: Callable[[], float],
     granted: DestinationPolicy,
     snapshot: Snapshot,
-) -> Journal | None:
-    """Have an endpoint that was started just now keep a journal.
+    queues: Iterable[Queue],
+) -> tuple[Journal | None, Collector | None]:
+    """Keep a journal of an endpoint that was started just now.
 
     Args:
         policy: How; None: not at all.
         location: Where its store is, worker 0's of several.
         worker: Which of several it is.
-        engine: The endpoint's.
+        clock: What time it is.
         granted: What Sequences are promised that are granted from now on.
         snapshot: What the store held.
+        queues: What messages come to.
 
     Returns:
-        The journal, to be closed at the end; None: there is none, or no place for it.
+        The journal, to be closed at the end; None: there is none, or no place for it. And what is to be told what
+        happens; None: nothing.
     """
     place = directory_of(policy, location, worker) if policy is not None else None
     if policy is None or place is None:
-        return None
-    journal = Journal(place, policy, engine.clock, granted, worker.number if worker is not None else None)
-    engine.journal = journal.start(snapshot, engine.protocol.inbound.queues.values())
-    return journal
+        return None, None
+    journal = Journal(place, policy, clock, granted, worker.number if worker is not None else None)
+    return journal, journal.start(snapshot, queues)
 
 
 class Journal:

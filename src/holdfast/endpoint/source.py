@@ -49,8 +49,7 @@ from holdfast.endpoint.arguments import (
     to_journal,
 )
 from holdfast.endpoint.collecting import Collecting
-from holdfast.endpoint.destination import SOURCES_QUEUE
-from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop, patiently
+from holdfast.endpoint.engine import SOURCES_QUEUE, Clock, Engine, new_identifier, open_off_loop, patiently
 from holdfast.endpoint.envelopes import Envelopes
 from holdfast.endpoint.journal import Journal, begin_journal
 from holdfast.endpoint.journal_policy import JournalPolicy
@@ -320,7 +319,15 @@ class Source:
         )
         outbound = self._engine.protocol.outbound
         self.to = destination_of(self._store_location, self.to, snapshot, outbound)
-        self._journal = begin_journal(self._journal_policy, self._store_location, None, self._engine, replies, snapshot)
+        self._journal, self._engine.journal = begin_journal(
+            self._journal_policy,
+            self._store_location,
+            None,
+            self._engine.clock,
+            replies,
+            snapshot,
+            self._engine.protocol.inbound.queues.values(),
+        )
         self._take_up()
         await self._here.take_up(*snapshot.bounds.get((SOURCES_QUEUE, 0), (0, 0)))
         for outbox in list(self._engine.protocol.outbound.outboxes.values()):

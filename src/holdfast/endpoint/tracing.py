@@ -8,7 +8,6 @@ process goes on with the same trace, also after a restart, and whatever carried 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, TracerProvider
 
-    from holdfast.endpoint.destination import Destination
-    from holdfast.endpoint.source import Source
-
 NAMESPACE = "https://www.w3.org/TR/trace-context/"
 """Of the header blocks; whatever has their names is read, in any namespace."""
 
@@ -40,43 +36,8 @@ _PARENT = re.compile(
     + rb">\s{0,50}([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})\s{0,50}</[^>]{1,60}>"
 )
 _STATE = re.compile(rb"<(?:[\w.-]{1,50}:)?tracestate" + _ATTRIBUTES + rb">([^<]{1,600})</[^>]{1,60}>")
-_MISSING = "pip install 'holdfast[otel]'"
-
-
-def trace(endpoint: Destination | Source, provider: TracerProvider | None = None) -> None:
-    """Tell what an endpoint does with its messages as spans of OpenTelemetry.
-
-    Spans are "holdfast send" (a source takes a message over), "holdfast accept" with "holdfast store" in it,
-    "holdfast deliver" (a handler has it) and "holdfast forward" (each transmission).
-
-    Args:
-        endpoint: Before it is started.
-        provider: Where spans go; None: the process's own, which ``opentelemetry.trace.set_tracer_provider`` sets.
-
-    Raises:
-        ConfigurationError: OpenTelemetry is not installed.
-    """
-    endpoint._envelopes.tracing = Tracing(provider)
-
-
-def exporting_provider() -> TracerProvider:
-    """A provider whose spans are sent by OTLP over HTTP, as OpenTelemetry's environment variables say: such as
-    ``OTEL_EXPORTER_OTLP_ENDPOINT``, ``OTEL_SERVICE_NAME`` (``holdfast`` without it), ``OTEL_TRACES_SAMPLER``.
-
-    Raises:
-        ConfigurationError: what it needs is not installed.
-    """
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider as Provider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    except ImportError as error:
-        raise ConfigurationError(f"traces need OpenTelemetry: {error}", remedy=_MISSING) from error
-    named = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": "holdfast"}
-    provider = Provider(resource=Resource.create(named))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return provider
+MISSING = "pip install 'holdfast[otel]'"
+"""What to do where OpenTelemetry is not installed."""
 
 
 class Tracing:
@@ -94,7 +55,7 @@ class Tracing:
             from opentelemetry import context, trace
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError as error:
-            raise ConfigurationError(f"traces need OpenTelemetry: {error}", remedy=_MISSING) from error
+            raise ConfigurationError(f"traces need OpenTelemetry: {error}", remedy=MISSING) from error
         self._api, self._context = trace, context
         self._tracer = trace.get_tracer("holdfast", tracer_provider=provider)
         self._propagator = TraceContextTextMapPropagator()

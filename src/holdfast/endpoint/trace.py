@@ -1,0 +1,51 @@
+"""The public door of traces: an endpoint is told to send spans, and where to."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from holdfast.endpoint.tracing import MISSING, Tracing
+from holdfast.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from holdfast.endpoint.destination import Destination
+    from holdfast.endpoint.source import Source
+
+
+def trace(endpoint: Destination | Source, provider: TracerProvider | None = None) -> None:
+    """Tell what an endpoint does with its messages as spans of OpenTelemetry.
+
+    Spans are "holdfast send" (a source takes a message over), "holdfast accept" with "holdfast store" in it,
+    "holdfast deliver" (a handler has it) and "holdfast forward" (each transmission).
+
+    Args:
+        endpoint: Before it is started.
+        provider: Where spans go; None: the process's own, which ``opentelemetry.trace.set_tracer_provider`` sets.
+
+    Raises:
+        ConfigurationError: OpenTelemetry is not installed.
+    """
+    endpoint._envelopes.tracing = Tracing(provider)
+
+
+def exporting_provider() -> TracerProvider:
+    """A provider whose spans are sent by OTLP over HTTP, as OpenTelemetry's environment variables say: such as
+    ``OTEL_EXPORTER_OTLP_ENDPOINT``, ``OTEL_SERVICE_NAME`` (``holdfast`` without it), ``OTEL_TRACES_SAMPLER``.
+
+    Raises:
+        ConfigurationError: what it needs is not installed.
+    """
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider as Provider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise ConfigurationError(f"traces need OpenTelemetry: {error}", remedy=MISSING) from error
+    named = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": "holdfast"}
+    provider = Provider(resource=Resource.create(named))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider
