@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from holdfast.endpoint.journal_columns import NAMES
-from holdfast.endpoint.journal_files import HEADER, frames_of
-from holdfast.endpoint.journal_parquet import to_parquet_all
+from holdfast.endpoint.journal.columns import NAMES
+from holdfast.endpoint.journal.files import HEADER, frames_of
+from holdfast.endpoint.journal.parquet import to_parquet_all
 
 MESSAGES = 1_000
 """Of a Sequence."""

@@ -43,7 +43,7 @@ HERE = Path(__file__).resolve().parent
 
 def serve(store: str, *, journal: bool) -> None:
     """The Destination under measurement: no handlers, so that messages wait in its queue."""
-    from holdfast.endpoint.destination import Destination
+    from holdfast.endpoint.destination.destination import Destination
     from holdfast.endpoint.serve import Listeners, Service
     from holdfast.http.server import event_loop_factory
 
@@ -69,7 +69,7 @@ def serve_mounted(store: str) -> None:
     """The same Destination as an ASGI application in uvicorn."""
     import uvicorn
 
-    from holdfast.endpoint.destination import Destination
+    from holdfast.endpoint.destination.destination import Destination
 
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     config = uvicorn.Config(

@@ -25,7 +25,7 @@ import load
 import holdfast
 from holdfast.core.messages import Acknowledge, CreateSequenceResponse, Envelope, Fault, SequenceAcknowledgement
 from holdfast.core.versions import RM, SOAP, Addressing
-from holdfast.endpoint.envelopes import CONTENT_TYPES, Envelopes
+from holdfast.endpoint.envelopes.envelopes import CONTENT_TYPES, Envelopes
 from holdfast.http.exchange import Exchange, Request
 from holdfast.wire import decode, encode
 

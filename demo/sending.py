@@ -19,7 +19,7 @@ from demo.flights import Departure, departure_xml, departures
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.endpoint.logs import configure_logs
-from holdfast.endpoint.source import Source
+from holdfast.endpoint.source.source import Source
 from holdfast.http.server import event_loop_factory
 
 BATCH = 64

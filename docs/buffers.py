@@ -11,8 +11,13 @@ from holdfast.core.handling import delivery as handling
 from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.receiving import held
 from holdfast.core.sending import records_in_memory as here
-from holdfast.endpoint import journal, letters, neighbours, queues_admin, record_stream, sinks_admin
+from holdfast.endpoint.admin.data_plane import record_stream
+from holdfast.endpoint.admin.data_plane import sinks as sinks_admin
+from holdfast.endpoint.admin.resources import queues as queues_admin
+from holdfast.endpoint.destination import dead_letters as letters
+from holdfast.endpoint.journal import writer as journal
 from holdfast.endpoint.reading import MOST_AT_A_TIME
+from holdfast.endpoint.workers import neighbours
 from holdfast.http import answer_room, client_connection
 from holdfast.http.client import HTTPClient
 from holdfast.http.exchange import HTTPLimits
@@ -99,12 +104,12 @@ PROCESS = [
     Buffer(
         "blocks of large records that wait for readers, and one record more",
         record_stream.WAITING_BYTES + LARGEST, 1, "the oldest gives way, and is read again",
-        "`endpoint.record_stream.WAITING_BYTES`",
+        "`endpoint.admin.data_plane.record_stream.WAITING_BYTES`",
     ),
     Buffer(
         "blocks being read for readers, and their copies",
         2 * (record_stream.BLOCK_BYTES + LARGEST), record_stream.READING_AT_A_TIME, "the next read follows",
-        "`endpoint.record_stream.READING_AT_A_TIME`",
+        "`endpoint.admin.data_plane.record_stream.READING_AT_A_TIME`",
     ),
     Buffer(
         "large answers of destinations",
@@ -117,7 +122,7 @@ PROCESS = [
     ),
     Buffer(
         "parts of sinks that are looked at",
-        LARGEST, 2 * sinks_admin.AT_ONCE, "others wait as they came", "`endpoint.sinks_admin.AT_ONCE`",
+        LARGEST, 2 * sinks_admin.AT_ONCE, "others wait as they came", "`endpoint.admin.data_plane.sinks.AT_ONCE`",
     ),
     Buffer(
         "tables of the embedded store that are not on the disk yet",
@@ -126,7 +131,7 @@ PROCESS = [
     Buffer("its cache", opening.CACHE_BYTES, 1, "the oldest block goes", "`store.rocksdb.opening.CACHE_BYTES`"),
     Buffer(
         "events of the journal, where there is one, that wait for the disk",
-        300, journal.MOST_GATHERED, "lost, and a gap says how many", "`endpoint.journal.MOST_GATHERED`",
+        300, journal.MOST_GATHERED, "lost, and a gap says how many", "`endpoint.journal.writer.MOST_GATHERED`",
     ),
     Buffer(
         "Sequences that are open or remembered: 5 KB each, and 25 KB with as many gaps and parameters as may be",
@@ -154,12 +159,12 @@ EACH = [
     Buffer(
         "each reader of the data plane: a piece in its connection's buffer, and its copy",
         2 * record_stream.PIECE_BYTES, 1, "the next piece follows when it has left",
-        "`endpoint.record_stream.PIECE_BYTES`",
+        "`endpoint.admin.data_plane.record_stream.PIECE_BYTES`",
     ),
     Buffer(
         "each page of dead letters, or of records that somebody looks at",
         letters.PAGE_BYTES + queues_admin.PEEKED_BYTES + 2 * LARGEST, 1, "the rest is another page",
-        "`endpoint.letters.PAGE_BYTES`, `endpoint.queues_admin.PEEKED_BYTES`",
+        "`endpoint.destination.dead_letters.PAGE_BYTES`, `endpoint.admin.resources.queues.PEEKED_BYTES`",
     ),
     Buffer(
         "each worker: requests that another one passes on",
@@ -173,14 +178,14 @@ NO_BUFFERS = {
     "core.staged_blocks": {"MOST_BYTES": "what held.BLOCK_BYTES is", "ROW_BYTES": "counted, not held"},
     "core.queues.retention": {"MEASURE_BYTES": "a distance between marks", "RECORD_BYTES": "counted, not held"},
     "core.receiving.destination": {"UNKNOWN_BYTES": "counted, not held"},
-    "endpoint.journal_files": {"LARGEST_FRAME": "of a file"},
-    "endpoint.rows": {"LARGEST_KEY": "of a field"},
-    "endpoint.http_media": {"_MOST_BYTES": "of a header"},
-    "endpoint.admin_routes": {"LARGEST_BODY": "of a request, which is counted", "LARGEST_NUMBER": "no bytes"},
-    "endpoint.sinks_admin": {"LARGEST_TOKENS": "of a request, which is counted"},
-    "endpoint.transport_facts": {"MAX_BYTES": "of a field"},
+    "endpoint.journal.files": {"LARGEST_FRAME": "of a file"},
+    "endpoint.admin.data_plane.rows": {"LARGEST_KEY": "of a field"},
+    "endpoint.envelopes.http_media": {"_MOST_BYTES": "of a header"},
+    "endpoint.admin.routes": {"LARGEST_BODY": "of a request, which is counted", "LARGEST_NUMBER": "no bytes"},
+    "endpoint.admin.data_plane.sinks": {"LARGEST_TOKENS": "of a request, which is counted"},
+    "endpoint.envelopes.transport_facts": {"MAX_BYTES": "of a field"},
     "endpoint.record_blocks": {"LENGTH_BYTES": "of a field"},
-    "endpoint.journal": {"SPARE_BYTES": "of the disk"},
+    "endpoint.journal.writer": {"SPARE_BYTES": "of the disk"},
     "http.known_heads": {"MAX_HEAD_BYTES": "of a head that is remembered"},
     "http.known_answers": {"MAX_HEAD_BYTES": "of a head that is remembered"},
     "http.asgi": {"HIGH_WATER": "of a connection, which the ASGI server bounds"},
@@ -206,9 +211,9 @@ HERE = {
     "core.handling.delivery": {"MAX_HELD_BYTES"},
     "core.sending.records_in_memory": {"MOST_BYTES"},
     "core.receiving.held": {"BLOCK_BYTES"},
-    "endpoint.record_stream": {"BLOCK_BYTES", "PIECE_BYTES", "WAITING_BYTES"},
-    "endpoint.letters": {"PAGE_BYTES"},
-    "endpoint.queues_admin": {"PEEKED_BYTES"},
+    "endpoint.admin.data_plane.record_stream": {"BLOCK_BYTES", "PIECE_BYTES", "WAITING_BYTES"},
+    "endpoint.destination.dead_letters": {"PAGE_BYTES"},
+    "endpoint.admin.resources.queues": {"PEEKED_BYTES"},
     "http.client_connection": {"MAX_HEAD_BYTES"},
     "http.answer_room": {"MOST_BYTES"},
     "store.rocksdb.opening": {"MEMTABLE_BYTES", "CACHE_BYTES"},

@@ -123,7 +123,7 @@ API: list[tuple[str, str, list[str]]] = [
 """Heading, module a user imports from, names. What is not there (yet) is left out."""
 
 FILES = {
-    "holdfast.sync": ["endpoint/sync.py"],
+    "holdfast.sync": ["endpoint/source/sync.py"],
     "holdfast.endpoint.serve": ["endpoint/serve.py"],
     "holdfast.store": ["store/__init__.py"],
     "holdfast.pytest_plugin": ["pytest_plugin.py"],
@@ -264,7 +264,7 @@ SETTINGS = [
     ("core/policy.py", "StagingPolicy", "holdfast.Destination(staging=…)"),
     ("http/exchange.py", "HTTPLimits", "holdfast.Destination(limits=…)` and `Listeners(limits=…)"),
     ("wire/limits.py", "Limits", "holdfast.Destination(wire_limits=…)"),
-    ("endpoint/journal_policy.py", "JournalPolicy", "holdfast.Destination(journal=…)` and `holdfast.Source(journal=…)"),
+    ("endpoint/journal/policy.py", "JournalPolicy", "holdfast.Destination(journal=…)` and `holdfast.Source(journal=…)"),
 ]
 PUBLIC_SETTINGS = {
     "CircuitPolicy": "holdfast.core.policy",
@@ -537,8 +537,8 @@ def _meaning(option: click.Option) -> str:
 def routes() -> str:
     """The table of the admin listener's routes."""
     import holdfast
-    from holdfast.endpoint.admin import Admin
-    from holdfast.endpoint.admin_routes import plain_path
+    from holdfast.endpoint.admin.application import Admin
+    from holdfast.endpoint.admin.routes import plain_path
 
     lines = ["| request | what it does | takes | answers, refusals |", "| --- | --- | --- | --- |"]
     for route in Admin(holdfast.Destination(":memory:")).routes.table:
@@ -577,7 +577,7 @@ METRICS = {
 }
 
 
-def metrics(file: str = "endpoint/metrics.py") -> str:
+def metrics(file: str = "endpoint/admin/metrics.py") -> str:
     """The table of metrics of a file."""
     lines = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
     for function, call in _calls(file, *METRICS):
@@ -594,7 +594,7 @@ def metrics(file: str = "endpoint/metrics.py") -> str:
 
 def journal_columns() -> str:
     """What a row of the event journal has."""
-    columns = importlib.import_module("holdfast.endpoint.journal_columns").COLUMNS
+    columns = importlib.import_module("holdfast.endpoint.journal.columns").COLUMNS
     rows = [f"| `{one.name}` | `{one.type}` | {one.says} |" for one in columns]
     return "\n".join(["| column | type | meaning |", "| --- | --- | --- |", *rows])
 
@@ -608,7 +608,7 @@ def audit_rules() -> str:
 
 def journal_events() -> str:
     """What a row of the event journal may be about."""
-    events = importlib.import_module("holdfast.endpoint.journal_columns").EVENTS
+    events = importlib.import_module("holdfast.endpoint.journal.columns").EVENTS
     rows = [f"| `{one}` | {says} |" for one, says in events.items()]
     return "\n".join(["| event | what happened |", "| --- | --- |", *rows])
 

@@ -129,7 +129,7 @@ _END_BY_THEMSELVES = (
 )
 # These end soon: an endpoint that has run for a minute leaves one to finish what it began. On a busy machine a test
 # takes that minute.
-_END_SOON = ("holdfast.endpoint.journal_parquet",)
+_END_SOON = ("holdfast.endpoint.journal.parquet",)
 
 
 def _living_children(parent: int) -> Iterator[str]:

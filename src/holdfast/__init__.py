@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from holdfast.core.queues.retention import RetentionPolicy
     from holdfast.core.retransmission import RetransmissionPolicy
     from holdfast.core.versions import Versions
-    from holdfast.endpoint.destination import Destination
-    from holdfast.endpoint.journal_policy import JournalPolicy
-    from holdfast.endpoint.lanes import Progress
-    from holdfast.endpoint.message import ApplicationFault, Message
-    from holdfast.endpoint.processors import MessageContext, Processor
-    from holdfast.endpoint.replies import Reply
-    from holdfast.endpoint.sent import Enqueued, Sent
-    from holdfast.endpoint.source import Source
+    from holdfast.endpoint.destination.destination import Destination
+    from holdfast.endpoint.envelopes.message import ApplicationFault, Message
+    from holdfast.endpoint.envelopes.processors import MessageContext, Processor
+    from holdfast.endpoint.journal.policy import JournalPolicy
+    from holdfast.endpoint.source.lanes import Progress
+    from holdfast.endpoint.source.replies import Reply
+    from holdfast.endpoint.source.sent import Enqueued, Sent
+    from holdfast.endpoint.source.source import Source
     from holdfast.endpoint.trace import trace
     from holdfast.exceptions import (
         ConfigurationError,
@@ -83,23 +83,23 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ApplicationFault": "endpoint.message",
+    "ApplicationFault": "endpoint.envelopes.message",
     "Assurance": "core.policy",
-    "Destination": "endpoint.destination",
+    "Destination": "endpoint.destination.destination",
     "DestinationPolicy": "core.policy",
     "HandlingPolicy": "core.handling.handler_cursor",
-    "JournalPolicy": "endpoint.journal_policy",
-    "Message": "endpoint.message",
-    "MessageContext": "endpoint.processors",
+    "JournalPolicy": "endpoint.journal.policy",
+    "Message": "endpoint.envelopes.message",
+    "MessageContext": "endpoint.envelopes.processors",
     "PeerCertificate": "http.tls",
-    "Processor": "endpoint.processors",
-    "Progress": "endpoint.lanes",
-    "Reply": "endpoint.replies",
+    "Processor": "endpoint.envelopes.processors",
+    "Progress": "endpoint.source.lanes",
+    "Reply": "endpoint.source.replies",
     "RetentionPolicy": "core.queues.retention",
     "RetransmissionPolicy": "core.retransmission",
-    "Enqueued": "endpoint.sent",
-    "Sent": "endpoint.sent",
-    "Source": "endpoint.source",
+    "Enqueued": "endpoint.source.sent",
+    "Sent": "endpoint.source.sent",
+    "Source": "endpoint.source.source",
     "SourcePolicy": "core.policy",
     "Versions": "core.versions",
     "trace": "endpoint.trace",

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.endpoint.sync import Sent, Source
+from holdfast.endpoint.source.sync import Sent, Source
 
 __all__ = ["Sent", "Source"]

@@ -9,7 +9,7 @@ import holdfast
 from holdfast import Destination
 from holdfast.broker.config import ForwarderConfig, QueueConfig
 from holdfast.broker.forwarders import UNCONFIGURED
-from holdfast.endpoint.outboxes import forwarder_key
+from holdfast.endpoint.sending.outboxes import forwarder_key
 from holdfast.exceptions import ConfigurationError
 from holdfast.testing.ports import free_ports
 

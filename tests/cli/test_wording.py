@@ -10,8 +10,8 @@ import pytest
 from texts import texts
 
 from holdfast.cli.main import COMMANDS, cli
-from holdfast.endpoint.admin import Admin
-from holdfast.endpoint.destination import Destination
+from holdfast.endpoint.admin.application import Admin
+from holdfast.endpoint.destination.destination import Destination
 
 PARTS = sorted({route.path.partition("/")[0] for route in Admin(Destination(":memory:")).routes.table})
 ROUTE = re.compile(
@@ -20,7 +20,7 @@ ROUTE = re.compile(
 DESCRIPTION = "The listener describes its API at /openapi.json."
 """For whoever wrote a request by hand; it names no route to use instead of a command."""
 COMMAND = re.compile(r"\bholdfast ([a-z][a-z-]+)(?: ([a-z][a-z-]*))?((?: --[a-z][a-z-]*)*)")
-NO_COMMANDS = ("endpoint/tracing.py", "store/sql/dialects.py")  # names of spans, and of tables
+NO_COMMANDS = ("endpoint/envelopes/tracing.py", "store/sql/dialects.py")  # names of spans, and of tables
 TEXTS = [(place, said) for place, said in texts() if not place.startswith(NO_COMMANDS)]
 
 

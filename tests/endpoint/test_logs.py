@@ -10,7 +10,7 @@ import pytest
 from holdfast import Destination, Source
 from holdfast.core.events import Incident, Stopped
 from holdfast.endpoint.logs import configure_logs, log, log_incident
-from holdfast.endpoint.stopped import log_stopped
+from holdfast.endpoint.sending.stopped import log_stopped
 
 
 def test_a_line_is_key_value_or_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.reading import MOST_AT_A_TIME, Reading
-from holdfast.endpoint.replies import Replies
+from holdfast.endpoint.source.replies import Replies
 from holdfast.exceptions import StoreFailed
 from holdfast.store import MemoryStore, open_store
 from holdfast.store.rocksdb.store import RocksDBStore

@@ -29,7 +29,7 @@ from holdfast import (
     Source,
     SourcePolicy,
 )
-from holdfast.endpoint import collecting
+from holdfast.endpoint.source import reply_collection as collecting
 from holdfast.exceptions import EnvelopeError, StoreAway, StoreFailed
 from holdfast.store.address import read_address
 from holdfast.store.sql import store as sql

@@ -17,7 +17,7 @@ from holdfast import ConfigurationError, Destination, Source
 from holdfast.client.admin import Access
 from holdfast.client.data_plane import DataPlane
 from holdfast.client.errors import PipelineError, ServerAway
-from holdfast.endpoint.admin_token import TOKEN_VARIABLE
+from holdfast.endpoint.admin.token import TOKEN_VARIABLE
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.http.tls import server_context
 from holdfast.pipeline.reader.options import ReadOptions

@@ -14,8 +14,8 @@ import pytest
 import told as _told
 from lxml import html
 
-from holdfast.endpoint.journal_columns import COLUMNS, NAMES
-from holdfast.endpoint.journal_files import HEADER, frames_of
+from holdfast.endpoint.journal.columns import COLUMNS, NAMES
+from holdfast.endpoint.journal.files import HEADER, frames_of
 from holdfast.pipeline.audit.findings import WHERE
 from holdfast.pipeline.audit.rules import RULES
 

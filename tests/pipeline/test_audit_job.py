@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast import Destination, Message, Source
-from holdfast.endpoint.journal_files import HEADER, frames_of, segments
-from holdfast.endpoint.journal_parquet import damage_of, to_parquet_all
+from holdfast.endpoint.journal.files import HEADER, frames_of, segments
+from holdfast.endpoint.journal.parquet import damage_of, to_parquet_all
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.pipeline.jobs import audit as audit_job
 

@@ -14,9 +14,9 @@ import pytest
 from waiting import until
 
 from holdfast import ConfigurationError, Destination, JournalPolicy, Source
-from holdfast.endpoint import journal as room
-from holdfast.endpoint.journal_files import segments
-from holdfast.endpoint.journal_parquet import to_parquet_all
+from holdfast.endpoint.journal import writer as room
+from holdfast.endpoint.journal.files import segments
+from holdfast.endpoint.journal.parquet import to_parquet_all
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.pipeline.journal import is_address, read_journal
 

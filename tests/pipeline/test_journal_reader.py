@@ -25,10 +25,10 @@ from holdfast import Destination, Source
 from holdfast.client.data_plane import Patience
 from holdfast.client.errors import PipelineError, RecordsTrimmed
 from holdfast.client.journal import JournalClient, JournalFile, RemoteFile
-from holdfast.endpoint import journal as room
-from holdfast.endpoint import journal_parquet
-from holdfast.endpoint.journal_files import HEADER, frames_of, rows_of, segments
-from holdfast.endpoint.journal_parquet import to_parquet_all
+from holdfast.endpoint.journal import parquet as journal_parquet
+from holdfast.endpoint.journal import writer as room
+from holdfast.endpoint.journal.files import HEADER, frames_of, rows_of, segments
+from holdfast.endpoint.journal.parquet import to_parquet_all
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.reader import journal as journal_reader

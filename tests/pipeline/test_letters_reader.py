@@ -16,8 +16,8 @@ import holdfast
 from holdfast import Destination, HandlingPolicy
 from holdfast.core.queues.dead_letters import Letter, Origin
 from holdfast.core.records import Record
-from holdfast.endpoint import letters as endpoint_letters
-from holdfast.endpoint.letters import seal
+from holdfast.endpoint.destination import dead_letters as endpoint_letters
+from holdfast.endpoint.destination.dead_letters import seal
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.source import WsrmDataSource

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from plain_audit import violations_of
 
 from holdfast.core.queues.queue import DEAD_LETTERS
-from holdfast.endpoint.journal_columns import NAMES
-from holdfast.endpoint.journal_events import ROWS
-from holdfast.endpoint.journal_files import HEADER, frames_of, segments
-from holdfast.endpoint.journal_parquet import to_parquet_all
+from holdfast.endpoint.journal.columns import NAMES
+from holdfast.endpoint.journal.events import ROWS
+from holdfast.endpoint.journal.files import HEADER, frames_of, segments
+from holdfast.endpoint.journal.parquet import to_parquet_all
 from holdfast.pipeline.audit.rules import RULES
 
 Row = dict[str, Any]

@@ -61,7 +61,7 @@ def test_a_process_of_spark_that_reads_loads_nothing_of_a_server():
     code = (
         "import sys, pyspark_holdfast, holdfast.pipeline.reader.block_decoder\n"
         "heavy = {'structlog', 'rich', 'httptools', 'lxml', 'rocksdict', 'uvloop', 'pandas', "
-        " 'holdfast.core.queues.queue', 'holdfast.endpoint.arguments', 'holdfast.endpoint.admin_routes'}\n"
+        " 'holdfast.core.queues.queue', 'holdfast.endpoint.arguments', 'holdfast.endpoint.admin.routes'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     source = str(Path(__file__).parents[2] / "src")

@@ -15,8 +15,8 @@ from holdfast.core.events import Effect
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Snapshot
-from holdfast.endpoint.journal_events import Collector
-from holdfast.endpoint.journal_files import HEADER, frames_of, rows_of
+from holdfast.endpoint.journal.events import Collector
+from holdfast.endpoint.journal.files import HEADER, frames_of, rows_of
 from holdfast.simulation.nodes.node import Node
 from holdfast.simulation.simulator import Simulator
 

@@ -23,7 +23,7 @@ from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.sending.outbox import Outbox
 from holdfast.core.sending.retraction import RETRACTED
 from holdfast.core.versions import Versions
-from holdfast.endpoint.letters import seal, unseal
+from holdfast.endpoint.destination.dead_letters import seal, unseal
 from holdfast.store import MemoryStore
 
 STEADY = RetransmissionPolicy(initial=1.0, floor=0.5, cap=8.0, jitter=0.0)

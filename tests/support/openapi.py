@@ -7,8 +7,8 @@ from urllib.parse import unquote, urlsplit
 
 from jsonschema import Draft202012Validator
 
-from holdfast.endpoint.admin import Admin
-from holdfast.endpoint.openapi import describe
+from holdfast.endpoint.admin.application import Admin
+from holdfast.endpoint.admin.openapi import describe
 
 
 class Described:

@@ -33,8 +33,8 @@ from holdfast.core.messages import (
 )
 from holdfast.core.messages import Sequence as SequenceHeader
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
-from holdfast.endpoint.destination import Destination
-from holdfast.endpoint.source import Source
+from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.source.source import Source
 from holdfast.exceptions import HoldfastError
 from holdfast.http.direct import DirectExchange
 from holdfast.http.exchange import Request

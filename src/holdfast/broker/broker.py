@@ -18,12 +18,12 @@ from holdfast.broker.config_checks import check_config
 from holdfast.broker.forwarders import Forwarders
 from holdfast.broker.routing import Router
 from holdfast.core.queues.queue_limit import QueueLimit
-from holdfast.endpoint.admin_token import read_token
-from holdfast.endpoint.destination import Destination
+from holdfast.endpoint.admin.token import read_token
+from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.destination.partitioning import Partitioning
 from holdfast.endpoint.logs import log
-from holdfast.endpoint.partitioning import Partitioning
 from holdfast.endpoint.serve import Listeners, Service
-from holdfast.endpoint.supervisor import Post
+from holdfast.endpoint.workers.supervisor import Post
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.tls import server_context
 

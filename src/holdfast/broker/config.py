@@ -44,8 +44,8 @@ from holdfast.core.messages import Expects
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.versions import RM_OF_NAME, SOAP, Addressing, Versions
-from holdfast.endpoint.journal_policy import JournalPolicy
-from holdfast.endpoint.profiles import PREFERRED, PROFILES
+from holdfast.endpoint.journal.policy import JournalPolicy
+from holdfast.endpoint.source.profiles import PREFERRED, PROFILES
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
 from holdfast.wire import Limits

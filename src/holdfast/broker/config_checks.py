@@ -29,8 +29,8 @@ from holdfast.config.lines import KeyPath
 from holdfast.config.patterns import matches
 from holdfast.config.values import Secret, Unfit, host_of, told_value
 from holdfast.core.messages import Expects
-from holdfast.endpoint.admin_token import checked_token
-from holdfast.endpoint.allow_list import AllowList
+from holdfast.endpoint.admin.token import checked_token
+from holdfast.endpoint.destination.allow_list import AllowList
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.tls import client_context, server_context
 from holdfast.store.address import read_address

@@ -13,10 +13,10 @@ from holdfast.broker.config import ForwarderConfig
 from holdfast.core.queues.queue import Queue
 from holdfast.core.sending.outbox import Choice, Outbox
 from holdfast.core.steering import Steering
-from holdfast.endpoint.destination import Destination
+from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.logs import log
-from holdfast.endpoint.outboxes import forwarder_key, forwarder_of
-from holdfast.endpoint.sender import Way
+from holdfast.endpoint.sending.outboxes import forwarder_key, forwarder_of
+from holdfast.endpoint.sending.sender import Way
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client import HTTPClient
 from holdfast.http.tls import client_context

@@ -223,7 +223,7 @@ def _page(
     if admin is not None:
         answer = ask_admin(admin, f"dead-letters?from={start}&limit={limit}")
         return listed(answer, "dead_letters", admin), answer.get("next"), int(answer.get("count", 0))
-    from holdfast.endpoint.letters import describe_letters
+    from holdfast.endpoint.destination.dead_letters import describe_letters
 
     assert location is not None
     with _opened(location, read_only=True) as (store, letters, _):
@@ -232,7 +232,7 @@ def _page(
 
 
 def _look_at(location: str, number: int) -> dict[str, Any]:
-    from holdfast.endpoint.letters import describe_letter
+    from holdfast.endpoint.destination.dead_letters import describe_letter
 
     with _opened(location, read_only=True) as (store, letters, _):
         found = store.read(letters.name, 0, number, number + 1) if letters.is_there(number) else []

@@ -18,7 +18,7 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
-    from holdfast.endpoint.message import Message
+    from holdfast.endpoint.envelopes.message import Message
 
 
 class Directory:

@@ -27,7 +27,7 @@ from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from holdfast.core.commit import GroupCommit
-    from holdfast.endpoint.outboxes import Outboxes
+    from holdfast.endpoint.sending.outboxes import Outboxes
     from holdfast.store import Store
 
 COLUMNS = ("message", "action", "message id", "state", "number", "bytes", "age")
@@ -207,7 +207,7 @@ def _one_message(store: str | None, message: str | None, admin: str | None) -> t
 
 @contextlib.contextmanager
 def _opened(location: str, *, read_only: bool) -> Iterator[tuple[Store, Outboxes, GroupCommit]]:
-    from holdfast.endpoint.outboxes import outboxes_of
+    from holdfast.endpoint.sending.outboxes import outboxes_of
 
     with opened_store(location, read_only=read_only) as store:
         yield store, *outboxes_of(store, time.time())

@@ -16,7 +16,7 @@ import click
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
-    from holdfast.endpoint.destination import Destination
+    from holdfast.endpoint.destination.destination import Destination
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from holdfast.cli.serve import listen_options, make_service, queue_options, run_
 from holdfast.cli.shelf import named
 
 if TYPE_CHECKING:
-    from holdfast.endpoint.destination import Destination
+    from holdfast.endpoint.destination.destination import Destination
     from holdfast.endpoint.serve import Service
 
 END_PATIENCE = 5.0
@@ -67,7 +67,7 @@ def receive(
     if out is not None and jsonl is not None:
         raise click.UsageError("--out and --jsonl exclude each other.")
     from holdfast.core.handling.handler_cursor import HandlingPolicy
-    from holdfast.endpoint.destination import Destination
+    from holdfast.endpoint.destination.destination import Destination
 
     with wrong_usage():
         # What cannot be written, as on a full disk, waits in the store until it can.

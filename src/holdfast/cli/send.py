@@ -32,8 +32,8 @@ from holdfast.exceptions import (
 
 if TYPE_CHECKING:
     from holdfast.core.versions import Versions
-    from holdfast.endpoint.replies import Reply
-    from holdfast.endpoint.source import Source
+    from holdfast.endpoint.source.replies import Reply
+    from holdfast.endpoint.source.source import Source
 
 TOGETHER = 256
 """Messages given to the store at a time, so that they share a sync."""
@@ -159,7 +159,7 @@ def send(
 
 
 def _source(to: str | None, wsdl: str | None, port: str | None, store: str, options: dict[str, Any]) -> Source:
-    from holdfast.endpoint.source import Source
+    from holdfast.endpoint.source.source import Source
 
     if wsdl is None:
         with wrong_usage():

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from holdfast.endpoint.destination import Destination
-    from holdfast.endpoint.journal_policy import JournalPolicy
+    from holdfast.endpoint.destination.destination import Destination
+    from holdfast.endpoint.journal.policy import JournalPolicy
     from holdfast.endpoint.serve import Service
-    from holdfast.endpoint.supervisor import Post
+    from holdfast.endpoint.workers.supervisor import Post
 
 
 FILE = click.Path(exists=True, dir_okay=False)
@@ -102,7 +102,7 @@ restored_option = click.option(
 
 def to_journal(given: str | None) -> bool | JournalPolicy | None:
     """What is said of the journal by that option; None: nothing."""
-    from holdfast.endpoint.journal_policy import JournalPolicy
+    from holdfast.endpoint.journal.policy import JournalPolicy
 
     return given if given is None else False if given == "off" else JournalPolicy(given)
 
@@ -189,7 +189,7 @@ def make_service(
     traces: bool,
 ) -> Service:
     """The service that the options of :func:`listen_options` describe."""
-    from holdfast.endpoint.admin_token import read_token
+    from holdfast.endpoint.admin.token import read_token
     from holdfast.endpoint.serve import Listeners, Service
     from holdfast.http.exchange import HTTPLimits
 
@@ -242,7 +242,7 @@ def load_destination(target: str) -> Destination:
         ConfigurationError: there is no such module or attribute, it is something else, or the module cannot be
             imported; says where in it.
     """
-    from holdfast.endpoint.destination import Destination
+    from holdfast.endpoint.destination.destination import Destination
 
     name, _, attribute = target.partition(":")
     if not name or not attribute:
@@ -294,7 +294,7 @@ def _broken(name: str, error: Exception) -> ConfigurationError:
 
 
 def _instead(module: ModuleType, name: str, attribute: str) -> str:
-    from holdfast.endpoint.destination import Destination
+    from holdfast.endpoint.destination.destination import Destination
 
     destinations = [key for key, value in vars(module).items() if isinstance(value, Destination)]
     if not destinations:

@@ -11,7 +11,7 @@ import click
 if TYPE_CHECKING:
     import socket
 
-    from holdfast.endpoint.supervisor import Post
+    from holdfast.endpoint.workers.supervisor import Post
 
 
 def worker_options(command: Any) -> Any:
@@ -52,7 +52,7 @@ def become_worker(
         return None
     import holdfast.endpoint.serve  # what is loaded before they part, they share in memory
     import holdfast.store.rocksdb.store  # noqa: F401
-    from holdfast.endpoint.supervisor import Supervisor
+    from holdfast.endpoint.workers.supervisor import Supervisor
 
     bound = _bind(messages, max_connections)
     admin_bound = _bind(admin, max_connections) if admin is not None else []

@@ -13,7 +13,7 @@ import tempfile
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
 
-from holdfast.endpoint.admin_token import read_token
+from holdfast.endpoint.admin.token import read_token
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.proxies import Proxy
 from holdfast.http.reasons import reason_of

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from holdfast.core.policy import Assurance
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.versions import Versions
-from holdfast.endpoint.journal_policy import JournalPolicy
+from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.proxies import Proxy
 from holdfast.settings import check_whole

@@ -27,11 +27,14 @@ from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record, Snapshot
-from holdfast.endpoint.fault_replies import passed_on
+from holdfast.endpoint.envelopes.fault_replies import passed_on
 from holdfast.endpoint.heap import share_arenas
-from holdfast.endpoint.journal_events import Collector
+from holdfast.endpoint.journal.events import Collector
+from holdfast.endpoint.journal.policy import JournalPolicy
+from holdfast.endpoint.journal.writer import Journal, begin_journal
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.reading import Reading, Records
+from holdfast.endpoint.worker import Worker
 from holdfast.exceptions import HoldfastError, StoreAway, StoreDamaged, StoreError, StoreFailed
 from holdfast.store import CommitThread, Store, Transaction, open_store
 from holdfast.store.directory import is_public
@@ -426,6 +429,19 @@ class Engine:
             except Exception as error:
                 self._end_journal(error)
         self.protocol.batch_durable(self.clock())
+
+    def keep_journal(
+        self,
+        policy: JournalPolicy | None,
+        location: str | Path | Store,
+        worker: Worker | None,
+        granted: DestinationPolicy,
+        snapshot: Snapshot,
+    ) -> Journal | None:
+        """Keep a journal from now on, as :func:`begin_journal` does; None: there is none."""
+        queues = self.protocol.inbound.queues.values()
+        journal, self.journal = begin_journal(policy, location, worker, self.clock, granted, snapshot, queues)
+        return journal
 
     def _end_journal(self, error: Exception) -> None:
         """Whatever is wrong with the journal stops no message."""

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from holdfast.endpoint.descriptors import SPARE_FILES, divide
-from holdfast.endpoint.envelopes import refuse_as_soap, tell_of_handshake
+from holdfast.endpoint.envelopes.envelopes import refuse_as_soap, tell_of_handshake
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import Handler, HTTPLimits
 from holdfast.http.reasons import reason_of

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from holdfast.endpoint.tracing import MISSING, Tracing
+from holdfast.endpoint.envelopes.tracing import MISSING, Tracing
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-    from holdfast.endpoint.destination import Destination
-    from holdfast.endpoint.source import Source
+    from holdfast.endpoint.destination.destination import Destination
+    from holdfast.endpoint.source.source import Source
 
 
 def trace(endpoint: Destination | Source, provider: TracerProvider | None = None) -> None:

@@ -11,9 +11,9 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.endpoint.journal_columns import COLUMNS, DAMAGED, NAMES
-from holdfast.endpoint.journal_files import LIVE, PARQUET, STAMP, Segment, segments
-from holdfast.endpoint.journal_parquet import arrow_schema, damage_of, record_batches
+from holdfast.endpoint.journal.columns import COLUMNS, DAMAGED, NAMES
+from holdfast.endpoint.journal.files import LIVE, PARQUET, STAMP, Segment, segments
+from holdfast.endpoint.journal.parquet import arrow_schema, damage_of, record_batches
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:

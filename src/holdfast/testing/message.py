@@ -8,7 +8,7 @@ from typing import Any
 from lxml import etree
 
 from holdfast.core.versions import SOAP
-from holdfast.endpoint.message import Body, Message, body_bytes
+from holdfast.endpoint.envelopes.message import Body, Message, body_bytes
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.settings import check_whole
 from holdfast.wire import parse_element

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from holdfast.endpoint import sync
 from holdfast.endpoint.arguments import check_class
-from holdfast.endpoint.destination import Destination
+from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.engine import Clock
-from holdfast.endpoint.source import Source
+from holdfast.endpoint.source import sync
+from holdfast.endpoint.source.source import Source
 from holdfast.exceptions import ConfigurationError, NotAcknowledged
 from holdfast.http.direct import DirectExchange
 from holdfast.http.exchange import Request

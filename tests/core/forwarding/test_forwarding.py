@@ -38,7 +38,7 @@ from holdfast.core.records import Batch
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.sending.outbox import SAVE_EVERY, Outbox
 from holdfast.core.versions import Versions
-from holdfast.endpoint.letters import seal, unseal
+from holdfast.endpoint.destination.dead_letters import seal, unseal
 from holdfast.exceptions import ConfigurationError
 from holdfast.store import MemoryStore
 from tests.support.chain import fault_as_reply

@@ -20,7 +20,7 @@ from holdfast.core.queues.dead_letters import LETTERS, DeadLetters
 from holdfast.core.queues.queue import DEAD_LETTERS, HANDLER, Queue
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.versions import RM, SOAP, Addressing
-from holdfast.endpoint.letters import seal, unseal
+from holdfast.endpoint.destination.dead_letters import seal, unseal
 from holdfast.store import MemoryStore, Store, open_store
 
 ONCE = DestinationPolicy(assurance=Assurance(Delivery.AT_MOST_ONCE, True))

@@ -32,7 +32,7 @@ from holdfast.core.records import Batch, Record
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbox import SAVE_EVERY, Outbox
 from holdfast.core.versions import Versions
-from holdfast.endpoint.letters import seal, unseal
+from holdfast.endpoint.destination.dead_letters import seal, unseal
 from holdfast.store import MemoryStore
 
 TO = "http://d/"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from holdfast.endpoint.journal_columns import DAMAGED
+from holdfast.endpoint.journal.columns import DAMAGED
 from holdfast.pipeline.audit.event_pass import found, holes, summary
 from holdfast.pipeline.audit.events import AT_MOST_ONCE
 

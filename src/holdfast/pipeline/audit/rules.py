@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.core.queues.queue import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.endpoint.journal_columns import LIFE, RECOVERED
+from holdfast.endpoint.journal.columns import LIFE, RECOVERED
 from holdfast.pipeline.audit.events import (
     AT_MOST_ONCE,
     IN,

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from holdfast.endpoint.admin_guard import Guard
-from holdfast.endpoint.admin_routes import Refused
+from holdfast.endpoint.admin.guard import Guard
+from holdfast.endpoint.admin.routes import Refused
 from holdfast.endpoint.listening import listening_at
 from holdfast.http.exchange import Exchange, HTTPLimits
 from holdfast.http.server import HTTPServer

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from holdfast.endpoint.admin_token import checked_token
+from holdfast.endpoint.admin.token import checked_token
 from holdfast.exceptions import ConfigurationError
 
 _OF_A_TABLE = "option."

@@ -85,8 +85,8 @@ class JournalReader(Travelling, DataSourceReader):
 
     def _events(self, client: JournalClient, file: JournalFile) -> Iterator[pa.RecordBatch]:
         """The events of a file that may be wanted, in their order; and, if it is damaged, one that says so."""
-        from holdfast.endpoint.journal_files import PARQUET  # which no other read needs
-        from holdfast.endpoint.journal_parquet import record_batches
+        from holdfast.endpoint.journal.files import PARQUET  # which no other read needs
+        from holdfast.endpoint.journal.parquet import record_batches
 
         patience, done, damage = Patience(self._options.away), 0, list[str]()
         if not file.name.endswith(PARQUET):
@@ -170,7 +170,7 @@ def _told_damaged(file: JournalFile, damage: list[str]) -> Iterator[pa.RecordBat
     """The event that names a file which is damaged."""
     import pyarrow as pa
 
-    from holdfast.endpoint.journal_parquet import arrow_schema
+    from holdfast.endpoint.journal.parquet import arrow_schema
     from holdfast.pipeline.journal import damaged_event
 
     if damage:

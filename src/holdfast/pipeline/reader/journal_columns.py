@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.endpoint import journal_columns
+from holdfast.endpoint.journal import columns as journal_columns
 from holdfast.pipeline.reader.columns import Typed
 
 _TYPES = {"int": "integer", "bigint": "long"}

@@ -39,7 +39,7 @@ from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.records import Batch, Record
 from holdfast.core.sending.outbox import Outbox
 from holdfast.core.versions import Versions
-from holdfast.endpoint.letters import seal, unseal
+from holdfast.endpoint.destination.dead_letters import seal, unseal
 from holdfast.simulation.nodes.routed_queues import route_of
 from holdfast.simulation.nodes.store import SimStore
 

@@ -1,0 +1,256 @@
+"""The admin listener: Sequences, queues, dead letters, metrics, health, the data plane. Bind it to a private address.
+
+Its routes are one table; ``GET /openapi.json`` describes them, and so does docs/reference/admin-api.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from holdfast.core.steering import NotSteered
+from holdfast.endpoint.admin.data_plane.readers import DataPlane
+from holdfast.endpoint.admin.data_plane.sinks import SinkRoutes
+from holdfast.endpoint.admin.guard import OPEN_TO_ALL, Guard
+from holdfast.endpoint.admin.joined.application import JoinedAdmin
+from holdfast.endpoint.admin.metrics import DestinationCollector
+from holdfast.endpoint.admin.openapi import describe
+from holdfast.endpoint.admin.resources.dead_letters import LetterRoutes
+from holdfast.endpoint.admin.resources.forwarders import ForwarderRoutes
+from holdfast.endpoint.admin.resources.journal import JournalRoutes
+from holdfast.endpoint.admin.resources.outboxes import OutboxRoutes
+from holdfast.endpoint.admin.resources.queues import QueueRoutes
+from holdfast.endpoint.admin.resources.rates import Rates
+from holdfast.endpoint.admin.resources.sequences import SequenceRoutes
+from holdfast.endpoint.admin.routes import UNKNOWN_PATH, Asked, Joined, Refused, Route, Routes
+from holdfast.endpoint.admin.shapes import Anything, Health, Reloaded
+from holdfast.endpoint.destination.destination import Destination, json_answer
+from holdfast.endpoint.inspection import ages, oldest
+from holdfast.endpoint.logs import log
+from holdfast.endpoint.sending.outboxes import forwarder_of
+from holdfast.exceptions import ConfigurationError, StoreError
+from holdfast.http.exchange import Exchange
+
+LONGEST_READ: Final = 1.0
+"""Seconds that metrics wait for the store; if it takes longer, they leave out the ages of records."""
+
+
+class Admin:
+    """Answers for one destination.
+
+    Args:
+        app: The destination, started before anybody asks.
+        guard: Who may ask.
+        joined: Those it answers for together with itself; None: for itself only.
+    """
+
+    def __init__(self, app: Destination, guard: Guard | None = None, joined: JoinedAdmin | None = None) -> None:
+        self._app = app
+        self._joined = joined
+        self.guard = guard or Guard()
+        """Who may ask; may be another from some moment on."""
+        self._registry = CollectorRegistry()
+        self._collector = DestinationCollector(app)
+        self._registry.register(self._collector)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reading: asyncio.Task[None] | None = None
+        self._rates = Rates(lambda: app.queues.values(), lambda: app.engine.clock())
+        self.is_draining = False
+        """Whether no new messages are taken, since it is being stopped."""
+        self._sinks = SinkRoutes(app)
+        self.routes = Routes(
+            [
+                Route(
+                    "GET",
+                    "healthz",
+                    self._health,
+                    "Liveness: whether a restart would not help",
+                    Health,
+                    joined=Joined.HEALTH,
+                ),
+                Route(
+                    "GET", "readyz", self._ready, "Readiness: whether it accepts messages", Health, joined=Joined.HEALTH
+                ),
+                Route("GET", "metrics", self._metrics, "Metrics for Prometheus", "text/plain", joined=Joined.METRICS),
+                Route("GET", "openapi.json", self._openapi, "This description", Anything, joined=Joined.ANY),
+                Route(
+                    "POST",
+                    "reload",
+                    self._reload,
+                    "Read the configuration again, and go on by it: whole, or not at all",
+                    Reloaded,
+                    errors=(404, 409),
+                    joined=Joined.ANY,
+                ),
+                *SequenceRoutes(app).routes,
+                *LetterRoutes(app).routes,
+                *OutboxRoutes(app).routes,
+                *ForwarderRoutes(app).routes,
+                *DataPlane(app).routes,
+                *QueueRoutes(app, self._rates).routes,
+                *self._sinks.routes,
+                *JournalRoutes(app).routes,
+            ]
+        )
+
+    def start(self) -> None:
+        """Look from now on how fast things move."""
+        self._rates.start()
+        self._collector.begin()
+
+    def handle(self, exchange: Exchange) -> None:
+        """Take one HTTP request; the answer follows."""
+        self._begin(self._answer(exchange))
+
+    def handle_own(self, exchange: Exchange) -> None:
+        """The same of another worker's, which has seen who asks, for what is here."""
+        self._begin(self._answer_own(exchange))
+
+    def _begin(self, answering: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(answering)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        try:
+            self.guard.check(exchange.request)
+            url = _split(exchange.request.target)
+            route, names = self.routes.find(exchange.request.method, url.path)
+        except Refused as refused:
+            _refuse(exchange, refused)
+            return
+        is_joined = self._joined is not None and route.joined is not Joined.ANY
+        status = await (self._do_joined if is_joined else self._do)(route, exchange, url.query, names)
+        if route.leaves_a_line:
+            request = exchange.request
+            log.info("asked to steer", method=request.method, path=url.path, peer=request.peer, status=status)
+
+    async def _answer_own(self, exchange: Exchange) -> None:
+        url = _split(exchange.request.target)
+        try:
+            route, names = self.routes.find(exchange.request.method, url.path)
+        except Refused as refused:
+            _refuse(exchange, refused)
+            return
+        await self._do(route, exchange, url.query, names)
+
+    async def _do_joined(self, route: Route, exchange: Exchange, query: str, names: dict[str, str]) -> int:
+        """Let all workers do what is asked, or the one whose it is."""
+        assert self._joined is not None
+        try:
+            route.read(exchange, query)  # what is wrong with it is said once
+            return await self._joined.answer(route, exchange, query, names)
+        except Refused as refused:
+            _refuse(exchange, refused)
+            return refused.status
+        except Exception as error:
+            log.error("admin request failed", target=exchange.request.target, exc_info=error)
+            json_answer(exchange, 500, {"error": repr(error), "remedy": "This is a bug; the log has more."})
+            return 500
+
+    async def _do(self, route: Route, exchange: Exchange, query: str, names: dict[str, str]) -> int:
+        """Do what is asked, and answer; the status."""
+        try:
+            answer = await route.function(route.read(exchange, query), **names)
+        except Refused as refused:
+            _refuse(exchange, refused)
+            return refused.status
+        except NotSteered as error:
+            json_answer(exchange, 409, {"error": error.message, "remedy": error.remedy})
+            return 409
+        except StoreError as error:
+            json_answer(exchange, 503, {"error": error.message, "remedy": error.remedy})
+            return 503
+        except Exception as error:
+            log.error("admin request failed", target=exchange.request.target, exc_info=error)
+            json_answer(exchange, 500, {"error": repr(error), "remedy": "This is a bug; the log has more."})
+            return 500
+        if route.answer is None:
+            exchange.respond(204)
+            return 204
+        if not isinstance(route.answer, str):
+            json_answer(exchange, 200, answer)
+        return 200
+
+    async def _health(self, asked: Asked) -> object:
+        """Liveness: a failure counts only if a restart would end it."""
+        engine, journal = self._app.engine, self._app.journal
+        wrong = engine.health()
+        if wrong is not None and engine.needs_restart:
+            raise Refused(503, wrong.message, wrong.remedy)
+        return (
+            {"status": "ok"}
+            | ({"trouble": f"{wrong.message} {wrong.remedy}"} if wrong is not None else {})
+            | ({"journal": journal.trouble} if journal is not None and journal.trouble else {})
+        )
+
+    async def _ready(self, asked: Asked) -> object:
+        """The listener is there once all is recovered."""
+        if self.is_draining:
+            raise Refused(503, "it is being stopped: what is in progress is finished", "Ask another one.")
+        if (wrong := self._app.engine.health()) is not None:
+            raise Refused(503, wrong.message, wrong.remedy)
+        outboxes = self._app.engine.protocol.outbound.outboxes.values()
+        stopped = sorted({name for one in outboxes if one.stopped and (name := forwarder_of(one.key)) is not None})
+        return {"status": "ready"} | ({"stopped": stopped} if stopped else {})
+
+    async def _reload(self, asked: Asked) -> object:
+        if self._app.reload is None:
+            raise Refused(
+                404,
+                "this server runs by no configuration file",
+                "A broker with a file does: holdfast broker --config FILE.",
+            )
+        try:
+            return {"changed": self._app.reload()}
+        except ConfigurationError as error:
+            raise Refused(409, error.message, error.remedy or "Correct the file, then reload it.") from error
+
+    async def _openapi(self, asked: Asked) -> object:
+        return describe(self.routes, open_to_all=OPEN_TO_ALL, has_token=self.guard.has_token)
+
+    async def _metrics(self, asked: Asked) -> None:
+        if self._reading is None or self._reading.done():
+            self._collector.ages, self._collector.oldest = {}, {}
+            self._reading = asyncio.ensure_future(self._read_ages())
+        # One reading at a time: scrapes of a store that hangs must not pile up behind it.
+        if (await asyncio.wait({self._reading}, timeout=LONGEST_READ))[0]:
+            self._reading.result()
+        asked.exchange.respond(200, generate_latest(self._registry), CONTENT_TYPE_LATEST.encode())
+
+    async def _read_ages(self) -> None:
+        """None are told of a store that cannot be read: there are the other metrics still."""
+        engine, queues = self._app.engine, self._app.queues.items()
+        try:
+            found = {name: await ages(engine, queue) for name, queue in queues}
+            self._collector.oldest = {name: await oldest(engine, queue) for name, queue in queues}
+            self._collector.ages = found
+        except StoreError:
+            self._collector.ages, self._collector.oldest = {}, {}
+
+    async def close(self) -> None:
+        """Give up what is being answered."""
+        self._rates.stop()
+        if self._reading is not None:
+            self._tasks.add(self._reading)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._sinks.close()
+
+
+def _refuse(exchange: Exchange, refused: Refused) -> None:
+    told = {"error": refused.message, "remedy": refused.remedy, **refused.detail}
+    json_answer(exchange, refused.status, told, refused.headers)
+
+
+def _split(target: str) -> SplitResult:
+    try:
+        return urlsplit(target)
+    except ValueError as error:
+        raise Refused(400, f"the path cannot be read: {error}", UNKNOWN_PATH) from None

@@ -1,0 +1,289 @@
+"""The data plane: a destination's queues and their cursors over HTTP, for readers outside such as the Spark source.
+
+Paths are described in docs/reference/data-plane.md. Part of the admin listener.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.core.queues.queue import HANDLER, OUTBOUND, Queue, TooManyReaders
+from holdfast.endpoint.admin.data_plane.record_stream import Range, RecordStream
+from holdfast.endpoint.admin.places import offset_at, partition_in
+from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route, number_in
+from holdfast.endpoint.admin.shapes import (
+    DescribedQueues,
+    Ends,
+    EndsQuery,
+    Fingerprints,
+    FingerprintsQuery,
+    Move,
+    Offsets,
+    OffsetsAt,
+    OffsetsQuery,
+    Place,
+    QueueList,
+    RecordsQuery,
+)
+from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.inspection import ages
+from holdfast.endpoint.record_blocks import MEDIA_TYPE
+from holdfast.exceptions import ConfigurationError
+from holdfast.store.records import LARGE_FIELDS
+
+MAX_WAIT = 60.0
+
+_READ = (404, 409)
+
+_ANEW = (
+    "What was read above the copy is not here, and what came since was not read: begin again, with a new checkpoint "
+    "and another reader. Say --restored at the first start of a store that was put back, and readers are told at once."
+)
+
+
+class DataPlane:
+    """Answers for the queues of one destination.
+
+    Args:
+        app: The destination, started.
+    """
+
+    def __init__(self, app: Destination) -> None:
+        self._app = app
+        self._stream = RecordStream(app)
+        one = "queues/{name}"
+        cursor = one + "/cursors/{reader}"
+        self.routes = [
+            Route("GET", "queues", self._queues, "List queues, for readers", QueueList),
+            Route(
+                "GET",
+                one + "/ends",
+                self._ends,
+                "Wait until a queue reaches further",
+                Ends,
+                EndsQuery,
+                errors=_READ,
+                joined=Joined.ENDS,
+            ),
+            Route(
+                "GET",
+                one + "/fingerprints",
+                self._fingerprints,
+                "What tells the records below some positions from others",
+                Fingerprints,
+                FingerprintsQuery,
+                errors=(*_READ, 416),
+            ),
+            Route(
+                "GET",
+                one + "/offsets",
+                self._offsets,
+                "The first records that were delivered at some times or later",
+                OffsetsAt,
+                OffsetsQuery,
+                errors=_READ,
+            ),
+            Route(
+                "GET",
+                one + "/{partition}/records",
+                self._records,
+                "Read records, as a stream of blocks",
+                MEDIA_TYPE.decode(),
+                RecordsQuery,
+                errors=(*_READ, 410, 416),
+                joined=Joined.STREAM,
+            ),
+            Route("GET", one + "/cursors", self._cursors, "A queue with its cursors", DescribedQueues, errors=(404,)),
+            Route("GET", cursor, self._show_cursor, "Where a reader's cursor stands", Place, errors=(404,)),
+            Route(
+                "PUT",
+                cursor,
+                self._move_cursor,
+                "Make a reader's cursor, or move it forward",
+                Offsets,
+                body=Move,
+                errors=(*_READ, 410),
+                is_told=False,
+            ),
+            Route("DELETE", cursor, self._drop_cursor, "Forget a reader's cursor", None, errors=(404,)),
+        ]
+
+    # --- what there is --------------------------------------------------------------------------------------------
+
+    def _queue(self, name: str) -> Queue:
+        queue = self._app.queues.get(name)
+        if queue is None:
+            there = ", ".join(repr(one) for one in self._app.queues)
+            raise Refused(404, f"there is no queue {name!r} here", f"There is {there}.")
+        return queue
+
+    def _check_queue(self, name: str, epoch: str | None) -> Queue:
+        queue = self._queue(name)
+        if epoch is not None and epoch != queue.epoch:
+            raise Refused(
+                409,
+                f"the queue's epoch is {queue.epoch}, not {epoch}: its store was made anew or put back to a copy",
+                "Offsets of the old queue mean nothing here. Begin again, with a new checkpoint.",
+            )
+        return queue
+
+    @staticmethod
+    def _check_partitions(queue: Queue, partitions: Mapping[int, object]) -> None:
+        count = len(queue.partitions)
+        if any(not 0 <= partition < count for partition in partitions):
+            raise Refused(400, "a partition is named that there is not", f"There are {count}, from 0.")
+
+    async def _check_known(self, queue: Queue, positions: Mapping[int, int], known: Mapping[int, str]) -> None:
+        """See that what was read up to those positions is what is here."""
+        for partition, theirs in known.items():
+            ours = await self._app.readers[queue.name].fingerprint(partition, positions[partition])
+            if theirs and ours and theirs != ours:
+                raise Refused(
+                    409,
+                    f"the last record below {positions[partition]} of partition {partition} is not the one that was "
+                    "read: the store was put back to an older copy, and grew on from there",
+                    _ANEW,
+                )
+
+    async def _check_query(self, asked: Asked, name: str) -> Queue:
+        """Of every question about a queue: the epoch, and what is ``known``."""
+        queue = self._check_queue(name, asked.query.epoch)
+        try:
+            triples = [one.split(":") for one in asked.query.known.split(",") if one]
+            positions = {number_in(partition): number_in(position) for partition, position, _ in triples}
+            known = {number_in(partition): fingerprint for partition, _, fingerprint in triples}
+        except ValueError as error:
+            raise Refused(400, f"known cannot be read: {error}", "known=0:120:9f3c77e0a1b2c3d4") from None
+        self._check_partitions(queue, positions)
+        await self._check_known(queue, positions, known)
+        return queue
+
+    async def _queues(self, asked: Asked) -> object:
+        described = {
+            name: {"epoch": queue.epoch, "retention": queue.keeps, "partitions": _partitions(queue)}
+            for name, queue in self._app.queues.items()
+        }
+        return {"v": 1, "queues": described}
+
+    async def _ends(self, asked: Asked, name: str) -> object:
+        queue = await self._check_query(asked, name)
+        after = _pairs("after", asked.query.after)
+        await self._app.readers[name].wait_beyond(after, min(MAX_WAIT, asked.query.wait))
+        return {"v": 1, "queue": queue.name, "epoch": queue.epoch, "partitions": _partitions(queue)}
+
+    async def _fingerprints(self, asked: Asked, name: str) -> object:
+        queue = await self._check_query(asked, name)
+        at = _pairs("at", asked.query.at)
+        self._check_partitions(queue, at)
+        for partition, position in at.items():
+            if position > queue.ends[partition]:
+                raise Refused(416, f"partition {partition} ends at {queue.ends[partition]}", "Ask for less.")
+        readers = self._app.readers[name]
+        found = {str(one): await readers.fingerprint(one, position) for one, position in at.items()}
+        return {"epoch": queue.epoch, "fingerprints": found}
+
+    async def _offsets(self, asked: Asked, name: str) -> object:
+        queue = self._check_queue(name, asked.query.epoch)
+        at = _pairs("at", asked.query.at)
+        self._check_partitions(queue, at)
+        engine, found = self._app.engine, {}
+        for partition, micros in at.items():
+            found[str(partition)] = await offset_at(engine, queue, partition, _seconds_of(micros))
+        return {"epoch": queue.epoch, "offsets": found}
+
+    # --- records --------------------------------------------------------------------------------------------------
+
+    async def _records(self, asked: Asked, name: str, partition: str) -> None:
+        queue = await self._check_query(asked, name)
+        number, start, end = partition_in(queue, partition), asked.query.start, asked.query.end
+        one = queue.partitions[number]
+        if start < one.first:
+            raise Refused(410, f"records below {one.first} are deleted", f"The queue's retention is {queue.keeps}.")
+        if end > one.durable_end or start > end:
+            raise Refused(416, f"partition {number} ends at {one.durable_end}", "Ask for less.")
+        without = _fields(asked.query.without)
+        await self._stream.send(asked.exchange, Range(name, number, start, end, without))
+
+    # --- cursors --------------------------------------------------------------------------------------------------
+
+    async def _cursors(self, asked: Asked, name: str) -> object:
+        queue = self._queue(name)
+        queues = [queue, queue.dead_letters]
+        engine = self._app.engine
+        now = engine.clock()
+        described = [one.describe(now, await ages(engine, one)) for one in queues if one is not None]
+        return {"v": 1, "queues": described}
+
+    async def _show_cursor(self, asked: Asked, name: str, reader: str) -> object:
+        queue = self._queue(name)
+        cursor = queue.cursors.get(reader)
+        if cursor is None:
+            raise Refused(
+                404,
+                f"there is no cursor {reader[:200]!r}",
+                "holdfast cursors lists them. A reader makes its own when it first says how far it is.",
+            )
+        return {"epoch": queue.epoch, "offsets": _texts(cursor.offsets)}
+
+    async def _drop_cursor(self, asked: Asked, name: str, reader: str) -> None:
+        self._queue(name)
+        _check_reader(reader)
+        await self._app.readers[name].drop(reader)
+
+    async def _move_cursor(self, asked: Asked, name: str, reader: str) -> object:
+        queue, move = self._check_queue(name, asked.body.epoch), asked.body
+        _check_reader(reader)
+        self._check_partitions(queue, move.offsets)
+        known = {partition: text for partition, text in move.fingerprints.items() if partition in move.offsets}
+        await self._check_known(queue, move.offsets, known)
+        for partition, offset in move.offsets.items():
+            first = queue.partitions[partition].first
+            if reader not in queue.cursors and offset < first:
+                raise Refused(410, f"records below {first} are deleted", "Begin at the first there is.")
+        try:
+            stands = await self._app.readers[name].advance(reader, move.offsets)
+        except TooManyReaders as error:
+            raise Refused(403, error.message, error.remedy) from None
+        except ConfigurationError as error:
+            raise Refused(400, error.message, error.remedy) from None
+        return {"offsets": _texts(stands)}
+
+
+def _seconds_of(micros: int) -> float:
+    """The earliest time that readers see as these microseconds: they round, and so do floats, to a quarter of one."""
+    seconds = (micros - 0.5) / 1e6
+    while round(seconds * 1e6) >= micros:
+        seconds = math.nextafter(seconds, -math.inf)
+    while round(seconds * 1e6) < micros:
+        seconds = math.nextafter(seconds, math.inf)
+    return seconds
+
+
+def _check_reader(name: str) -> None:
+    if name == HANDLER or name.startswith(OUTBOUND):
+        raise Refused(403, f"the cursor {name[:200]!r} is the destination's own", "Give the reader another name.")
+
+
+def _partitions(queue: Queue) -> dict[str, dict[str, int]]:
+    return {str(number): {"first": one.first, "end": one.durable_end} for number, one in enumerate(queue.partitions)}
+
+
+def _pairs(name: str, text: str) -> dict[int, int]:
+    try:
+        pairs = [pair.split(":") for pair in text.split(",") if pair]
+        return {number_in(partition): number_in(position) for partition, position in pairs}
+    except ValueError as error:
+        raise Refused(400, f"{name} cannot be read: {error}", f"{name}=0:120,1:8") from None
+
+
+def _fields(text: str) -> frozenset[str]:
+    names = frozenset(name for name in text.split(",") if name)
+    if names - LARGE_FIELDS:
+        raise Refused(400, f"without cannot be read: {text[:200]!r}", f"It takes {', '.join(sorted(LARGE_FIELDS))}.")
+    return names
+
+
+def _texts(offsets: dict[int, int]) -> dict[str, Any]:
+    return {str(partition): offset for partition, offset in sorted(offsets.items())}

@@ -1,0 +1,232 @@
+"""Rows that a writer outside sends to be staged: read from the wire, each looked at before any of them is kept.
+
+What passes here can be written into an envelope of any version, and is for a queue that is there. What does not would
+be published with the rest, and could never leave. Knows no sink and no HTTP.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.core.staged_blocks import Block, EncodedRow, blocks_of
+from holdfast.endpoint.envelopes.message import body_bytes
+from holdfast.exceptions import EnvelopeError, HoldfastError
+from holdfast.store.staged import RowEncoder
+from holdfast.wire import Limits, check_action, check_header_blocks, check_text, known_contents
+
+MEDIA_TYPE = "application/vnd.holdfast.rows"
+COLUMNS = ("key", "queue", "to", "action", "headers", "body", "message_id", "relates_to", "reply_to")
+"""What a row has, in this order."""
+LARGEST_KEY = 1024
+"""Characters."""
+MOST_ROWS = 300_000
+"""In a part: so many of the smallest have 4 MB. Each takes hundreds of bytes while it is looked at."""
+
+
+class WireRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
+    """A row as it comes: headers and body are bytes or text. None stands for what it does not say."""
+
+    key: str | None
+    queue: str | None
+    to: str | None
+    action: str | None
+    headers: Any
+    body: Any
+    message_id: str | None
+    relates_to: str | None
+    reply_to: str | None
+
+
+class RowRefused(HoldfastError):
+    """A row that cannot be sent.
+
+    Args:
+        column: Which of its columns is to blame.
+        message: Why.
+        remedy: What to do.
+    """
+
+    def __init__(self, column: str, message: str, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.column = column
+
+
+_read_row = msgspec.msgpack.Decoder(WireRow).decode
+_LENGTH = struct.Struct(">I")
+_END = struct.Struct(">IQ")
+_NO_MORE = 0xFFFFFFFF
+
+
+class CutOff(HoldfastError):
+    """What came is no whole part."""
+
+
+def rows_of(data: bytes) -> list[memoryview]:
+    """The rows of a part, each as it came: behind its length, and all of them before a mark and their number.
+
+    Raises:
+        CutOff: it does not end so, or has too many.
+    """
+    rows: list[memoryview] = []
+    view, at = memoryview(data), 0
+    while at + _LENGTH.size <= len(data):
+        (length,) = _LENGTH.unpack_from(data, at)
+        if length == _NO_MORE:
+            if len(data) - at == _END.size and _END.unpack_from(data, at)[1] == len(rows):
+                return rows
+            break
+        if len(rows) == MOST_ROWS:
+            raise CutOff(f"the part has more than {MOST_ROWS:,} rows", remedy="Send them in several parts.")
+        rows.append(view[at + _LENGTH.size : at + _LENGTH.size + length])
+        at += _LENGTH.size + length
+    raise CutOff(
+        f"the part is cut off, or is none: {len(rows)} rows were found in {len(data):,} bytes",
+        remedy="Each row behind its length (4 bytes, big-endian); then FF FF FF FF and their number (8 bytes).",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PartRead:
+    """A part as it was read.
+
+    Args:
+        blocks: Its rows, as they are staged; at least one block, which may have none.
+        rows: How many these are.
+        refused: Rows that cannot be sent, with their place in the part, from 0.
+    """
+
+    blocks: list[Block]
+    rows: int
+    refused: list[tuple[int, RowRefused]]
+
+
+class RowReader:
+    """Reads rows.
+
+    Args:
+        queues: The names of the queues that there are.
+        addresses: Address that rows may be sent to -> the queue whose records go there.
+        limits: What one envelope may be like.
+        default: The queue of rows that name none; "" for none.
+    """
+
+    def __init__(self, queues: Iterable[str], addresses: Mapping[str, str], limits: Limits, default: str = "") -> None:
+        self._queues = frozenset(queues)
+        self._addresses = addresses
+        self._limits = limits
+        self._default = default
+        self._found: dict[tuple[str | None, str | None], str] = {}
+        """What rows say of where they go -> the queue."""
+        self._actions: set[str] = set()
+        """Those that were looked at."""
+
+    def read(self, data: bytes, now: float) -> PartRead:
+        """The rows of a part as they are to be staged, and what is wrong with others.
+
+        Args:
+            data: As :func:`rows_of` reads it.
+            now: Seconds since 1970-01-01 UTC, when they came.
+
+        Raises:
+            CutOff: it is no whole part.
+        """
+        rows: list[WireRow | RowRefused] = [_read(raw) for raw in rows_of(data)]
+        sure = known_contents([None if isinstance(row, RowRefused) else row.body for row in rows])
+        encoder = RowEncoder(now)
+        encoded: list[EncodedRow] = []
+        refused: list[tuple[int, RowRefused]] = []
+        for number, row in enumerate(rows):
+            try:
+                if isinstance(row, RowRefused):
+                    raise row
+                encoded.append(self._checked(row, sure[number], encoder))
+            except RowRefused as error:
+                refused.append((number, error.with_traceback(None)))  # which would keep all that it has seen
+        return PartRead(list(blocks_of(encoded, now)), len(encoded), refused)
+
+    def _checked(self, row: WireRow, is_sure: bool, encoder: RowEncoder) -> EncodedRow:
+        """What is staged of a row; ``is_sure``: its body was looked at."""
+        queue = self._found.get((row.queue, row.to)) or self._queue(row)
+        if row.key is not None and len(row.key) > LARGEST_KEY:
+            raise RowRefused("key", f"the key has {len(row.key):,} characters; it may have {LARGEST_KEY:,}")
+        if row.action is None:
+            raise RowRefused("action", "the row has no action", "Every message has one, such as 'urn:orders/Submit'.")
+        if row.body is None:
+            raise RowRefused("body", "the row has no body", "Give it one XML element; b'' for an empty Body.")
+        if row.action not in self._actions:
+            _check("action", check_action, row.action)
+            self._actions.add(row.action)
+        texts = row.message_id, row.to, row.reply_to, row.relates_to
+        if texts != _NO_TEXTS:
+            for column in ("message_id", "relates_to", "reply_to"):
+                if (text := getattr(row, column)) is not None:
+                    _check(column, partial(check_text, column), text)
+        headers = row.headers.encode() if isinstance(row.headers, str) else b"" if row.headers is None else row.headers
+        if not isinstance(headers, bytes):
+            raise RowRefused("headers", f"headers are bytes of XML, not {type(headers).__name__}")
+        if headers:
+            _check("headers", check_header_blocks, headers)
+        body = row.body if is_sure else _check("body", body_bytes, row.body)
+        most = self._limits.max_bytes - self._limits.max_header_bytes
+        if len(body) > most:
+            raise RowRefused("body", f"the body has {len(body):,} bytes; one envelope has room for {most:,}")
+        most = self._limits.max_header_bytes // 2  # the rest is for what is written here
+        if len(headers) > most:
+            raise RowRefused("headers", f"the headers have {len(headers):,} bytes; one envelope has room for {most:,}")
+        return encoder.encode(queue, row.key or "", row.action, body, headers, *texts)
+
+    def _queue(self, row: WireRow) -> str:
+        if row.to is not None:
+            _check("to", partial(check_text, "to"), row.to)
+        name = row.queue
+        if name is None and row.to is not None:
+            name = self._addresses.get(row.to)
+            if name is None:
+                there = ", ".join(self._addresses) or "there is none"
+                raise RowRefused(
+                    "to",
+                    f"no forwarder sends to {row.to[:500]}, and nothing is posted where the configuration does not "
+                    f"say so; addresses that rows may be sent to: {there[:2000]}",
+                    "Give that address a forwarder with a queue of its own, or name a queue instead.",
+                )
+        name = name or self._default
+        if name not in self._queues:
+            there = ", ".join(self._queues)
+            raise RowRefused(
+                "queue",
+                f"there is no queue {name[:200]!r} here" if name else "the row names no queue, and no address",
+                f"There is {there[:2000]}.",
+            )
+        self._found[row.queue, row.to] = name
+        return name
+
+
+_NO_TEXTS = (None, None, None, None)
+_ROW = f"A row is an array of {', '.join(COLUMNS)}: text or nil, body and headers bytes."
+
+
+def _read(raw: memoryview) -> WireRow | RowRefused:
+    try:
+        return _read_row(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return RowRefused(_column_of(str(error)), f"the row cannot be read: {error}", _ROW)
+
+
+def _check(column: str, check: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return check(value)
+    except EnvelopeError as error:
+        raise RowRefused(column, error.message, error.remedy) from None
+
+
+def _column_of(error: str) -> str:
+    """The column that msgspec complains of, which it calls by its place."""
+    _, _, place = error.rpartition("`$[")
+    number = place.partition("]")[0]
+    return COLUMNS[int(number)] if number.isdecimal() and int(number) < len(COLUMNS) else ""

@@ -1,0 +1,111 @@
+"""Who may ask the admin listener: no web page, and, where there is a token, only who has it.
+
+Owns the checks of Host, Origin and Authorization. Mutual TLS is the listener's own. Knows no route.
+
+A browser sends what a page tells it to, also to 127.0.0.1 and to addresses behind a firewall. It says in Origin (and
+Sec-Fetch-Site) whose page it was; but a page whose own name is made to stand for our address afterwards (DNS rebinding)
+is of the same origin as we are, and shows itself only by that name, in Host.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import re
+import socket
+from collections.abc import Iterable, Mapping
+
+from holdfast.endpoint.admin.routes import Refused
+from holdfast.endpoint.admin.token import TOKEN_VARIABLE
+from holdfast.http.exchange import Request
+
+OPEN_TO_ALL = ("/healthz", "/readyz")
+"""Paths that need no token: what watches over processes seldom has one."""
+PRIVATE_SUFFIXES = (".localhost", ".internal", ".cluster.local")
+"""Below these no name is given out in the public DNS, so that none can be made to stand for our address."""
+
+_HOST = re.compile(r"(\[[0-9a-f:.]*\]|[^:\[\]]*)(?::\d*)?")
+
+
+class Guard:
+    """Checks every request before it is looked at.
+
+    Args:
+        names: Host names that the listener is asked by, besides addresses, names without a dot, and this machine's.
+            One that begins with a dot stands for every name below it, as ``.shop.svc`` for Kubernetes' services.
+        token: What a client must have; None: nobody needs one.
+        secure: Whether it speaks TLS: then a page whose name was made to stand for us sees our certificate fail.
+    """
+
+    def __init__(self, names: Iterable[str] = (), token: str | None = None, *, secure: bool = False) -> None:
+        given = [name.lower().rstrip(".") for name in names]
+        self._suffixes = (*PRIVATE_SUFFIXES, *(name for name in given if name.startswith(".")))
+        self._names = {*given, socket.gethostname().lower().rstrip(".")}
+        self._token = token.encode() if token is not None else None
+        self._scheme = "https" if secure else "http"
+
+    @property
+    def has_token(self) -> bool:
+        """Whether a client must have one."""
+        return self._token is not None
+
+    def check(self, request: Request) -> None:
+        """Let a request pass, or not.
+
+        Raises:
+            Refused: 403 for what a web page sent, or may have; 401 without the token.
+        """
+        headers = request.headers
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        self._check_origin(headers, request.method, host)
+        if self._token is not None and request.target.partition("?")[0] not in OPEN_TO_ALL:
+            self._check_token(headers, self._token)
+        elif host and not self._is_ours(_name(host)):
+            raise Refused(
+                403,
+                f"this listener is not asked as {_name(host)!r}: a web page may have given that name to its address",
+                f"Ask it by its address, or start it with --admin-name {_name(host)} (Listeners(admin_names=…)), or "
+                "with a token.",
+            )
+
+    def _check_origin(self, headers: Mapping[bytes, bytes], method: str, host: str) -> None:
+        origin = headers.get(b"origin", b"").decode("latin-1").lower()
+        site = headers.get(b"sec-fetch-site", b"none")
+        is_link = method in ("GET", "HEAD") and headers.get(b"sec-fetch-mode") == b"navigate"
+        is_elsewhere = site in (b"cross-site", b"same-site") and not is_link
+        if is_elsewhere or (origin and origin != f"{self._scheme}://{host}"):
+            raise Refused(
+                403,
+                f"a web page of {origin or 'another site'} sent this; only pages of this listener may",
+                "Ask from a program, not from a page of another origin.",
+            )
+
+    def _check_token(self, headers: Mapping[bytes, bytes], token: bytes) -> None:
+        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if kind.lower() != b"bearer" or not hmac.compare_digest(given.strip(), token):
+            raise Refused(
+                401,
+                "the token is missing, or it is another one" if not given else "the token is not this listener's",
+                "Send Authorization: Bearer TOKEN. Commands and the Spark source take it from option tokenFile or "
+                f"{TOKEN_VARIABLE}.",
+                ((b"WWW-Authenticate", b'Bearer realm="holdfast"'),),
+            )
+
+    def _is_ours(self, name: str) -> bool:
+        if ":" in name and not name.startswith("["):
+            return False  # no name, and no address as Host has it
+        return "." not in name or name in self._names or name.endswith(self._suffixes) or _is_address(name)
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without the port; the whole of what is no such header's value."""
+    found = _HOST.fullmatch(host)
+    return found[1].rstrip(".") if found else host
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,213 @@
+"""Prometheus metrics of a destination, read from its own counters when they are asked for. Reads no store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from holdfast.core.sending.outbox import Outbox
+from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.journal.writer import Journal
+from holdfast.endpoint.sending.outboxes import FORWARDER_STATES, forwarder_of, state_of
+from holdfast.store.durations import Durations
+
+
+class DestinationCollector(Collector):
+    """What one destination counts; names and meanings are in docs/reference/metrics.md."""
+
+    def __init__(self, app: Destination) -> None:
+        self._app = app
+        self.ages: Mapping[str, Mapping[str, float]] = {}
+        """For each cursor how old what it has not passed is: to be read from the store before it is asked."""
+        self.oldest: Mapping[str, float | None] = {}
+        """For each queue how old its oldest record is, None if there is none: the same."""
+        self._before: dict[str, tuple[int, int]] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as they stand now."""
+        app = self._app
+        commits = app.engine.commits
+        yield _counter("holdfast_messages_accepted", "Messages accepted into the queue, each once.", app.accepted)
+        yield _counter("holdfast_commits", "Batches made durable.", commits.batches)
+        yield _counter(
+            "holdfast_commits_waited", "Those of them that were quick: the event loop waited for them.", commits.waited
+        )
+        yield _histogram("holdfast_commit_seconds", "Seconds that the store took for each.", commits.durations)
+        pending = GaugeMetricFamily(
+            "holdfast_commit_pending_seconds",
+            "For how long the commit in progress has been with the disk.",
+            value=commits.pending_seconds,
+        )
+        yield pending
+        yield _counter(
+            "holdfast_transmissions", "Messages sent by ourselves, repeats included.", app.sender.transmissions
+        )
+        again = CounterMetricFamily(
+            "holdfast_retransmissions", "What of Sequences was sent again, by forwarder.", labels=["forwarder"]
+        )
+        for name, count in app.sender.retransmissions.items():
+            again.add_metric([name], count)
+        yield again
+        yield _histogram(
+            "holdfast_request_seconds",
+            "Seconds from a request's envelope to its answer, of one request in sixteen.",
+            app.unanswered.durations,
+        )
+        incidents = CounterMetricFamily("holdfast_incidents", "What happened, by name.", labels=["name"])
+        for name, count in app.incidents.items():
+            incidents.add_metric([name], count)
+        yield incidents
+        yield self._sequences()
+        yield from self._queues()
+        yield from self._cursors()
+        yield from self._forwarders()
+        if app.journal is not None:
+            yield from _journal(app.journal)
+        yield from self._sinks()
+        if app.dispatcher is not None:
+            yield _counter("holdfast_messages_handled", "Messages whose handler finished.", app.dispatcher.handled)
+            yield _counter("holdfast_handler_failures", "Handlers that raised.", app.dispatcher.failed)
+            yield _counter("holdfast_dead_letters", "Messages set aside.", app.dispatcher.dead)
+        kept = app.dead_letters.count
+        yield GaugeMetricFamily("holdfast_dead_letters_kept", "Dead letters that nobody has decided on.", value=kept)
+
+    def _sequences(self) -> Metric:
+        sequences = GaugeMetricFamily("holdfast_sequences", "Sequences by role and state.", labels=["role", "state"])
+        states: dict[tuple[str, str], int] = {}
+        for destination in self._app.engine.protocol.inbound.destinations.values():
+            key = ("destination", destination.state.value)
+            states[key] = states.get(key, 0) + 1
+        for outbox in self._app.engine.protocol.outbound.outboxes.values():
+            if outbox.source is not None:
+                key = ("source", outbox.source.state.value)
+                states[key] = states.get(key, 0) + 1
+        for (role, state), count in states.items():
+            sequences.add_metric([role, state], count)
+        return sequences
+
+    def begin(self) -> None:
+        """Count from here on what comes into queues and is deleted."""
+        queues = self._app.queues.values()
+        self._before = {queue.name: (sum(queue.firsts), sum(queue.ends)) for queue in queues}
+
+    def _queues(self) -> Iterator[Metric]:
+        backlog = GaugeMetricFamily("holdfast_queue_records", "Records kept in a queue.", labels=["queue", "partition"])
+        size = GaugeMetricFamily(
+            "holdfast_queue_bytes", "Bytes kept in a queue, where its retention counts them.", labels=["queue"]
+        )
+        age = GaugeMetricFamily(
+            "holdfast_queue_age_seconds", "Seconds the oldest record has been in a queue.", labels=["queue"]
+        )
+        into = CounterMetricFamily("holdfast_queue_accepted", "Records that came into a queue.", labels=["queue"])
+        gone = CounterMetricFamily("holdfast_queue_deleted", "Records that were deleted from it.", labels=["queue"])
+        for queue in self._app.queues.values():
+            for partition, (first, end) in enumerate(zip(queue.firsts, queue.ends, strict=True)):
+                backlog.add_metric([queue.name, str(partition)], end - first)
+            if (held := queue.bytes_held) is not None:
+                size.add_metric([queue.name], held)
+            if queue.name in self.oldest:
+                age.add_metric([queue.name], self.oldest[queue.name] or 0.0)
+            firsts, ends = self._before.get(queue.name, (0, 0))
+            into.add_metric([queue.name], sum(queue.ends) - ends)
+            gone.add_metric([queue.name], sum(queue.firsts) - firsts)
+        yield from (backlog, size, age, into, gone)
+
+    def _forwarders(self) -> Iterator[Metric]:
+        """Of forwarders only: their names are in the configuration, while anybody's address may be another outbox's."""
+        lag = GaugeMetricFamily(
+            "holdfast_forwarder_lag_records", "Records that a forwarder has to deliver.", labels=["forwarder"]
+        )
+        flight = GaugeMetricFamily(
+            "holdfast_forwarder_in_flight", "Messages it sent that are not acknowledged.", labels=["forwarder"]
+        )
+        parts = GaugeMetricFamily(
+            "holdfast_forwarder_partitions", "Partitions that it sends, by state.", labels=["forwarder", "state"]
+        )
+        open_ = GaugeMetricFamily(
+            "holdfast_forwarder_circuit_open",
+            "Whether its destination is left alone since it does not answer: 1 for yes.",
+            labels=["forwarder"],
+        )
+        failures = GaugeMetricFamily(
+            "holdfast_forwarder_failures",
+            "Attempts in a row that its destination did not answer.",
+            labels=["forwarder"],
+        )
+        outbound = self._app.engine.protocol.outbound
+        circuits = {one["to"]: one for one in outbound.circuits.describe(self._app.engine.clock())}
+        found: dict[str, list[Outbox]] = {}
+        for outbox in outbound.outboxes.values():
+            name = forwarder_of(outbox.key)
+            if name is not None:
+                found.setdefault(name, []).append(outbox)
+        for name, outboxes in found.items():
+            lag.add_metric([name], sum(one.waiting for one in outboxes))
+            flight.add_metric([name], sum(len(one.source.flight) for one in outboxes if one.source is not None))
+            states = Counter(state_of(one) for one in outboxes)
+            for state in FORWARDER_STATES:
+                parts.add_metric([name, state], states[state])
+            circuit = circuits.get(outboxes[0].to or "")
+            if circuit is not None:
+                open_.add_metric([name], circuit["open_for"] is not None)
+                failures.add_metric([name], circuit["failures"])
+        yield from (lag, flight, parts, open_, failures)
+
+    def _sinks(self) -> Iterator[Metric]:
+        """Of all together: anybody who may write names a sink as he likes."""
+        staging = self._app.engine.protocol.staging
+        every = staging.every
+        staged = sum(part.rows for sink in every for part in sink.staged)
+        moving = sum(sink.rows_moving for sink in every)
+        waiting = sum(bool(sink.waits_for) for sink in every)
+        yield GaugeMetricFamily("holdfast_sinks", "Sinks that writers outside stage rows for.", value=len(every))
+        yield GaugeMetricFamily("holdfast_sink_rows_staged", "Rows staged and not published.", value=staged)
+        yield GaugeMetricFamily(
+            "holdfast_sink_rows_moving", "Rows published and not in their queues yet.", value=moving
+        )
+        yield GaugeMetricFamily("holdfast_sink_bytes", "Bytes of both.", value=staging.bytes_held)
+        yield GaugeMetricFamily(
+            "holdfast_sinks_waiting", "Sinks whose rows wait for a queue that is full, or gone.", value=waiting
+        )
+        yield _counter("holdfast_sink_rows_published", "Rows published.", staging.rows_published)
+
+    def _cursors(self) -> Iterator[Metric]:
+        lag = GaugeMetricFamily(
+            "holdfast_cursor_lag_records", "Records a cursor has not passed.", labels=["queue", "cursor", "kind"]
+        )
+        age = GaugeMetricFamily(
+            "holdfast_cursor_age_seconds",
+            "Seconds the oldest of them has been in the queue.",
+            labels=["queue", "cursor", "kind"],
+        )
+        now = self._app.engine.clock()
+        for queue in self._app.queues.values():
+            for cursor in queue.cursors.values():
+                described = queue.describe_cursor(cursor, now, self.ages.get(queue.name, {}))
+                labels = [queue.name, described["name"], described["kind"]]
+                lag.add_metric(labels, described["lag"])
+                age.add_metric(labels, described["age"])
+        yield lag
+        yield age
+
+
+def _journal(journal: Journal) -> Iterator[Metric]:
+    yield _counter("holdfast_journal_events", "Events written to the journal.", journal.written)
+    yield _counter("holdfast_journal_events_lost", "Events that could not be written to it.", journal.lost)
+    yield GaugeMetricFamily(
+        "holdfast_journal_failing",
+        "Whether the journal is not written just now: 1 for yes.",
+        value=bool(journal.trouble),
+    )
+    yield GaugeMetricFamily("holdfast_journal_bytes", "Bytes that the journal's files take.", value=journal.bytes)
+
+
+def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _histogram(name: str, text: str, durations: Durations) -> HistogramMetricFamily:
+    return HistogramMetricFamily(name, text, buckets=list(durations.buckets()), sum_value=durations.seconds)

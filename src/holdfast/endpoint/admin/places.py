@@ -1,0 +1,103 @@
+"""Where a cursor is to go: an offset, one end of a queue, or a time, in each partition; a forwarder's way there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core.queues.queue import Queue
+from holdfast.core.queues.retention import Search
+from holdfast.core.sending.outbox import Outbox
+from holdfast.core.steering import Steering
+from holdfast.endpoint.admin.routes import Refused
+from holdfast.endpoint.admin.shapes import Reset
+from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.envelopes.fault_replies import set_aside
+
+_REMEDY = 'One of {"to": "earliest"}, {"to": "latest"}, {"offset": 12, "partition": 0}, {"time": 1767225600}.'
+
+
+def partition_in(queue: Queue, text: str) -> int:
+    """The partition that a path names.
+
+    Raises:
+        Refused: 404 if there is none.
+    """
+    count = len(queue.partitions)
+    if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) >= count:
+        raise Refused(404, f"there is no partition {text[:40]}", f"There are {count}, from 0.")
+    return int(text)
+
+
+def asked_partitions(queue: Queue, partition: int | None, among: Iterable[int] | None = None) -> list[int]:
+    """The partitions that are meant.
+
+    Raises:
+        Refused: 400 for one that there is not.
+    """
+    known = list(range(len(queue.partitions)) if among is None else among)
+    if partition is None:
+        return known
+    if partition not in known:
+        raise Refused(
+            400, f"there is no partition {partition} to do that in", f"There is {', '.join(map(str, known))}."
+        )
+    return [partition]
+
+
+async def find_offsets(
+    engine: Engine, queue: Queue, reset: Reset, among: Iterable[int] | None = None
+) -> dict[int, int]:
+    """The offset for each partition that is meant.
+
+    Raises:
+        Refused: 400 for none or several places, or an offset that no one partition is named for.
+        StoreError: the store cannot be read.
+    """
+    said = [name for name in ("to", "offset", "time") if getattr(reset, name) is not None]
+    if len(said) != 1:
+        raise Refused(400, f"{len(said)} places are named" if said else "no place is named", _REMEDY)
+    partitions = asked_partitions(queue, reset.partition, among)
+    if reset.offset is not None:
+        if len(partitions) > 1:
+            raise Refused(400, "an offset is one of a partition, and there are several", 'Name it: "partition": 0.')
+        return {partitions[0]: reset.offset}
+    if reset.time is not None:
+        return {number: await offset_at(engine, queue, number, reset.time) for number in partitions}
+    ends = queue.firsts if reset.to == "earliest" else queue.ends
+    return {number: ends[number] for number in partitions}
+
+
+async def offset_at(engine: Engine, queue: Queue, partition: int, time: float) -> int:
+    """The first record of the partition that came at ``time`` or later; its end if there is none. Looks at few.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    one = queue.partitions[partition]
+    search = Search(one.first, one.durable_end, time)
+    while (probe := search.probe) is not None:
+        found = await engine.records(queue.name, partition, probe, probe + 1)
+        if found:
+            search.take(found[0][1].delivered_at)
+        else:
+            search.take(-1.0)  # deleted meanwhile: what is meant lies behind
+    return search.found
+
+
+async def pass_over(engine: Engine, outbox: Outbox, offset: int) -> int:
+    """Move a forwarder, ahead or back: who waits for the reply to a request that it passes over gets a fault. Where it
+    stands; durable when the engine says so.
+
+    Raises:
+        NotSteered: it is not to be moved.
+        StoreError: the store cannot be read.
+    """
+    steering, position = Steering(engine.protocol), outbox.first
+    while position < min(offset, outbox.durable_end):
+        found = await engine.records(outbox.queue.name, outbox.partition, position, offset)
+        if not found:
+            break
+        steering.tell_requesters(outbox, found, set_aside, engine.clock())
+        engine.touch()
+        position = found[-1][0] + 1
+    return steering.reset(outbox, offset, engine.clock())

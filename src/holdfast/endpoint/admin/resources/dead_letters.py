@@ -1,0 +1,81 @@
+"""The admin listener's part for dead letters: to list them, show one, have it tried again, give it up."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
+from holdfast.endpoint.admin.shapes import MOST_LISTED, Discarded, LetterList, LetterPage, LetterShown, Retried
+from holdfast.endpoint.destination.dead_letters import describe_letter, describe_letters
+from holdfast.endpoint.destination.destination import Destination
+
+EVERY = "all"
+
+
+class LetterRoutes:
+    """Answers for one destination.
+
+    Args:
+        app: The destination, started.
+    """
+
+    def __init__(self, app: Destination) -> None:
+        self._app = app
+        self._letters = app.dead_letters
+        one = "dead-letters/{letter}"
+        again = "Hand a dead letter, or all, to its handler once more, or put it into its queue again"
+        self.routes = [
+            Route("GET", "dead-letters", self._list, "List dead letters", LetterList, LetterPage, joined=Joined.PAGES),
+            Route("GET", one, self._show, "Show a dead letter whole", LetterShown, errors=(404,), joined=Joined.LETTER),
+            Route("POST", one + "/retry", self._retry, again, Retried, errors=(404, 409), joined=Joined.LETTER),
+            Route(
+                "POST",
+                one + "/discard",
+                self._discard,
+                "Give a dead letter up, or all",
+                Discarded,
+                errors=(404,),
+                joined=Joined.LETTER,
+            ),
+        ]
+
+    async def _list(self, asked: Asked) -> object:
+        letters = self._letters
+        ranges = list(letters.ranges(asked.query.start))
+        limit = min(asked.query.limit, MOST_LISTED)
+        shown, following = await asyncio.to_thread(
+            describe_letters, self._app.store.read, ranges, limit, letters.is_asked, whole=asked.query.whole
+        )
+        return {"dead_letters": shown, "count": letters.count, "next": following}
+
+    async def _show(self, asked: Asked, letter: str) -> object:
+        number = self._number(letter)
+        found = await asyncio.to_thread(self._app.store.read, self._letters.name, 0, number, number + 1)
+        if not found:
+            raise self._missing(letter)
+        return describe_letter(*found[0], is_asked=self._letters.is_asked(number), whole=True)
+
+    async def _retry(self, asked: Asked, letter: str) -> object:
+        dispatcher = self._app.dispatcher
+        which = None if letter == EVERY else self._number(letter)
+        if dispatcher is not None:
+            count = dispatcher.handling.retry(which)
+        elif any(outbox.forwarding for outbox in self._app.engine.protocol.outbound.outboxes.values()):
+            count = self._app.forwarding.giving_up.requeue(which)
+        else:
+            raise Refused(409, "this destination has no handlers", "Serve it with the handler that is to get them.")
+        await self._app.engine.durable()
+        return {"retried": count, "count": self._letters.count}
+
+    async def _discard(self, asked: Asked, letter: str) -> object:
+        count = self._letters.discard(None if letter == EVERY else self._number(letter))
+        await self._app.engine.durable()
+        return {"discarded": count, "count": self._letters.count}
+
+    def _number(self, letter: str) -> int:
+        if not letter.isascii() or not letter.isdecimal() or not self._letters.is_there(int(letter[:20])):
+            raise self._missing(letter)
+        return int(letter[:20])
+
+    def _missing(self, letter: str) -> Refused:
+        return Refused(404, f"there is no dead letter {letter[:40]}", "holdfast dead-letters lists them.")

@@ -1,0 +1,173 @@
+"""The admin listener's part for forwarders and other outboxes: to list them, hold them back, let them go on, move them.
+
+A forwarder sends the records of a queue on; it has an outbox for each partition, and a verb is for all of them, or for
+one that is named by its key.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from holdfast.core.sending.outbox import Outbox, Refusal
+from holdfast.core.steering import NotSteered, Steering
+from holdfast.endpoint.admin.paging import page_of
+from holdfast.endpoint.admin.places import find_offsets, pass_over
+from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
+from holdfast.endpoint.admin.shapes import ForwarderDeleted, ForwarderList, Offsets, Page, Reason, Reset
+from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.inspection import describe_flight
+from holdfast.endpoint.sending.outboxes import forwarder_of, state_of
+
+MOST_REFUSALS = 10
+"""So many refused messages of one outbox are shown: the first ones hold the others up."""
+
+
+def name_of(key: str) -> str:
+    """The forwarder that an outbox is a part of; of any other outbox its key."""
+    name = forwarder_of(key)
+    return key if name is None else name
+
+
+def describe_refusal(outbox: Outbox, offset: int, refusal: Refusal) -> dict[str, Any]:
+    """A message that the destination answered with a fault, and may yet take."""
+    source, record = outbox.source, outbox.record(offset)
+    is_carried = source is not None and source.identifier is not None and outbox.may_have_left(offset)
+    return {
+        "offset": offset,
+        "sequence": source.identifier if source is not None and is_carried else None,
+        "number": offset - source.start + 1 if source is not None and is_carried else None,
+        "action": record.action if record is not None else "",
+        "code": refusal.fault.code,
+        "reason": refusal.fault.reason,
+        "since": refusal.first_at,
+        "times": refusal.times,
+    }
+
+
+def describe_forwarder(outbox: Outbox, now: float, circuit: dict[str, Any] | None) -> dict[str, Any]:
+    """One outbox in words and numbers, with the circuit of its address."""
+    source = outbox.source
+    return {
+        "name": name_of(outbox.key),
+        "key": outbox.key,
+        "queue": outbox.queue.name,
+        "partition": outbox.partition,
+        "to": outbox.to,
+        "state": state_of(outbox),
+        "suspended": outbox.suspended,
+        "stopped": outbox.stopped,
+        "stopped_for": outbox.stopped_for,
+        "refused": outbox.unwelcome.reason if outbox.unwelcome is not None else None,
+        "refusals": [describe_refusal(outbox, *one) for one in islice(outbox.refused_now(), MOST_REFUSALS)],
+        "first": outbox.first,
+        "end": outbox.durable_end,
+        "lag": outbox.waiting,
+        "sequence": source.identifier if source is not None else None,
+        "flight": describe_flight(outbox, now),
+        "circuit": circuit,
+    }
+
+
+class ForwarderRoutes:
+    """Answers for one destination.
+
+    Args:
+        app: The destination, started.
+    """
+
+    def __init__(self, app: Destination) -> None:
+        self._app = app
+        one = "forwarders/{name}"
+        self.routes = [
+            Route(
+                "GET", "forwarders", self._list, "List what sends to others", ForwarderList, Page, joined=Joined.WHOLE
+            ),
+            Route("GET", one, self._show, "Show a forwarder, partition by partition", ForwarderList, errors=(404,)),
+            Route(
+                "POST",
+                one + "/{how:suspend|resume}",
+                self._steer,
+                "Hold a forwarder back, or let it go on",
+                ForwarderList,
+                body=Reason,
+                errors=(404, 409),
+            ),
+            Route(
+                "POST",
+                one + "/reset",
+                self._reset,
+                "Move a forwarder, ahead or back; what was sent already goes in a new Sequence",
+                Offsets,
+                body=Reset,
+                errors=(404, 409),
+            ),
+            Route(
+                "DELETE",
+                one,
+                self._delete,
+                "Forget a forwarder that is held back, with what it has not sent",
+                ForwarderDeleted,
+                errors=(404, 409),
+            ),
+        ]
+
+    def _all(self) -> list[Outbox]:
+        outboxes = self._app.engine.protocol.outbound.outboxes.values()
+        return sorted((one for one in outboxes if not one.is_for_replies), key=lambda one: one.key)
+
+    def _find(self, name: str) -> list[Outbox]:
+        found = [one for one in self._all() if name in (one.key, name_of(one.key))]
+        if not found:
+            raise Refused(404, f"no forwarder {name[:500]}", "holdfast forwarders lists them.")
+        return found
+
+    def _described(self, outboxes: list[Outbox]) -> list[dict[str, Any]]:
+        now = self._app.engine.clock()
+        circuits = {one["to"]: one for one in self._app.engine.protocol.outbound.circuits.describe(now)}
+        return [describe_forwarder(one, now, circuits.get(one.to or "")) for one in outboxes]
+
+    async def _list(self, asked: Asked) -> object:
+        every = self._all()
+        shown, following = page_of([((one.key,), one) for one in every], asked.query)
+        return {"forwarders": self._described(shown), "count": len(every), "next": following}
+
+    async def _show(self, asked: Asked, name: str) -> object:
+        found = self._find(name)
+        return {"forwarders": self._described(found), "count": len(found), "next": None}
+
+    async def _steer(self, asked: Asked, name: str, how: str) -> object:
+        found = self._find(name)
+        engine = self._app.engine
+        steering, now = Steering(engine.protocol), engine.clock()
+        refusals = []
+        for outbox in sorted(found, key=lambda one: not one.stopped):  # that one is stopped is what has to be told
+            try:
+                steering.suspend(outbox, asked.body.reason) if how == "suspend" else steering.resume(outbox, now)
+            except NotSteered as error:
+                refusals.append(error)
+        await engine.durable()
+        if len(refusals) == len(found):
+            raise refusals[0]
+        return {"forwarders": self._described(found), "count": len(found), "next": None}
+
+    async def _reset(self, asked: Asked, name: str) -> object:
+        found = {one.partition: one for one in self._find(name)}
+        engine = self._app.engine
+        queue = next(iter(found.values())).queue
+        places = await find_offsets(engine, queue, asked.body, list(found))
+        stands = {str(number): await pass_over(engine, found[number], place) for number, place in places.items()}
+        await engine.durable()
+        return {"offsets": stands}
+
+    async def _delete(self, asked: Asked, name: str) -> object:
+        found = self._find(name)
+        engine = self._app.engine
+        steering, waiting = Steering(engine.protocol), 0
+        try:
+            for outbox in found:
+                waiting += steering.delete(outbox, engine.clock())
+        finally:
+            engine.touch()  # those before one that is not to be deleted are
+        await engine.durable()
+        return {"deleted": len(found), "waiting": waiting}

@@ -1,0 +1,114 @@
+"""The admin listener's part for the event journal: its files are listed, and given out as they lie.
+
+Whoever reads it needs no access to the disk, and the server no pyarrow. Knows nothing of what is in a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from holdfast.endpoint.admin.paging import page_of
+from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
+from holdfast.endpoint.admin.shapes import JournalList, OctetsQuery, Page
+from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.journal.files import Segment, made_parquet, open_segment, segments
+from holdfast.endpoint.journal.writer import Journal
+
+OCTETS = "application/octet-stream"
+PIECE = 1 << 18
+"""Bytes that are read at a time."""
+
+
+class JournalRoutes:
+    """Answers for one destination.
+
+    Args:
+        app: The destination, started.
+    """
+
+    def __init__(self, app: Destination) -> None:
+        self._app = app
+        self.routes = [
+            Route(
+                "GET",
+                "journal",
+                self._list,
+                "List the files of the event journal, the oldest first",
+                JournalList,
+                Page,
+                errors=(404,),
+                joined=Joined.PAGES,
+            ),
+            Route(
+                "GET",
+                "journal/{file}",
+                self._read,
+                "A file of the event journal, or a part of it",
+                OCTETS,
+                OctetsQuery,
+                errors=(404, 416),
+                joined=Joined.STREAM,
+            ),
+        ]
+
+    def _journal(self) -> Journal:
+        journal = self._app.journal
+        if journal is None:
+            raise Refused(
+                404,
+                "this server keeps no event journal",
+                "Start it with --journal DIRECTORY; without that it keeps one where its store is a directory.",
+            )
+        return journal
+
+    async def _list(self, asked: Asked) -> object:
+        there = await asyncio.to_thread(segments, self._journal().directory)
+        shown, following = page_of([((one.name,), one) for one in there], asked.query)
+        total = sum(one.size for one in there)
+        return {"files": [self._shown(one) for one in shown], "count": len(there), "bytes": total, "next": following}
+
+    def _shown(self, one: Segment) -> dict[str, object]:
+        worker = self._app.worker
+        return {
+            "file": one.file,
+            "bytes": one.size,
+            "begun": one.begun,
+            "written": one.written,
+            "sealed": not one.is_live,
+            "worker": worker.number if worker is not None else None,
+        }
+
+    async def _read(self, asked: Asked, file: str) -> None:
+        directory, exchange = self._journal().directory, asked.exchange
+        found = await asyncio.to_thread(open_segment, directory, file)
+        if found is None:
+            raise await asyncio.to_thread(_missing, directory, file)
+        with found:
+            size = os.fstat(found.fileno()).st_size
+            at, end = asked.query.start, size if asked.query.end is None else asked.query.end
+            if not at <= end <= size:
+                raise Refused(416, f"{file} has {size:,} bytes", "Ask for less.", detail={"bytes": size})
+            exchange.start(200, OCTETS.encode())
+            while at < end and exchange.wants_content:
+                data = await asyncio.to_thread(os.pread, found.fileno(), min(PIECE, end - at), at)
+                if not data:
+                    break  # it was cut off meanwhile: who asked for so many bytes sees that some are missing
+                at += len(data)
+                if not exchange.write(data):
+                    await exchange.drain()
+            exchange.finish()
+
+
+def _missing(directory: Path, file: str) -> Refused:
+    made = made_parquet(directory, file)
+    if made is not None:
+        return Refused(
+            404, f"{file[:200]} is Parquet now", f"Ask for {made.file}.", detail={"file": made.file, "bytes": made.size}
+        )
+    return Refused(
+        404,
+        f"the journal has no file {file[:200]}: it is kept no longer, or never was",
+        "Ask which files there are, and read those: holdfast audit does.",
+    )

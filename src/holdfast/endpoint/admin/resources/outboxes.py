@@ -1,0 +1,72 @@
+"""The admin listener's part for what waits to be sent: to list it, show one message, give it up, go on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
+from holdfast.endpoint.admin.shapes import MOST_LISTED, GivenUp, Key, MessagePage, Retried, Waiting, WaitingList
+from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.sending.outboxes import Outboxes
+from holdfast.exceptions import ConfigurationError
+
+
+class OutboxRoutes:
+    """Answers for one destination: what it sends are replies and acknowledgements to addressable peers, and what
+    forwarders send.
+
+    Args:
+        app: The destination, started.
+    """
+
+    def __init__(self, app: Destination) -> None:
+        self._app = app
+        one = "outbox/{message}"
+        self.routes = [
+            Route("GET", "outbox", self._list, "List what is sent and not acknowledged", WaitingList, MessagePage),
+            Route("GET", one, self._show, "Show such a message whole", Waiting, errors=(404,), joined=Joined.MESSAGE),
+            Route(
+                "POST",
+                one + "/discard",
+                self._discard,
+                "Give such a message up",
+                GivenUp,
+                errors=(404,),
+                joined=Joined.MESSAGE,
+            ),
+            Route("POST", "outbox/retry", self._retry, "Let what is stopped go on", Retried, Key, errors=(404,)),
+        ]
+
+    @property
+    def _outboxes(self) -> Outboxes:
+        return Outboxes(self._app.engine.protocol.outbound, self._app.store.read)
+
+    async def _list(self, asked: Asked) -> object:
+        outboxes = self._outboxes
+        shown = await asyncio.to_thread(outboxes.listed, min(asked.query.limit, MOST_LISTED))
+        return {"messages": shown, "count": outboxes.count}
+
+    async def _show(self, asked: Asked, message: str) -> object:
+        try:
+            return await asyncio.to_thread(self._outboxes.shown, message)
+        except ConfigurationError as error:
+            raise Refused(404, error.message, "holdfast outbox lists those that do.") from None
+
+    async def _discard(self, asked: Asked, message: str) -> object:
+        outboxes = self._outboxes
+        try:
+            in_doubt = outboxes.others_in_doubt(message)
+            outboxes.discard(message, self._app.engine.clock())
+        except ConfigurationError as error:
+            raise Refused(404, error.message, "holdfast outbox lists those that do.") from None
+        await self._app.engine.durable()
+        return {"discarded": 1, "in_doubt": in_doubt, "count": outboxes.count}
+
+    async def _retry(self, asked: Asked) -> object:
+        outboxes = self._outboxes
+        try:
+            count = outboxes.retry(asked.query.key, self._app.engine.clock())
+        except ConfigurationError as error:
+            raise Refused(404, error.message, "holdfast outbox lists the keys.") from None
+        await self._app.engine.durable()
+        return {"retried": count, "count": outboxes.count}

@@ -1,0 +1,248 @@
+"""The admin listener's part for queues and cursors: to show one, look into it, purge it; to list cursors, move one.
+
+What readers read and how they move their own cursors is the data plane's (``endpoint.admin.data_plane.readers``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.core.queues.queue import HANDLER, OUTBOUND, Queue
+from holdfast.core.records import Record
+from holdfast.core.steering import Loss, Steering
+from holdfast.endpoint.admin.paging import page_of
+from holdfast.endpoint.admin.places import asked_partitions, find_offsets, partition_in, pass_over
+from holdfast.endpoint.admin.resources.rates import Rates
+from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
+from holdfast.endpoint.admin.shapes import (
+    MOST_LISTED,
+    CursorList,
+    Messages,
+    Offsets,
+    Page,
+    Peek,
+    Purge,
+    Purged,
+    QueueShown,
+    Reset,
+)
+from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.inspection import ages, oldest
+
+PEEKED_BYTES = 8 << 20
+"""Of bodies and header blocks in one answer, about."""
+
+
+class QueueRoutes:
+    """Answers for the queues of one destination.
+
+    Args:
+        app: The destination, started.
+        rates: How fast its queues and cursors move.
+    """
+
+    def __init__(self, app: Destination, rates: Rates) -> None:
+        self._app = app
+        self._rates = rates
+        one = "queues/{name}"
+        self.routes = [
+            Route("GET", one, self._show, "Show a queue and its cursors", QueueShown, errors=(404,)),
+            Route(
+                "GET",
+                one + "/{partition}/messages",
+                self._peek,
+                "Look at records, moving no cursor",
+                Messages,
+                Peek,
+                errors=(404, 410, 416),
+                joined=Joined.PARTITION,
+            ),
+            Route(
+                "POST",
+                one + "/purge",
+                self._purge,
+                "Delete the oldest records, or all",
+                Purged,
+                body=Purge,
+                errors=(404, 409),
+            ),
+            Route(
+                "GET", "cursors", self._cursors, "List the cursors of all queues", CursorList, Page, joined=Joined.WHOLE
+            ),
+            Route(
+                "POST",
+                one + "/cursors/{cursor}/reset",
+                self._reset,
+                "Move a cursor, also back: to an offset, an end, or a time",
+                Offsets,
+                body=Reset,
+                errors=(404, 409),
+            ),
+        ]
+
+    @property
+    def _queues(self) -> Mapping[str, Queue]:
+        return self._app.queues
+
+    def _queue(self, name: str) -> Queue:
+        queue = self._queues.get(name)
+        if queue is None:
+            raise Refused(404, f"there is no queue {name[:200]!r} here", f"There is {', '.join(self._queues)}.")
+        return queue
+
+    async def _show(self, asked: Asked, name: str) -> object:
+        return await self._described(self._queue(name))
+
+    async def _described(self, queue: Queue) -> dict[str, Any]:
+        engine = self._app.engine
+        shown = queue.describe(engine.clock(), await ages(engine, queue))
+        shown["bytes"] = queue.bytes_held
+        shown["age"] = await oldest(engine, queue)
+        shown["rate_in"] = self._rates.of_queue(queue)
+        for cursor in shown["cursors"]:
+            cursor["rate"] = self._rates.of_cursor(queue, cursor["name"])
+        return shown
+
+    # --- looking --------------------------------------------------------------------------------------------------
+
+    async def _peek(self, asked: Asked, name: str, partition: str) -> object:
+        queue, query = self._queue(name), asked.query
+        number = partition_in(queue, partition)
+        one = queue.partitions[number]
+        start = one.first if query.start is None else query.start
+        if start < one.first:
+            raise Refused(410, f"records below {one.first} are deleted", f"The queue's retention is {queue.keeps}.")
+        if start > one.durable_end:
+            raise Refused(416, f"partition {number} ends at {one.durable_end}", "Ask for less.")
+        limit, size = min(query.limit, MOST_LISTED), 0
+        shown: list[dict[str, Any]] = []
+        position = start
+        while position < one.durable_end and len(shown) < limit and size < PEEKED_BYTES:
+            found = await self._app.engine.records(name, number, position, min(one.durable_end, start + limit))
+            if not found:
+                break
+            for offset, record in found[: limit - len(shown)]:
+                shown.append(describe_record(offset, record, query.body_bytes))
+                size += len(shown[-1]["body"]) + len(record.headers)
+                position = offset + 1
+                if size >= PEEKED_BYTES:
+                    break
+        following = position if position < one.durable_end else None
+        bounds = {"first": one.first, "end": one.durable_end}
+        return {"queue": name, "partition": number, **bounds, "messages": shown, "next": following}
+
+    # --- purging --------------------------------------------------------------------------------------------------
+
+    async def _purge(self, asked: Asked, name: str) -> object:
+        queue, purge, engine = self._queue(name), asked.body, self._app.engine
+        partitions = asked_partitions(queue, purge.partition)
+        if purge.below is not None and len(partitions) > 1:
+            raise Refused(400, "an offset is one of a partition, and there are several", 'Name it: "partition": 0.')
+        steering = Steering(engine.protocol)
+        below = {
+            one: queue.ends[one] if purge.below is None else min(purge.below, queue.ends[one]) for one in partitions
+        }
+        losses = [(one, loss) for one, end in below.items() for loss in steering.would_drop(queue, one, end)]
+        count = sum(max(0, end - queue.firsts[one]) for one, end in below.items())
+        answer = {"queue": name, "records": count, "left": 0, "unread": _unread(losses), "dry_run": purge.dry_run}
+        if purge.dry_run:
+            return answer
+        owed = [f"{loss.cursor} has {loss.records:,} of partition {one} to do" for one, loss in losses if loss.is_owed]
+        if owed and not purge.force:
+            raise Refused(
+                409,
+                f"somebody was promised what would be deleted: {', '.join(owed[:20])}",
+                'Wait until that is done; or give it up: --force, "force": true.',
+            )
+        for one, end in below.items():
+            if purge.force:
+                await self._give_up(steering, queue, one, end)
+                for outbox in steering.forwarders_behind(queue, one, end):
+                    await pass_over(engine, outbox, end)
+            steering.purge(queue, one, end)
+            engine.touch()
+        await engine.durable()
+        await engine.caught_up()  # the last record that goes is read before, for its fingerprint
+        await engine.durable()
+        left = sum(max(0, end - queue.firsts[one]) for one, end in below.items())
+        return answer | {"records": count - left, "left": left}
+
+    async def _give_up(self, steering: Steering, queue: Queue, partition: int, end: int) -> None:
+        """Let handlers give up what they are not done with: who waits for a reply is answered."""
+        handler = queue.cursors.get(HANDLER)
+        position = end if handler is None else max(handler.offsets[partition], queue.firsts[partition])
+        while position < end:
+            found = await self._app.engine.records(queue.name, partition, position, end)
+            if not found:
+                return
+            steering.give_up(queue, partition, found, self._app.engine.clock())
+            self._app.engine.touch()
+            position = found[-1][0] + 1
+
+    # --- cursors --------------------------------------------------------------------------------------------------
+
+    async def _cursors(self, asked: Asked) -> object:
+        every = [(queue.name, name) for queue in self._queues.values() for name in queue.cursors]
+        shown, following = page_of([(one, one) for one in every], asked.query)
+        engine, now = self._app.engine, self._app.engine.clock()
+        old = {name: await ages(engine, self._queues[name]) for name in {name for name, _ in shown}}
+        described = []
+        for name, cursor in shown:
+            queue = self._queues[name]
+            if cursor in queue.cursors:  # not deleted meanwhile
+                one = queue.describe_cursor(queue.cursors[cursor], now, old[name])
+                described.append(one | {"queue": name, "rate": self._rates.of_cursor(queue, cursor)})
+        return {"cursors": described, "count": len(every), "next": following}
+
+    async def _reset(self, asked: Asked, name: str, cursor: str) -> object:
+        queue, engine = self._queue(name), self._app.engine
+        there = queue.cursors.get(cursor)
+        if there is None:
+            raise Refused(404, f"there is no cursor {cursor[:200]!r}", "holdfast cursors lists them.")
+        places = await find_offsets(engine, queue, asked.body, list(there.offsets))
+        steering = Steering(engine.protocol)
+        stands = {}
+        try:
+            for partition, offset in places.items():
+                stands[str(partition)] = await self._move(steering, queue, cursor, partition, offset)
+        finally:
+            engine.touch()  # it stands elsewhere in the partitions before one where it is not to be moved
+        await engine.durable()
+        return {"offsets": stands}
+
+    async def _move(self, steering: Steering, queue: Queue, cursor: str, partition: int, offset: int) -> int:
+        now = self._app.engine.clock()
+        if cursor == HANDLER:
+            return steering.replay(queue, partition, offset, now)
+        if cursor.startswith(OUTBOUND):
+            outbox = self._app.engine.protocol.outbound.outboxes[cursor.removeprefix(OUTBOUND)]
+            return await pass_over(self._app.engine, outbox, offset)
+        return steering.reset_reader(queue, cursor, partition, offset, now)
+
+
+def describe_record(offset: int, record: Record, body_bytes: int) -> dict[str, Any]:
+    """A record in words and numbers, with so many bytes of its body."""
+    return {
+        "offset": offset,
+        "sequence": record.sequence,
+        "message_number": record.message_number,
+        "action": record.action,
+        "message_id": record.message_id,
+        "to": record.to,
+        "reply_to": record.reply_to,
+        "relates_to": record.relates_to,
+        "soap": record.soap,
+        "received_at": record.received_at,
+        "wants_reply": record.wants_reply,
+        "headers": record.headers[:body_bytes].decode("utf-8", "replace"),
+        "body": record.body[:body_bytes].decode("utf-8", "replace"),
+        "bytes": len(record.body),
+    }
+
+
+def _unread(losses: list[tuple[int, Loss]]) -> list[dict[str, Any]]:
+    return [
+        {"partition": partition, "cursor": loss.cursor, "kind": loss.kind, "records": loss.records}
+        for partition, loss in losses
+    ]

@@ -1,0 +1,129 @@
+"""The admin listener's part for Sequences: to list them, show one, hold it back, let it go on, end it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.sending.outbox import Outbox
+from holdfast.core.steering import Steering
+from holdfast.endpoint.admin.paging import page_of
+from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
+from holdfast.endpoint.admin.shapes import Reason, SequenceList, SequencePage, SequenceShown
+from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.inspection import describe_flight, describe_parts
+
+Part = RMDestination | Outbox
+"""A Sequence: an inbound one; or an outbox, with the one that carries it or without."""
+
+
+class SequenceRoutes:
+    """Answers for one destination.
+
+    Args:
+        app: The destination, started.
+    """
+
+    def __init__(self, app: Destination) -> None:
+        self._app = app
+        one = "sequences/{identifier}"
+        self.routes = [
+            Route("GET", "sequences", self._list, "List Sequences", SequenceList, SequencePage, joined=Joined.PAGES),
+            Route(
+                "GET",
+                one,
+                self._show,
+                "Show a Sequence: ranges, gaps, window",
+                SequenceShown,
+                errors=(404,),
+                joined=Joined.SEQUENCE,
+            ),
+            Route(
+                "POST",
+                one + "/{how:suspend|resume|close|terminate}",
+                self._steer,
+                "Hold a Sequence back, let it go on, or end it",
+                SequenceShown,
+                body=Reason,
+                errors=(404, 409),
+                joined=Joined.SEQUENCE,
+            ),
+        ]
+
+    def _parts(self) -> list[tuple[tuple[str, str, str], Part]]:
+        """Every Sequence by what it is sorted by: role, Identifier, key."""
+        protocol = self._app.engine.protocol
+        inbound: list[tuple[tuple[str, str, str], Part]] = [
+            (("destination", name, ""), one) for name, one in protocol.inbound.destinations.items()
+        ]
+        return inbound + [
+            (("source", (one.source.identifier or "") if one.source is not None else "", one.key), one)
+            for one in protocol.outbound.outboxes.values()
+            if one.source is not None or one.waiting
+        ]
+
+    async def _list(self, asked: Asked) -> object:
+        query = asked.query
+        found = [
+            part
+            for part in self._parts()
+            if (not query.role or part[0][0] == query.role)
+            and (not query.state or _state_of(part[1]) == query.state)
+            and (query.find in part[0][1] or query.find in part[0][2])
+        ]
+        shown, following = page_of(found, query)
+        return {"sequences": self._describe(shown), "count": len(found), "next": following}
+
+    def _describe(self, parts: list[Part]) -> list[dict[str, Any]]:
+        destinations = [part for part in parts if isinstance(part, RMDestination)]
+        outboxes = [part for part in parts if isinstance(part, Outbox)]
+        return describe_parts(destinations, outboxes, self._app.engine.clock())
+
+    def _find(self, identifier: str) -> Part:
+        protocol = self._app.engine.protocol
+        destination = protocol.inbound.destinations.get(identifier)
+        if destination is not None:
+            return destination
+        outboxes = protocol.outbound.named(identifier)
+        if outboxes:
+            return outboxes[0]
+        raise Refused(404, f"no Sequence {identifier[:500]}", "holdfast sequences lists them.")
+
+    async def _show(self, asked: Asked, identifier: str) -> object:
+        return self._show_part(self._find(identifier))
+
+    def _show_part(self, part: Part) -> dict[str, Any]:
+        (shown,) = self._describe([part])
+        if isinstance(part, Outbox):
+            shown["flight"] = describe_flight(part, self._app.engine.clock())
+        return shown
+
+    async def _steer(self, asked: Asked, identifier: str, how: str) -> object:
+        part = self._find(identifier)
+        engine = self._app.engine
+        steering, now = Steering(engine.protocol), engine.clock()
+        if isinstance(part, Outbox):
+            _steer_outbound(steering, part, how, asked.body.reason, now)
+        elif how == "suspend":
+            steering.suspend_inbound(part, asked.body.reason)
+        elif how == "resume":
+            steering.resume_inbound(part)
+        elif not self._app.end_sequence(identifier, terminate=how == "terminate"):
+            raise Refused(404, f"no open Sequence {identifier}", "holdfast sequences lists them.")
+        await engine.durable()
+        return self._show_part(part)
+
+
+def _steer_outbound(steering: Steering, outbox: Outbox, how: str, reason: str, now: float) -> None:
+    if how == "suspend":
+        steering.suspend(outbox, reason)
+    elif how == "resume":
+        steering.resume(outbox, now)
+    else:
+        steering.end_outbound(outbox, now, terminate=how == "terminate")
+
+
+def _state_of(part: Part) -> str:
+    if isinstance(part, RMDestination):
+        return part.state.value
+    return part.source.state.value if part.source is not None else "none"

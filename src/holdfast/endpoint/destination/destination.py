@@ -1,0 +1,790 @@
+"""Destination: an RM Destination for a service. An ASGI application, and the handler of our own fast server.
+
+Owns the walk of one message from bytes to answer. HTTP itself, XML, the protocol and the disk are other rooms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+
+from holdfast.core.events import (
+    Acknowledged,
+    BackChannel,
+    Declined,
+    Delivered,
+    Discarded,
+    Effect,
+    Ended,
+    FaultReceived,
+    Handle,
+    Incident,
+    NotQueued,
+    Respond,
+    Stopped,
+    Submitted,
+    Transmit,
+    Unheard,
+)
+from holdfast.core.forwarding.forwarded_requests import Forwarding
+from holdfast.core.handling.delivery import Handling
+from holdfast.core.handling.handler_cursor import HandlingPolicy
+from holdfast.core.messages import CreateSequence, Envelope, Fault, Routed
+from holdfast.core.origin import Origin
+from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy, StagingPolicy
+from holdfast.core.queues.dead_letters import DeadLetters
+from holdfast.core.queues.queue import OUTBOX, Queue
+from holdfast.core.queues.retention import RetentionPolicy
+from holdfast.core.records import Snapshot
+from holdfast.endpoint.arguments import (
+    check_class,
+    check_proxy,
+    check_queue_name,
+    check_store,
+    to_assurance,
+    to_journal,
+    to_retention,
+)
+from holdfast.endpoint.descriptors import outgoing
+from holdfast.endpoint.destination.allow_list import AllowList
+from holdfast.endpoint.destination.dead_letters import seal, unseal
+from holdfast.endpoint.destination.dispatcher import Dispatcher, Handler, MessageHandler
+from holdfast.endpoint.destination.handlers import check_action, check_handler, check_transactions
+from holdfast.endpoint.destination.partitioning import Partitioning
+from holdfast.endpoint.destination.readers import Readers
+from holdfast.endpoint.destination.unanswered import Unanswered
+from holdfast.endpoint.destination.wsdl import ServiceDescription
+from holdfast.endpoint.engine import SOURCES_QUEUE, Clock, Engine, in_thread, new_identifier, open_off_loop, patiently
+from holdfast.endpoint.envelopes.decoding import OFF_LOOP
+from holdfast.endpoint.envelopes.envelopes import Elsewhere, Envelopes, pass_on, refuse_as_soap
+from holdfast.endpoint.envelopes.fault_replies import passed_on, set_aside
+from holdfast.endpoint.envelopes.http_media import refuse_unless_soap
+from holdfast.endpoint.envelopes.processors import Processor
+from holdfast.endpoint.envelopes.transport_facts import Keeper
+from holdfast.endpoint.journal.policy import JournalPolicy
+from holdfast.endpoint.journal.writer import Journal
+from holdfast.endpoint.logs import log, log_incident
+from holdfast.endpoint.sending.parties import origin_of
+from holdfast.endpoint.sending.sender import Sender
+from holdfast.endpoint.sending.stopped import log_stopped
+from holdfast.endpoint.worker import Worker, check_stores
+from holdfast.exceptions import ConfigurationError, StoreError
+from holdfast.http.asgi import Buffered, serve_asgi
+from holdfast.http.client import HTTPClient
+from holdfast.http.exchange import Exchange, HTTPLimits
+from holdfast.settings import check_whole
+from holdfast.store import Store, Transactional, shown
+from holdfast.store.descriptors import soft_limit
+from holdfast.wire import DEFAULT, Limits
+
+
+class Router(Protocol):
+    """Says where application messages go."""
+
+    def __call__(self, envelope: Envelope) -> Routed | Fault:
+        """Where a message goes, or the fault that it is refused with. May be called in another thread."""
+        ...
+
+    def looks_inside(self, envelope: Envelope) -> bool:
+        """Whether it may have to read the message's body for that."""
+        ...
+
+
+_UNHEEDED = frozenset((Submitted, Acknowledged, Declined, Discarded, Ended, Unheard, NotQueued, FaultReceived))
+"""What a source is told, and what only the journal says: nobody here waits for it."""
+
+_UNTRACED = contextlib.nullcontext()
+
+HandlerT = TypeVar("HandlerT", bound=MessageHandler)
+
+_UNSAID = "unsaid"
+_NOTHING = (None, "None", type(None))
+
+
+class Destination:
+    """An RM Destination: receives what RM Sources send, stores it, acknowledges it, hands it to handlers.
+
+    Give it handlers with :meth:`on`; without any, messages wait in its queue for a reader (a Spark query). It is an
+    ASGI application, to be mounted in another or served by any ASGI server, and starts itself with the first request
+    or its host's lifespan; ``holdfast serve`` serves it faster.
+
+    Args:
+        store: The directory of its store, the URL of a database, ":memory:", or an open store.
+        assurance: Words such as "exactly-once in-order" (WS-RM Policy's delivery assurances).
+        queue: The queue that messages go to.
+        further_queues: Other queues, by name, and how long each keeps messages, as ``retention`` says it. Messages come
+            there that the ``router`` sends there; handlers have those of ``queue`` only.
+        router: Says of an application message where it goes, or the fault that it is refused with; None: all go to
+            ``queue``.
+        partitions: Of each queue, fixed when the store is made; a Sequence stays in one, so its order is kept.
+        retention: How long the queue keeps messages, whoever reads them: words such as "7d", "12h 10GB", "none", or
+            "7d readers 30d", which limits what a reader's cursor protects beyond that. None: seven days, of any size;
+            but as long as there are handlers, and never was a reader, a message is deleted once it is handled.
+            What no handler is done with is always kept.
+        restored: Whether the store was put back from an older copy. Its queue gets a new epoch then, so that readers
+            whose checkpoints are of what came after that copy stop with an error instead of missing messages. Say it
+            at the first start after that, and not again.
+        policy: Limits and timers; its assurance is replaced by ``assurance`` if that is given.
+        source_policy: For what it sends itself: replies and acknowledgements to addressable peers.
+        source_policy_for: The same for what it sends to an address; None: as for all.
+        handling: How handlers are called, retried and given up.
+        concurrency: Handlers that run at a time, plain ones in as many threads of their own.
+        allow_addresses: URLs at and below which a peer may name addresses as AcksTo, ReplyTo or FaultTo besides the
+            anonymous one, such as ``https://partner.example/rm``; one without a port stands for every port. None by
+            default: a service that posts wherever it is told can be turned against others.
+        keep_http_headers: HTTP headers that are kept with a message for its handler, as ``message.http_headers``:
+            ``["X-Request-ID"]``; ``["*"]`` for all but Authorization, Proxy-Authorization and Cookie, which are kept
+            only if they are named. At most 8 KB a message; what is beyond is left out.
+        limits: What HTTP peers may use, when it is served by ASGI; a server of ours has its own.
+        wire_limits: What one envelope may be like.
+        processors: What each envelope passes on its way in and out, the first next to the network.
+        ssl_context: For what it posts itself to https: what to trust, and the certificate to show.
+        proxy: URL of an HTTP proxy for what it posts itself.
+        staging: Limits of what writers outside, such as a Spark query, stage.
+        wsdl: The service's WSDL 1.1 in UTF-8: a file's path, or its bytes. GET with ``?wsdl`` gives it out with the
+            address in use, and the files that it imports from its directory. It says which operations are one-way,
+            and with which action the others reply.
+        journal: Whether it keeps an event journal, in ``journal`` of its store's directory, or where and how long it
+            keeps it. A store in memory or in a database has no such directory: there is none, unless one is named.
+
+    Raises:
+        ConfigurationError: for an assurance or a number that cannot be, or a processor that is none.
+    """
+
+    reload: Callable[[], list[str]] | None = None
+    """Reads the configuration again, and says which keys changed; None: it runs by none."""
+    worker: Worker | None = None
+    """Which of several processes this is, set before it is started; None if it is the only one."""
+    clock: Clock | None = None
+    """What time it is, if not the machine's: for tests."""
+    addresses: Callable[[], Mapping[str, str]] = dict
+    """Says to which addresses rows that writers stage may go, each with the queue whose records are sent there."""
+    wire_limits: Limits
+    """What one envelope may be like."""
+    sort_out: Callable[[Envelope, Origin], None] | None = None
+    """Takes out of an envelope, among several processes, what it says of the Sequences of others."""
+
+    journal_policy: JournalPolicy | None
+    """How its event journal is kept, None for none."""
+    journal: Journal | None = None
+    dispatcher: Dispatcher | None = None
+    accepted = 0
+    stage = ""
+    """What :meth:`close` waits for, in words; "" before it is called."""
+
+    _started = False
+    _starting: asyncio.Lock | None = None
+
+    forwarding: Forwarding
+    """What it sends on, if anything; made when it is started."""
+
+    def __init__(
+        self,
+        store: str | Path | Store = "inbox",
+        *,
+        assurance: str | Assurance | None = None,
+        queue: str = "inbox",
+        further_queues: Mapping[str, str | RetentionPolicy | None] | None = None,
+        router: Router | None = None,
+        partitions: int = 4,
+        retention: str | RetentionPolicy | None = None,
+        restored: bool = False,
+        policy: DestinationPolicy | None = None,
+        source_policy: SourcePolicy | None = None,
+        source_policy_for: Callable[[str], SourcePolicy] | None = None,
+        handling: HandlingPolicy | None = None,
+        concurrency: int = 32,
+        allow_addresses: Iterable[str] = (),
+        keep_http_headers: Iterable[str] = (),
+        limits: HTTPLimits | None = None,
+        wire_limits: Limits = DEFAULT,
+        processors: Iterable[Processor] = (),
+        ssl_context: ssl.SSLContext | None = None,
+        proxy: str | None = None,
+        staging: StagingPolicy | None = None,
+        wsdl: str | Path | bytes | None = None,
+        journal: bool | JournalPolicy = True,
+    ):
+        self.partitioning = Partitioning(partitions)  # may be changed before it is started
+        check_whole("concurrency", concurrency)
+        check_store(store)
+        check_class("policy", policy, DestinationPolicy)
+        check_class("source_policy", source_policy, SourcePolicy)
+        check_class("handling", handling, HandlingPolicy)
+        check_class("staging", staging, StagingPolicy)
+        check_class("limits", limits, HTTPLimits)
+        check_class("wire_limits", wire_limits, Limits)
+        check_class("ssl_context", ssl_context, ssl.SSLContext)
+        check_proxy(proxy)
+        self.journal_policy = to_journal(journal)
+        self.policy = policy or DestinationPolicy()
+        if assurance is not None:
+            self.policy = replace(self.policy, assurance=to_assurance(assurance))
+        self.handlers: dict[str, Handler] = {}
+        self.incidents: Counter[str] = Counter()
+        self.unanswered = Unanswered()
+        self.dead_letters = DeadLetters()
+        kept = {queue: retention, **(further_queues or {})}
+        self.queues = {name: self._new_queue(name, partitions, keeps) for name, keeps in kept.items()}
+        """Every queue that messages come to, by name; the first is the one without a route."""
+        self.queue = self.queues[queue]
+        self.queue.dead_letters = self.dead_letters
+        self._router = router
+        self.store_location = store
+        """Where its store is or will be opened; may be changed before it is started."""
+        self.on_store_failed: Callable[[], None] = lambda: None
+        """Called when the store has failed: everybody is answered 503 from then on."""
+        self.on_recovered: Callable[[], None] = lambda: None
+        """Called when everything is taken up where it was, before anything is sent or taken."""
+        self.ssl_context, self.proxy = ssl_context, proxy
+        """What it posts with; may be changed before it is started."""
+        self.wire_limits, self._staging = wire_limits, staging
+        self._source_policy, self._source_policy_for = source_policy, source_policy_for
+        self._handling, self._concurrency, self._restored = handling or HandlingPolicy(), concurrency, restored
+        self._allowed = AllowList(allow_addresses)
+        self._keeper = Keeper(keep_http_headers)
+        self._limits = limits or HTTPLimits()
+        self._buffered = Buffered(self._limits.max_buffered)
+        self._wsdl = ServiceDescription(wsdl)
+        self._reply_actions = {action: reply for action, reply in self._wsdl.operations.items() if reply}
+        self._envelopes = Envelopes("destination", self.incidents, processors, wire_limits, router is not None)
+
+    @staticmethod
+    def _new_queue(name: str, partitions: int, retention: str | RetentionPolicy | None) -> Queue:
+        check_queue_name(name)
+        return Queue(name, partitions, to_retention(retention), drops_passed=retention is None)
+
+    def use(
+        self,
+        *,
+        router: Router,
+        policy: DestinationPolicy,
+        source_policy: SourcePolicy,
+        source_policy_for: Callable[[str], SourcePolicy],
+        allow_addresses: Iterable[str],
+        wire_limits: Limits,
+        staging: StagingPolicy,
+        retentions: Mapping[str, tuple[RetentionPolicy, bool]],
+    ) -> None:
+        """Go on in another way, while it runs: what is open stays open.
+
+        Args:
+            router: As for the constructor.
+            policy: As for the constructor, for Sequences that are granted from now on.
+            source_policy, source_policy_for: As for the constructor.
+            allow_addresses: As for the constructor.
+            wire_limits: As for the constructor.
+            staging: As for the constructor.
+            retentions: Queue -> how long it keeps messages, and whether it drops what all have passed.
+        """
+        self._router, self.policy, self._allowed = router, policy, AllowList(allow_addresses)
+        self.wire_limits = wire_limits
+        self._envelopes.use(wire_limits)
+        if self.journal is not None:
+            self.journal.collector.policy = policy
+        self.engine.protocol.staging.use(staging, self.engine.clock())
+        self.engine.protocol.inbound.use(policy if self.worker is None else self.worker.share_of(policy))
+        outbound = self.engine.protocol.outbound
+        outbound.policy, outbound.policy_for = source_policy, source_policy_for
+        for outbox in outbound.outboxes.values():
+            if outbox.forwarding is None:  # what is sent on is their forwarder's
+                outbox.use(outbound.policy_of(outbox.to))
+        for name, (retention, drops_passed) in retentions.items():
+            self.queues[name].use(retention, drops_passed=drops_passed, now=self.engine.clock())
+        self.engine.touch()
+
+    def keep(
+        self,
+        retention: str | RetentionPolicy | None = None,
+        *,
+        restored: bool = False,
+        journal: bool | JournalPolicy | None = None,
+    ) -> None:
+        """Say otherwise, before it is started, how long its queue keeps messages, that its store was put back, or
+        what becomes of its journal.
+
+        Args:
+            retention: As for the constructor; None leaves it as it is.
+            restored: As for the constructor; False leaves it as it is.
+            journal: As for the constructor; None leaves it as it is.
+
+        Raises:
+            ConfigurationError: for words that are no retention.
+        """
+        if retention is not None:
+            self.queue.retention = to_retention(retention)
+            self.queue.drops_passed = False
+        self._restored = self._restored or restored
+        if journal is not None:
+            self.journal_policy = to_journal(journal)
+
+    def _check_transactions(self, handlers: Mapping[str, Any]) -> None:
+        check_transactions(handlers, self.policy.assurance, are_there=isinstance(self.store, Transactional))
+
+    # --- handlers -------------------------------------------------------------------------------------------------
+
+    def on(self, action: str = "", *, reply_action: str = "") -> Callable[[HandlerT], HandlerT]:
+        """Decorate the handler of one action; without an action, of every other one.
+
+        A handler takes the :class:`Message` and may be async or plain (then it runs in a thread). What it returns,
+        text, bytes or an lxml element, is the reply to a request. If it raises, it is called again with backoff, then
+        the message is a dead letter; :class:`ApplicationFault` answers with a fault at once.
+
+        With a store in a database, a plain handler may ask for its transaction by a second argument ``connection``, a
+        ``sqlalchemy.Connection``: what it does there commits together with the mark that the message is handled, and
+        with its reply; if it raises, all of it is undone.
+
+        A message asks for a reply by its ReplyTo. One that says nothing of replies is a request all the same (gSOAP
+        sends such) if its handler is annotated to return something, as ``-> str``, or the ``wsdl`` has an output for
+        it; otherwise, or where its sender has named a ReplyTo in the same Sequence, it is one-way. A request whose
+        handler returns None is answered with an empty element: the request's name and ``Response``.
+
+        Args:
+            action: wsa:Action; "" for every action without a handler of its own.
+            reply_action: The wsa:Action of its replies, as the contract declares it. Default: what the
+                ``wsdl`` says; without one the action with ``Response`` behind it, which is WCF's default too.
+
+        Raises:
+            ConfigurationError: the action has a handler already; the handler cannot be called with a message, or its
+                annotation says that it returns no body, as ``-> int``; the destination runs without handlers; or the
+                parentheses of ``@app.on()`` are missing.
+        """
+        check_action(action)
+        check_action(reply_action)
+        if reply_action and not action:
+            raise ConfigurationError(
+                "A reply_action goes with one action.", remedy='Write @app.on("urn:orders/Price", reply_action="…").'
+            )
+
+        def register(handler: HandlerT) -> HandlerT:
+            check_handler(handler)
+            if action in self.handlers:
+                raise ConfigurationError(
+                    f"the action {action!r} has two handlers"
+                    if action
+                    else "there are two handlers of every other action",
+                    remedy="A message is handed to one handler: let that one call both.",
+                )
+            if self._started and self.dispatcher is None:
+                raise ConfigurationError(
+                    "the destination runs already, as one without handlers",
+                    remedy="Register the first handler before it is started.",
+                )
+            if self._started:
+                self._check_transactions({action: handler})
+            self.handlers[action] = handler
+            if reply_action:
+                self._reply_actions[action] = reply_action
+            return handler
+
+        return register
+
+    def _accepts(self, action: str) -> bool:
+        return not self.handlers or action in self.handlers or "" in self.handlers
+
+    def _replies(self, action: str) -> bool:
+        return action in self.handlers or "" in self.handlers
+
+    def _always_replies(self, action: str) -> bool:
+        if action in self._wsdl.operations:
+            return self._wsdl.operations[action] != ""
+        handler = self.handlers.get(action) or self.handlers.get("")
+        return handler is not None and _returned(handler) not in (*_NOTHING, _UNSAID)
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the store, take up every Sequence where it was, and be ready. Safe to call twice.
+
+        Raises:
+            StoreError: the store cannot be opened.
+            ConfigurationError: the store's queue has another number of partitions, or the store is a source's.
+        """
+        if self._starting is None:
+            self._starting = asyncio.Lock()
+        async with self._starting:
+            if not self._started:
+                await self._start()
+                self.stage = ""
+                self._started = True
+
+    async def _start(self) -> None:
+        worker, location = self.worker, self.store_location
+        count = worker.count if worker is not None else 1
+        await patiently(lambda: in_thread(lambda: check_stores(location, count)))
+        self.store = await open_off_loop(location if worker is None else worker.store_of(location))
+        self.engine = Engine(self.store, self._carry_out, self._store_failed, self.clock)
+        try:
+            await self._recover()
+        except BaseException:
+            await self.engine.give_up()
+            await self._end_journal()
+            with contextlib.suppress(StoreError):  # what is wrong with it is being told
+                self.store.close()
+            raise
+
+    async def _recover(self) -> None:
+        self.queue.is_handled = bool(self.handlers)
+        handling = self._new_handling() if self.handlers else None
+        worker = self.worker
+        self.forwarding = Forwarding(self.dead_letters, seal=seal, unseal=unseal, tell=passed_on)
+        snapshot = self.engine.start(
+            self.queue,
+            further=[one for one in self.queues.values() if one is not self.queue],
+            destination_policy=self.policy if worker is None else worker.share_of(self.policy),
+            source_policy=self._source_policy,
+            source_policy_for=self._source_policy_for,
+            allows=lambda address: self._allowed.allows(address),
+            accepts=self._accepts,
+            replies=self._replies,
+            always_replies=self._always_replies,
+            handling=handling,
+            forwarding=self.forwarding,
+            staging_policy=self._staging,
+            is_restored=self._restored and not (worker is not None and worker.is_restart),
+            new_identifier=new_identifier if worker is None else worker.new_identifier,
+            epochs={} if worker is None else worker.epochs,
+            divide=self._divide_queues,
+        )
+        if SOURCES_QUEUE in snapshot.queues and self.queue.name != SOURCES_QUEUE:
+            raise ConfigurationError(
+                f"the store {shown(self.store_location)} is a source's: it holds what was sent, and the replies",
+                remedy="Name another store: a destination and a source have one each.",
+            )
+        self.engine.protocol.watch(lambda: self.store.trouble)
+        self._check_queues(snapshot)
+        self.journal = self.engine.keep_journal(
+            self.journal_policy, self.store_location, self.worker, self.policy, snapshot
+        )
+        if handling is not None:
+            self._check_transactions(self.handlers)
+            self.dispatcher = Dispatcher(self.engine, handling, self.handlers, self._reply_actions)
+            self.dispatcher.tracing = self._envelopes.tracing
+        self.readers = {name: Readers(self.engine, queue) for name, queue in self.queues.items()}
+        self.sender = Sender(
+            self.engine,
+            HTTPClient(
+                max_connections=outgoing(soft_limit()),  # what the listeners leave for it
+                ssl_context=self.ssl_context,
+                proxy=self.proxy,
+            ),
+            self._envelopes,
+        )
+        if handling is not None:
+            handling.start(self.engine.clock())
+        self.on_recovered()
+        if handling is None:
+            self.forwarding.giving_up.requeue_next(self.engine.clock())
+        self.engine.touch()
+        await self.engine.settled()
+        await self.engine.caught_up()  # handlers read what waits for them: damage is told before it is started
+        self.engine.check()
+        open_sequences = len(self.engine.protocol.inbound.destinations)
+        log.info(
+            "destination ready",
+            sequences=open_sequences,
+            assurance=str(self.policy.assurance),
+            queue=self.queue.name,
+            keeps=self.queue.keeps,
+        )
+        if self._restored:
+            log.warning("new epoch", queue=self.queue.name, why="the store was said to be restored: leave that out now")
+
+    async def _end_journal(self) -> None:
+        # Started again, it may have none: with its store in memory, or in a loop that is not the journal's.
+        journal, self.journal = self.journal, None
+        if journal is not None:
+            await journal.close()
+
+    def _divide_queues(self, snapshot: Snapshot) -> None:
+        worker = self.worker
+        first = worker.partitions if worker is not None else None
+        self.partitioning.divide(self.queues, snapshot, first, is_joined=worker is not None and worker.count > 1)
+
+    def _check_queues(self, snapshot: Snapshot) -> None:
+        """See that the queues are those that the store has."""
+        for queue in self.queues.values():
+            stored = queue.stored_partitions
+            if stored not in (None, len(queue.partitions)):
+                raise ConfigurationError(
+                    f"the queue {queue.name!r} in this store has {stored} partitions, not {len(queue.partitions)}",
+                    remedy=f"Say partitions={stored}, or use another store: messages of a Sequence must stay in one.",
+                )
+        for (name, partition), (first, end) in snapshot.bounds.items():
+            kind = snapshot.queues.get(name, {}).get("kind", OUTBOX)
+            if kind == "inbox" and end > first and name not in self.queues:
+                raise ConfigurationError(
+                    f"the store holds messages in a queue {name!r}, such as {end - first} in partition {partition}, "
+                    "and nobody names that queue here",
+                    remedy="Name it again, or use another store. holdfast queues shows what is in it.",
+                )
+
+    def _new_handling(self) -> Handling:
+        return Handling(
+            self.queue,
+            self.dead_letters,
+            self._handling,
+            self._concurrency,
+            seal=seal,
+            unseal=unseal,
+            set_aside=set_aside,
+        )
+
+    async def close(self, grace: float = 10.0) -> None:
+        """Let running handlers finish for ``grace`` seconds, make everything durable, close the store."""
+        if not self._started:
+            return
+        self._started = False
+        self.stage = "requests that are being decoded"
+        await self._envelopes.close()
+        self.engine.protocol.stop()
+        self.stage = "handlers to return"
+        if self.dispatcher is not None:
+            await self.dispatcher.stop(grace)
+        self.stage = "connections to peers"
+        await self.sender.stop()
+        self.stage = "the store's last commits and reads"
+        await self.engine.stop()
+        self.stage = "the journal"
+        await self._end_journal()
+        self.stage = "the store to be closed"
+        try:
+            self.store.close()
+        except StoreError:
+            if self.engine.failure is None:  # else everybody knows
+                raise
+        log.info("destination closed")
+
+    def end_sequence(self, identifier: str, *, terminate: bool = False) -> bool:
+        """Close an inbound Sequence of our own accord, so that it takes no new message; or terminate it.
+
+        What it delivered stays; what it holds beyond a gap is settled by its IncompleteSequenceBehavior. The source is
+        told at AcksTo; an anonymous one by the answer to its next message (WS-RM 3.5, 3.6). In 1.0,
+        which has neither, it is terminated with the fault SequenceTerminated.
+
+        Args:
+            identifier: The Sequence.
+            terminate: Whether to terminate it rather than close it.
+
+        Returns:
+            Whether it was there and not over.
+        """
+        ended = self.engine.protocol.end_inbound(identifier, self.engine.clock(), terminate=terminate)
+        self.engine.touch()
+        return ended
+
+    async def handled(self) -> None:
+        """Wait until every message that was delivered so far is done with: handled, with all the attempts that it
+        takes, or a dead letter; durably so. Without handlers there is nothing to wait for.
+
+        Raises:
+            ConfigurationError: the destination does not run, or is closed meanwhile.
+            StoreFailed: the store has failed.
+        """
+        if self._started and self.dispatcher is not None:
+            await self.dispatcher.done()
+        if not self._started:
+            raise ConfigurationError(
+                "the destination does not run", remedy="Await its start() first, and close it last."
+            )
+        await self.engine.settled()
+        self.engine.check()
+
+    @property
+    def unhandled(self) -> int:
+        """How many delivered messages are not done with."""
+        return self.dispatcher.unhandled if self.dispatcher is not None else 0
+
+    def _store_failed(self, error: BaseException) -> None:
+        log.critical(
+            "store failed",
+            error=repr(error),
+            what="nothing is accepted or acknowledged any more",
+            remedy=getattr(error, "remedy", ""),
+        )
+        for exchange in self.unanswered.take_all():
+            _refuse_all(exchange)
+        if self.dispatcher is not None:
+            self.dispatcher.store_failed()
+        self.on_store_failed()
+
+    # --- one message's walk ---------------------------------------------------------------------------------------
+
+    def handle(self, exchange: Exchange, is_elsewhere: Elsewhere | None = None) -> None:
+        """Take one HTTP request; the answer follows. Must be started.
+
+        Args:
+            exchange: The request.
+            is_elsewhere: Whether its envelope is another's, who answers the exchange then; None: nobody's but ours.
+        """
+        if exchange.request.method != "POST" and self._wsdl.give(exchange):
+            return
+        if refuse_unless_soap(exchange):
+            return
+        if self.engine.failure is not None:
+            _refuse_all(exchange)
+            return
+        self._envelopes.receive(exchange, self._take, is_elsewhere)
+
+    def knows(self, identifier: str) -> bool:
+        """Whether there is, or was, a Sequence with that Identifier here."""
+        protocol = self.engine.protocol
+        is_inbound = identifier in protocol.inbound.destinations or identifier in protocol.inbound.offered
+        return is_inbound or bool(protocol.outbound.named(identifier))
+
+    def _take(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:
+        if self.engine.failure is not None:
+            _refuse_all(exchange)
+            return
+        if self.store.trouble and _is_new(envelope):
+            _refuse_all(exchange, b"Nothing new is accepted for now; what is stored goes on.\n")
+            return
+        self.unanswered.add(exchange)
+        if self._router is None or refusal is not None or envelope.sequence is None or envelope.control is not None:
+            self._take_routed(exchange, envelope, refusal)
+        elif len(envelope.body) >= OFF_LOOP and self._router.looks_inside(envelope):
+            self._envelopes.aside(partial(self._router, envelope), partial(self._routed, exchange, envelope))
+        else:
+            self._routed(exchange, envelope, self._router(envelope))
+
+    def _routed(self, exchange: Exchange, envelope: Envelope, routed: Routed | Fault) -> None:
+        if self.engine.failure is not None:
+            _refuse_all(exchange)
+            return
+        envelope.routed = routed
+        if envelope.relates_to is not None or (isinstance(routed, Routed) and routed.is_sent_on):
+            pass_on(envelope)  # SOAP 1.2 part 1, 2.7: an intermediary relays what is for the ultimate receiver
+        self._take_routed(exchange, envelope, None)
+
+    def _take_routed(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:
+        protocol, back_channel = self.engine.protocol, BackChannel(exchange)
+        if refusal is None:
+            origin = origin_of(exchange.request, envelope)
+            if self.sort_out is not None and (envelope.acknowledgements or envelope.ack_requested):
+                self.sort_out(envelope, origin)
+            envelope.transport = self._keeper.facts_of(exchange.request)
+            self.sender.pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
+            if self._envelopes.tracing is not None and envelope.sequence is not None and envelope.control is None:
+                self._envelopes.tracing.accepting(exchange, envelope, protocol.commit)
+            protocol.receive(envelope, back_channel, self.engine.clock(), origin=origin)
+        else:
+            protocol.refuse(envelope, refusal, back_channel)
+        self.engine.touch()
+
+    def hear(self, envelope: Envelope, origin: Origin) -> None:
+        """Take acknowledgements, and requests for some, that came to another process, which answers."""
+        if self.engine.failure is None:
+            self.engine.protocol.receive(envelope, None, self.engine.clock(), origin=origin)
+            self.engine.touch()
+
+    def _carry_out(self, effect: Effect) -> None:
+        # By its very class: every message has several effects, nearly all of these three.
+        if type(effect) is Respond:
+            self._respond(effect)
+        elif type(effect) is Delivered:
+            self.accepted += effect.count
+            self.readers[effect.queue].delivered()
+        elif type(effect) is Transmit:
+            self.sender.transmit(effect)
+        elif isinstance(effect, Handle):
+            assert self.dispatcher is not None
+            with self._envelopes.tracing.delivering(effect) if self._envelopes.tracing is not None else _UNTRACED:
+                self.dispatcher.hand_over(effect)
+        elif isinstance(effect, Incident):
+            self.incidents[effect.name] += 1
+            log_incident(effect)
+        elif isinstance(effect, Stopped):
+            log_stopped(effect)
+        else:
+            assert type(effect) in _UNHEEDED, effect
+
+    def _respond(self, effect: Respond) -> None:
+        exchange = cast(Exchange, effect.back_channel)
+        if self.unanswered.take(exchange):  # not once the store has failed and everybody was told so
+            self._envelopes.respond(exchange, effect.envelope)
+            if self._envelopes.tracing is not None:
+                self._envelopes.tracing.answered(exchange, effect.envelope)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has something to do without waiting for time to pass or for a peer: a commit, a handler."""
+        handling = self.dispatcher is not None and self.dispatcher.is_busy
+        return self.is_committing or (self._started and handling)
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether something is on its way to the store, or is being read."""
+        return self._started and (self.engine.is_busy or self._envelopes.is_busy or self.sender.is_busy)
+
+    # --- ASGI -----------------------------------------------------------------------------------------------------
+
+    async def __call__(
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ) -> None:
+        """The ASGI application: ``lifespan`` and ``http``."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self.start()
+            await serve_asgi(self.handle, scope, receive, send, self._limits, self._buffered, refuse_as_soap)
+        else:
+            await send({"type": "websocket.close", "code": 1003})
+
+    async def _lifespan(
+        self,
+        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    await self.start()
+                except Exception as error:
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    raise
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _app: object = None) -> Any:
+        """For a host that does not pass its lifespan on to what it mounts: ``FastAPI(lifespan=app.lifespan)``."""
+        await self.start()
+        try:
+            yield
+        finally:
+            await self.close()
+
+
+def _returned(handler: Handler) -> object:
+    """What a handler is annotated to return."""
+    return getattr(handler, "__annotations__", {}).get("return", _UNSAID)
+
+
+def _is_new(envelope: Envelope) -> bool:
+    """Whether there would be more in the store for it. What destinations and requesters say of what they were sent is
+    let in: it is by that that a full store is drained."""
+    return envelope.fault is None and (envelope.control is None or isinstance(envelope.control, CreateSequence))
+
+
+def _refuse_all(exchange: Exchange, why: bytes = b"The store failed; nothing is accepted.\n") -> None:
+    exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"5"),))
+
+
+def json_answer(exchange: Exchange, status: int, value: object, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+    """Answer with JSON."""
+    exchange.respond(status, json.dumps(value).encode() + b"\n", b"application/json", headers)

@@ -1,0 +1,347 @@
+"""Dispatcher: calls the application's handlers, and tells the core what came of it.
+
+The core decides the rest: which record is whose turn, when again, when it is a dead letter, what is saved. Knows no
+HTTP, no store and no cursor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol
+
+from holdfast.core.events import Handle
+from holdfast.core.handling.delivery import Handling
+from holdfast.core.records import Batch, Record
+from holdfast.endpoint.destination.handlers import wants_connection
+from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.envelopes.fault_replies import fault_reply
+from holdfast.endpoint.envelopes.message import ApplicationFault, Body, Message, body_bytes, empty_response
+from holdfast.endpoint.envelopes.tracing import Tracing
+from holdfast.endpoint.failures import brief, reason_of
+from holdfast.endpoint.logs import log
+from holdfast.exceptions import EnvelopeError
+from holdfast.store import Transaction, Transactional
+
+Result = Awaitable[Body | None] | Body | None
+"""What a handler returns: the body of the reply, if there is one."""
+
+
+class TransactionalHandler(Protocol):
+    """A plain handler that takes part in the transaction of the store's database."""
+
+    def __call__(self, message: Message, /, connection: Any) -> Result: ...
+
+
+MessageHandler = Callable[[Message], Result] | TransactionalHandler
+"""What :meth:`holdfast.Destination.on` accepts, for type checkers."""
+Handler = Callable[..., Result]
+"""The same for those who call it. Plain functions run in threads."""
+
+
+class Dispatcher:
+    """Runs handlers.
+
+    Args:
+        engine: The running engine.
+        handling: What is decided about them.
+        handlers: Action -> handler; "" is asked for any other action.
+        reply_actions: Action -> that of its replies, where it is another than the action with ``Response`` behind it.
+    """
+
+    def __init__(
+        self, engine: Engine, handling: Handling, handlers: dict[str, Handler], reply_actions: Mapping[str, str]
+    ):
+        self.handling = handling
+        self._reply_actions = reply_actions
+        self._engine = engine
+        self._handlers = handlers
+        self._wanting: dict[str, bool] = {}
+        """Action -> whether its handler asks for the database's connection."""
+        self._running: set[asyncio.Future[Any]] = set()
+        self._threads: ThreadPoolExecutor | None = None
+        self._stopping = False
+        self._is_closed = False
+        self._changed: asyncio.Event | None = None
+        self.tracing: Tracing | None = None
+        """What is told when a handler is done; None: nobody is."""
+
+    # --- calling --------------------------------------------------------------------------------------------------
+
+    def hand_over(self, handle: Handle) -> None:
+        """Call the handler of a record."""
+        if self._is_closed or self._engine.failure is not None:
+            return
+        action = handle.record.action
+        handler = self._handlers.get(action) or self._handlers.get("")
+        if handler is None:
+            self._raised(handle, LookupError(f"there is no handler of the action {action!r} any more"))
+        elif inspect.iscoroutinefunction(handler):
+            self._watch(asyncio.create_task(self._await(handle, _call(handler, handle))), self._ended)
+        else:
+            # In threads of our own: the loop's executor has few, and serves the store besides.
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(self.handling.concurrency, "holdfast-handler")
+            run = contextvars.copy_context().run
+            if self._wants_connection(action, handler):
+                call = partial(run, self._call_within, handler, handle)
+                then = partial(self._returned_within, handle)
+            else:
+                call, then = partial(run, _call_plain, handler, handle), partial(self._returned, handle)
+            self._watch(asyncio.get_running_loop().run_in_executor(self._threads, call), then)
+
+    def _watch(self, running: asyncio.Future[Any], then: Callable[[asyncio.Future[Any]], None]) -> None:
+        self._running.add(running)
+        running.add_done_callback(then)
+
+    async def _await(self, handle: Handle, awaited: Awaitable[Any]) -> None:
+        try:
+            result = await awaited
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if self._stopping and isinstance(error, asyncio.CancelledError):
+                raise
+            self._raised(handle, error)
+        else:
+            self._gave(handle, result)
+
+    def _ended(self, task: asyncio.Future[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("dispatcher failed", exc_info=task.exception())
+        self._wake()
+
+    def _returned(self, handle: Handle, running: asyncio.Future[Any]) -> None:
+        """A plain handler is done."""
+        self._running.discard(running)
+        if not running.cancelled():
+            error = running.exception()
+            if error is not None:
+                self._raised(handle, error)
+            elif inspect.isawaitable(running.result()):
+                self._watch(asyncio.create_task(self._await(handle, running.result())), self._ended)
+            else:
+                self._gave(handle, running.result())
+        self._wake()
+
+    def _wants_connection(self, action: str, handler: Handler) -> bool:
+        wants = self._wanting.get(action)
+        if wants is None:
+            wants = self._wanting[action] = wants_connection(handler)
+        return wants
+
+    def _call_within(self, handler: Handler, handle: Handle) -> tuple[Any, Transaction]:
+        """Call it with a transaction, which is left for what follows from it."""
+        store = self._engine.store
+        assert isinstance(store, Transactional)  # or the destination would not have started
+        transaction = store.begin()
+        try:
+            result = _call_plain(partial(handler, connection=transaction.connection), handle)
+            transaction.check()
+            if self._is_closed:
+                raise RuntimeError("the destination was closed meanwhile")
+        except BaseException:
+            transaction.end()
+            raise
+        return result, transaction
+
+    def _returned_within(self, handle: Handle, running: asyncio.Future[tuple[Any, Transaction]]) -> None:
+        """A handler with a transaction is done."""
+        self._running.discard(running)
+        if not running.cancelled():
+            error = running.exception()
+            if error is not None:
+                self._raised(handle, error)
+            else:
+                self._gave_within(handle, *running.result())
+        self._wake()
+
+    def _gave_within(self, handle: Handle, result: Body | None, transaction: Transaction) -> None:
+        try:
+            reply = self._reply(handle.record, result)
+        except Exception as error:
+            asyncio.get_running_loop().run_in_executor(None, transaction.end)
+            self._failed(handle, error)
+        else:
+            clock, handling = self._engine.clock, self.handling
+            take = partial(_alone, handling, handle, reply, clock)
+            self._watch(self._engine.commit_alone(take, transaction), self._committed)
+
+    def _committed(self, running: asyncio.Future[None]) -> None:
+        self._running.discard(running)
+        self._wake()
+
+    # --- what came of it ------------------------------------------------------------------------------------------
+
+    def _gave(self, handle: Handle, result: Body | None) -> None:
+        try:
+            reply = self._reply(handle.record, result)
+        except Exception as error:
+            self._failed(handle, error)
+        else:
+            self._handled(handle, reply)
+
+    def _reply(self, record: Record, result: Body | None) -> Record | None:
+        """The reply that a handler's result is; None where nobody waits for one, or nothing can be said.
+
+        Raises:
+            _NoReply: The result is no body.
+        """
+        if not record.wants_reply:
+            return None
+        try:
+            # A .NET client fails without a reply, also to an operation that returns nothing.
+            body = empty_response(record.body) if result is None else body_bytes(result)
+        except EnvelopeError as error:
+            raise _NoReply(f"what the handler returned is no reply: {error.message}") from None
+        if not body:
+            return None
+        action = self._reply_actions.get(record.action) or f"{record.action}Response"
+        return Record("", 0, action, body, record.received_at, soap=record.soap)
+
+    def _raised(self, handle: Handle, error: BaseException) -> None:
+        if isinstance(error, ApplicationFault):
+            self._decided(handle, error)
+        elif isinstance(error, asyncio.CancelledError):
+            # Of something that the handler waited for: nobody has cancelled the handler itself.
+            self._failed(handle, _caused("the handler waited for something that was cancelled", error))
+        elif isinstance(error, SystemExit):
+            # One message must not end the server, and every start of it after that.
+            self._failed(handle, _caused(f"the handler asked the process to end: {brief(error)}", error))
+        elif isinstance(error, Exception):
+            self._failed(handle, error)
+        else:
+            raise error
+
+    def _decided(self, handle: Handle, fault: ApplicationFault) -> None:
+        """The handler decided for a fault."""
+        record = handle.record
+        if not record.wants_reply:
+            log.warning(
+                "fault without a requester",
+                sequence=record.sequence,
+                message_number=record.message_number,
+                action=record.action,
+                reason=str(fault),
+            )
+        try:
+            reply = fault_reply(record, fault)
+        except Exception as error:
+            self._failed(handle, error)
+        else:
+            self._handled(handle, reply)
+
+    def _handled(self, handle: Handle, reply: Record | None) -> None:
+        if self.tracing is not None:
+            self.tracing.delivered(handle, reply)
+        self.handling.handled(handle, reply, self._engine.clock())
+        self._engine.touch()
+
+    def _failed(self, handle: Handle, error: Exception) -> None:
+        if self.tracing is not None:
+            self.tracing.delivered(handle, error=error)
+        is_final = isinstance(error, _NoReply)
+        self.handling.handling_failed(handle, brief(error), reason_of(error), self._engine.clock(), is_final=is_final)
+        self._engine.touch()
+
+    # --- waiting and ending ---------------------------------------------------------------------------------------
+
+    @property
+    def handled(self) -> int:
+        """How many handlings succeeded."""
+        return self.handling.succeeded
+
+    @property
+    def failed(self) -> int:
+        """How many failed."""
+        return self.handling.failed
+
+    @property
+    def dead(self) -> int:
+        """How many messages became dead letters."""
+        return self.handling.dead
+
+    @property
+    def unhandled(self) -> int:
+        """Delivered records that are not done with, and dead letters that are to be tried again."""
+        return self.handling.unhandled
+
+    @property
+    def running(self) -> int:
+        """Handlers that run."""
+        return len(self._running)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a handler runs."""
+        return bool(self._running)
+
+    async def done(self) -> None:
+        """Wait until all that was delivered is handled, answered or a dead letter, and nothing is to be tried again; or
+        for the store's failure, or the stop."""
+        while not (self.handling.is_done or self._stopping or self._engine.failure is not None):
+            self.handling.when_done(self._wake)
+            await self._change()
+
+    async def _change(self) -> None:
+        changed = self._changed = self._changed or asyncio.Event()
+        await changed.wait()
+
+    def _wake(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    def store_failed(self) -> None:
+        """The store has failed: nothing more will be done."""
+        self._wake()
+
+    async def stop(self, grace: float) -> None:
+        """Start no more handlers; let those that run finish, for ``grace`` seconds, then cancel them."""
+        self._stopping = True
+        self.handling.stop()
+        self._wake()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                # At most once, what is marked as done with is still handed over, or it would be lost.
+                while self._running or (self.handling.running and self._engine.failure is None):
+                    await self._change()
+        self._is_closed = True
+        late = list(self._running)
+        for running in late:
+            running.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        if self._threads is not None:
+            # Whoever still runs in a thread cannot be stopped: its message is not done with, and is handed over again.
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def _call(handler: Handler, handle: Handle) -> Any:
+    return await handler(Message.from_record(handle.record, handle.attempt))  # type: ignore[misc]
+
+
+def _call_plain(handler: Handler, handle: Handle) -> Any:
+    try:
+        return handler(Message.from_record(handle.record, handle.attempt))
+    except StopIteration as error:  # which no future can hold: whoever waits for it would wait for ever
+        raise RuntimeError("the handler raised StopIteration") from error
+
+
+def _alone(
+    handling: Handling, handle: Handle, reply: Record | None, clock: Callable[[], float]
+) -> tuple[Batch | None, Batch]:
+    return handling.handled_alone(handle, reply, clock())
+
+
+def _caused(what: str, error: BaseException) -> RuntimeError:
+    failure = RuntimeError(what)
+    failure.__cause__ = error
+    return failure
+
+
+class _NoReply(EnvelopeError):
+    """What a handler returned cannot be sent. Another attempt would do its work again, and return the like."""

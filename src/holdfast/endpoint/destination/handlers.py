@@ -1,0 +1,137 @@
+"""What a function must be like to be a handler: looked at when it is registered, so that no message finds out."""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.core.policy import Assurance, Delivery
+from holdfast.endpoint.envelopes.message import BODY_TYPES
+from holdfast.exceptions import ConfigurationError
+
+CONNECTION = "connection"
+"""The argument by which a handler asks for the database's transaction."""
+
+
+def check_action(action: object) -> None:
+    """See that ``@app.on(…)`` was given an action.
+
+    Raises:
+        ConfigurationError: it was given a handler, as by ``@app.on`` without parentheses, or anything else.
+    """
+    if isinstance(action, str):
+        return
+    if callable(action):
+        raise ConfigurationError(
+            f"the handler {_name(action)} is registered without parentheses",
+            remedy='Write @app.on("urn:orders/Submit") for one action, or @app.on() for every other one.',
+        )
+    raise ConfigurationError(f"an action is text, not {action!r}", remedy='Such as @app.on("urn:orders/Submit").')
+
+
+def check_handler(handler: Any) -> None:
+    """See that a handler can be called with a message, and does its work when it is.
+
+    Raises:
+        ConfigurationError: it cannot, it is a generator, whose code a call does not run, or its annotation says that
+            it returns what no body can be made of.
+    """
+    if not callable(handler):
+        raise ConfigurationError(f"{handler!r} is no handler", remedy="A handler is a function that takes a message.")
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise ConfigurationError(
+            f"the handler {_name(handler)} is a generator: calling it would run nothing of it",
+            remedy="Return the reply instead of yielding it.",
+        )
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):  # some written in C tell nothing of themselves
+        return
+    within = {CONNECTION: None} if CONNECTION in signature.parameters else {}
+    try:
+        signature.bind(None, **within)
+    except TypeError:
+        raise ConfigurationError(
+            f"the handler {_name(handler)}{signature} cannot be called with a message alone",
+            remedy=f"A handler takes one argument: def {_name(handler).rpartition('.')[2]}(message). With a store in a "
+            f"database it may take its transaction, too: (message, {CONNECTION}).",
+        ) from None
+    if within and inspect.iscoroutinefunction(handler):
+        raise ConfigurationError(
+            f"the handler {_name(handler)} is async and asks for the {CONNECTION} of a database, for which the whole "
+            "server would wait",
+            remedy="Write it as a plain function: it runs in a thread of its own.",
+        )
+    returned = _returned(handler)
+    if not _may_be_body(returned):
+        shown = returned.__name__ if isinstance(returned, type) else str(returned)
+        raise ConfigurationError(
+            f"The handler {_name(handler)} is annotated to return {shown}, and a reply's body is one XML element.",
+            remedy="Return the element as text, bytes or an lxml element, or None for a one-way message.",
+        )
+
+
+def _returned(handler: Any) -> Any:
+    """What a handler is annotated to return; Any where it does not say, or where that cannot be found out."""
+    function = handler if inspect.isroutine(handler) else type(handler).__call__
+    try:
+        return typing.get_type_hints(function).get("return", Any)
+    except Exception:  # an annotation is any expression, and may name what only a type checker imports
+        return Any
+
+
+def _may_be_body(annotation: Any) -> bool:
+    """Whether something of that type can be a body, or None."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return all(_may_be_body(one) for one in arguments)
+    if origin is typing.Annotated:
+        return _may_be_body(arguments[0])
+    if origin in (collections.abc.Awaitable, collections.abc.Coroutine):
+        return _may_be_body(arguments[-1])
+    kind = annotation if origin is None else origin
+    if not isinstance(kind, type) or kind in (Any, object, types.NoneType):
+        return True
+    return issubclass(kind, BODY_TYPES)
+
+
+def wants_connection(handler: Any) -> bool:
+    """Whether a handler asks for the database's transaction."""
+    try:
+        return CONNECTION in inspect.signature(handler).parameters
+    except (TypeError, ValueError):  # some written in C tell nothing of themselves
+        return False
+
+
+def check_transactions(handlers: Mapping[str, Any], assurance: Assurance, *, are_there: bool) -> None:
+    """See that handlers which ask for the database's transaction can have it.
+
+    Args:
+        handlers: All of them, by their actions.
+        assurance: The destination's.
+        are_there: Whether the store has transactions to share.
+
+    Raises:
+        ConfigurationError: one asks for it, and the store is not in a database, or delivers at most once.
+    """
+    asking = [handler for handler in handlers.values() if wants_connection(handler)]
+    if asking and not are_there:
+        raise ConfigurationError(
+            f"the handler {_name(asking[0])} asks for the {CONNECTION} of a database, and the store is not in one",
+            remedy="Give the destination a store such as postgresql://user@host/database?space=orders",
+        )
+    if asking and assurance.delivery is Delivery.AT_MOST_ONCE:
+        raise ConfigurationError(
+            f"the handler {_name(asking[0])} asks for the {CONNECTION} of a database, and at-most-once marks a message "
+            "as done with before it is handed over",
+            remedy="Take exactly-once: the effects and the mark commit together.",
+        )
+
+
+def _name(handler: Any) -> str:
+    name: str = getattr(handler, "__qualname__", type(handler).__name__)
+    return name.replace("<lambda>", "lambda").rpartition("<locals>.")[2]

@@ -1,0 +1,225 @@
+"""The chain of an endpoint's processors: who is called when, and what becomes of what each of them says.
+
+Owns the order, which header blocks are understood, and the line of the log and the count for what goes wrong. Reads
+and writes nothing itself: ``envelopes`` does, and decides what the peer is told.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from holdfast.endpoint.envelopes.processors import MessageContext, Processor, Role
+from holdfast.endpoint.failures import brief, reason_of
+from holdfast.endpoint.logs import log
+from holdfast.exceptions import (
+    ConfigurationError,
+    EnvelopeError,
+    MessageFlowError,
+    NotForThisRole,
+    ProcessingError,
+    ProcessorError,
+    ProcessorFailed,
+    UnknownExchange,
+)
+from holdfast.wire import parse_element
+
+REFUSED, PUT_OFF, FAILED = "refused by a processor", "put off by a processor", "processor failed"
+"""Incidents: the message itself is at fault; it cannot go on now; the processor has a bug."""
+
+LONGEST_WAIT = 86_400
+"""Seconds that a sender may be asked to wait before it tries again."""
+
+_ABSENT = object()
+_NAME = re.compile(r"\{[^{}\s]*\}[^{}\s:]+")
+
+
+class Chain:
+    """An endpoint's processors.
+
+    Args:
+        role: Which endpoint's.
+        processors: The first stands next to the network.
+        incidents: Counts what goes wrong, by name.
+        passes_on: Whether messages may be passed on: then a header for their ultimate receiver keeps none of the
+            processors from them.
+
+    Raises:
+        ConfigurationError: one of them is no processor, or is written so that it would do nothing.
+    """
+
+    def __init__(
+        self, role: Role, processors: Iterable[Processor], incidents: Counter[str], *, passes_on: bool = False
+    ) -> None:
+        self.role = role
+        self._passes_on = passes_on
+        self._incidents = incidents
+        if isinstance(processors, Processor):
+            raise ConfigurationError(
+                f"processors is one processor, {_name(processors)}", remedy="Give a list: processors=[…]."
+            )
+        self._processors = tuple(processors)
+        for processor in self._processors:
+            _check(processor)
+        self._inbound = [one for one in self._processors if _has(one, "inbound")]
+        self._outbound = [one for one in reversed(self._processors) if _has(one, "outbound")]
+        self._encoding = [one for one in reversed(self._processors) if _has(one, "encoded")]
+        self._understood = frozenset(name for one in self._processors for name in one.understands)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is none."""
+        return not self._processors
+
+    # --- in -------------------------------------------------------------------------------------------------------
+
+    def inbound(self, context: MessageContext) -> None:
+        """Let a message that came pass. What is left in its ``not_understood`` afterwards, nobody understands.
+
+        SOAP 1.2 part 1, 2.6: whether all is understood that must be is seen before anything is processed. A
+        processor that has no part in a message does not understand its headers, which shows only then.
+
+        Raises:
+            ProcessorError: it is stopped.
+        """
+        envelope = context.envelope
+        mandatory = envelope.not_understood
+        if mandatory:
+            envelope.not_understood = tuple([name for name in mandatory if name not in self._understood])
+            passed = envelope.for_receiver if self._passes_on else ()
+            if any(name not in passed for name in envelope.not_understood):
+                return
+        absent: list[Processor] = []
+        for processor in self._inbound:
+            if self._call(processor, processor.inbound, context) is _ABSENT:
+                absent.append(processor)
+            if context.is_answered:
+                return
+        if absent and mandatory:
+            present = [one for one in self._processors if one not in absent]
+            understood = {name for one in present for name in one.understands}
+            envelope.not_understood = tuple([name for name in mandatory if name not in understood])
+
+    # --- out ------------------------------------------------------------------------------------------------------
+
+    def outbound(self, context: MessageContext) -> None:
+        """Let a message that is about to be written pass.
+
+        Raises:
+            ProcessorError: it is stopped.
+        """
+        for processor in self._outbound:
+            self._call(processor, processor.outbound, context)
+
+    def encoded(self, context: MessageContext, data: bytes) -> bytes:
+        """Let a message that is written pass; what leaves.
+
+        Raises:
+            ProcessorError: it is stopped.
+        """
+        for processor in self._encoding:
+            changed = self._call(processor, processor.encoded, context, data)
+            data = data if changed is _ABSENT else changed
+        return data
+
+    # --- one processor --------------------------------------------------------------------------------------------
+
+    def _call(self, processor: Processor, method: Callable[..., Any], context: MessageContext, *data: bytes) -> Any:
+        """Call it; what it returns, ``_ABSENT`` if it has no part in the message."""
+        try:
+            try:
+                returned = method(context, *data)
+            except (MessageFlowError, ProcessingError) as error:
+                unfit = _unfit(error)
+                if unfit:
+                    raise ValueError(f"what it raised cannot be told: {unfit}") from error
+                raise
+            if not isinstance(returned, bytes if data else type(None)):
+                wanted = "the envelope, in bytes" if data else "nothing; to stop a message it raises ProcessingError"
+                raise TypeError(f"{method.__name__}() returned {returned!r:.80}; it returns {wanted}")
+            return returned
+        except (UnknownExchange, NotForThisRole) as error:
+            log.debug("processor has no part", **_about(processor, context), why=error.message)
+            return _ABSENT
+        except ProcessingError as error:
+            self._tell(REFUSED, processor, context, error)
+            raise
+        except MessageFlowError as error:
+            self._tell(PUT_OFF, processor, context, error)
+            raise
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever a processor raises, other messages go on
+            self._incidents[FAILED] += 1
+            log.error(FAILED, **_about(processor, context), exception=reason_of(error))
+            raise ProcessorFailed(
+                f"the processor {_name(processor)} failed: {brief(error)}",
+                remedy="It is a bug in it: the log has the traceback.",
+            ) from None
+
+    def _tell(self, what: str, processor: Processor, context: MessageContext, error: ProcessorError) -> None:
+        self._incidents[what] += 1
+        log.warning(what, **_about(processor, context), reason=error.message)
+
+
+def _unfit(error: MessageFlowError | ProcessingError) -> str:
+    """Why a peer cannot be told what a processor says, "" if it can."""
+    message: object = error.message
+    if not isinstance(message, str):
+        return f"the reason is text, not {type(message).__name__}"
+    if isinstance(error, MessageFlowError):
+        wait: object = error.retry_after
+        fits = isinstance(wait, int | float) and 0 <= wait <= LONGEST_WAIT
+        return "" if fits else f"retry_after is a number of seconds up to {LONGEST_WAIT:,}"
+    detail: object = error.detail
+    if not isinstance(detail, bytes):
+        return f"the detail is bytes of XML, not {type(detail).__name__}"
+    try:
+        if detail:
+            parse_element(detail)
+    except EnvelopeError as found:
+        return f"the detail: {found.message}"
+    return ""
+
+
+def _about(processor: Processor, context: MessageContext) -> dict[str, Any]:
+    fields: dict[str, Any] = {"processor": _name(processor), "direction": context.direction}
+    if context.to:
+        fields["to"] = context.to
+    if context.peer:
+        fields["peer"] = context.peer
+    if context.sequence:
+        fields |= {"sequence": context.sequence, "message_number": context.message_number}
+    return fields
+
+
+def _name(processor: object) -> str:
+    return type(processor).__qualname__
+
+
+def _has(processor: Processor, method: str) -> bool:
+    return getattr(type(processor), method) is not getattr(Processor, method)
+
+
+def _check(processor: object) -> None:
+    if not isinstance(processor, Processor):
+        raise ConfigurationError(
+            f"{processor!r} is no processor",
+            remedy="Derive a class from holdfast.Processor, and give an instance of it.",
+        )
+    for method in ("inbound", "outbound", "encoded"):
+        if inspect.iscoroutinefunction(getattr(processor, method)):
+            raise ConfigurationError(
+                f"{_name(processor)}.{method} is async: calling it would run nothing of it",
+                remedy="Processors are plain methods, which do not wait; do what takes its time beforehand.",
+            )
+    names = processor.understands
+    wrong = [names] if isinstance(names, str) else [name for name in names if not _NAME.fullmatch(str(name))]
+    if wrong:
+        raise ConfigurationError(
+            f"{_name(processor)}.understands has {wrong[0]!r} for the names of header blocks",
+            remedy='It is a collection of names with their namespaces: {"{urn:tenants}Tenant"}.',
+        )

@@ -1,0 +1,297 @@
+"""The one way in and the one way out of an endpoint: bytes to the envelopes that its protocol takes, and back.
+
+Bytes are decoded, pass the processors and reach the protocol; what that has to say passes the processors, is encoded
+and leaves. Nothing else in an endpoint reads or writes envelopes. Owns what a peer is answered whose bytes are no
+envelope, whose message a processor stopped, or to whom an answer cannot be written. Knows no rule of the protocol.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from holdfast.core.commit import GroupCommit
+from holdfast.core.events import Transmit
+from holdfast.core.faults import MUST_UNDERSTAND, VERSION_MISMATCH
+from holdfast.core.messages import Envelope, Fault
+from holdfast.core.records import Record
+from holdfast.core.versions import SOAP
+from holdfast.endpoint.envelopes.chain import Chain
+from holdfast.endpoint.envelopes.decoding import Decoder, Outcome
+from holdfast.endpoint.envelopes.processors import MessageContext, Processor, Role
+from holdfast.endpoint.envelopes.tracing import Tracing
+from holdfast.endpoint.failures import brief, reason_of
+from holdfast.endpoint.logs import log
+from holdfast.exceptions import (
+    EnvelopeError,
+    MessageFlowError,
+    MustUnderstand,
+    ProcessingError,
+    ProcessorError,
+    VersionMismatch,
+)
+from holdfast.http.exchange import Exchange
+from holdfast.http.outcome import Response
+from holdfast.http.refusals import BODY_TOO_LARGE, NEEDS_TLS, Refusal
+from holdfast.wire import DEFAULT, Limits, content_type, encode, soap_of_content_type
+
+CONTENT_TYPES = {soap: content_type(soap).encode() for soap in SOAP}
+_UNWRITABLE = "answer cannot be written"
+_UNWRITTEN = b"The answer could not be written; ask again.\n"
+
+_CODES: dict[type[EnvelopeError], str] = {VersionMismatch: VERSION_MISMATCH, MustUnderstand: MUST_UNDERSTAND}
+
+
+T = TypeVar("T")
+Notes = dict[str, Any]
+Take = Callable[[Exchange, Envelope, Fault | None], None]
+"""Takes an envelope that a request brought; with a fault, it is not to be taken but answered with that."""
+Elsewhere = Callable[[Exchange, Envelope], bool]
+"""Says whether an envelope is another process's, which answers the exchange then."""
+Answered = Callable[[Outcome | ProcessorError], None]
+"""Takes an envelope that answers a request of ours, or why there is none."""
+
+
+class Envelopes:
+    """Reads and writes every envelope of one endpoint, in the event loop's thread.
+
+    Args:
+        role: Which endpoint.
+        incidents: Counts what goes wrong, by name.
+        processors: What each envelope passes, the first next to the network.
+        limits: What one envelope may be like.
+        passes_on: Whether messages may be passed on.
+
+    Raises:
+        ConfigurationError: one of the processors is none.
+    """
+
+    def __init__(
+        self,
+        role: Role,
+        incidents: Counter[str],
+        processors: Iterable[Processor] = (),
+        limits: Limits = DEFAULT,
+        passes_on: bool = False,
+    ) -> None:
+        self.passes_on = passes_on
+        self._incidents = incidents
+        self._decoder = Decoder(limits)
+        self._chain = Chain(role, processors, incidents, passes_on=passes_on)
+        self._is_plain = self._chain.is_empty
+        self.tracing: Tracing | None = None
+        """What tells of messages as spans; None: nobody does."""
+
+    def submitting(self, record: Record, commit: GroupCommit) -> None:
+        """A source takes a message over."""
+        if self.tracing is not None:
+            self.tracing.submitting(record, commit)
+
+    # --- in -------------------------------------------------------------------------------------------------------
+
+    def receive(self, exchange: Exchange, take: Take, is_elsewhere: Elsewhere | None = None) -> None:
+        """Read what an HTTP request brings and make the call with it, now or soon. If it is no envelope, or a processor
+        stops or answers it, it is answered here; and if it ``is_elsewhere``, there, where processors get it, too."""
+        self._decoder.read(exchange.request.body, partial(self._received, exchange, take, is_elsewhere))
+
+    def _received(self, exchange: Exchange, take: Take, is_elsewhere: Elsewhere | None, read: Outcome) -> None:
+        if isinstance(read, EnvelopeError):
+            self._refuse(exchange, read)
+        elif is_elsewhere is not None and is_elsewhere(exchange, read):
+            return
+        elif self._is_plain:
+            take(exchange, read, None)
+        else:
+            self._process(exchange, take, read)
+
+    def _process(self, exchange: Exchange, take: Take, envelope: Envelope) -> None:
+        notes: Notes = {}
+        exchange.notes = notes
+        request = exchange.request
+        context = MessageContext(
+            envelope, "inbound", self._chain.role, notes, is_answer=False, data=request.body, request=request
+        )
+        try:
+            self._chain.inbound(context)
+        except ProcessingError as error:
+            code = "Sender" if error.sender else "Receiver"
+            take(exchange, envelope, Fault(code, error.message, sender=error.sender, detail=error.detail))
+        except ProcessorError as error:
+            _put_off(exchange, b"The message cannot be taken now; send it again.\n", error)
+        else:
+            if context.is_answered:
+                self.respond(exchange, context.given_answer)
+            else:
+                take(exchange, envelope, None)
+
+    def _refuse(self, exchange: Exchange, error: EnvelopeError) -> None:
+        self._incidents["envelope refused"] += 1
+        log.info("envelope refused", peer=exchange.request.peer, reason=error.message)
+        declared = soap_of_content_type(exchange.request.headers.get(b"content-type", b"").decode("latin-1"))
+        soap = SOAP(error.soap) if error.soap else declared or SOAP.V1_1
+        code = _CODES.get(type(error), "Sender")
+        status = _status_of_sender(soap) if code == "Sender" else 500
+        self.respond(exchange, Envelope(soap, fault=Fault(code, error.message)), status)
+
+    def read(self, sent: Transmit, response: Response, notes: Notes | None, answered: Answered) -> None:
+        """Read what the HTTP response to what was sent brings and make the call with it, or with what is wrong with it,
+        now or soon.
+
+        Args:
+            sent: What was sent.
+            response: The answer.
+            notes: As :meth:`write` gave them.
+            answered: Takes what was read.
+        """
+        if notes is None:
+            self._decoder.read(response.body, answered)
+        else:
+            self._decoder.read(response.body, partial(self._answered, sent, response, notes, answered))
+
+    def _answered(self, sent: Transmit, response: Response, notes: Notes, answered: Answered, read: Outcome) -> None:
+        if isinstance(read, Envelope):
+            context = MessageContext(
+                read,
+                "inbound",
+                self._chain.role,
+                notes,
+                is_answer=True,
+                data=response.body,
+                to=sent.to,
+                headers=response.headers,
+            )
+            try:
+                self._chain.inbound(context)
+            except ProcessorError as error:
+                answered(error)
+                return
+        answered(read)
+
+    def use(self, limits: Limits) -> None:
+        """Let envelopes be like this from now on."""
+        self._decoder.use(limits)
+
+    def aside(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Do what takes long with an envelope where large ones are read, and make the call with what came of it."""
+        self._decoder.aside(work, then)
+
+    # --- out ------------------------------------------------------------------------------------------------------
+
+    def respond(self, exchange: Exchange, envelope: Envelope | None, status: int = 0) -> None:
+        """Answer an HTTP request.
+
+        Args:
+            exchange: The request.
+            envelope: What to say, None for nothing: 202. Where it cannot be written the answer is 503: what was
+                accepted is stored, and whoever asks again may be told so then.
+            status: The HTTP status, if it is another than SOAP's for that envelope.
+        """
+        if envelope is None:
+            exchange.respond(202)
+            return
+        try:
+            content = encode(envelope) if self._is_plain else self._answer(exchange, envelope)
+        except ProcessorError as error:
+            _put_off(exchange, _UNWRITTEN, error)
+        except Exception as error:
+            self._incidents[_UNWRITABLE] += 1
+            log.error(_UNWRITABLE, peer=exchange.request.peer, error=brief(error), exception=reason_of(error))
+            _put_off(exchange, _UNWRITTEN)
+        else:
+            exchange.respond(status or (200 if envelope.fault is None else 500), content, CONTENT_TYPES[envelope.soap])
+
+    def _answer(self, exchange: Exchange, envelope: Envelope) -> bytes:
+        if exchange.notes is None:
+            exchange.notes = {}
+        request = exchange.request
+        context = MessageContext(
+            envelope, "outbound", self._chain.role, exchange.notes, is_answer=True, request=request
+        )
+        return self._encode(context)
+
+    def write(self, sent: Transmit) -> tuple[bytes, Notes | None]:
+        """The content of an HTTP request, made anew for every attempt, and the notes that go with its answer.
+
+        Raises:
+            MessageFlowError: it cannot be written now.
+            Exception: it cannot be written, whatever the reason.
+        """
+        if self._is_plain:
+            return encode(sent.envelope), None
+        notes: Notes = {}
+        context = MessageContext(
+            sent.envelope,
+            "outbound",
+            self._chain.role,
+            notes,
+            is_answer=False,
+            to=sent.to,
+            attempt=sent.attempt,
+        )
+        return self._encode(context), notes
+
+    def _encode(self, context: MessageContext) -> bytes:
+        self._chain.outbound(context)
+        return self._chain.encoded(context, encode(context.envelope))
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being read."""
+        return self._decoder.is_busy
+
+    async def close(self) -> None:
+        """Wait until everything is read and taken."""
+        await self._decoder.close()
+
+
+def pass_on(envelope: Envelope) -> None:
+    """Leave the headers for the ultimate receiver to it: we are an intermediary for this message (SOAP 1.2 part 1, 2.7;
+    SOAP 1.1, 4.2.2)."""
+    if envelope.for_receiver:
+        passed = envelope.for_receiver
+        envelope.not_understood = tuple([name for name in envelope.not_understood if name not in passed])
+
+
+def _put_off(exchange: Exchange, why: bytes, error: ProcessorError | None = None) -> None:
+    """Answer that nothing was done, and that it may be asked again. A sender that is told when leaves everything be
+    until then, so it is told only if a processor says so: one message that meets a bug must not stop the others."""
+    wait = math.ceil(error.retry_after) if isinstance(error, MessageFlowError) else 0
+    exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"%d" % wait),) if wait else ())
+
+
+_TOLD_AS_SOAP = {
+    # WCF's client tells of a fault only with 500, and of any other answer its HTTP status.
+    BODY_TOO_LARGE: ("The message is larger than this endpoint accepts. Send a smaller one.", 413),
+    NEEDS_TLS: ("This port speaks https. Change http to https in the URL.", 500),
+}
+"""What the HTTP server refuses -> the fault's reason, and the HTTP status of a fault in SOAP 1.2."""
+
+
+def refuse_as_soap(refusal: Refusal, headers: Mapping[bytes, bytes], peer: str | None) -> Refusal:
+    """Log a request that the HTTP server refuses for its size or coding, or for http at a port for https, or the other
+    way round. Answer a SOAP message that is too large, or not in TLS, with a fault: its sender reads faults, and would
+    otherwise send the same message again and again."""
+    given = headers.get(b"content-type", b"").decode("latin-1")
+    log.info("request refused", peer=peer, status=refusal.status, reason=refusal.text, media=given[:100])
+    soap = soap_of_content_type(given)
+    if refusal not in _TOLD_AS_SOAP or soap is None:
+        return refusal
+    reason, status = _TOLD_AS_SOAP[refusal]
+    text = encode(Envelope(soap, fault=Fault("Sender", reason))).decode()
+    status = 500 if soap is SOAP.V1_1 else status
+    return Refusal(status, refusal.reason, text, refusal.headers, CONTENT_TYPES[soap])
+
+
+def tell_of_handshake(reason: str, peer: str | None) -> None:
+    """Log that a TLS client was refused."""
+    log.info("connection refused", peer=peer, reason=reason)
+
+
+def _status_of_sender(soap: SOAP) -> int:
+    """SOAP 1.2 part 2, 7.5.2.2: 400 for Sender; SOAP 1.1, 6.2: 500 for every fault."""
+    return 400 if soap is SOAP.V1_2 else 500

@@ -1,0 +1,54 @@
+"""Fault replies: faults that requesters receive as the replies to their requests, kept and repeated like any reply."""
+
+from __future__ import annotations
+
+from holdfast.core.faults import MUST_UNDERSTAND
+from holdfast.core.messages import Fault
+from holdfast.core.records import Record
+from holdfast.core.versions import SOAP, Addressing
+from holdfast.endpoint.envelopes.message import ApplicationFault, fault_body
+from holdfast.exceptions import EnvelopeError
+from holdfast.wire.faults import encode_not_understood
+from holdfast.wire.names import SOAP_NS, WSA_NS
+
+_SET_ASIDE = ApplicationFault("The service failed to handle the request; it has been set aside.", sender=False)
+
+
+def fault_reply(record: Record, fault: ApplicationFault) -> Record | None:
+    """The reply that tells a requester of a fault; None if nobody waits for one."""
+    if not record.wants_reply:
+        return None
+    # Where the requester speaks WS-Addressing 2004/08, that version's action is written instead.
+    action = fault.action or "http://www.w3.org/2005/08/addressing/soap/fault"
+    return Record("", 0, action, fault_body(fault, record.soap), record.received_at, soap=record.soap)
+
+
+def set_aside(record: Record) -> Record | None:
+    """What the requester of a message that is given up is told: nothing of what went wrong here."""
+    return fault_reply(record, _SET_ASIDE)
+
+
+def passed_on(record: Record, fault: Fault, addressing: Addressing = Addressing.V2005_08) -> Record | None:
+    """Return the reply that tells a requester of a fault: another service's, or our own about the request itself.
+
+    Args:
+        record: The request.
+        fault: The fault.
+        addressing: The requester's version of WS-Addressing, whose codes are in its namespace.
+    """
+    namespace, action = fault.code_namespace, ""
+    if fault.is_addressing:
+        namespace = WSA_NS[addressing]
+        action = f"{namespace}/fault"
+    elif fault.code == MUST_UNDERSTAND:
+        namespace = SOAP_NS[SOAP(record.soap)]
+    code = f"{{{namespace}}}{fault.code}" if namespace else ""
+    try:
+        told = ApplicationFault(fault.reason, sender=fault.sender, detail=fault.detail, code=code, action=action)
+    except EnvelopeError:  # a fault may have several details, and ours has one
+        told = ApplicationFault(fault.reason, sender=fault.sender, code=code, action=action)
+    reply = fault_reply(record, told)
+    if reply is not None and record.soap == SOAP.V1_2.value:
+        declared = f' xmlns:s="{SOAP_NS[SOAP.V1_2]}"'
+        reply.headers = "".join([encode_not_understood(name, declared) for name in fault.not_understood]).encode()
+    return reply

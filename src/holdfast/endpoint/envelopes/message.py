@@ -1,0 +1,231 @@
+"""Message: what a handler is given and what a request is answered with. Knows records and bodies, no protocol rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Self
+
+from lxml import etree
+
+from holdfast.core.records import Record
+from holdfast.core.versions import SOAP
+from holdfast.endpoint.envelopes.transport_facts import read_facts
+from holdfast.exceptions import EnvelopeError, HoldfastError, PeerFault
+from holdfast.http.tls import PeerCertificate
+from holdfast.wire import AROUND, body_content, check_action, parse_element, storable_text
+from holdfast.wire.names import SOAP_NS
+
+Body = str | bytes | etree._Element
+"""What can be sent as a body: one XML element, as text, as UTF-8 bytes, or as an lxml element."""
+BODY_TYPES = (str, bytes, bytearray, memoryview, etree._Element)
+"""The classes of which a body may be, at run time."""
+
+
+@dataclass
+class Message:
+    """One delivered message.
+
+    Attributes:
+        action: wsa:Action.
+        body_bytes: The content of soap:Body as it came, one self-contained XML element in UTF-8; b"" if it is empty.
+        sequence: Identifier of the Sequence it came in.
+        message_number: Its number there.
+        message_id, to, reply_to, relates_to: WS-Addressing values, None where absent.
+        soap: "1.1" or "1.2".
+        headers: The foreign header blocks, each an lxml element.
+        received_at: Seconds since 1970-01-01 UTC.
+        delivered_at: The same, when it entered the queue: later than ``received_at`` for one that was held until lower
+            numbers were there.
+        attempt: 1 when it is handed over for the first time, as far as is known; more after a failure.
+        http_headers: Those HTTP headers it came with that the destination keeps (``keep_http_headers=…``), by their
+            names in lower case.
+        peer_certificate: The TLS certificate that its sender showed, None if it was not asked to.
+    """
+
+    action: str
+    body_bytes: bytes
+    sequence: str
+    message_number: int
+    message_id: str | None
+    to: str | None
+    reply_to: str | None
+    relates_to: str | None
+    soap: str
+    header_bytes: bytes
+    received_at: float
+    delivered_at: float
+    attempt: int = 1
+    http_headers: Mapping[str, str] = field(default_factory=dict)
+    peer_certificate: PeerCertificate | None = None
+
+    @classmethod
+    def from_record(cls, record: Record, attempt: int = 1) -> Self:
+        """The message that a queue keeps as ``record``."""
+        return cls(
+            record.action,
+            record.body,
+            record.sequence,
+            record.message_number,
+            record.message_id,
+            record.to,
+            record.reply_to,
+            record.relates_to,
+            record.soap,
+            record.headers,
+            record.received_at,
+            record.delivered_at,
+            attempt,
+            *(read_facts(record.transport) if record.transport else ()),
+        )
+
+    @cached_property
+    def body(self) -> etree._Element:
+        """The body's element, parsed when it is first asked for.
+
+        A body of megabytes takes a while, and in an async handler everybody waits for it: better a plain handler, which
+        has a thread, or ``await asyncio.to_thread(lambda: message.body)``.
+
+        Raises:
+            EnvelopeError: the body is empty, or has more than one element.
+        """
+        return parse_element(self.body_bytes)
+
+    @cached_property
+    def headers(self) -> list[etree._Element]:
+        """The foreign header blocks."""
+        return list(parse_element(b"<headers>" + self.header_bytes + b"</headers>"))
+
+    def raise_for_fault(self) -> None:
+        """Raise the fault if the body is one.
+
+        Raises:
+            PeerFault: with the reason, the code and the detail.
+        """
+        if b"Fault" not in self.body_bytes[:200]:
+            return
+        fault = self.body
+        name = etree.QName(fault)
+        if name.localname != "Fault" or "envelope" not in (name.namespace or ""):
+            return
+        raise _peer_fault(fault)
+
+
+def _peer_fault(fault: etree._Element) -> PeerFault:
+    def text(*paths: str) -> str:
+        for path in paths:
+            found = fault.xpath(f"string({path})")
+            if isinstance(found, str) and found.strip():
+                return found.strip()
+        return ""
+
+    code = text("*[local-name()='Code']//*[local-name()='Subcode']/*[local-name()='Value']", "faultcode")
+    code = code or text("*[local-name()='Code']/*[local-name()='Value']")
+    detail = b"".join(
+        etree.tostring(child, with_tail=False)
+        for part in fault.iterchildren("{*}detail", "{*}Detail")
+        for child in part.iterchildren("{*}*")
+    )
+    reason = text("*[local-name()='Reason']/*[local-name()='Text']", "faultstring")
+    return PeerFault(reason or "the peer answered with a fault", code=code.rpartition(":")[2], detail=detail)
+
+
+class ApplicationFault(HoldfastError):
+    """Raised by a handler to answer a request with a SOAP fault instead of a reply. It is final: no further attempt.
+
+    Args:
+        reason: English text for the requester.
+        sender: Whether the requester is to blame (Sender) or not (Receiver).
+        detail: One XML element for the Detail, as text, bytes or an lxml element; empty for none.
+        code: The service's own code, as "{namespace}Name" or "Name": SOAP 1.2's Subcode, SOAP 1.1's faultcode; "" for
+            none.
+        action: The wsa:Action of the fault, as the contract declares it; "" for WS-Addressing's own.
+
+    Raises:
+        EnvelopeError: the detail is not one XML element, the code is no name, or the action is WS-RM's or none.
+    """
+
+    def __init__(
+        self, reason: str, *, sender: bool = True, detail: Body = b"", code: str = "", action: str = ""
+    ) -> None:
+        super().__init__(str(reason))
+        self.sender = sender
+        self.code = code
+        self.action = action
+        if action:
+            check_action(action)
+        try:
+            if code:
+                etree.QName(code)
+        except ValueError:
+            raise EnvelopeError(f"The code of a fault must be a name as {{namespace}}Name, not {code!r}.") from None
+        try:
+            self.detail = body_bytes(detail, AROUND + 2)  # Fault and Detail
+        except EnvelopeError as error:
+            raise EnvelopeError(f"The detail of a fault must be one XML element: {error.message}") from None
+
+
+def body_bytes(body: Body, around: int = AROUND) -> bytes:
+    """A body as bytes, checked to be one well-formed element that receivers take, or nothing.
+
+    Args:
+        body: The element.
+        around: Elements that are written around it.
+
+    Raises:
+        EnvelopeError: it is not.
+    """
+    if type(body) is bytes and body.startswith(b"<") and not body.startswith(b"<?"):
+        return body_content(body, around)
+    if isinstance(body, etree._Element):
+        return body_content(etree.tostring(body, with_tail=False), around)
+    if not isinstance(body, BODY_TYPES):
+        raise EnvelopeError(f"a body is text, bytes or an lxml element, not {type(body).__name__}")
+    try:
+        data = body.encode() if isinstance(body, str) else bytes(body)
+    except UnicodeEncodeError as error:
+        raise EnvelopeError(f"the body is not Unicode text: {error}") from None
+    if data.lstrip().startswith(b"<?xml"):
+        data = etree.tostring(parse_element(data))
+    return body_content(data, around)
+
+
+def empty_response(body: bytes) -> bytes:
+    """The reply's body of an operation that returns nothing: the request element's name with ``Response`` behind it, in
+    its namespace, as WCF's own server answers; b"" for a request without an element."""
+    if not body:
+        return b""
+    name = etree.QName(parse_element(body))
+    namespaces = {None: name.namespace} if name.namespace else None
+    return etree.tostring(etree.Element(f"{name.text}Response", nsmap=namespaces))
+
+
+def fault_body(fault: ApplicationFault, soap: str) -> bytes:
+    """The fault as the element that goes into soap:Body (SOAP 1.2 part 1, 5.4; SOAP 1.1, 4.4)."""
+    own = etree.QName(fault.code) if fault.code else None
+    is_1_1 = soap == SOAP.V1_1.value
+    namespace = SOAP_NS[SOAP(soap)]
+    prefixes = {"s": namespace} | ({"c": own.namespace} if own is not None and own.namespace else {})
+    own_code = "" if own is None else f"c:{own.localname}" if own.namespace else own.localname
+    value = "s:Sender" if fault.sender else "s:Receiver"
+    if own is not None and own.namespace == namespace:  # a code of SOAP's own, such as MustUnderstand, has no Subcode
+        value, own_code = f"s:{own.localname}", f"s:{own.localname}" if is_1_1 else ""
+    root = etree.Element(f"{{{namespace}}}Fault", nsmap=prefixes)
+    if is_1_1:
+        etree.SubElement(root, "faultcode").text = own_code or ("s:Client" if fault.sender else "s:Server")
+        etree.SubElement(root, "faultstring").text = storable_text(fault.message)
+        detail = "detail"
+    else:
+        code = etree.SubElement(root, f"{{{namespace}}}Code")
+        etree.SubElement(code, f"{{{namespace}}}Value").text = value
+        if own_code:
+            subcode = etree.SubElement(code, f"{{{namespace}}}Subcode")
+            etree.SubElement(subcode, f"{{{namespace}}}Value").text = own_code
+        reason = etree.SubElement(etree.SubElement(root, f"{{{namespace}}}Reason"), f"{{{namespace}}}Text")
+        reason.set("{http://www.w3.org/XML/1998/namespace}lang", "en")
+        reason.text = storable_text(fault.message)
+        detail = f"{{{namespace}}}Detail"
+    if fault.detail:
+        etree.SubElement(root, detail).append(parse_element(fault.detail))
+    return etree.tostring(root)

@@ -1,0 +1,262 @@
+"""Processors: what a program puts between the network and reliable messaging, and what each of them is given.
+
+Owns the two public classes. Which processor is called when, and what becomes of what it says, is ``chain``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
+
+from lxml import etree
+
+from holdfast.core.messages import Envelope
+from holdfast.endpoint.envelopes.message import Body, body_bytes
+from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.http.exchange import Request
+from holdfast.http.tls import PeerCertificate
+from holdfast.wire import check_action, check_header_blocks, parse_element
+from holdfast.wire.names import SOAP_NS
+
+Direction = Literal["inbound", "outbound"]
+Role = Literal["source", "destination"]
+
+
+class Processor:
+    """Something that is done with every envelope of an endpoint: a check, a header, a signature.
+
+    Derive a class, and give an instance to ``holdfast.Destination(processors=[…])`` or ``holdfast.Source(…)``. What
+    comes from the network passes :meth:`inbound` of each, in the order of the list; then the protocol takes it. What
+    the protocol has to say passes :meth:`outbound` of each, in the opposite order, and when it is written
+    :meth:`encoded`: so the first of the list stands next to the network. All messages pass, those of the protocol
+    itself too, answers and faults, and each retransmission anew.
+
+    A method returns nothing, and the message goes on. To stop it, it raises :class:`MessageFlowError` or
+    :class:`ProcessingError`; to say that it has no part in it, :class:`UnknownExchange` or :class:`NotForThisRole`; to
+    answer a request itself, it calls :meth:`MessageContext.answer`.
+
+    They are called in the endpoint's event loop, one at a time, and everybody waits meanwhile: what takes longer than
+    a millisecond, or waits for anything, is to be done beforehand, or elsewhere.
+
+    Attributes:
+        understands: Names of header blocks, ``"{namespace}local"``, that it processes: a message that demands that one
+            of them be understood (mustUnderstand) is taken. One that nobody understands is answered with the fault
+            MustUnderstand, before any processor is called.
+    """
+
+    understands: Collection[str] = ()
+
+    def inbound(self, context: MessageContext) -> None:
+        """A message came from the network."""
+
+    def outbound(self, context: MessageContext) -> None:
+        """A message is about to be written."""
+
+    def encoded(self, context: MessageContext, data: bytes) -> bytes:
+        """It is written, and about to leave.
+
+        Args:
+            context: As for :meth:`outbound`.
+            data: The envelope in UTF-8, as it would go over the wire.
+
+        Returns:
+            What goes over the wire instead.
+        """
+        return data
+
+
+class MessageContext:
+    """One message on its way through an endpoint's processors.
+
+    Attributes:
+        envelope: The message, typed, and what of it is changed is changed in it: ``action``, ``body`` (bytes),
+            ``sequence``, ``control`` (what it says if it is one of the protocol's own), ``fault``, ``message_id`` …
+        direction: "inbound": from the network. "outbound": from the application, or from the protocol itself.
+        role: "destination" or "source": whose processors these are. Both send and receive.
+        is_answer: Whether it is, or was, the content of an HTTP response rather than of a request.
+        data: Inbound: the bytes as they came, for who checks a signature. Outbound b"": see :meth:`Processor.encoded`.
+        to: Of what we ask: the URL that it is posted to, or that it is the answer of. "" for what others ask of us.
+        attempt: Outbound, of what is repeated until it arrives: 1 for the first time, as far as this process knows,
+            more for a retransmission. 0 for anything else.
+        notes: The processors' own. The two messages of one HTTP exchange share them: what is noted of a request that
+            came is there when it is answered on that connection, and what is noted of one that we post when its answer
+            comes. They are not stored: an answer that goes to an address begins with none.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_elements",
+        "_elements_of",
+        "_headers",
+        "_request",
+        "attempt",
+        "data",
+        "direction",
+        "envelope",
+        "is_answer",
+        "is_answered",
+        "notes",
+        "role",
+        "to",
+    )
+
+    def __init__(
+        self,
+        envelope: Envelope,
+        direction: Direction,
+        role: Role,
+        notes: dict[str, Any],
+        *,
+        is_answer: bool,
+        data: bytes = b"",
+        to: str = "",
+        attempt: int = 0,
+        request: Request | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.envelope = envelope
+        self.direction = direction
+        self.role = role
+        self.notes = notes
+        self.is_answer = is_answer
+        self.data = data
+        self.to = to
+        self.attempt = attempt
+        self.is_answered = False
+        self._answer: Envelope | None = None
+        self._request = request
+        self._headers = headers
+        self._elements: list[list[etree._Element]] = []
+        self._elements_of: tuple[bytes, ...] = ()
+
+    # --- what it is -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_application(self) -> bool:
+        """Whether its Body is the application's: neither a message of WS-ReliableMessaging nor a fault."""
+        return self.envelope.control is None and self.envelope.fault is None
+
+    @property
+    def sequence(self) -> str:
+        """Identifier of the Sequence that it is a message of, "" if of none."""
+        sequence = self.envelope.sequence
+        return sequence.identifier if sequence is not None else ""
+
+    @property
+    def message_number(self) -> int:
+        """Its number there, 0 if in none."""
+        sequence = self.envelope.sequence
+        return sequence.message_number if sequence is not None else 0
+
+    # --- what HTTP says -------------------------------------------------------------------------------------------
+
+    @property
+    def peer(self) -> str | None:
+        """``"address:port"`` of who asks us, None where that is not known and for what we ask."""
+        return self._request.peer if self._request is not None else None
+
+    @property
+    def peer_certificate(self) -> PeerCertificate | None:
+        """The TLS certificate that it showed, None if it was not asked to."""
+        return self._request.certificate if self._request is not None else None
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether who asks us came over TLS."""
+        return self._request is not None and self._request.secure
+
+    @property
+    def http_headers(self) -> Mapping[str, str]:
+        """The HTTP headers of the request that came, or that is answered; of the answer to what we asked. By their
+        names in lower case; empty for what we post."""
+        if self._headers is None:
+            came = self._request.headers if self._request is not None else {}
+            self._headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in came.items()}
+        return self._headers
+
+    # --- header blocks --------------------------------------------------------------------------------------------
+
+    def _parsed(self) -> list[list[etree._Element]]:
+        """The elements of each of the envelope's ``headers``, which may hold several."""
+        blocks = self.envelope.headers
+        if self._elements_of is not blocks:
+            self._elements = [list(parse_element(b"<headers>" + block + b"</headers>")) for block in blocks]
+            self._elements_of = blocks
+        return self._elements
+
+    @property
+    def headers(self) -> list[etree._Element]:
+        """The header blocks that are neither WS-Addressing's nor WS-ReliableMessaging's. To change one, remove it and
+        add another."""
+        return [element for elements in self._parsed() for element in elements]
+
+    def header(self, name: str) -> etree._Element | None:
+        """The first header block called ``"{namespace}local"``, None if there is none."""
+        return next((element for element in self.headers if element.tag == name), None)
+
+    def add_header(self, block: Body, *, must_understand: bool = False) -> None:
+        """Add a header block.
+
+        Args:
+            block: One XML element in a namespace of its own: text, UTF-8 bytes or an lxml element.
+            must_understand: Whether who does not understand it must refuse the message.
+
+        Raises:
+            EnvelopeError: it is none, or one of SOAP's, WS-Addressing's or WS-ReliableMessaging's.
+        """
+        data = body_bytes(block)
+        if not data:
+            raise EnvelopeError("the header block is empty", remedy="Give one XML element.")
+        check_header_blocks(data)
+        if must_understand:
+            element = parse_element(data)
+            element.set(f"{{{SOAP_NS[self.envelope.soap]}}}mustUnderstand", "1")
+            data = etree.tostring(element)
+        self.envelope.headers = (*self.envelope.headers, data)
+
+    def remove_header(self, name: str) -> None:
+        """Remove every header block called ``"{namespace}local"``; the others stay as they are."""
+        if self.header(name) is None:
+            return
+        kept: list[bytes] = []
+        for block, elements in zip(self.envelope.headers, self._parsed(), strict=True):
+            staying = [element for element in elements if element.tag != name]
+            if len(staying) == len(elements):
+                kept.append(block)
+            elif staying:
+                kept.append(b"".join([etree.tostring(element, with_tail=False) for element in staying]))
+        self.envelope.headers = tuple(kept)
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    def answer(self, body: Body = b"", *, action: str = "", headers: bytes = b"") -> None:
+        """Answer a request that came, in place of the protocol, which does not see it: nothing of it is stored or
+        acknowledged. No later processor is called; the answer passes :meth:`Processor.outbound` of all of them.
+
+        Args:
+            body: One XML element, or nothing.
+            action: Its wsa:Action. Without one, and without a body, the answer is HTTP 202 and no message.
+            headers: Header blocks, XML bytes.
+
+        Raises:
+            ConfigurationError: it is no request that came.
+            EnvelopeError: the body, the action or the headers can be in no message.
+        """
+        if self.is_answer or self.direction != "inbound":
+            raise ConfigurationError(
+                "only a request that came can be answered", remedy="Look at context.is_answer and context.direction."
+            )
+        content = body_bytes(body)
+        if content or action:
+            check_action(action)
+            check_header_blocks(headers)
+            asked = self.envelope
+            answer = self._answer = Envelope(asked.soap, asked.addressing, action=action, body=content)
+            answer.relates_to = asked.message_id
+            answer.headers = (headers,) if headers else ()
+        self.is_answered = True
+
+    @property
+    def given_answer(self) -> Envelope | None:
+        """What :meth:`answer` was given; None: no message."""
+        return self._answer

@@ -1,0 +1,350 @@
+"""The event journal of one endpoint: what is gathered is written once a second, beside everything else.
+
+Owns when files begin, end and go, and what happens when they cannot be written: nothing, to messages. What is in them
+is ``journal_events``'s and ``journal_files``'s; docs/internals/journal.md says what a crash leaves of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from errno import ENOSPC
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+from holdfast.core.policy import DestinationPolicy
+from holdfast.core.queues.queue import Queue
+from holdfast.core.records import Snapshot
+from holdfast.endpoint.journal.events import Collector
+from holdfast.endpoint.journal.files import HEADER, LIVE, OPEN, STAMP, frames_of, prune, segments, whole_length
+from holdfast.endpoint.journal.policy import JournalPolicy
+from holdfast.endpoint.logs import log
+from holdfast.endpoint.worker import Worker
+from holdfast.store import IN_MEMORY, Store, is_sql
+from holdfast.store.directory import make_private
+
+WRITE_EVERY = 1.0
+"""Seconds. A process that is killed loses what it gathered since: its messages are safe, and the next run says where
+they stand."""
+MOST_GATHERED = 500_000
+"""Events that wait for a disk that does not answer; then they are lost, and a gap says how many."""
+SPARE_BYTES = 128 << 20
+"""While no more is free, nothing is written: what is left is the store's."""
+SETTLED_AFTER = 60.0
+"""Seconds that a process has run before it makes Parquet of anything: who restarts often has other things to do."""
+
+
+def directory_of(policy: JournalPolicy, location: str | Path | Store, worker: Worker | None) -> Path | None:
+    """Where the journal of an endpoint is whose store is there; None: it has no place."""
+    if policy.directory is not None:
+        place = Path(policy.directory)
+        return place if worker is None or not worker.number else place / f"worker-{worker.number}"
+    own = location if worker is None else worker.store_of(location)
+    if not isinstance(own, str | Path) or own == IN_MEMORY or is_sql(own):
+        return None
+    return Path(own) / "journal"
+
+
+def begin_journal(
+    policy: JournalPolicy | None,
+    location: str | Path | Store,
+    worker: Worker | None,
+    clock: Callable[[], float],
+    granted: DestinationPolicy,
+    snapshot: Snapshot,
+    queues: Iterable[Queue],
+) -> tuple[Journal | None, Collector | None]:
+    """Keep a journal of an endpoint that was started just now.
+
+    Args:
+        policy: How; None: not at all.
+        location: Where its store is, worker 0's of several.
+        worker: Which of several it is.
+        clock: What time it is.
+        granted: What Sequences are promised that are granted from now on.
+        snapshot: What the store held.
+        queues: What messages come to.
+
+    Returns:
+        The journal, to be closed at the end; None: there is none, or no place for it. And what is to be told what
+        happens; None: nothing.
+    """
+    place = directory_of(policy, location, worker) if policy is not None else None
+    if policy is None or place is None:
+        return None, None
+    journal = Journal(place, policy, clock, granted, worker.number if worker is not None else None)
+    return journal, journal.start(snapshot, queues)
+
+
+class Journal:
+    """The journal of one endpoint that runs.
+
+    Args:
+        directory: Where it is; made if it is missing.
+        policy: How long it is kept.
+        clock: What time it is.
+        granted: What Sequences are promised that are granted from now on.
+        worker: The number of this process among several; None if it is the only one.
+
+    Attributes:
+        collector: Who is to be told.
+        trouble: Why nothing is written; "" if all is well.
+        written: Events that are in files, of this run.
+        lost: Events that will never be.
+        bytes: What all files of the directory take, as far as is known.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        policy: JournalPolicy,
+        clock: Callable[[], float],
+        granted: DestinationPolicy,
+        worker: int | None = None,
+    ) -> None:
+        self.directory = directory
+        self.collector = Collector(clock, granted)
+        self.trouble = ""
+        self.written = self.lost = self.bytes = 0
+        self._policy = policy
+        self._worker = worker
+        self._run = secrets.token_hex(8)
+        self._ordinal = 0
+        self._missing = 0
+        self._files = 0
+        self._file: IO[bytes] | None = None
+        self._path: Path | None = None
+        self._good = 0
+        self._opened_at = self._started_at = time.monotonic()
+        self._lock: int | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Future[None] | None = None
+        self._making: subprocess.Popen[bytes] | None = None
+        self._is_any_complete = True
+
+    def start(self, snapshot: Snapshot, queues: Iterable[Queue]) -> Collector | None:
+        """Write from now on, in the running loop.
+
+        Args:
+            snapshot: What the store held.
+            queues: What messages come to.
+
+        Returns:
+            Who is to be told what happens; None: nobody, as what the store held cannot be told.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._queues = tuple(queues)
+        collector: Collector | None = self.collector
+        self.collector.run = self._next_run()
+        try:
+            self.collector.started(version("holdfast"))
+            self.collector.recover(snapshot)
+            self.collector.stand(self._queues)
+        except Exception as error:  # it is no reason to take no messages
+            log.error("journal ended", what="messages go on; this is a bug", exc_info=error)
+            self.collector.broken, collector = f"what the store held could not be told: {error!r}", None
+        self._tick()
+        return collector
+
+    def _next_run(self) -> int:
+        """Which run of this directory it is: what is newer must be known where clocks are set back."""
+        file = self.directory / "_runs"
+        run = 1
+        with contextlib.suppress(OSError, ValueError):  # it is the first, or nobody can know
+            run = int(file.read_text()) + 1
+        with contextlib.suppress(OSError):  # what cannot be written is told with the first events
+            make_private(self.directory)
+            file.write_text(f"{run}\n")
+        return run
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(WRITE_EVERY, self._tick)
+        if self._making is not None and (status := self._making.poll()) is not None:
+            self._making = None
+            if status:
+                log.warning("journal not made Parquet", directory=str(self.directory), status=status)
+        if self._is_any_complete and self._making is None and self._is_settled:
+            self._is_any_complete = False
+            self._loop.run_in_executor(None, self._tidy)
+            self._making = self._make_parquet()
+        if self._writing is not None:
+            if self.collector.count - self._ordinal > MOST_GATHERED:
+                self._lose(self.collector.take(), "the disk did not answer")
+            return
+        self._writing = asyncio.ensure_future(self._write())
+
+    @property
+    def _is_settled(self) -> bool:
+        return time.monotonic() - self._started_at >= SETTLED_AFTER
+
+    async def _write(self) -> None:
+        try:
+            await self._write_taken()
+        finally:
+            self._writing = None
+
+    async def _write_taken(self) -> None:
+        """Write what was gathered; into a new file, which begins with how all stands, if it is time for one, or if some
+        was lost."""
+        collector = self.collector
+        if collector.broken and not self.trouble:
+            self.trouble = collector.broken
+        entries = collector.take()
+        age = time.monotonic() - self._opened_at
+        is_complete = self._good >= self._policy.file_size or (age >= self._policy.file_age and self._file is not None)
+        opening: list[tuple[Any, ...]] = []
+        if self._missing:
+            self._lose(entries, self.trouble, told=False)
+            collector.lost(self._missing, self.trouble or "the disk did not answer")
+            entries = []
+        if self._missing or (is_complete and entries):
+            collector.stand(self._queues)
+            opening = collector.take()
+        if not entries and not opening:
+            return
+        try:
+            await self._loop.run_in_executor(None, self._append, entries, opening)
+        except OSError as error:
+            self._lose((*entries, *opening), error.strerror or str(error))
+        else:
+            if self.trouble:
+                log.warning("journal goes on", directory=str(self.directory), lost=self._missing)
+            self.trouble, self._missing = collector.broken, 0
+
+    def _lose(self, entries: Iterable[tuple[Any, ...]], why: str, *, told: bool = True) -> None:
+        count = sum(len(entry[-1]) for entry in entries)
+        self._ordinal += count
+        self._missing += count
+        self.lost += count
+        if told and not self.trouble:
+            log.error(
+                "journal not written",
+                directory=str(self.directory),
+                why=why,
+                what="messages go on; events are lost until it can be written again",
+            )
+        self.trouble = self.trouble or why
+
+    # --- in a thread ----------------------------------------------------------------------------------------------
+
+    def _append(self, entries: Iterable[tuple[Any, ...]], opening: Iterable[tuple[Any, ...]]) -> None:
+        """Write entries, and into a new file what opens that.
+
+        Raises:
+            OSError: It cannot be written. Whatever was is taken back.
+        """
+        if self._lock is None:
+            self._take_directory()
+        space = os.statvfs(self.directory)
+        if space.f_bavail * space.f_frsize < SPARE_BYTES:
+            raise OSError(ENOSPC, f"less than {SPARE_BYTES >> 20} MB are free, which are left to the store")
+        data, count = frames_of(self._run, self._worker, self._ordinal, tuple(entries))
+        more, further = frames_of(self._run, self._worker, self._ordinal + count, tuple(opening))
+        if data:
+            self._put(data)
+        if more:
+            self._complete()
+            self._put(more)
+        self._ordinal += count + further
+        self.written += count + further
+
+    def _put(self, data: bytes) -> None:
+        if self._file is None:
+            self._open()
+        assert self._file is not None
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._file.fileno(), view) :]
+        except OSError:
+            with contextlib.suppress(OSError):  # then a torn frame stays, at which readers stop
+                os.ftruncate(self._file.fileno(), self._good)
+            self._complete()  # wherever it ends: its readers stop at the last frame that is whole
+            raise
+        self._good += len(data)
+        self.bytes += len(data)
+
+    def _open(self) -> None:
+        self._files += 1
+        stamp = datetime.now(UTC).strftime(STAMP)
+        self._path = self.directory / f"{LIVE}{stamp}-{self._run}-{self._files:06d}{OPEN}"
+        self._file = self._path.open("ab", buffering=0)
+        self._good, self._opened_at = 0, time.monotonic()
+        self._put(HEADER)
+
+    def _complete(self) -> None:
+        """Nothing more comes into the file."""
+        file, path, self._file, self._path, self._good = self._file, self._path, None, None, 0
+        if file is None or path is None:
+            return
+        with contextlib.suppress(OSError):  # a journal loses events rather than hold up anything
+            os.fsync(file.fileno())
+        file.close()
+        path.rename(path.with_name("_" + path.name.removeprefix(LIVE)))
+        self._is_any_complete = True
+
+    def _take_directory(self) -> None:
+        """Be the one that writes here, and complete what one left that was killed."""
+        make_private(self.directory)
+        lock = os.open(self.directory / "_lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            raise OSError(error.errno, f"another process writes its journal in {self.directory}") from None
+        self._lock = lock
+        for one in segments(self.directory):
+            if one.is_live:
+                os.truncate(one.path, whole_length(one.path))
+                one.path.rename(one.path.with_name("_" + one.path.name.removeprefix(LIVE)))
+        self.bytes = sum(one.size for one in segments(self.directory))
+
+    def _tidy(self) -> None:
+        with contextlib.suppress(OSError):  # the next time it is tried again
+            self.bytes = prune(self.directory, self._policy.age, self._policy.size, time.time(), self._path)
+
+    # --- Parquet --------------------------------------------------------------------------------------------------
+
+    def _make_parquet(self, *, alone: bool = False) -> subprocess.Popen[bytes] | None:
+        """Have Parquet made of what is complete, in a process of its own; ``alone``: which outlives this one."""
+        if find_spec("pyarrow") is None:
+            return None
+        command = [sys.executable, "-m", "holdfast.endpoint.journal.parquet", str(self.directory)]
+        null = subprocess.DEVNULL
+        try:
+            return subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=alone)
+        except OSError as error:
+            log.warning("journal not made Parquet", directory=str(self.directory), error=str(error))
+            return None
+
+    # --- its end --------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Write what is left, and that this is the end."""
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        self.collector.ended()
+        await self._write_taken()
+        await self._loop.run_in_executor(None, self._end)
+        if self._is_settled:
+            self._making = self._make_parquet(alone=True)
+
+    def _end(self) -> None:
+        with contextlib.suppress(OSError):  # the next start completes it
+            self._complete()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None

@@ -1,0 +1,52 @@
+"""Listener: what a source hears at its own address: acknowledgements, replies and lifecycle messages."""
+
+from __future__ import annotations
+
+from holdfast.core.events import BackChannel
+from holdfast.core.messages import Envelope, Fault
+from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.envelopes.envelopes import Envelopes
+from holdfast.endpoint.envelopes.http_media import refuse_unless_soap
+from holdfast.endpoint.sending.parties import origin_of
+from holdfast.endpoint.sending.pauses import Pauses
+from holdfast.http.exchange import Exchange
+
+
+class Listener:
+    """Takes the requests that come to a source.
+
+    Args:
+        engine: Is given what they say.
+        envelopes: Reads them.
+        pauses: Is told who asks.
+    """
+
+    def __init__(self, engine: Engine, envelopes: Envelopes, pauses: Pauses) -> None:
+        self._engine = engine
+        self._envelopes = envelopes
+        self._pauses = pauses
+        self._early: list[Exchange] | None = []
+
+    def begin(self) -> None:
+        """The source has recovered: take in what came meanwhile, and all that comes."""
+        early, self._early = self._early, None
+        for exchange in early or ():
+            self.handle(exchange)
+
+    def handle(self, exchange: Exchange) -> None:
+        """Take one HTTP request; the answer follows. Those that come before :meth:`begin` wait for that: no more than
+        there are connections."""
+        if self._early is not None:
+            self._early.append(exchange)
+        elif not refuse_unless_soap(exchange):
+            self._envelopes.receive(exchange, self._take)
+
+    def _take(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:
+        protocol, back_channel = self._engine.protocol, BackChannel(exchange)
+        if refusal is None:
+            self._pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
+            origin = origin_of(exchange.request, envelope)
+            protocol.receive(envelope, back_channel, self._engine.clock(), origin=origin)
+        else:
+            protocol.refuse(envelope, refusal, back_channel)
+        self._engine.touch()

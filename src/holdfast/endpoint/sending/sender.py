@@ -1,0 +1,312 @@
+"""Sender: carries what the protocol transmits over HTTP and brings back what the peer answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from functools import partial
+
+from holdfast.core.events import Transmit
+from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence
+from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.envelopes.envelopes import Envelopes, Notes, pass_on
+from holdfast.endpoint.envelopes.http_media import attachments_of
+from holdfast.endpoint.logs import log
+from holdfast.endpoint.sending.outboxes import forwarder_of
+from holdfast.endpoint.sending.pauses import Pauses
+from holdfast.exceptions import EnvelopeError, HoldfastError, MessageFlowError, ProcessorError
+from holdfast.http.outcome import Outcome, Response, Transport, TransportError
+from holdfast.wire import action_of, http_headers
+
+RETRYABLE_STATUS = (408, 425, 429, 500, 502, 503, 504)
+"""Statuses that say nothing about the request itself, so that the same may work later."""
+
+PAUSING_STATUS = (429, 503)
+"""Statuses whose Retry-After says how long nothing is to be asked of the peer (RFC 6585 section 4, RFC 9110 section
+15.6.4)."""
+
+
+RETIRED_FOR = 300.0
+"""Seconds that a way which is not used any more has for what is on it."""
+_ASK = "Check the URL, and that reliable messaging is enabled there."
+_MOST_FIELDS = 256
+"""Actions whose HTTP headers are remembered."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """How what goes to one address is posted.
+
+    Args:
+        http: Posts.
+        headers: Added to every request, e.g. Authorization.
+    """
+
+    http: Transport
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class Sender:
+    """Sends for one engine.
+
+    Args:
+        engine: Told of answers and failures.
+        http: Posts.
+        envelopes: Writes what is posted, and reads what comes back.
+        headers: Added to every request, e.g. Authorization.
+        on_transport_error: Called with each failure, e.g. to tell the user why nothing moves.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        http: Transport,
+        envelopes: Envelopes,
+        headers: Mapping[str, str] | None = None,
+        on_transport_error: Callable[[Transmit, str], None] = lambda _sent, _reason: None,
+    ):
+        self._engine = engine
+        self._usual = Way(http, dict(headers or {}))
+        self.ways: dict[str, Way] = {}
+        """Address -> how to post there, where that is not as usual. What is in it is closed with the rest."""
+        self._retired: list[Transport] = []
+        """What posted to some address until another way was given."""
+        self._retiring: asyncio.Future[None] | None = None
+        self._envelopes = envelopes
+        self._on_transport_error = on_transport_error
+        self._paused: dict[int, asyncio.Handle] = {}
+        self._came: list[tuple[Transmit, Envelope | TransportError | None]] = []
+        self._fields: dict[tuple[Way, str, str], Mapping[str, str]] = {}
+        self.pauses = Pauses()
+        self._is_stopped = False
+        self.transmissions = 0
+        self.retransmissions: Counter[str] = Counter()
+        """Messages and requests of Sequences that were sent again, by forwarder; "" for those of no forwarder."""
+
+    def use(self, to: str, way: Way | None) -> None:
+        """Post to an address so from now on; None: as usual. What is on its way goes on."""
+        old = self.ways.pop(to, None)
+        if way is not None:
+            self.ways[to] = way
+        if old is not None:
+            self._retired.append(old.http)
+            asyncio.get_running_loop().call_later(RETIRED_FOR, self._retire, old.http)
+
+    def _retire(self, http: Transport) -> None:
+        if not self._is_stopped:
+            self._retired.remove(http)
+            self._retiring = asyncio.ensure_future(http.close())
+
+    def transmit(self, sent: Transmit) -> None:
+        """Send, and report later. The window of each Sequence bounds how many are under way."""
+        if sent.envelope.relates_to is None:
+            self._post(sent)
+            return
+        # It answers a request, whose 202 this turn of the loop may have written: it follows that in the next turn.
+        loop, pause = asyncio.get_running_loop(), self.pauses.before(sent)
+        then = self._post_paused
+        self._paused[id(sent)] = loop.call_later(pause, then, sent) if pause else loop.call_soon(then, sent)
+
+    def _post_paused(self, sent: Transmit) -> None:
+        del self._paused[id(sent)]
+        self._post(sent)
+
+    def _count_again(self, sent: Transmit) -> None:
+        outbox = self._engine.protocol.outbound.sources.get(sent.source)
+        self.retransmissions[(forwarder_of(outbox.key) or "") if outbox is not None else ""] += 1
+
+    def _post(self, sent: Transmit) -> None:
+        self.transmissions += 1
+        if sent.attempt > 1:
+            self._count_again(sent)
+        envelope = sent.envelope
+        try:
+            content, notes = self._envelopes.write(sent)
+        except MessageFlowError as error:
+            self._failed(
+                sent,
+                f"what goes to {sent.to} cannot be written now: {error.message}",
+                is_unreachable=False,
+                has_left=False,
+            )
+            self._engine.touch()
+            return
+        except Exception as error:  # whatever it is, it would be the same at every attempt
+            self._unsendable(sent, error)
+            return
+        way = self.ways.get(sent.to, self._usual)
+        fields = self._fields_of(envelope, way)
+        told: Callable[[Outcome], None] = partial(self._told, sent, notes)
+        if self._envelopes.tracing is not None and sent.number:
+            fields, told = self._envelopes.tracing.forwarding(sent, fields, told)
+        way.http.request("POST", sent.to, content, fields, told)
+
+    def _fields_of(self, envelope: Envelope, way: Way) -> Mapping[str, str]:
+        """The HTTP headers of a request with that envelope: the same few again and again."""
+        action = action_of(envelope)
+        known = self._fields.get((way, envelope.soap._value_, action))
+        if known is None:
+            if len(self._fields) >= _MOST_FIELDS:
+                self._fields.clear()
+            known = {**http_headers(envelope.soap, action), **way.headers}
+            self._fields[way, envelope.soap._value_, action] = known
+        return known
+
+    def _told(self, sent: Transmit, notes: Notes | None, outcome: Outcome) -> None:
+        if self._is_stopped:
+            return
+        if isinstance(outcome, TransportError):
+            self._come(sent, outcome)  # in its turn: how many fail in a row is counted
+        else:
+            self._answered(sent, notes, outcome)
+
+    def _unsendable(self, sent: Transmit, error: Exception) -> None:
+        """What an older version took over and nobody can write: it stops what is behind it, with a sentence."""
+        reason = error.message if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+        log.error("message cannot be written", to=sent.to, message_number=sent.number, reason=reason)
+        self._engine.protocol.outbound.exchanges.unsendable(sent, reason, self._engine.clock())
+        self._engine.touch()
+
+    def _failed(self, sent: Transmit, reason: str, *, is_unreachable: bool = True, has_left: bool = True) -> None:
+        log.debug("transmission failed", to=sent.to, message_number=sent.number, reason=reason)
+        self._on_transport_error(sent, reason)
+        unreachable = reason if is_unreachable else ""
+        self._engine.protocol.failed(sent, self._engine.clock(), unreachable, has_left=has_left)
+
+    def _answered(self, sent: Transmit, notes: Notes | None, response: Response) -> None:
+        now = self._engine.clock()
+        is_success = 200 <= response.status < 300
+        wait = 0.0 if is_success else retry_after(response, now)
+        if wait > 0:
+            wait = self._engine.protocol.outbound.pause(sent.to, wait, now)
+            log.info("destination asks for a pause", to=sent.to, status=response.status, seconds=round(wait, 3))
+        if not response.body.strip() and is_success:
+            if isinstance(sent.envelope.control, CreateSequence) and not _is_answered_elsewhere(sent):
+                self._on_transport_error(sent, _silence(sent, response))
+            self._come(sent, None)
+            return
+        self._envelopes.read(sent, response, notes, partial(self._read, sent, response, wait))
+
+    def _read(
+        self, sent: Transmit, response: Response, wait: float, read: Envelope | EnvelopeError | ProcessorError
+    ) -> None:
+        if self._is_stopped:
+            return
+        if isinstance(read, EnvelopeError):
+            reason = _attachments(response) or _first_line(response) or read.message
+            self._undecodable(sent, response, f"{reason}; it is left alone for {wait:.0f} s" if wait else reason)
+        elif isinstance(read, ProcessorError):
+            self._failed(sent, f"the answer of {sent.to} is not taken: {read.message}", is_unreachable=False)
+            self._engine.touch()
+        else:
+            if self._envelopes.passes_on and read.relates_to is not None:
+                pass_on(read)
+            if read.not_understood:
+                names = " ".join(read.not_understood)
+                self._on_transport_error(sent, f"{sent.to} answers with headers that nobody here understands: {names}")
+            elif isinstance(sent.envelope.control, CreateSequence) and read.control is None and read.fault is None:
+                what = "answered CreateSequence with an application's message"
+                self._on_transport_error(sent, f"{sent.to} {what}. {_ASK}")
+            self._come(sent, read)
+
+    def _come(self, sent: Transmit, what: Envelope | TransportError | None) -> None:
+        """What a peer answered, or why it did not, goes to the protocol with all else that comes in this turn of the
+        loop."""
+        if not self._came:
+            asyncio.get_running_loop().call_soon(self._hand_over)
+        self._came.append((sent, what))
+
+    def _hand_over(self) -> None:
+        came, self._came = self._came, []
+        if self._is_stopped:
+            return
+        answers: list[tuple[Transmit, Envelope | None]] = []
+        for sent, what in came:
+            if not isinstance(what, TransportError):
+                answers.append((sent, what))
+                continue
+            self._take_in(answers)
+            answers = []
+            reason = f"{what.message}. {what.remedy}" if what.remedy else what.message
+            self._failed(sent, reason, has_left=what.connected)
+            if isinstance(sent.envelope.control, CreateSequence) and what.connected and not what.status:
+                self._engine.protocol.outbound.creation.cut(sent, self._engine.clock())
+        self._take_in(answers)
+        self._engine.touch()
+
+    def _take_in(self, answers: list[tuple[Transmit, Envelope | None]]) -> None:
+        if answers:
+            self._engine.protocol.received_together(answers, self._engine.clock())
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether answers are on their way to the protocol."""
+        return bool(self._came)
+
+    def _undecodable(self, sent: Transmit, response: Response, reason: str) -> None:
+        is_success = 200 <= response.status < 300
+        if is_success and isinstance(sent.envelope.control, TerminateSequence):
+            # It arrived, and that is all a one-way TerminateSequence asks; gSOAP answers it with what no codec reads.
+            self._come(sent, None)
+            return
+        reason = f"no SOAP message ({reason})"
+        if isinstance(sent.envelope.control, CreateSequence) and response.status not in RETRYABLE_STATUS:
+            envelope = Envelope(sent.envelope.soap, fault=Fault(f"HTTP {response.status}", reason))
+            self._come(sent, envelope)
+        else:
+            self._failed(sent, f"{sent.to} answered HTTP {response.status} and {reason}")
+            self._engine.touch()
+
+    async def stop(self) -> None:
+        """Give up what is under way: it is stored, and will be sent again."""
+        self._is_stopped = True
+        for pause in self._paused.values():
+            pause.cancel()
+        for http in (*(way.http for way in (self._usual, *self.ways.values())), *self._retired):
+            await http.close()
+        await self._envelopes.close()
+
+
+def retry_after(response: Response, now: float) -> float:
+    """Seconds that a destination asks to be left alone; 0 if it asks for none, or says it in no way that is known.
+
+    Args:
+        response: Its answer.
+        now: Seconds since 1970-01-01 UTC.
+    """
+    said = response.headers.get("retry-after", "").strip() if response.status in PAUSING_STATUS else ""
+    if said.isascii() and said.isdigit():
+        return float(said[:12])
+    try:
+        return max(0.0, parsedate_to_datetime(said).timestamp() - now) if said else 0.0
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def _is_answered_elsewhere(sent: Transmit) -> bool:
+    reply_to = sent.envelope.reply_to
+    return reply_to is not None and not reply_to.is_anonymous
+
+
+def _silence(sent: Transmit, response: Response) -> str:
+    return f"{sent.to} answered CreateSequence with HTTP {response.status} and nothing. {_ASK}"
+
+
+def _attachments(response: Response) -> str:
+    name = attachments_of(response.content_type)
+    if not name:
+        return ""
+    return (
+        f"the answer is {name} ({response.content_type[:100]}), which is not supported: turn {name} off at the service"
+    )
+
+
+def _first_line(response: Response) -> str:
+    """The first line of a plain text, which is meant to be read by somebody."""
+    if not response.content_type.lower().startswith("text/plain"):
+        return ""
+    text = response.body[:200].decode("utf-8", "replace").strip()
+    return "".join(character for character in text.partition("\n")[0] if character.isprintable())

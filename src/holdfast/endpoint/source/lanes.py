@@ -1,0 +1,152 @@
+"""Lanes: what the callers of a source wait for, outbox by outbox; and how far the source is. Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import InitVar, dataclass, field
+from typing import Any
+
+from holdfast.core.events import Declined
+from holdfast.core.records import Record
+from holdfast.core.sending.outbox import Outbox
+from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.source.message_ids import MessageIds
+from holdfast.exceptions import HoldfastError, PeerFault
+
+
+@dataclass
+class Progress:
+    """How far a source is.
+
+    Attributes:
+        stored: Messages durable here since it was opened.
+        acknowledged: Messages the destination has acknowledged since.
+        outstanding: Messages durable here that are not acknowledged.
+        resent: Transmissions of messages beyond the first.
+        declined: Messages that the service sent a fault for though they ask for no reply. They count as acknowledged.
+        problem: Why nothing moves, "" while it does: the last failure of the transport, the last fault that the
+            destination answered with, or that it answers with nothing again and again.
+    """
+
+    stored: int = 0
+    acknowledged: int = 0
+    outstanding: int = 0
+    resent: int = 0
+    declined: int = 0
+    problem: str = ""
+
+
+DECLINED_KEPT = 1000
+"""For so many messages of a key a source knows the fault that the service sent."""
+
+
+@dataclass(eq=False)
+class Lane:
+    """The futures of one outbox: by offset, who waits until the message is durable here, and there."""
+
+    outbox: Outbox
+    engine: InitVar[Engine]
+    ids: MessageIds = field(init=False)
+    submitted: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+    acknowledged: dict[int, list[asyncio.Future[None]]] = field(default_factory=dict)
+    declined: dict[int, PeerFault] = field(default_factory=dict)
+    """By offset: the faults that the service sent for messages which it was not asked about, the last of them."""
+    ended: asyncio.Future[None] | None = None
+    stop_error: HoldfastError | None = None
+
+    def __post_init__(self, engine: Engine) -> None:
+        self.ids = MessageIds(engine, self.outbox)
+
+    def tell_submitted(self, first: int, last: int) -> None:
+        """The messages at these offsets are durable here."""
+        for offset in range(first, last + 1):
+            future = self.submitted.pop(offset, None)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    async def stored(self, offset: int) -> None:
+        """Wait until the message at that offset, which was submitted, is durable here."""
+        future = self.submitted.get(offset)
+        if future is not None:
+            await asyncio.shield(future)
+
+    async def check_same(self, offset: int, record: Record) -> None:
+        """Wait until the message at that offset is durable, and compare it with another of its MessageID.
+
+        Raises:
+            EnvelopeError: they differ.
+        """
+        await self.stored(offset)
+        await self.ids.check_same(offset, record)
+
+    def tell_acknowledged(self, first: int, last: int) -> None:
+        """The destination has the messages at these offsets."""
+        waiting = self.acknowledged
+        if last - first < len(waiting):
+            offsets = list(range(first, last + 1))
+        else:
+            offsets = [offset for offset in waiting if first <= offset <= last]
+        for offset in offsets:
+            for future in waiting.pop(offset, ()):
+                if not future.done():
+                    future.set_result(None)
+
+    def tell_ended(self) -> None:
+        """The Sequence that was to end has ended."""
+        if self.ended is not None and not self.ended.done():
+            self.ended.set_result(None)
+        self.ended = None
+
+    def tell_declined(self, effect: Declined, progress: Progress) -> None:
+        """The service refused the message at that offset, which it was not asked about."""
+        progress.declined += 1
+        if effect.offset >= 0:
+            fault = effect.fault
+            self.declined[effect.offset] = PeerFault(fault.reason, code=fault.code, detail=fault.detail)
+            if len(self.declined) > DECLINED_KEPT:
+                del self.declined[next(iter(self.declined))]
+
+    def forget(self, offset: int, future: asyncio.Future[None]) -> None:
+        """Somebody waits no more."""
+        waiting = self.acknowledged.get(offset, [])
+        if future in waiting:
+            waiting.remove(future)
+            if not waiting:
+                del self.acknowledged[offset]
+
+    def fail_all(self, error: BaseException, unstored: BaseException) -> None:
+        """The store failed: fail all who wait, for what is not stored with ``unstored``."""
+        fail(self.submitted.values(), unstored)
+        self.submitted.clear()
+        self.fail_waiting(error)
+        fail([self.ended] if self.ended is not None else [], error)
+
+    def fail_waiting(self, error: BaseException) -> None:
+        """Fail all who wait for an acknowledgement."""
+        for waiting in self.acknowledged.values():
+            fail(waiting, error)
+        self.acknowledged.clear()
+
+
+def place(outbox: Outbox, offset: int) -> str:
+    """Where a message is, if it has a place already: its number in its Sequence."""
+    source = outbox.source
+    if source is None or source.identifier is None:
+        return ""
+    return f" (number {offset - source.start + 1} of the Sequence {source.identifier})"
+
+
+def named(outbox: Outbox) -> str:
+    """The present Sequence of an outbox, for people: its Identifier, and the key if there is one."""
+    source = outbox.source
+    identifier = source.identifier if source is not None and source.identifier else "that is not created yet"
+    return f"{identifier} (key {outbox.key!r})" if outbox.key else identifier
+
+
+def fail(futures: Iterable[asyncio.Future[Any]], error: BaseException) -> None:
+    """Fail those that are not done."""
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)
+            future.exception()  # nobody may be waiting for it any more

@@ -1,0 +1,42 @@
+"""What an application gives a source, looked at before it is stored: what could never leave is refused at once."""
+
+from __future__ import annotations
+
+from holdfast.core.records import Record
+from holdfast.endpoint.envelopes.message import Body, body_bytes
+from holdfast.exceptions import EnvelopeError
+from holdfast.wire import check_action, check_header_blocks, check_text
+
+
+def outgoing_record(
+    key: str, action: str, body: Body, message_id: str, headers: bytes, now: float, *, wants_reply: bool
+) -> Record:
+    """The record of a message that can be stored, written into an envelope of any version, and read from it again.
+
+    Raises:
+        EnvelopeError: there is none: says what is wrong with which part.
+    """
+    check_key(key)
+    # Looked at here, for what is remembered must be hashable.
+    check_action(action) if isinstance(action, str) else check_text("action", action)
+    check_text("message_id", message_id)
+    if not isinstance(headers, bytes):
+        raise EnvelopeError(f"headers are bytes of XML, not {type(headers).__name__}")
+    if headers:
+        check_header_blocks(headers)
+    content = body_bytes(body)
+    return Record(key, 0, action, content, now, message_id, headers=headers, wants_reply=wants_reply)
+
+
+def check_key(key: str) -> None:
+    """See that this can be a sequence key.
+
+    Raises:
+        EnvelopeError: it is not text, or no Unicode.
+    """
+    if not isinstance(key, str):
+        raise EnvelopeError(f"the sequence_key is text, not {type(key).__name__}")
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise EnvelopeError(f"the sequence_key {key!r} is not Unicode text: {error}") from None

@@ -1,0 +1,797 @@
+"""Source: an RM Source for an application. Async; ``sync`` has the blocking one.
+
+Owns promises to callers: durable here, durable there, replied. What happens in between is the protocol's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast, overload
+
+from holdfast.core.events import (
+    Acknowledged,
+    Declined,
+    Delivered,
+    Discarded,
+    Effect,
+    Ended,
+    FaultReceived,
+    Incident,
+    Respond,
+    Stopped,
+    Submitted,
+    Transmit,
+    Unanswered,
+    Unheard,
+)
+from holdfast.core.messages import ANONYMOUS
+from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
+from holdfast.core.queues.queue import Queue
+from holdfast.core.records import Record
+from holdfast.core.versions import Versions
+from holdfast.endpoint.arguments import (
+    check_class,
+    check_headers,
+    check_listener,
+    check_proxy,
+    check_store,
+    check_url,
+    check_versions,
+    to_assurance,
+    to_journal,
+)
+from holdfast.endpoint.engine import SOURCES_QUEUE, Clock, Engine, new_identifier, open_off_loop, patiently
+from holdfast.endpoint.envelopes.envelopes import Envelopes
+from holdfast.endpoint.envelopes.message import Body
+from holdfast.endpoint.envelopes.processors import Processor
+from holdfast.endpoint.journal.policy import JournalPolicy
+from holdfast.endpoint.journal.writer import Journal
+from holdfast.endpoint.listening import listen_for_answers
+from holdfast.endpoint.logs import log, log_incident
+from holdfast.endpoint.sending.listener import Listener
+from holdfast.endpoint.sending.sender import Sender
+from holdfast.endpoint.sending.stopped import (
+    PERHAPS_ASKED,
+    STILL_ASKED,
+    nothing_to_resume,
+    retracted_text,
+    stop_error,
+    stored_error,
+    unanswered_error,
+    unheard_text,
+    unstored_error,
+)
+from holdfast.endpoint.source.lanes import Lane, Progress, fail, named, place
+from holdfast.endpoint.source.options import SourceOptions
+from holdfast.endpoint.source.outgoing import outgoing_record
+from holdfast.endpoint.source.profiles import PREFERRED, PROFILES
+from holdfast.endpoint.source.replies import Replies, Reply
+from holdfast.endpoint.source.reply_collection import Collecting
+from holdfast.endpoint.source.sent import Enqueued, Sent, enqueue
+from holdfast.endpoint.source.store_owner import destination_of
+from holdfast.endpoint.source.wsdl import read_port, source_options
+from holdfast.exceptions import (
+    ConfigurationError,
+    DeliveryError,
+    NotAcknowledged,
+    StoreError,
+    StoreFailed,
+)
+from holdfast.http.client import HTTPClient
+from holdfast.http.exchange import Exchange
+from holdfast.http.outcome import Transport, TransportError
+from holdfast.http.server import HTTPServer
+from holdfast.settings import check_seconds
+from holdfast.store import IN_MEMORY, Store, Transactional, shown, store_exists
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from holdfast.store.sql.outgoing import DBConnection
+
+
+class Source:
+    """An RM Source: what :meth:`send` has returned for is stored, and arrives at ``to`` as the assurance promises.
+
+    An async context manager. Entering resumes whatever the store holds: messages that a former process stored and that
+    were not acknowledged are sent without being asked for. Leaving ends the Sequences whose messages are all
+    acknowledged; others stay in the store for the next time.
+
+    Args:
+        to: The destination's URL; None: as the store says (to resume).
+        store: The directory of its store, the URL of a database, ":memory:", or an open store.
+        versions: What to speak, or what to try, first to last; found out from the peer if None.
+        profile: Instead of versions, the name of a known peer: "wcf", "wcf-2007", "cxf".
+        offer: Whether CreateSequence offers a Sequence for replies; found out if None. WCF services whose operations
+            reply demand it.
+        assurance: Words such as "exactly-once in-order".
+        policy: Limits and timers; its assurance is replaced by ``assurance`` if that is given.
+        headers: HTTP headers for every request, e.g. Authorization.
+        ssl_context: For https: what to trust, and the certificate to show; the system's trust if None.
+        proxy: URL of an HTTP proxy to go through, ``http://user:word@proxy.example:3128``.
+        timeout: Seconds for one HTTP exchange. A request is not repeated while its exchange is open, so set it above
+            the time that the slowest service takes to reply.
+        listen: ``(host, port)`` of a listener of its own for acknowledgements and replies, with the ``address`` the
+            destination reaches it by; None: everything comes back on the HTTP responses, no inbound port is needed.
+        address: The URL of that listener as the destination sees it.
+        processors: What each envelope passes on its way in and out, the first next to the network.
+        journal: Whether it keeps an event journal, in ``journal`` of its store's directory, or where and how long it
+            keeps it.
+        transport: What carries its requests instead of HTTP, for tests; with it, ``headers`` alone count of the above.
+        clock: What time it is, for tests.
+
+    Raises:
+        ConfigurationError: for arguments that contradict each other, or a ``to`` that is no http or https URL.
+    """
+
+    def __init__(
+        self,
+        to: str | None,
+        store: str | Path | Store = "outbox",
+        *,
+        versions: Versions | Sequence[Versions] | None = None,
+        profile: str | None = None,
+        offer: bool | None = None,
+        assurance: str | Assurance | None = None,
+        policy: SourcePolicy | None = None,
+        headers: Mapping[str, str] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        proxy: str | None = None,
+        timeout: float = 60.0,
+        listen: tuple[str, int] | None = None,
+        address: str = "",
+        processors: Iterable[Processor] = (),
+        journal: bool | JournalPolicy = False,
+        transport: Transport | None = None,
+        clock: Clock | None = None,
+    ):
+        check_seconds("timeout", timeout, zero=False, endless=False)
+        check_versions(versions)
+        check_store(store)
+        check_headers(headers)
+        check_listener(listen, address)
+        check_class("policy", policy, SourcePolicy)
+        check_class("ssl_context", ssl_context, ssl.SSLContext)
+        check_proxy(proxy)
+        check_class("offer", offer, bool)
+        self._journal_policy = to_journal(journal)
+        self._journal: Journal | None = None
+        if profile is not None:
+            if profile not in PROFILES or versions is not None:
+                raise ConfigurationError(
+                    f"{profile!r} is no profile, or versions are given too",
+                    remedy=f"profile is one of {', '.join(PROFILES)}, and says the versions itself",
+                )
+            versions = PROFILES[profile]
+        if to is not None and transport is None:
+            check_url("to", to)
+        if address:
+            check_url("address", address)
+        self.to = to
+        self.policy = policy or SourcePolicy()
+        if assurance is not None:
+            self.policy = replace(self.policy, assurance=to_assurance(assurance))
+        self.progress = Progress()
+        self.incidents: Counter[str] = Counter()
+        self._envelopes = Envelopes("source", self.incidents, processors)
+        self.on_progress: Callable[[Progress], None] | None = None
+        self._store_location = store
+        self._transport = transport
+        self._clock = clock
+        self._versions = versions
+        self._offer = offer
+        self._choices = self._make_choices()
+        self._headers = headers
+        self._ssl, self._proxy = ssl_context, proxy
+        self._timeout = timeout
+        self._listen = listen
+        self._address = address
+        self._lanes: dict[str, Lane] = {}
+        self._replies: dict[str, asyncio.Future[Reply]] = {}
+        self._asked: dict[str, Lane] = {}
+        """MessageID of each request of this process that has no reply yet -> where it went."""
+        self._server: HTTPServer | None = None
+        self._collecting: Collecting | None = None
+        self._open = False
+
+    @classmethod
+    async def from_wsdl(
+        cls,
+        wsdl: str | Path,
+        store: str | Path | Store = "outbox",
+        *,
+        port: str | None = None,
+        to: str | None = None,
+        **options: Unpack[SourceOptions],
+    ) -> Self:
+        """A source for the service that a WSDL describes: ``async with await Source.from_wsdl(url) as source``.
+
+        The address, the versions, whether to offer a Sequence for replies, the assurance and how often an idle
+        Sequence must be kept alive are the WSDL's and its policies' (WS-RM Policy 1.0 to 1.2, .NET's additions).
+
+        Args:
+            wsdl: Its http or https URL, or the path of a file.
+            store: As above. If it exists and the WSDL cannot be fetched just now, what is in the store goes on.
+            port: The name of the wsdl:port to use, where there are several.
+            to: The address to use instead of the WSDL's.
+            options: As above; each goes before what the WSDL says. ``headers`` are sent for the WSDL too.
+
+        Raises:
+            TransportError: the WSDL cannot be fetched, and the store is new.
+            ConfigurationError: it is no WSDL 1.1, it does not say which port, or its policy demands what is not done
+                here, such as messages signed by WS-Security.
+        """
+        try:
+            found = await read_port(wsdl, port, options)
+        except TransportError as error:
+            if not isinstance(store, str | Path) or not await asyncio.to_thread(store_exists, store):
+                raise
+            log.warning("wsdl not read", wsdl=str(wsdl), error=error.message)
+            return cls(to, store, **options)
+        return cls(to or found.address, store, **source_options(found, options))
+
+    def _make_choices(self) -> list[tuple[Versions, bool]]:
+        versions = [self._versions] if isinstance(self._versions, Versions) else self._versions or PREFERRED
+        offers = (True, False) if self._offer is None else (self._offer,)
+        return [(one, offer) for offer in offers for one in versions]
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave(kind is None)
+        await self.close(timeout=10.0 if kind is None else 0.0)
+
+    def _leave(self, in_order: bool) -> None:
+        """Its block is left: in order, the program has the replies that it was given."""
+        if in_order and self._open:
+            self._here.done_with_given()
+
+    async def open(self) -> None:
+        """Open the store and resume what it holds.
+
+        Raises:
+            StoreError: the store cannot be opened.
+            ConfigurationError: no ``to`` is given and the store names none, or another; the store is a destination's;
+                or it cannot listen where it was told to.
+        """
+        if self.to is None and not await patiently(lambda: asyncio.to_thread(store_exists, self._store_location)):
+            raise nothing_to_resume(shown(self._store_location))  # and none is made
+        self._store = await open_off_loop(self._store_location)
+        try:
+            await self._start()
+        except BaseException:
+            if self._server is not None:
+                await self._server.close(0.0)
+            await self._engine.give_up()
+            await self._end_journal()
+            with contextlib.suppress(StoreError):  # what is wrong with it is being told
+                self._store.close()
+            raise
+        self._open = True
+
+    async def _start(self) -> None:
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self._engine = Engine(self._store, self._carry_out, self._store_failed, self._clock)
+        self._local = ANONYMOUS
+        self._sender = Sender(
+            self._engine,
+            self._transport
+            or HTTPClient(
+                total_timeout=self._timeout, connections_per_host=64, ssl_context=self._ssl, proxy=self._proxy
+            ),
+            self._envelopes,
+            self._headers,
+            on_transport_error=self._transport_error,
+        )
+        listener = None
+        if self._listen is not None:
+            listener = Listener(self._engine, self._envelopes, self._sender.pauses)
+            self._server = await listen_for_answers(listener.handle, *self._listen)
+            self._local = self._address or f"http://{self._listen[0]}:{self._server.port}/"
+        replies = DestinationPolicy(
+            assurance=Assurance(in_order=False), inactivity_timeout=None, advertise_buffer=False, max_sequences=1 << 20
+        )
+        queue, is_restored = Queue(SOURCES_QUEUE), bool(self._store.went_back)
+        snapshot = self._engine.start(
+            queue, destination_policy=replies, source_policy=self.policy, local=self._local, is_restored=is_restored
+        )
+        self._engine.protocol.accepting.takes_only_replies = True
+        self._here = Replies(
+            self.policy.kept_replies,
+            self._engine.protocol.inbound.queue,
+            self._engine,
+            self._in_the_loop,
+            self._replied,
+        )
+        outbound = self._engine.protocol.outbound
+        self.to = destination_of(self._store_location, self.to, snapshot, outbound)
+        self._journal = self._engine.keep_journal(self._journal_policy, self._store_location, None, replies, snapshot)
+        self._take_up()
+        await self._here.take_up(*snapshot.bounds.get((SOURCES_QUEUE, 0), (0, 0)))
+        for outbox in list(self._engine.protocol.outbound.outboxes.values()):
+            self._engine.protocol.outbound.ready(outbox)
+        self._engine.touch()
+        await self._engine.caught_up()  # nothing is sent or taken in before it knows what an earlier run sent
+        self._engine.check()
+        if listener is not None:
+            listener.begin()
+        if isinstance(self._store, Transactional):
+            self._collecting = Collecting(self._engine, self._store, self._submit_enqueued)
+            await self._collecting.collect()
+            self._engine.check()
+
+    async def _end_journal(self) -> None:
+        journal, self._journal = self._journal, None
+        if journal is not None:
+            await journal.close()
+
+    def _in_the_loop(self, call: Callable[[], None]) -> None:
+        if threading.get_ident() == self._thread:
+            if self._open:
+                call()
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it is given again
+            self._loop.call_soon_threadsafe(lambda: call() if self._open else None)
+
+    def _take_up(self) -> None:
+        for outbox in list(self._engine.protocol.outbound.outboxes.values()):
+            outbox.choices = self._choices
+            lane = self._lanes[outbox.key] = Lane(outbox, self._engine)
+            if outbox.stopped:
+                lane.stop_error = DeliveryError(
+                    f"sending to {self.to} has stopped: {outbox.stopped}",
+                    remedy="Look into it, then call source.resume(), or: holdfast send --resume",
+                )
+            self.progress.outstanding += outbox.waiting
+
+    async def close(self, timeout: float = 10.0) -> None:
+        """End every Sequence whose messages are all acknowledged, waiting ``timeout`` seconds for the destination's
+        word; then close the store. What is not acknowledged stays there and is resumed by the next :meth:`open`.
+
+        Raises:
+            ConfigurationError: a negative timeout; then nothing is closed.
+        """
+        check_seconds("timeout", timeout, endless=False)
+        if not self._open:
+            return
+        self._open = False
+        try:
+            if timeout > 0 and self._engine.failure is None:
+                await self._end_finished(timeout)
+        finally:
+            if self._collecting is not None:
+                await self._collecting.close()
+            await self._sender.stop()
+            if self._server is not None:
+                await self._server.close(1.0)
+            await self._envelopes.close()
+            await self._engine.stop()
+            await self._end_journal()
+            self._store.close()
+            closed = DeliveryError("the source was closed", remedy="Open it again: stored messages go on.")
+            self._fail_all(closed, closed)
+
+    async def _end_finished(self, timeout: float) -> None:
+        ending = [
+            self._end(lane)
+            for lane in self._lanes.values()
+            if lane.outbox.is_empty and lane.outbox.source is not None and not lane.outbox.stopped
+        ]
+        if ending:
+            done, _ = await asyncio.wait(ending, timeout=timeout)
+            for ended in done:
+                ended.exception()  # logged when it came; all of it is acknowledged
+
+    def _end(self, lane: Lane) -> asyncio.Future[None]:
+        if lane.ended is None:
+            lane.ended = asyncio.get_running_loop().create_future()
+            self._engine.protocol.outbound.want_end(lane.outbox, self._engine.clock())
+            self._engine.touch()
+        return lane.ended
+
+    # --- sending --------------------------------------------------------------------------------------------------
+
+    @overload
+    def send(
+        self, body: Body, *, action: str, sequence_key: str = "", message_id: str | None = None, headers: bytes = b""
+    ) -> Coroutine[Any, Any, Sent]: ...
+
+    @overload
+    def send(
+        self,
+        body: Body,
+        *,
+        action: str,
+        sequence_key: str = "",
+        message_id: str | None = None,
+        headers: bytes = b"",
+        connection: Connection | DBConnection,
+    ) -> Enqueued: ...
+
+    def send(
+        self,
+        body: Body,
+        *,
+        action: str,
+        sequence_key: str = "",
+        message_id: str | None = None,
+        headers: bytes = b"",
+        connection: Connection | DBConnection | None = None,
+    ) -> Coroutine[Any, Any, Sent] | Enqueued:
+        """Take over a one-way message. Awaited, it returns when that is durable here; it is on its way then.
+
+        Args:
+            body: One XML element: text, UTF-8 bytes or an lxml element; or nothing.
+            action: wsa:Action. It may not be empty.
+            sequence_key: Messages with equal keys share a Sequence and its order; others do not wait for them.
+            message_id: wsa:MessageID, made if None. If the outbox of that key still holds this very message, among
+                its newest 10,000, it is not stored again: so a program that does not know whether a message was
+                stored may send it again.
+            headers: Header blocks of your own, XML bytes: elements in namespaces of their own, one after the other.
+            connection: An open transaction of SQLAlchemy or of any driver (PEP 249, such as Django's ``connection``) in
+                the database of the source's store. The message leaves if that commits. Not awaited; in any thread and
+                process: whoever has the source open, or opens it next, sends it.
+
+        Raises:
+            EnvelopeError: it could never leave as it is given (the body is not one XML element, the headers are no
+                elements in namespaces of their own, a text holds what XML cannot), or another has its MessageID.
+            DeliveryError: the outbox is stopped; says why and what to do.
+            StoreError: it is not durable.
+        """
+        if connection is None:
+            return self._submit(body, action, sequence_key, message_id, headers, wants_reply=False)
+        now = (self._clock or Clock())()
+        message_id = new_identifier() if message_id is None else message_id
+        record = outgoing_record(sequence_key, action, body, message_id, headers, now, wants_reply=False)
+        return enqueue(connection, self._store_location, record)
+
+    async def request(
+        self,
+        body: Body,
+        *,
+        action: str,
+        sequence_key: str = "",
+        message_id: str | None = None,
+        headers: bytes = b"",
+        timeout: float | None = 60.0,
+    ) -> Reply:
+        """Send a request and wait for its reply; both are durable. The request is repeated until the reply is here.
+
+        Args:
+            body, action, sequence_key, message_id, headers: As for :meth:`send`.
+            timeout: Seconds to wait; None: for ever.
+
+        Returns:
+            The reply. It is kept, and given again by :meth:`reply`, also in a later process, until the program says
+            that it has it: by :meth:`Reply.done`, or by leaving the block of the reply or of the source in order.
+
+        Raises:
+            NotAcknowledged: no reply in that time. The request is still stored and still tried; a reply that comes
+                later is there for :meth:`reply` with the request's MessageID.
+            PeerFault: the service answered with a fault.
+            DeliveryError: see :meth:`Sent.acknowledged`.
+        """
+        check_seconds("timeout", timeout)
+        if message_id is None or not self._here.has(message_id):
+            sent = await self._submit(body, action, sequence_key, message_id, headers, wants_reply=True)
+            message_id = sent.message_id
+        return await self.reply(message_id, timeout=timeout)
+
+    async def reply(self, message_id: str, timeout: float | None = None) -> Reply:
+        """The reply to a request, even one of an earlier process; arguments and errors as for :meth:`request`. It is
+        given again until :meth:`Reply.done`."""
+        check_seconds("timeout", timeout)
+        self._check_open()
+        message = await self._here.kept(message_id)
+        if message is None:
+            future = self._replies.get(message_id)
+            if future is None:
+                future = self._replies[message_id] = asyncio.get_running_loop().create_future()
+            try:
+                async with asyncio.timeout(timeout):
+                    message = await asyncio.shield(future)
+            except NotAcknowledged:
+                raise
+            except TimeoutError:
+                raise NotAcknowledged(
+                    f"no reply to {message_id} within {timeout} s{self._because()}",
+                    remedy=STILL_ASKED if message_id in self._asked else PERHAPS_ASKED,
+                ) from None
+            finally:
+                if self._replies.get(message_id) is future:
+                    del self._replies[message_id]
+        message.raise_for_fault()
+        return message
+
+    async def _submit(
+        self, body: Body, action: str, key: str, message_id: str | None, headers: bytes, *, wants_reply: bool
+    ) -> Sent:
+        self._check_open()
+        engine, given = self._engine, message_id
+        now = engine.clock()
+        message_id = new_identifier() if given is None else given
+        record = outgoing_record(key, action, body, message_id, headers, now, wants_reply=wants_reply)
+        lane = self._lane(key)
+        known = await lane.ids.find(given) if given is not None else None
+        self._check_lane(lane)
+        if known is not None:
+            await lane.check_same(known, record)
+        if wants_reply:
+            self._replies.setdefault(message_id, asyncio.get_running_loop().create_future())
+            self._asked[message_id] = lane
+        if known is not None:
+            return Sent(self, lane, known, message_id)
+        self._envelopes.submitting(record, engine.protocol.commit)
+        offset = engine.protocol.submit(lane.outbox, record, now)
+        lane.ids.add(message_id, offset)
+        stored = lane.submitted[offset] = self._loop.create_future()
+        engine.touch()
+        await (stored if given is None else lane.stored(offset))
+        return Sent(self, lane, offset, message_id)
+
+    def _submit_enqueued(self, record: Record) -> None:
+        lane = self._lane(record.sequence)
+        offset = self._engine.protocol.submit(lane.outbox, record, self._engine.clock())
+        lane.ids.add(record.message_id or "", offset)
+
+    def _lane(self, key: str) -> Lane:
+        lane = self._lanes.get(key)
+        if lane is None:
+            assert self.to is not None
+            outbox = self._engine.protocol.outbound.open(key, self.to, self._choices)
+            lane = self._lanes[key] = Lane(outbox, self._engine)
+        return lane
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise ConfigurationError("the source is not open", remedy="Use it within 'async with source:'.")
+        self._engine.check()
+        if self._store.trouble:
+            raise StoreFailed(
+                f"The message is not stored. {self._store.trouble}",
+                remedy="Free space; what is stored goes on being sent.",
+            )
+
+    def _check_lane(self, lane: Lane) -> None:
+        if lane.stop_error is not None:
+            raise lane.stop_error
+
+    def next_offset(self, sequence_key: str = "") -> int:
+        """How many messages were ever stored with that key: where who sends numbered things goes on after a kill."""
+        self._check_open()
+        lane = self._lanes.get(sequence_key)
+        return lane.outbox.end if lane is not None else 0
+
+    # --- waiting --------------------------------------------------------------------------------------------------
+
+    async def wait_acknowledged(
+        self, lane: Lane, offset: int, timeout: float | None, message_id: str | None = None
+    ) -> None:
+        """Wait for the acknowledgement of one offset; see :meth:`Sent.acknowledged`."""
+        if timeout is not None:
+            check_seconds("timeout", timeout)
+        if lane.outbox.is_acknowledged(offset):
+            return
+        waiting = lane.acknowledged.get(offset)
+        if waiting is None:
+            self._check_lane(lane)
+            if self._engine.failure is not None:
+                raise self._safe_error(self._engine.failure)
+            waiting = lane.acknowledged[offset] = []
+        future: asyncio.Future[None] = self._loop.create_future()
+        waiting.append(future)
+        try:
+            if timeout is None:
+                await future
+            else:
+                async with asyncio.timeout(timeout):
+                    await future
+        except NotAcknowledged:
+            raise
+        except TimeoutError:
+            raise NotAcknowledged(
+                f"the message {message_id}{place(lane.outbox, offset)} for {self.to} is not acknowledged after "
+                f"{timeout} s{self._because()}",
+                remedy=f"It is stored and still tried. {self._how_it_goes_on('it')}",
+            ) from None
+        finally:
+            if future.cancelled():
+                lane.forget(offset, future)
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything sent so far, also by earlier processes, is acknowledged; errors as for one message.
+
+        A key that is stopped does not keep it from waiting for the others: its error is raised when they are done.
+        """
+        check_seconds("timeout", timeout)
+        try:
+            async with asyncio.timeout(timeout):
+                if self._collecting is not None:
+                    await self._collecting.collect()
+                waits = [self._flush(lane) for lane in self._lanes.values()]
+                for result in await asyncio.gather(*waits, return_exceptions=True):
+                    if isinstance(result, BaseException):
+                        raise result
+        except NotAcknowledged:
+            raise
+        except TimeoutError:
+            raise NotAcknowledged(
+                f"{self.progress.outstanding} messages for {self.to} are not acknowledged after {timeout} s"
+                f"{self._because()}",
+                remedy=f"They are stored and still tried. {self._how_it_goes_on('them')}",
+            ) from None
+
+    async def _flush(self, lane: Lane) -> None:
+        if not lane.outbox.is_empty:
+            await self.wait_acknowledged(lane, lane.outbox.end - 1, None)
+        while not lane.outbox.is_empty:  # a later one may be acknowledged before an earlier one
+            await self.wait_acknowledged(lane, lane.outbox.first, None)
+
+    async def end(self, sequence_key: str = "", timeout: float | None = None) -> None:
+        """Say that the key's Sequence is complete, and wait until the destination has it all and the Sequence is over.
+
+        The next message with that key begins another Sequence.
+
+        Raises:
+            NotAcknowledged: not over in that time; it is still tried.
+        """
+        check_seconds("timeout", timeout)
+        lane = self._lane(sequence_key)
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.shield(self._end(lane))
+        except NotAcknowledged:
+            raise
+        except TimeoutError:
+            raise NotAcknowledged(
+                f"the Sequence {named(lane.outbox)} did not end within {timeout} s{self._because()}",
+                remedy="What is not acknowledged is stored and still tried.",
+            ) from None
+
+    def _how_it_goes_on(self, what: str) -> str:
+        if self._is_in_memory:
+            return f"Wait again; if you leave, {what} is lost: the store is in memory only."
+        return f"Wait again, or leave: the next process goes on with {what}."
+
+    def _because(self) -> str:
+        return f"; {self.progress.problem}" if self.progress.problem else ""
+
+    def resume(self) -> None:
+        """Go on with whatever is stopped: unacknowledged messages are sent again, in new Sequences where the old ones
+        are lost. With exactly-once this is a decision: the destination may have got some of them already."""
+        self._choices[:] = self._make_choices()
+        for lane in self._lanes.values():
+            lane.stop_error = None
+            if lane.outbox.stopped:
+                self._engine.protocol.outbound.resume(lane.outbox, self._choices, self._engine.clock())
+        self._engine.touch()
+
+    # --- what comes back ------------------------------------------------------------------------------------------
+
+    def _carry_out(self, effect: Effect) -> None:
+        if isinstance(effect, Transmit):
+            self._sender.transmit(effect)
+            self.progress.resent += effect.number > 0 and effect.attempt > 1
+        elif isinstance(effect, Submitted):
+            self._submitted(effect)
+        elif isinstance(effect, Acknowledged):
+            self._acknowledged(effect)
+        elif isinstance(effect, Delivered):
+            self._here.delivered(effect.offset, effect.record)
+        elif isinstance(effect, Discarded):
+            self._discarded(effect)
+        elif isinstance(effect, Unanswered):
+            self._unanswered(effect)
+        elif isinstance(effect, Declined):
+            self._lanes[effect.key].tell_declined(effect, self.progress)
+        elif isinstance(effect, FaultReceived):
+            self.progress.problem = f"{self.to} answered with the fault {effect.fault.code}: {effect.fault.reason}"
+        elif isinstance(effect, Unheard):
+            self.progress.problem = unheard_text(effect, str(self.to), self._local)
+            log.warning("destination says nothing", key=effect.key, to=self.to, message_number=effect.number)
+        elif isinstance(effect, Stopped):
+            self._stopped(effect)
+        elif isinstance(effect, Ended):
+            self._lanes[effect.key].tell_ended()
+        elif isinstance(effect, Incident):
+            self.incidents[effect.name] += 1
+            log_incident(effect)
+            self.progress.problem = retracted_text(effect) or self.progress.problem
+        elif isinstance(effect, Respond):
+            self._envelopes.respond(cast(Exchange, effect.back_channel), effect.envelope)
+        if self.on_progress is not None:
+            self.on_progress(self.progress)
+
+    def _submitted(self, effect: Submitted) -> None:
+        count = effect.last - effect.first + 1
+        self.progress.stored += count
+        self.progress.outstanding += count
+        self._lanes[effect.key].tell_submitted(effect.first, effect.last)
+
+    def _acknowledged(self, effect: Acknowledged) -> None:
+        count = effect.last - effect.first + 1
+        self.progress.acknowledged += count
+        self.progress.outstanding -= count
+        self.progress.problem = ""
+        self._lanes[effect.key].tell_acknowledged(effect.first, effect.last)
+
+    def _discarded(self, effect: Discarded) -> None:
+        self.progress.outstanding -= 1
+        error = DeliveryError("the message was given up: it is not sent")
+        fail(self._lanes[effect.key].acknowledged.pop(effect.offset, []), error)
+
+    def _replied(self, offset: int, record: Record) -> None:
+        if record.relates_to is None:
+            return
+        self._asked.pop(record.relates_to, None)
+        self._here.put(record.relates_to, offset)
+        future = self._replies.get(record.relates_to)
+        if future is not None and not future.done():
+            future.set_result(self._here.give(record.relates_to, record))
+
+    def _unanswered(self, effect: Unanswered) -> None:
+        future = self._replies.get(effect.message_id)
+        if future is not None:
+            fail([future], unanswered_error(effect, str(self.to)))
+
+    def _stopped(self, effect: Stopped) -> None:
+        lane = self._lanes[effect.key]
+        waiting = lane.outbox.end - lane.outbox.first
+        error = stop_error(effect, str(self.to), waiting, shown(self._store_location), self._because())
+        lane.stop_error = error
+        log.error("sending stopped", key=effect.key, to=self.to, code=effect.code, reason=effect.reason)
+        lane.fail_waiting(error)
+        # Of a request of a former process nobody knows where it went: whoever waits for its reply is told too.
+        fail((reply for name, reply in self._replies.items() if self._asked.get(name, lane) is lane), error)
+        if lane.ended is not None and not lane.ended.done():
+            lane.ended.set_exception(error)
+            lane.ended = None
+
+    @property
+    def _is_in_memory(self) -> bool:
+        return self._store_location == IN_MEMORY
+
+    def _transport_error(self, _sent: Transmit, reason: str) -> None:
+        self.progress.problem = reason
+        if self.on_progress is not None:
+            self.on_progress(self.progress)
+
+    def _store_failed(self, error: BaseException) -> None:
+        log.critical("store failed", error=repr(error), unacknowledged=self.progress.outstanding)
+        self._fail_all(self._safe_error(error), unstored_error(error, shown(self._store_location)))
+
+    def _safe_error(self, error: BaseException) -> BaseException:
+        """For who waits for a stored message, or its reply: it is safe, and not to be sent again."""
+        return stored_error(error, shown(self._store_location), self.progress.outstanding)
+
+    def _fail_all(self, error: BaseException, unstored: BaseException) -> None:
+        """Fail whoever waits: for what is stored with ``error``, to be stored with ``unstored``."""
+        for lane in self._lanes.values():
+            lane.fail_all(error, unstored)
+        fail(self._replies.values(), error)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has something to do without waiting for time to pass or for the destination."""
+        return self._open and (self._engine.is_busy or self._envelopes.is_busy or self._sender.is_busy)
+
+    def sequences(self) -> list[dict[str, Any]]:
+        """The Sequences it sends, and what waits for one; see ``inspection.describe_sequence``."""
+        from holdfast.endpoint.inspection import describe_protocol
+
+        engine = self._engine
+        return [one for one in describe_protocol(engine.protocol, engine.clock()) if one["role"] == "source"]

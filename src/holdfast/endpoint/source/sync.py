@@ -1,0 +1,359 @@
+"""The blocking Source: the same names without ``await``. A thread of its own runs the loop behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+
+from holdfast.core.policy import Assurance, SourcePolicy
+from holdfast.core.versions import Versions
+from holdfast.endpoint.engine import Clock
+from holdfast.endpoint.envelopes.message import Body
+from holdfast.endpoint.envelopes.processors import Processor
+from holdfast.endpoint.journal.policy import JournalPolicy
+from holdfast.endpoint.source import sent
+from holdfast.endpoint.source import source as asynchronous
+from holdfast.endpoint.source.lanes import Progress
+from holdfast.endpoint.source.options import SourceOptions
+from holdfast.endpoint.source.replies import Reply
+from holdfast.endpoint.source.sent import Enqueued
+from holdfast.exceptions import ConfigurationError, PeerFault
+from holdfast.http.outcome import Transport
+from holdfast.settings import check_seconds
+from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from holdfast.store.sql.outgoing import DBConnection
+
+T = TypeVar("T")
+
+_PATIENCE = 5.0
+"""Seconds that calls of other threads have to end in when the source is closed."""
+
+
+class LoopThread:
+    """A running event loop in a thread of its own.
+
+    Args:
+        name: The thread's.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there and wait for it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def stop(self) -> None:
+        """End it, and the calls of other threads that are still in it: none may wait in a loop that stands."""
+        self.run(_let_go())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Sent:
+    """A message that is durable here; see :class:`holdfast.Sent`."""
+
+    def __init__(self, source: Source, sent: sent.Sent) -> None:
+        self._source = source
+        self._sent = sent
+        self.message_id = sent.message_id
+        self.sequence_key = sent.sequence_key
+        self.offset = sent.offset
+
+    @property
+    def fault(self) -> PeerFault | None:
+        """The fault that the service sent for this message; see :attr:`holdfast.Sent.fault`."""
+        return self._sent.fault
+
+    def acknowledged(self, timeout: float | None = None) -> None:
+        """Wait until the destination has it; arguments and errors as for :meth:`holdfast.Sent.acknowledged`."""
+        self._source.run(self._sent.acknowledged(timeout))
+
+
+class Source:
+    """:class:`holdfast.Source` for code that is not async: the same arguments, methods and errors. Usable from any
+    thread, one call at a time in each.
+
+    A context manager, or :meth:`open` and :meth:`close` where a ``with`` does not fit.
+    """
+
+    def __init__(
+        self,
+        to: str | None,
+        store: str | Path | Store = "outbox",
+        *,
+        versions: Versions | Sequence[Versions] | None = None,
+        profile: str | None = None,
+        offer: bool | None = None,
+        assurance: str | Assurance | None = None,
+        policy: SourcePolicy | None = None,
+        headers: Mapping[str, str] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        proxy: str | None = None,
+        timeout: float = 60.0,
+        listen: tuple[str, int] | None = None,
+        address: str = "",
+        processors: Iterable[Processor] = (),
+        journal: bool | JournalPolicy = False,
+        transport: Transport | None = None,
+        clock: Clock | None = None,
+    ):
+        self._stand_before(
+            asynchronous.Source(
+                to,
+                store,
+                versions=versions,
+                profile=profile,
+                offer=offer,
+                assurance=assurance,
+                policy=policy,
+                headers=headers,
+                ssl_context=ssl_context,
+                proxy=proxy,
+                timeout=timeout,
+                listen=listen,
+                address=address,
+                processors=processors,
+                journal=journal,
+                transport=transport,
+                clock=clock,
+            )
+        )
+
+    @classmethod
+    def from_wsdl(
+        cls,
+        wsdl: str | Path,
+        store: str | Path | Store = "outbox",
+        *,
+        port: str | None = None,
+        to: str | None = None,
+        **options: Unpack[SourceOptions],
+    ) -> Self:
+        """See :meth:`holdfast.Source.from_wsdl`: ``with holdfast.sync.Source.from_wsdl(url) as source``."""
+        # In a thread, for the caller's own may have a running loop, as a notebook's has.
+        with ThreadPoolExecutor(1) as thread:
+            making = asynchronous.Source.from_wsdl(wsdl, store, port=port, to=to, **options)
+            made = thread.submit(asyncio.run, making).result()
+        source = cls.__new__(cls)
+        source._stand_before(made)
+        return source
+
+    def _stand_before(self, source: asynchronous.Source) -> None:
+        self._source = source
+        self._thread: LoopThread | None = None
+        self._is_lent = False
+
+    @property
+    def to(self) -> str | None:
+        """The destination's URL; once open, also where only the store knew it."""
+        return self._source.to
+
+    @property
+    def policy(self) -> SourcePolicy:
+        """Its limits and timers."""
+        return self._source.policy
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
+        return self._source.progress
+
+    @property
+    def incidents(self) -> Counter[str]:
+        """How often what went wrong, by name."""
+        return self._source.incidents
+
+    @property
+    def on_progress(self) -> Callable[[Progress], None] | None:
+        """Called with the progress whenever it changes, in the source's own thread: it must not call the source."""
+        return self._source.on_progress
+
+    @on_progress.setter
+    def on_progress(self, callback: Callable[[Progress], None] | None) -> None:
+        self._source.on_progress = callback
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the source's loop and wait for it.
+
+        Raises:
+            ConfigurationError: the source is not open.
+        """
+        thread = self._thread
+        if thread is None:
+            coroutine.close()
+            raise ConfigurationError(
+                "the source is not open", remedy="Use it within 'with source:', or call source.open() first."
+            )
+        return thread.run(coroutine)
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread is not None:
+            self.run(self._leave(kind is None))
+        self.close(10.0 if kind is None else 0.0)
+
+    async def _leave(self, in_order: bool) -> None:
+        self._source._leave(in_order)
+
+    def open(self) -> None:
+        """See :meth:`holdfast.Source.open`.
+
+        Raises:
+            ConfigurationError: it is open already, or what :meth:`holdfast.Source.open` raises.
+        """
+        if self._thread is not None:
+            raise ConfigurationError("the source is open already", remedy="Open it once; any thread may use it then.")
+        self._thread = LoopThread("holdfast-source")
+        try:
+            self.run(self._source.open())
+        except BaseException:
+            self._stop()
+            raise
+
+    def close(self, timeout: float = 10.0) -> None:
+        """See :meth:`holdfast.Source.close`. Safe to call twice."""
+        check_seconds("timeout", timeout, endless=False)
+        if self._thread is None:
+            return
+        try:
+            self.run(self._source.close(timeout))
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
+        thread, self._thread = self._thread, None
+        assert thread is not None
+        if not self._is_lent:
+            thread.stop()
+
+    @overload
+    def send(
+        self, body: Body, *, action: str, sequence_key: str = "", message_id: str | None = None, headers: bytes = b""
+    ) -> Sent: ...
+
+    @overload
+    def send(
+        self,
+        body: Body,
+        *,
+        action: str,
+        sequence_key: str = "",
+        message_id: str | None = None,
+        headers: bytes = b"",
+        connection: Connection | DBConnection,
+    ) -> Enqueued: ...
+
+    def send(
+        self,
+        body: Body,
+        *,
+        action: str,
+        sequence_key: str = "",
+        message_id: str | None = None,
+        headers: bytes = b"",
+        connection: Connection | DBConnection | None = None,
+    ) -> Sent | Enqueued:
+        """See :meth:`holdfast.Source.send`."""
+        if connection is not None:
+            return self._source.send(
+                body,
+                action=action,
+                sequence_key=sequence_key,
+                message_id=message_id,
+                headers=headers,
+                connection=connection,
+            )
+        sending = self._source.send(
+            body, action=action, sequence_key=sequence_key, message_id=message_id, headers=headers
+        )
+        return Sent(self, self.run(sending))
+
+    def request(
+        self,
+        body: Body,
+        *,
+        action: str,
+        sequence_key: str = "",
+        message_id: str | None = None,
+        headers: bytes = b"",
+        timeout: float | None = 60.0,
+    ) -> Reply:
+        """See :meth:`holdfast.Source.request`."""
+        asking = self._source.request(
+            body, action=action, sequence_key=sequence_key, message_id=message_id, headers=headers, timeout=timeout
+        )
+        return self.run(asking)
+
+    def reply(self, message_id: str, timeout: float | None = None) -> Reply:
+        """See :meth:`holdfast.Source.reply`."""
+        return self.run(self._source.reply(message_id, timeout))
+
+    def next_offset(self, sequence_key: str = "") -> int:
+        """See :meth:`holdfast.Source.next_offset`."""
+
+        async def next_offset() -> int:
+            return self._source.next_offset(sequence_key)
+
+        return self.run(next_offset())
+
+    def flush(self, timeout: float | None = None) -> None:
+        """See :meth:`holdfast.Source.flush`."""
+        self.run(self._source.flush(timeout))
+
+    def end(self, sequence_key: str = "", timeout: float | None = None) -> None:
+        """See :meth:`holdfast.Source.end`."""
+        self.run(self._source.end(sequence_key, timeout))
+
+    def resume(self) -> None:
+        """See :meth:`holdfast.Source.resume`."""
+
+        async def resume() -> None:
+            self._source.resume()
+
+        self.run(resume())
+
+    def sequences(self) -> list[dict[str, Any]]:
+        """See :meth:`holdfast.Source.sequences`."""
+
+        async def sequences() -> list[dict[str, Any]]:
+            return self._source.sequences()
+
+        return self.run(sequences())
+
+
+def lend(source: asynchronous.Source, thread: LoopThread) -> Source:
+    """A blocking source before one that is open in a thread of somebody else's."""
+    lent = Source.__new__(Source)
+    lent._stand_before(source)
+    lent._thread, lent._is_lent = thread, True
+    return lent
+
+
+async def _let_go() -> None:
+    """Let calls end, which closing has answered with an error."""
+    calls = asyncio.all_tasks() - {asyncio.current_task()}
+    if calls:
+        _, waiting = await asyncio.wait(calls, timeout=_PATIENCE)
+        for call in waiting:
+            call.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)

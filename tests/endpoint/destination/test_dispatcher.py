@@ -1,0 +1,582 @@
+"""How handlers are called: in order, concurrently, again after a failure, at most once, and never lost in a stop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lxml import etree
+from waiting import until
+
+from holdfast import (
+    ApplicationFault,
+    ConfigurationError,
+    Destination,
+    HandlingPolicy,
+    Message,
+    PeerFault,
+    RetransmissionPolicy,
+    Source,
+    SourcePolicy,
+)
+from holdfast.core.faults import addressing_fault, not_understood
+from holdfast.core.messages import Fault
+from holdfast.core.queues.queue import DEAD_LETTERS
+from holdfast.core.records import Record
+from holdfast.core.versions import SOAP, Addressing
+from holdfast.endpoint.envelopes.fault_replies import passed_on
+from holdfast.http.client import HTTPClient
+from holdfast.store.rocksdb.store import RocksDBStore
+from holdfast.testing.ports import free_ports
+from holdfast.wire.names import SOAP_NS, WSA_NS
+
+ACTION = "urn:test:submit"
+QUICK = HandlingPolicy(attempts=3, backoff=0.01, backoff_cap=0.02)
+QUICK_SOURCE = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.2, floor=0.1, cap=0.3))
+
+
+async def send(url: str, *numbers: int, action: str = ACTION, key: str = "") -> None:
+    async with Source(url, ":memory:") as source:
+        sent = [await source.send(f"<n>{number}</n>", action=action, sequence_key=key) for number in numbers]
+        for one in sent:
+            await one.acknowledged(60)
+
+
+def dead_letters(app: Destination) -> list[Record]:
+    return [record for _, record in app.store.read(DEAD_LETTERS, 0, 0, 100)]
+
+
+async def test_a_plain_handler_runs_in_a_thread_and_may_return_an_awaitable(serve: Any) -> None:
+    app = Destination(":memory:")
+    seen: list[str] = []
+
+    async def later(name: str) -> None:
+        seen.append(name)
+
+    @app.on(ACTION)
+    def submit(message: Message) -> Any:
+        return later(threading.current_thread().name)
+
+    await send((await serve(app)).url, 1)
+    await until(lambda: seen)
+    assert seen != [threading.main_thread().name]
+
+
+async def test_as_many_plain_handlers_run_at_once_as_concurrency_says_and_hold_up_nobody_else(serve: Any) -> None:
+    app = Destination(":memory:", concurrency=32, partitions=1, assurance="exactly-once")
+    together = threading.Barrier(33)
+    go_on = threading.Event()
+    names: list[str] = []
+
+    @app.on(ACTION)
+    def submit(message: Message) -> None:
+        names.append(threading.current_thread().name)
+        together.wait(60)
+        go_on.wait(60)
+
+    service = await serve(app)
+    await send(service.url, *range(40))
+    try:
+        await asyncio.to_thread(together.wait, 60)  # 32 of them are in their handlers, and it
+        assert len(set(names)) == 32
+        assert all(name.startswith("holdfast-handler") for name in names)
+        assert app.dispatcher is not None
+        assert app.dispatcher.handled == 0
+        # What reads the store for others uses the loop's executor, which has fewer threads than handlers run.
+        async with HTTPClient() as http:
+            url = f"{service.admin_url}/queues/inbox/0/records?from=0&to=1"
+            assert (await http.fetch("GET", url, b"", {})).status == 200
+    finally:
+        together.abort()
+        go_on.set()
+    await until(lambda: app.dispatcher is not None and not app.dispatcher.is_busy)
+
+
+async def test_there_are_no_more_threads_than_asked_for_and_they_end_with_the_destination(serve: Any) -> None:
+    app = Destination(":memory:", concurrency=3, assurance="exactly-once")
+    seen: list[threading.Thread] = []
+
+    @app.on(ACTION)
+    def submit(message: Message) -> None:
+        seen.append(threading.current_thread())
+
+    service = await serve(app)
+    await send(service.url, *range(20))
+    await until(lambda: len(seen) == 20)
+    assert len(set(seen)) <= 3
+    await service.close()
+    for thread in set(seen):
+        await asyncio.to_thread(thread.join, 60)
+        assert not thread.is_alive()
+
+
+async def test_the_handler_without_an_action_takes_every_other_one(serve: Any) -> None:
+    app = Destination(":memory:")
+    seen: list[tuple[str, str]] = []
+    app.on(ACTION)(lambda message: seen.append(("submit", message.action)))
+    app.on()(lambda message: seen.append(("other", message.action)))
+    url = (await serve(app)).url
+    await send(url, 1)
+    await send(url, 1, action="urn:else")
+    await until(lambda: len(seen) == 2)
+    assert seen == [("submit", ACTION), ("other", "urn:else")]
+
+
+async def test_a_handler_that_raises_is_called_again_and_the_order_is_kept(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+    calls: list[tuple[str, int]] = []
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        calls.append((message.body.text, message.attempt))
+        if message.body.text == "1" and message.attempt < 3:
+            raise RuntimeError("not yet")
+
+    await send((await serve(app)).url, 0, 1, 2)
+    await until(lambda: len(calls) == 5)
+    assert calls == [("0", 1), ("1", 1), ("1", 2), ("1", 3), ("2", 1)]
+    assert app.dispatcher is not None
+    assert (app.dispatcher.failed, app.dispatcher.dead) == (2, 0)
+
+
+async def test_what_fails_too_often_is_a_dead_letter_with_its_traceback_and_the_rest_goes_on(
+    serve: Any, tmp_path: Path
+) -> None:
+    app = Destination(tmp_path / "inbox", handling=QUICK)
+    handled: list[str] = []
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        if message.body.text == "1":
+            raise LookupError("no such <order> & no customer")
+        handled.append(message.body.text)
+
+    service = await serve(app)
+    await send(service.url, 0, 1, 2)
+    await until(lambda: handled == ["0", "2"])
+    assert app.dispatcher is not None
+    assert (app.dispatcher.failed, app.dispatcher.dead) == (3, 1)
+    await service.close()
+
+    store = RocksDBStore(tmp_path / "inbox", read_only=True)
+    ((_, letter),) = store.read(DEAD_LETTERS, 0, 0, 10)
+    store.close()
+    assert (letter.body, letter.message_number, letter.action) == (b"<n>1</n>", 2, ACTION)
+    (failure,) = Message.from_record(letter).headers
+    assert failure.tag == "{urn:holdfast}failure"
+    assert "Traceback" in failure.text
+    assert "LookupError: no such <order> & no customer" in failure.text
+
+
+async def test_a_request_that_is_set_aside_is_answered_with_a_fault(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> str:
+        raise RuntimeError("secret inside")
+
+    async with Source((await serve(app)).url, ":memory:") as source:
+        with pytest.raises(PeerFault, match="set aside") as caught:
+            await source.request("<n>1</n>", action=ACTION, timeout=60)
+    assert "secret" not in str(caught.value), "a stranger is not shown our tracebacks"
+    assert len(dead_letters(app)) == 1
+
+
+async def test_an_application_fault_is_final_and_no_dead_letter(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+    calls: list[int] = []
+
+    @app.on(ACTION)
+    def submit(message: Message) -> str:
+        calls.append(message.attempt)
+        raise ApplicationFault("unknown carrier")
+
+    async with Source((await serve(app)).url, ":memory:") as source:
+        with pytest.raises(PeerFault, match="unknown carrier") as caught:
+            await source.request("<n>1</n>", action=ACTION, timeout=60)
+    assert caught.value.code == "Sender"
+    assert calls == [1]
+    assert dead_letters(app) == []
+
+
+@pytest.mark.parametrize("soap", ["1.1", "1.2"])
+def test_a_service_s_own_code_and_detail_go_to_a_requester_of_either_soap_version(soap: str) -> None:
+    fault = Fault("OutOfStock", "sold out", code_namespace="urn:c", detail=b"<left xmlns='urn:c'>0</left>")
+    record = Record("urn:s", 1, "urn:a", b"<a/>", 0.0, wants_reply=True, soap=soap)
+    reply = passed_on(record, fault)
+    assert reply is not None
+    with pytest.raises(PeerFault, match="sold out") as caught:
+        Message.from_record(reply).raise_for_fault()
+    detail = etree.fromstring(caught.value.detail)
+    assert (caught.value.code, detail.tag, detail.text) == ("OutOfStock", "{urn:c}left", "0")
+
+
+@pytest.mark.parametrize("soap", ["1.1", "1.2"])
+@pytest.mark.parametrize("addressing", list(Addressing), ids=str)
+def test_a_fault_of_our_own_about_a_request_has_the_code_of_its_specification(
+    soap: str, addressing: Addressing
+) -> None:
+    record = Record("urn:s", 1, "urn:a", b"<a/>", 0.0, wants_reply=True, soap=soap)
+    envelope = SOAP_NS[SOAP(soap)]
+    for fault, namespace, action in (
+        (addressing_fault("ActionNotSupported", "no"), WSA_NS[addressing], f"{WSA_NS[addressing]}/fault"),
+        (not_understood(("{urn:x}h",)), envelope, f"{WSA_NS[Addressing.V2005_08]}/soap/fault"),
+    ):
+        reply = passed_on(record, fault, addressing)
+        assert reply is not None and reply.action == action
+        root = etree.fromstring(reply.body)
+        # SOAP 1.2 part 1, 5.4.6: a code of SOAP's own is the Value itself
+        path = "faultcode" if soap == "1.1" else ".//{*}Value" if namespace == envelope else ".//{*}Subcode/{*}Value"
+        value = root.find(path)
+        assert value is not None and value.text is not None
+        prefix, _, local = value.text.partition(":")
+        assert (value.nsmap[prefix], local) == (namespace, fault.code)
+        # SOAP 1.2 part 1, 5.4.8
+        named = etree.fromstring(b"<headers>%b</headers>" % reply.headers).findall("{*}NotUnderstood")
+        assert [one.get("qname") for one in named] == ["h:h"] * len(fault.not_understood if soap == "1.2" else ())
+        assert all(one.nsmap["h"] == "urn:x" for one in named)
+
+
+async def test_a_request_whose_handler_returns_nothing_is_answered_with_an_empty_element(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+    handled: list[bytes] = []
+
+    @app.on(ACTION)
+    async def cancel(message: Message) -> None:
+        handled.append(message.body_bytes)
+
+    async with Source((await serve(app)).url, ":memory:") as source:
+        reply = await source.request('<o:Cancel xmlns:o="urn:o"><id>7</id></o:Cancel>', action=ACTION, timeout=60)
+        assert (reply.action, reply.body.tag, len(reply.body)) == (f"{ACTION}Response", "{urn:o}CancelResponse", 0)
+        reply = await source.request("<Cancel/>", action=ACTION, timeout=60)
+        assert reply.body.tag == "CancelResponse"
+    assert len(handled) == 2
+
+
+async def test_a_fault_of_a_handler_that_returns_nothing_reaches_the_requester(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+
+    @app.on(ACTION)
+    def cancel(message: Message) -> None:
+        raise ApplicationFault("too late", code="{urn:o}TooLate", action="urn:o/TooLateFault")
+
+    async with Source((await serve(app)).url, ":memory:") as source:
+        with pytest.raises(PeerFault, match="too late") as caught:
+            await source.request("<n>1</n>", action=ACTION, timeout=60)
+    assert caught.value.code == "TooLate"
+
+
+async def test_replies_have_the_action_that_the_contract_declares(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+    app.on(ACTION, reply_action="urn:o/PriceAnswer")(lambda message: "<price>7</price>")
+    async with Source((await serve(app)).url, ":memory:") as source:
+        reply = await source.request("<n>1</n>", action=ACTION, timeout=60)
+    assert reply.action == "urn:o/PriceAnswer"
+    with pytest.raises(ConfigurationError, match="reply_action goes with one action"):
+        app.on(reply_action="urn:o/PriceAnswer")
+
+
+async def test_a_handler_whose_result_cannot_be_sent_is_not_called_again(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+    calls: list[int] = []
+
+    @app.on(ACTION)
+    def price(message: Message) -> str:
+        calls.append(message.attempt)
+        return "no element"
+
+    async with Source((await serve(app)).url, ":memory:") as source:
+        with pytest.raises(PeerFault, match="set aside"):
+            await source.request("<n>1</n>", action=ACTION, timeout=60)
+    assert calls == [1]
+    assert len(dead_letters(app)) == 1
+
+
+async def test_a_reply_that_is_no_xml_is_the_handlers_failure(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+    app.on(ACTION)(lambda message: "no element")
+    async with Source((await serve(app)).url, ":memory:") as source:
+        with pytest.raises(PeerFault, match="set aside"):
+            await source.request("<n>1</n>", action=ACTION, timeout=60)
+    assert b"not one well-formed XML element" in dead_letters(app)[0].headers
+
+
+async def test_at_most_once_never_calls_a_handler_twice(serve: Any) -> None:
+    app = Destination(":memory:", assurance="at-most-once in-order", handling=QUICK)
+    calls: list[str] = []
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        calls.append(message.body.text)
+        if message.body.text == "0":
+            raise RuntimeError("once is all there is")
+
+    await send((await serve(app)).url, 0, 1)
+    await until(lambda: len(calls) == 2)
+    assert calls == ["0", "1"]
+    assert app.dispatcher is not None
+    assert (app.dispatcher.failed, app.dispatcher.dead) == (1, 0)
+
+
+async def test_at_most_once_answers_requests_too(serve: Any) -> None:
+    app = Destination(":memory:", assurance="at-most-once")
+    app.on(ACTION)(lambda message: f"<price>{message.body.text}</price>")
+    async with Source((await serve(app)).url, ":memory:") as source:
+        reply = await source.request("<n>3</n>", action=ACTION, timeout=60)
+    assert reply.body.text == "3"
+
+
+async def test_sequences_do_not_wait_for_each_other_but_each_keeps_its_order(serve: Any) -> None:
+    app = Destination(":memory:", partitions=1)
+    gate = asyncio.Event()
+    seen: list[str] = []
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        if message.body.text == "0":
+            await gate.wait()
+        seen.append(message.body.text)
+
+    url = (await serve(app)).url
+    await send(url, 0, 1, 2, key="slow")
+    await send(url, 10, 11, key="quick")
+    await until(lambda: len(seen) == 2)
+    assert seen == ["10", "11"]
+    gate.set()
+    await until(lambda: len(seen) == 5)
+    assert seen[2:] == ["0", "1", "2"]
+
+
+async def test_without_order_a_sequence_is_handled_concurrently_up_to_the_limit(serve: Any) -> None:
+    app = Destination(":memory:", assurance="exactly-once", concurrency=3)
+    gate = asyncio.Event()
+    running: set[str] = set()
+    most = 0
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        nonlocal most
+        running.add(message.body.text)
+        most = max(most, len(running))
+        await gate.wait()
+        running.discard(message.body.text)
+
+    await send((await serve(app)).url, *range(10))
+    await until(lambda: len(running) == 3)
+    gate.set()
+    await until(lambda: app.dispatcher is not None and app.dispatcher.handled == 10)
+    assert most == 3
+
+
+async def test_more_than_can_be_looked_ahead_is_handled_all_the_same(serve: Any) -> None:
+    app = Destination(":memory:", handling=HandlingPolicy(ahead=4))
+    seen: list[int] = []
+    gate = asyncio.Event()
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        await gate.wait()
+        seen.append(int(message.body.text))
+
+    await send((await serve(app)).url, *range(50))
+    gate.set()
+    await until(lambda: len(seen) == 50)
+    assert seen == list(range(50))
+
+
+async def test_a_stop_lets_running_handlers_finish_and_the_next_start_goes_on_behind_them(
+    serve: Any, tmp_path: Path
+) -> None:
+    gate = asyncio.Event()
+    seen: list[str] = []
+
+    def make() -> Destination:
+        app = Destination(tmp_path / "inbox")
+
+        @app.on(ACTION)
+        async def submit(message: Message) -> None:
+            if not seen:
+                seen.append(f"{message.body.text} begun")
+                await gate.wait()
+            seen.append(message.body.text)
+
+        return app
+
+    service = await serve(app := make())
+    await send(service.url, 0, 1, 2)
+    await until(lambda: seen == ["0 begun"])
+    closing = asyncio.ensure_future(service.close(60))
+    await until(lambda: app.dispatcher is not None and app.dispatcher._stopping)
+    gate.set()
+    await closing
+    assert seen == ["0 begun", "0"]
+    await serve(make())
+    await until(lambda: len(seen) == 4)
+    assert seen == ["0 begun", "0", "1", "2"]
+
+
+async def test_a_handler_that_does_not_finish_in_time_is_called_again_by_the_next_start(
+    serve: Any, tmp_path: Path
+) -> None:
+    never = asyncio.Event()
+    seen: list[str] = []
+    app = Destination(tmp_path / "inbox")
+
+    @app.on(ACTION)
+    async def hang(message: Message) -> None:
+        seen.append("begun")
+        await never.wait()
+
+    service = await serve(app)
+    await send(service.url, 0)
+    await until(lambda: seen)
+    await service.close(0.01)
+    again = Destination(tmp_path / "inbox")
+    again.on(ACTION)(lambda message: seen.append("done"))
+    await serve(again)
+    await until(lambda: seen == ["begun", "done"])
+
+
+async def test_at_most_once_keeps_the_order_of_a_sequence(serve: Any) -> None:
+    app = Destination(":memory:", assurance="at-most-once in-order")
+    gate = asyncio.Event()
+    seen: list[str] = []
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        seen.append(f"{message.body.text} begun")
+        await gate.wait()
+        seen.append(message.body.text)
+
+    await send((await serve(app)).url, 0, 1)
+    await until(lambda: seen == ["0 begun"])
+    gate.set()
+    await until(lambda: len(seen) == 4)
+    assert seen == ["0 begun", "0", "1 begun", "1"]
+
+
+async def test_at_most_once_a_request_whose_handler_did_not_end_is_not_repeated_and_its_sequence_goes_on(
+    serve: Any, tmp_path: Path
+) -> None:
+    never = asyncio.Event()
+    calls: list[str] = []
+
+    def make() -> Destination:
+        app = Destination(tmp_path / "inbox", assurance="at-most-once in-order")
+
+        @app.on(ACTION)
+        async def submit(message: Message) -> str:
+            calls.append(message.body.text)
+            if len(calls) == 1:
+                await never.wait()
+            return "<done/>"
+
+        return app
+
+    (port,) = free_ports(1)
+    service = await serve(make(), port=port)
+    async with Source(service.url, ":memory:", policy=QUICK_SOURCE) as source:
+        lost = asyncio.ensure_future(source.request("<n>0</n>", action=ACTION, timeout=None))
+        await until(lambda: calls == ["0"])
+        await service.close(0.01)
+        await serve(make(), port=port)
+        assert (await source.request("<n>1</n>", action=ACTION, timeout=60)).body.tag == "done"
+        with pytest.raises(PeerFault, match="set aside"):
+            await lost
+        await source.flush(60)
+    assert calls == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [("hello", "what the handler returned is no reply: the body is not one"), (7, "text, bytes or an lxml element")],
+)
+async def test_a_reply_that_is_no_element_is_the_handlers_failure_and_says_so(
+    serve: Any, answer: Any, why: str
+) -> None:
+    app = Destination(":memory:", handling=HandlingPolicy(attempts=1))
+    app.on("urn:test:ask")(lambda message: answer)
+    async with Source((await serve(app)).url, ":memory:") as source:
+        with pytest.raises(PeerFault, match="set aside"):
+            await source.request("<n>1</n>", action="urn:test:ask", timeout=60)
+    (letter,) = dead_letters(app)
+    assert why in letter.headers.decode()
+
+
+async def test_a_fault_with_a_detail_that_is_no_element_is_the_handlers_failure(serve: Any) -> None:
+    app = Destination(":memory:", handling=HandlingPolicy(attempts=1))
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        raise ApplicationFault("no", detail=b"no element")
+
+    await send((await serve(app)).url, 1, 2)
+    await until(lambda: len(dead_letters(app)) == 2)
+
+
+async def test_a_handler_whose_own_task_was_cancelled_is_called_again_and_holds_up_nothing(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+    calls: list[tuple[str, int]] = []
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        calls.append((message.body.text, message.attempt))
+        if message.attempt == 1 and message.body.text == "1":
+            task = asyncio.ensure_future(asyncio.sleep(3600))
+            task.cancel()
+            await task
+
+    await send((await serve(app)).url, 1, 2)
+    await until(lambda: len(calls) == 3)
+    assert calls == [("1", 1), ("1", 2), ("2", 1)]
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("not even that")
+
+    __repr__ = __str__
+
+
+def unfit() -> list[Any]:
+    """Errors that handlers raise and that are hard to write down."""
+    return [
+        RuntimeError("half a character: \udc80"),
+        RuntimeError("no XML: \0 \x1b[2J \ufffe"),
+        RuntimeError("</failure><evil/>" + "long " * 100_000 + "the end"),
+        Unspeakable(),
+        StopIteration(7),
+        SystemExit("enough"),
+        ExceptionGroup("two", [KeyError("a"), ValueError("b")]),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+@pytest.mark.parametrize("error", unfit(), ids=lambda error: type(error).__name__)
+async def test_whatever_a_handler_raises_is_a_dead_letter_that_can_be_read_and_the_rest_goes_on(
+    serve: Any, kind: str, error: BaseException
+) -> None:
+    app = Destination(":memory:", handling=HandlingPolicy(attempts=2, backoff=0.01))
+    handled: list[str] = []
+
+    def plain(message: Message) -> None:
+        if message.body.text == "1":
+            raise error
+        handled.append(message.body.text)
+
+    async def asynchronous(message: Message) -> None:
+        plain(message)
+
+    app.on(ACTION)(plain if kind == "plain" else asynchronous)
+    await send((await serve(app)).url, 1, 2)
+    await asyncio.wait_for(app.handled(), 60)
+    assert handled == ["2"]
+    (letter,) = dead_letters(app)
+    (failure,) = Message.from_record(letter).headers
+    assert failure.tag == "{urn:holdfast}failure"
+    assert type(error).__name__ in failure.text
+    assert len(failure.text) < 70_000
+    assert "long" not in failure.text or failure.text.rstrip().endswith("the end")

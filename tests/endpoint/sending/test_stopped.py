@@ -1,0 +1,88 @@
+"""What a user is told when sending has stopped: what was said of which message, what is safe, what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.events import Stopped
+from holdfast.endpoint.sending.stopped import stop_error
+from holdfast.exceptions import (
+    CreateSequenceRefused,
+    HoldfastError,
+    NotAcknowledged,
+    PeerFault,
+    SequenceClosed,
+    SequenceLost,
+)
+
+SAFE = "2 unacknowledged messages are safe in out."
+HOW = "source.resume(), or: holdfast send --resume --store out"
+
+
+def told(code: str, reason: str = "no", store: str = "out", waiting: int = 2, **more: object) -> HoldfastError:
+    stopped = Stopped("", code, reason, **{"first": 1, "last": 0, **more})  # type: ignore[arg-type]
+    return stop_error(stopped, "http://d/", waiting, store, "; cannot connect")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message", "remedy"),
+    [
+        (
+            told("CreateSequenceRefused", "too many"),
+            CreateSequenceRefused,
+            'the destination http://d/ refused the sequence: CreateSequenceRefused\n  it said: "too many"',
+            f"{SAFE} Put right what it names, then: {HOW}",
+        ),
+        (
+            told("UnknownSequence", first=3, last=7),
+            SequenceLost,
+            'the destination http://d/ said UnknownSequence: "no"',
+            f"{SAFE} Some of them may have arrived. To send them again in a new sequence: {HOW}",
+        ),
+        (
+            told("SequenceClosed"),
+            SequenceClosed,
+            'the destination http://d/ said SequenceClosed: "no"',
+            f"{SAFE} To go on: {HOW}",
+        ),
+        (
+            told("given up"),
+            NotAcknowledged,
+            "the destination http://d/ gave no sign of life; cannot connect",
+            f"{SAFE} To try again: {HOW}",
+        ),
+        (
+            told("Sender", refused=("urn:s", 7)),
+            PeerFault,
+            'the destination http://d/ said Sender to message 7 of the Sequence urn:s: "no"',
+            f"{SAFE} Put it right, then: {HOW}",
+        ),
+        (
+            told("MustUnderstand", "Action"),
+            PeerFault,
+            'the destination http://d/ said MustUnderstand: "Action"',
+            f"{SAFE} It granted no Sequence. Check that reliable messaging is enabled at that endpoint (WCF: "
+            f"reliableSession; CXF: the reliableMessaging feature), or fix what the fault names, then: {HOW}",
+        ),
+        (
+            told("HTTP 418", "no SOAP message"),
+            PeerFault,
+            "the destination http://d/ answered HTTP 418 and no SOAP message",
+            f"{SAFE} Put it right, then: {HOW}",
+        ),
+    ],
+)
+def test_each_stop_is_told_by_its_own_error(error: HoldfastError, kind: type, message: str, remedy: str) -> None:
+    assert type(error) is kind
+    assert (error.message, error.remedy) == (message, remedy)
+
+
+def test_what_is_in_memory_is_not_called_safe_and_no_command_is_named_for_it() -> None:
+    error = told("HTTP 418", store=":memory:", waiting=1)
+    expected = "1 unacknowledged message is in memory only, and lost when this process ends. Put it right, then: "
+    assert error.remedy == f"{expected}source.resume()"
+
+
+@pytest.mark.parametrize(("status", "hint"), [(401, "Authorization"), (403, "Authorization"), (404, "another store")])
+def test_what_http_says_in_the_destinations_place_has_a_remedy_of_its_own(status: int, hint: str) -> None:
+    assert hint in told(f"HTTP {status}").remedy

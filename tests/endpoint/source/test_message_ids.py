@@ -1,0 +1,115 @@
+"""A message that is sent again under its MessageID, while the outbox holds it, is stored and sent once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waiting import until
+
+from holdfast import Destination, EnvelopeError, RetransmissionPolicy, Source, SourcePolicy
+from holdfast.endpoint.source import message_ids
+
+ACTION, ASK = "urn:test:submit", "urn:test:ask"
+QUICK = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.2, floor=0.1, cap=0.3))
+NOWHERE = "http://127.0.0.1:9/"
+
+
+def shop(held: asyncio.Event | None = None) -> tuple[Destination, list[str]]:
+    app, seen = Destination(":memory:"), []
+
+    @app.on(ACTION)
+    def submit(message: Any) -> None:
+        seen.append(message.body.text)
+
+    @app.on(ASK)
+    async def ask(message: Any) -> str:
+        seen.append(message.body.text)
+        if held is not None:
+            await held.wait()
+        return f"<re>{message.body.text}</re>"
+
+    return app, seen
+
+
+async def test_a_message_that_is_sent_again_is_the_one_that_is_there() -> None:
+    async with Source(NOWHERE, ":memory:", policy=QUICK) as source:
+        first = await source.send("<a>1</a>", action=ACTION, message_id="urn:m:1")
+        again = await source.send("<a>1</a>", action=ACTION, message_id="urn:m:1")
+        other = await source.send("<a>2</a>", action=ACTION, message_id="urn:m:2")
+        elsewhere = await source.send("<a>1</a>", action=ACTION, message_id="urn:m:1", sequence_key="k")
+        assert (first.offset, again.offset, other.offset) == (0, 0, 1)
+        assert elsewhere.sequence_key == "k"
+        assert source.progress.stored == 3
+        await source.close(timeout=0.0)
+
+
+async def test_also_at_the_same_time_and_for_one_whose_sender_gave_up() -> None:
+    async with Source(NOWHERE, ":memory:", policy=QUICK) as source:
+        sending = [
+            asyncio.ensure_future(source.send("<a>1</a>", action=ACTION, message_id="urn:m:1")) for _ in range(3)
+        ]
+        await asyncio.sleep(0)
+        sending[0].cancel()
+        await asyncio.wait(sending)
+        assert [one.result().offset for one in sending[1:]] == [0, 0]
+        assert source.progress.stored == 1
+        await source.close(timeout=0.0)
+
+
+@pytest.mark.parametrize("remembered", [10_000, 3])
+async def test_a_program_that_died_without_knowing_sends_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembered: int
+) -> None:
+    """Of a message that is older than the newest that are remembered nobody knows that it is there."""
+    monkeypatch.setattr(message_ids, "REMEMBERED", remembered)
+    source = Source(NOWHERE, tmp_path / "outbox", policy=QUICK)
+    await source.open()
+    for number in range(5):
+        await source.send(f"<a>{number}</a>", action=ACTION, message_id=f"urn:m:{number}")
+    await source.close(timeout=0.0)
+    async with Source(None, tmp_path / "outbox", policy=QUICK) as source:
+        offsets = [
+            (await source.send(f"<a>{number}</a>", action=ACTION, message_id=f"urn:m:{number}")).offset
+            for number in (4, 3, 5)
+        ]
+        assert offsets == [4, 3, 5]
+        assert source.progress.stored == 1
+        forgotten = await source.send("<a>0</a>", action=ACTION, message_id="urn:m:0")
+        assert forgotten.offset == (0 if remembered > 6 else 6)
+        await source.close(timeout=0.0)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_another_message_with_its_message_id_is_refused(asks: bool) -> None:
+    async with Source(NOWHERE, ":memory:", policy=QUICK) as source:
+        await source.send("<a>1</a>", action=ACTION, message_id="urn:m:1")
+        again = source.request if asks else source.send
+        with pytest.raises(EnvelopeError, match="another message with the MessageID urn:m:1"):
+            await again("<a>2</a>", action=ACTION, message_id="urn:m:1")
+        assert source.progress.stored == 1
+        await source.close(timeout=0.0)
+
+
+async def test_what_is_acknowledged_is_another_message(serve: Any) -> None:
+    app, seen = shop()
+    async with Source((await serve(app)).url, ":memory:", policy=QUICK) as source:
+        for _ in range(2):
+            await (await source.send("<a>1</a>", action=ACTION, message_id="urn:m:1")).acknowledged(60)
+    assert seen == ["1", "1"]
+
+
+async def test_a_request_that_is_made_again_is_asked_once_and_both_get_the_reply(serve: Any, tmp_path: Path) -> None:
+    held = asyncio.Event()
+    app, seen = shop(held)
+    async with Source((await serve(app)).url, tmp_path / "outbox", policy=QUICK) as source:
+        asked = [asyncio.ensure_future(source.request("<a>1</a>", action=ASK, message_id="urn:m:1")) for _ in range(2)]
+        await until(lambda: seen)
+        held.set()
+        replies = await asyncio.gather(*asked)
+        assert [reply.body.text for reply in replies] == ["1", "1"]
+        # It was not said to be done: it is given again, without another question.
+        assert (await source.request("<a>1</a>", action=ASK, message_id="urn:m:1")).body.text == "1"
+    assert seen == ["1"]

@@ -1,0 +1,132 @@
+"""A reply is given again until the program says that it has it, over restarts too."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Destination, NotAcknowledged, PeerFault, Source, SourcePolicy, sync
+from holdfast.endpoint.envelopes.message import ApplicationFault
+
+PRICE = "urn:test:price"
+
+
+def shop() -> tuple[Destination, list[str]]:
+    app = Destination(":memory:")
+    asked: list[str] = []
+
+    @app.on(PRICE)
+    def price(message: Any) -> str:
+        asked.append(message.body.text)
+        if message.body.text == "unicorn":
+            raise ApplicationFault("none left")
+        return f"<price>{message.body.text}</price>"
+
+    return app, asked
+
+
+def kept(source: Source) -> int:
+    """Replies that the source's queue still has."""
+    one = source._engine.protocol.inbound.queue.partitions[0]
+    return one.end - one.first
+
+
+async def test_a_reply_is_given_again_until_it_is_done_also_by_a_later_process(serve: Any, tmp_path: Path) -> None:
+    app, asked = shop()
+    url = (await serve(app)).url
+    source = Source(url, tmp_path / "o")
+    await source.open()
+    first = await source.request("<n>1</n>", action=PRICE, message_id="urn:one", timeout=60)
+    assert (await source.reply("urn:one")).body.text == first.body.text == "1"
+    await source.close()  # the program died with it, as far as anybody knows
+    async with Source(url, tmp_path / "o") as again:
+        reply = await again.reply("urn:one", timeout=60)
+        assert reply.body.text == "1"
+        reply.done()
+        reply.done()
+        with pytest.raises(NotAcknowledged):
+            await again.reply("urn:one", timeout=0.01)
+        assert kept(again) == 0
+    assert asked == ["1"]
+
+
+async def test_its_block_left_in_order_says_that_the_program_has_it_and_left_by_an_error_does_not(serve: Any) -> None:
+    app, _ = shop()
+    async with Source((await serve(app)).url, ":memory:") as source:
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012
+            async with await source.request("<n>1</n>", action=PRICE, message_id="urn:one") as reply:
+                assert reply.body.text == "1"
+                raise ZeroDivisionError
+        async with await source.reply("urn:one", timeout=60) as reply:
+            assert reply.body.text == "1"
+        with pytest.raises(NotAcknowledged):
+            await source.reply("urn:one", timeout=0.01)
+
+
+async def test_a_source_whose_block_is_left_in_order_has_what_it_was_given_and_keeps_what_nobody_took(
+    serve: Any, tmp_path: Path
+) -> None:
+    app, _ = shop()
+    url = (await serve(app)).url
+    async with Source(url, tmp_path / "o") as source:
+        await source.request("<n>1</n>", action=PRICE, message_id="urn:one", timeout=60)
+        waiting = asyncio.ensure_future(source.request("<n>2</n>", action=PRICE, message_id="urn:two", timeout=None))
+        while kept(source) < 2:
+            await asyncio.sleep(0.01)
+        waiting.cancel()
+        source._here._given.pop("urn:two", None)  # it came, and the program was not there to take it
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012
+        async with Source(url, tmp_path / "o") as source:
+            with pytest.raises(NotAcknowledged):
+                await source.reply("urn:one", timeout=0.01)
+            assert (await source.reply("urn:two", timeout=60)).body.text == "2"
+            raise ZeroDivisionError
+    async with Source(url, tmp_path / "o") as source:
+        assert (await source.reply("urn:two", timeout=60)).body.text == "2"
+    async with Source(url, tmp_path / "o") as source:
+        assert kept(source) == 0
+
+
+async def test_what_is_done_is_deleted_up_to_the_first_that_is_not(serve: Any) -> None:
+    app, _ = shop()
+    async with Source((await serve(app)).url, ":memory:") as source:
+        replies = [await source.request(f"<n>{n}</n>", action=PRICE, timeout=60) for n in range(3)]
+        for done, left in ((1, 3), (0, 1), (2, 0)):
+            replies[done].done()
+            assert kept(source) == left
+
+
+async def test_a_program_that_never_says_so_keeps_no_more_than_the_limit(serve: Any) -> None:
+    app, _ = shop()
+    async with Source((await serve(app)).url, ":memory:", policy=SourcePolicy(kept_replies=2)) as source:
+        for number in range(6):
+            await source.request(f"<n>{number}</n>", action=PRICE, message_id=f"urn:{number}", timeout=60)
+        assert kept(source) == 2
+        assert (await source.reply("urn:5", timeout=60)).body.text == "5"
+
+
+async def test_a_fault_is_given_again_too(serve: Any) -> None:
+    app, asked = shop()
+    async with Source((await serve(app)).url, ":memory:") as source:
+        with pytest.raises(PeerFault, match="none left"):
+            await source.request("<n>unicorn</n>", action=PRICE, message_id="urn:u", timeout=60)
+        with pytest.raises(PeerFault, match="none left"):
+            await source.reply("urn:u", timeout=60)
+    assert asked == ["unicorn"]
+
+
+async def test_the_blocking_source_says_so_from_its_own_thread(serve: Any) -> None:
+    app, _ = shop()
+    url = (await serve(app)).url
+
+    def ask() -> None:
+        with sync.Source(url, ":memory:") as source:
+            with source.request("<n>1</n>", action=PRICE, message_id="urn:one") as reply:
+                assert reply.body.text == "1"
+            with pytest.raises(NotAcknowledged):
+                source.reply("urn:one", timeout=0.2)
+
+    await asyncio.to_thread(ask)

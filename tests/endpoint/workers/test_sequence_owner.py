@@ -1,0 +1,158 @@
+"""Whose an envelope is: by a search in its bytes, and exactly."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.messages import (
+    ANONYMOUS_EPR,
+    Acknowledge,
+    AckRequested,
+    CloseSequence,
+    CreateSequence,
+    Envelope,
+    Fault,
+    Sequence,
+    SequenceAcknowledgement,
+    TerminateSequenceResponse,
+)
+from holdfast.core.versions import ALL_VERSIONS, SOAP, Versions
+from holdfast.endpoint.worker import MOST, Worker, worker_of
+from holdfast.endpoint.workers.sequence_owner import (
+    Said,
+    decode_request,
+    decode_said,
+    encode_request,
+    encode_said,
+    owner_of,
+    worker_in,
+    worker_of_address,
+)
+from holdfast.http.exchange import Request
+from holdfast.http.tls import PeerCertificate
+from holdfast.wire import encode
+
+OURS = [Worker(number, 8).new_identifier() for number in range(8)]
+
+
+@given(number=st.integers(0, MOST - 1))
+def test_an_identifier_says_which_worker_made_it_and_is_new_each_time(number: int) -> None:
+    worker = Worker(number, MOST)
+    one, other = worker.new_identifier(), worker.new_identifier()
+    assert one != other
+    assert worker_of(one) == worker_of(other) == number
+
+
+@pytest.mark.parametrize("identifier", ["", "urn:a", "urn:uuid:9f3c77e0-a1b2-4005-8000-0123456789ab"])
+def test_an_identifier_that_no_worker_made_says_nothing(identifier: str) -> None:
+    assert worker_of(identifier) is None
+    assert worker_of(OURS[1] + "x") is None
+
+
+@pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)
+@pytest.mark.parametrize("number", [0, 5])
+def test_the_sequence_header_is_found_in_what_every_version_writes(versions: Versions, number: int) -> None:
+    envelope = Envelope(
+        versions.soap,
+        versions.addressing,
+        versions.rm,
+        action="urn:CreateSequence:Sequence",
+        to="http://a/",
+        sequence=Sequence(OURS[number], 3),
+        ack_requested=(AckRequested(OURS[7]),),
+        acknowledgements=(SequenceAcknowledgement(OURS[6], ((1, 2),)),),
+        body=b"<a/>",
+    )
+    assert worker_in(encode(envelope)) == number
+    assert owner_of(envelope, 8).worker == number
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"Sequence",
+        b"<Sequence",
+        b"<Sequence><Identifier>",
+        b"<Sequence><Identifier></Identifier>",
+        b"<x:SequenceAcknowledgement><x:Identifier>urn:a</x:Identifier>",
+        b"<Sequence><Identifier>" + b"a" * 300 + b"</Identifier>",
+        b" " * 20_000 + b"<Sequence><Identifier>urn:a</Identifier>",
+        b"Sequence " * 5_000 + b"<Sequence><Identifier>urn:a</Identifier>",
+        "<Sequence><Identifier>urn:a</Identifier>".encode("utf-16"),
+    ],
+)
+def test_what_is_not_found_is_left_to_who_decodes_it(data: bytes) -> None:
+    assert worker_in(data) is None
+
+
+def test_a_sequence_without_a_number_is_of_the_server_that_was_one_process() -> None:
+    assert worker_in(b"<Sequence a='b'>\n <w:Identifier c='d'> urn:a </w:Identifier>") == 0
+
+
+@pytest.mark.parametrize("number", [0, 1, 7])
+def test_what_is_posted_to_an_address_with_a_secret_is_of_the_worker_that_made_the_secret(number: int) -> None:
+    secret = OURS[number].rpartition(":")[2]
+    assert worker_of_address(f"/replies?holdfast={secret}") == number
+    assert worker_of_address(f"/?a=b&holdfast={secret}") == number
+
+
+@pytest.mark.parametrize(
+    ("target", "worker"),
+    [("/", None), ("/?holdfast=", None), ("/?xholdfast=1", None), ("/?holdfast=4", 0), ("/?holdfast=%00", 0)],
+)
+def test_an_address_without_a_workers_secret_is_of_the_server_that_was_one_process_or_of_none(
+    target: str, worker: int | None
+) -> None:
+    assert worker_of_address(target) == worker
+
+
+@given(st.binary(max_size=400))
+def test_the_search_bears_any_bytes(data: bytes) -> None:
+    worker_in(data)
+    worker_in(b"<Sequence><Identifier>" + data + b"</Identifier>")
+
+
+def envelope(**fields: object) -> Envelope:
+    return Envelope(SOAP.V1_2, **fields)  # type: ignore[arg-type]
+
+
+def test_what_names_no_sequence_of_ours_is_somebodys_by_what_it_is_about() -> None:
+    assert owner_of(envelope(body=b"<a/>"), 8).worker is None
+    assert owner_of(envelope(control=CloseSequence(OURS[3])), 8).worker == 3
+    assert owner_of(envelope(control=TerminateSequenceResponse(OURS[2])), 8).worker == 2
+    assert owner_of(envelope(fault=Fault("SequenceClosed", "", is_rm=True, identifier=OURS[4])), 8).worker == 4
+    assert owner_of(envelope(fault=Fault("Sender", ""), relates_to=OURS[5]), 8).worker == 5
+    assert owner_of(envelope(control=Acknowledge(), ack_requested=(AckRequested(OURS[6]),)), 8).worker == 6
+    stranger = owner_of(envelope(acknowledgements=(SequenceAcknowledgement("urn:theirs"),), relates_to="urn:x"), 8)
+    assert (stranger.worker, stranger.identifiers) == (None, ("urn:theirs",))
+
+
+@given(message_id=st.text(min_size=1), count=st.integers(1, 8))
+def test_a_create_sequence_is_the_same_workers_each_time(message_id: str, count: int) -> None:
+    create = envelope(control=CreateSequence(ANONYMOUS_EPR), message_id=message_id)
+    owner = owner_of(create, count).worker
+    assert owner is not None
+    assert 0 <= owner < count
+    assert owner_of(create, count).worker == owner
+
+
+def test_a_request_is_passed_on_with_all_that_is_known_of_it() -> None:
+    certificate = PeerCertificate("ab", "CN=ü", "CN=x", "01", ("DNS:a",))
+    headers = {b"host": b"a", b"x-odd": b"\xff\x00"}
+    request = Request("POST", "/a?b=%20", headers, b"\x00body", "[::1]:5", True, certificate)
+    assert decode_request(encode_request(request)) == request
+    plain = Request("POST", "/", {}, b"", None, False)
+    assert decode_request(encode_request(plain)) == plain
+
+
+@pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)
+def test_what_is_said_beside_a_message_is_handed_on_as_it_came(versions: Versions) -> None:
+    acknowledgement = SequenceAcknowledgement("urn:a", ((1, 2), (4, 4)), (), final=True, buffer_remaining=3)
+    said = Said((versions.soap, versions.addressing, versions.rm), (acknowledgement,), (AckRequested("urn:b"),))
+    envelope = decode_said(encode_said(said)).envelope()
+    assert envelope.versions == versions
+    assert envelope.versions.rm.can is versions.rm.can
+    assert (envelope.acknowledgements, envelope.ack_requested) == (said.acknowledgements, said.requested)
