@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 from holdfast.core.handling import delivery as handling
 from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
-from holdfast.core.receiving import held
-from holdfast.core.sending import records_in_memory as here
+from holdfast.core.receiving import held_messages as held
+from holdfast.core.sending import read_ahead_buffer as here
 from holdfast.endpoint.admin.data_plane import record_stream
 from holdfast.endpoint.admin.data_plane import sinks as sinks_admin
 from holdfast.endpoint.admin.resources import queues as queues_admin
 from holdfast.endpoint.destination import dead_letters as letters
 from holdfast.endpoint.journal import writer as journal
-from holdfast.endpoint.reading import MOST_AT_A_TIME
-from holdfast.endpoint.workers import neighbours
+from holdfast.endpoint.store_reads import MOST_AT_A_TIME
+from holdfast.endpoint.workers import routing as neighbours
 from holdfast.http import answer_room, client_connection
 from holdfast.http.client import HTTPClient
 from holdfast.http.exchange import HTTPLimits
@@ -72,7 +72,7 @@ PROCESS = [
     Buffer(
         "the batch of changes that is being written, encoded",
         LIMITS.max_buffered + held.BLOCK_BYTES + LARGEST, 1, "what comes meanwhile shares the next batch",
-        "`HTTPLimits.max_buffered`, `core.receiving.held.BLOCK_BYTES`",
+        "`HTTPLimits.max_buffered`, `core.receiving.held_messages.BLOCK_BYTES`",
     ),
     Buffer(
         "the envelope that is being decoded in the thread: its tree and its pieces",
@@ -90,7 +90,7 @@ PROCESS = [
     Buffer(
         "held messages that move into their queue: a block, and one message more",
         held.BLOCK_BYTES + LARGEST, 1, "the next block follows when this one is durable",
-        "`core.receiving.held.BLOCK_BYTES`",
+        "`core.receiving.held_messages.BLOCK_BYTES`",
     ),
     Buffer(
         "records for handlers, and one more",
@@ -99,7 +99,7 @@ PROCESS = [
     ),
     Buffer(
         "records being read for the core",
-        READ + LARGEST, MOST_AT_A_TIME, "the next read follows", "`endpoint.reading.MOST_AT_A_TIME`",
+        READ + LARGEST, MOST_AT_A_TIME, "the next read follows", "`endpoint.store_reads.MOST_AT_A_TIME`",
     ),
     Buffer(
         "blocks of large records that wait for readers, and one record more",
@@ -146,7 +146,7 @@ PROCESS = [
 EACH = [
     Buffer(
         "each forwarder, and each address that replies go to: records read ahead, and one more",
-        here.MOST_BYTES + LARGEST, 1, "read when they are needed", "`core.sending.records_in_memory.MOST_BYTES`",
+        here.MOST_BYTES + LARGEST, 1, "read when they are needed", "`core.sending.read_ahead_buffer.MOST_BYTES`",
     ),
     Buffer(
         "each of these: messages on their way, or one message",
@@ -209,8 +209,8 @@ NO_BUFFERS = {
 
 HERE = {
     "core.handling.delivery": {"MAX_HELD_BYTES"},
-    "core.sending.records_in_memory": {"MOST_BYTES"},
-    "core.receiving.held": {"BLOCK_BYTES"},
+    "core.sending.read_ahead_buffer": {"MOST_BYTES"},
+    "core.receiving.held_messages": {"BLOCK_BYTES"},
     "endpoint.admin.data_plane.record_stream": {"BLOCK_BYTES", "PIECE_BYTES", "WAITING_BYTES"},
     "endpoint.destination.dead_letters": {"PAGE_BYTES"},
     "endpoint.admin.resources.queues": {"PEEKED_BYTES"},

@@ -63,7 +63,7 @@ def test_the_group_commit_knows_nothing_of_queues_and_the_queues_nothing_of_sequ
 
 def test_endpoints_read_and_write_envelopes_in_one_place_only() -> None:
     """What is done with every envelope is done there: no message gets past it."""
-    places = {"decode": {"decoding.py"}, "encode": {"envelopes.py"}, "Decoder": {"envelopes.py"}}
+    places = {"decode": {"decoder.py"}, "encode": {"envelopes.py"}, "Decoder": {"envelopes.py"}}
     past = {
         "holdfast.wire.decoding.envelopes",
         "holdfast.wire.encoding.envelopes",

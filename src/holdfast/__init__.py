@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.endpoint.envelopes.message import ApplicationFault, Message
     from holdfast.endpoint.envelopes.processors import MessageContext, Processor
     from holdfast.endpoint.journal.policy import JournalPolicy
-    from holdfast.endpoint.source.lanes import Progress
+    from holdfast.endpoint.source.pending_sends import Progress
     from holdfast.endpoint.source.replies import Reply
     from holdfast.endpoint.source.sent import Enqueued, Sent
     from holdfast.endpoint.source.source import Source
@@ -93,7 +93,7 @@ _HOMES = {
     "MessageContext": "endpoint.envelopes.processors",
     "PeerCertificate": "http.tls",
     "Processor": "endpoint.envelopes.processors",
-    "Progress": "endpoint.source.lanes",
+    "Progress": "endpoint.source.pending_sends",
     "Reply": "endpoint.source.replies",
     "RetentionPolicy": "core.queues.retention",
     "RetransmissionPolicy": "core.retransmission",

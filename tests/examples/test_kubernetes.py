@@ -12,10 +12,10 @@ import pytest
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import BrokerConfig
 from holdfast.broker.config_file import read_config
-from holdfast.cli.broker import broker
+from holdfast.cli.running.broker import broker
 from holdfast.endpoint import shutdown
 from holdfast.endpoint.admin import guard as admin_guard
-from holdfast.endpoint.admin.joined import application as joined_admin
+from holdfast.endpoint.admin.merged import application as joined_admin
 from holdfast.store import address
 
 yaml: Any = pytest.importorskip("yaml")

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from texts import texts
 
-from holdfast.cli.queues import export
+from holdfast.cli.inspection.queues import export
 from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.jobs.audit import audit_command
 from holdfast.pipeline.jobs.command import have_answer

@@ -12,27 +12,27 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.forwarding.giving_up import GivingUp
+from holdfast.core.forwarding.undeliverable import GivingUp
 from holdfast.core.handling.delivery import Handling
 from holdfast.core.handling.handler_cursor import HandlerCursor
 from holdfast.core.origin import Origin
-from holdfast.core.protocol_messages.hearing import Hearing
+from holdfast.core.protocol_messages.peer_acknowledgements import Hearing
 from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.queues.queue import HANDLER, Queue
-from holdfast.core.queues.trimming import Keeping
+from holdfast.core.queues.retention_enforcement import Keeping
 from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.core.receiving.accepting import Accepting
+from holdfast.core.receiving.acceptance import Accepting
 from holdfast.core.receiving.authority import Authority
 from holdfast.core.receiving.destination import RMDestination
-from holdfast.core.receiving.held import HeldMessages
+from holdfast.core.receiving.held_messages import HeldMessages
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.rm_source.flight import InFlight
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.marks import Marking
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.transmission_mark import Marking
 from holdfast.core.sending.unusable_grants import why_unusable
 from holdfast.core.sinks.staging import Staging
 from holdfast.core.states import (

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.core.events import Respond
 from holdfast.core.messages import EndpointReference, Envelope
-from holdfast.core.receiving.answering import Answering
+from holdfast.core.receiving.answers import Answering
 from holdfast.core.versions import Versions
 from holdfast.simulation.explorer.exploration import Explorer, retell
 from holdfast.simulation.explorer.situation import Bounds, Keys

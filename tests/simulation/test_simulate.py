@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli.simulate import simulate
+from holdfast.cli.running.simulate import simulate
 from holdfast.core.receiving.destination import RMDestination
 
 

@@ -129,7 +129,7 @@ def test_sessions_of_a_broker_never_share_a_sequence_one_after_the_other_whoever
 
 
 def test_held_messages_that_move_one_by_one_are_all_there_whoever_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.receiving.held.BLOCK_BYTES", 1)
+    monkeypatch.setattr("holdfast.core.receiving.held_messages.BLOCK_BYTES", 1)
     counts: Counter[str] = Counter()
     for seed in range(100):
         counts.update(Simulator(seed).run().counts)
@@ -220,7 +220,7 @@ def test_an_error_inside_the_core_is_a_failure_with_a_seed(monkeypatch: pytest.M
     def broken(*_arguments: object) -> None:
         raise KeyError("planted")
 
-    monkeypatch.setattr("holdfast.core.protocol_messages.granting.Granting.create", broken)
+    monkeypatch.setattr("holdfast.core.protocol_messages.sequence_creation.Granting.create", broken)
     with pytest.raises(SimulationFailed, match="seed 4: KeyError"):
         Simulator(4).run()
 

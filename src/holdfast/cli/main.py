@@ -21,22 +21,26 @@ from holdfast.exceptions import HoldfastError
 DONE, NOT_DONE, WRONG_USAGE = 0, 1, 2
 
 COMMANDS = {
-    "serve": ("holdfast.cli.serve", "serve", "Serve a Destination of your own: MODULE:ATTRIBUTE."),
-    "broker": ("holdfast.cli.broker", "broker", "Run a broker, or check what it is told."),
-    "receive": ("holdfast.cli.receive", "receive", "Receive messages into files, JSON lines or a queue."),
-    "send": ("holdfast.cli.send", "send", "Send files, and know that they arrived."),
-    "sequences": ("holdfast.cli.sequences", "sequences", "Show Sequences; hold one back, end one."),
-    "queues": ("holdfast.cli.queues", "queues", "Show queues, and who reads them; look into one, export, purge."),
-    "cursors": ("holdfast.cli.cursors", "cursors", "Show who reads the queues; move a cursor, replay."),
-    "forwarders": ("holdfast.cli.forwarders", "forwarders", "Show what is sent on; hold it back, replay."),
-    "sinks": ("holdfast.cli.sinks", "sinks", "Show what writers outside put into queues; bind, forget."),
-    "outbox": ("holdfast.cli.outbox", "outbox", "See what waits to be sent; let it go on, or give it up."),
+    "serve": ("holdfast.cli.running.serve", "serve", "Serve a Destination of your own: MODULE:ATTRIBUTE."),
+    "broker": ("holdfast.cli.running.broker", "broker", "Run a broker, or check what it is told."),
+    "receive": ("holdfast.cli.running.receive", "receive", "Receive messages into files, JSON lines or a queue."),
+    "send": ("holdfast.cli.running.send", "send", "Send files, and know that they arrived."),
+    "sequences": ("holdfast.cli.inspection.sequences", "sequences", "Show Sequences; hold one back, end one."),
+    "queues": (
+        "holdfast.cli.inspection.queues",
+        "queues",
+        "Show queues and their readers; look into one, export, purge.",
+    ),
+    "cursors": ("holdfast.cli.inspection.cursors", "cursors", "Show who reads the queues; move a cursor, replay."),
+    "forwarders": ("holdfast.cli.inspection.forwarders", "forwarders", "Show what is sent on; hold it back, replay."),
+    "sinks": ("holdfast.cli.inspection.sinks", "sinks", "Show what writers outside put into queues; bind, forget."),
+    "outbox": ("holdfast.cli.inspection.outbox", "outbox", "See what waits to be sent; let it go on, or give it up."),
     "dead-letters": (
-        "holdfast.cli.dead_letters",
+        "holdfast.cli.inspection.dead_letters",
         "dead_letters",
         "See, retry or discard what no handler could handle.",
     ),
-    "store": ("holdfast.cli.store", "store", "Check a store, or repair one that is damaged."),
+    "store": ("holdfast.cli.inspection.store", "store", "Check a store, or repair one that is damaged."),
     "land": ("holdfast.pipeline.jobs.land", "land_command", "Land a queue as a Parquet or Delta table, with Spark."),
     "compact": ("holdfast.pipeline.jobs.compact", "compact_command", "Put small files of landed rows together."),
     "reland": ("holdfast.pipeline.jobs.reland", "reland_command", "Read landed bodies again, by another schema."),
@@ -47,8 +51,8 @@ COMMANDS = {
     ),
     "pipeline": ("holdfast.pipeline.jobs.mediation", "pipeline", "Run a pipeline's file, with Spark, or check it."),
     "audit": ("holdfast.pipeline.jobs.audit", "audit_command", "Audit what happened: every message, every gap."),
-    "simulate": ("holdfast.cli.simulate", "simulate", "Run the shipped simulator."),
-    "bench": ("holdfast.cli.bench", "bench", "Measure Holdfast on this machine."),
+    "simulate": ("holdfast.cli.running.simulate", "simulate", "Run the shipped simulator."),
+    "bench": ("holdfast.cli.running.bench", "bench", "Measure Holdfast on this machine."),
 }
 """Name -> module, attribute, and the line for the list; a module is imported when its command is run."""
 

@@ -125,7 +125,7 @@ def parse_address(text: str | None) -> tuple[str, int | None]:
     """
     if text is None:
         return "127.0.0.1", None
-    from holdfast.endpoint.listening import listen_address
+    from holdfast.endpoint.listeners import listen_address
 
     try:
         return listen_address(text)

@@ -23,15 +23,15 @@ from holdfast.core.messages import (
 )
 from holdfast.core.origin import STRANGER, Origin
 from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
-from holdfast.core.protocol_messages.ending import Ending
-from holdfast.core.protocol_messages.granting import Granting
-from holdfast.core.protocol_messages.hearing import Hearing, is_reply
+from holdfast.core.protocol_messages.peer_acknowledgements import Hearing, is_reply
+from holdfast.core.protocol_messages.sequence_creation import Granting
+from holdfast.core.protocol_messages.sequence_termination import Ending
 from holdfast.core.protocol_messages.table import CONTROLS
 from holdfast.core.queues.queue import Queue, Queues, ReadRecords
-from holdfast.core.receiving.accepting import Accepting
-from holdfast.core.receiving.acknowledging import Acknowledging
+from holdfast.core.receiving.acceptance import Accepting
+from holdfast.core.receiving.acknowledgements import Acknowledging
 from holdfast.core.receiving.allowed_addresses import Addresses
-from holdfast.core.receiving.answering import Answering
+from holdfast.core.receiving.answers import Answering
 from holdfast.core.receiving.authority import Authority
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.receiving.inbound import Inbound

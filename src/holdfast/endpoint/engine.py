@@ -33,7 +33,7 @@ from holdfast.endpoint.journal.events import Collector
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.journal.writer import Journal, begin_journal
 from holdfast.endpoint.logs import log
-from holdfast.endpoint.reading import Reading, Records
+from holdfast.endpoint.store_reads import Reading, Records
 from holdfast.endpoint.worker import Worker
 from holdfast.exceptions import HoldfastError, StoreAway, StoreDamaged, StoreError, StoreFailed
 from holdfast.store import CommitThread, Store, Transaction, open_store

@@ -15,14 +15,14 @@ from typing import Any, Final
 
 from holdfast.endpoint.admin.application import Admin
 from holdfast.endpoint.admin.guard import Guard
-from holdfast.endpoint.admin.joined.application import JoinedAdmin
+from holdfast.endpoint.admin.merged.application import JoinedAdmin
 from holdfast.endpoint.descriptors import SPARE_FILES, Shares, divide
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.envelopes.envelopes import refuse_as_soap, tell_of_handshake
-from holdfast.endpoint.listening import listening_at
+from holdfast.endpoint.listeners import listening_at
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.shutdown import Shutdown
-from holdfast.endpoint.workers.neighbours import Neighbours
+from holdfast.endpoint.workers.routing import Neighbours
 from holdfast.endpoint.workers.supervisor import Post
 from holdfast.exceptions import ConfigurationError, StoreDamaged
 from holdfast.http.exchange import Handler, HTTPLimits

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast.core.events import Delivered, ReadWanted, Stopped, Submitted, Transmit
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.forwarding.forwarded_requests import Forwarding
-from holdfast.core.forwarding.giving_up import discard
+from holdfast.core.forwarding.undeliverable import discard
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
     Acknowledge,

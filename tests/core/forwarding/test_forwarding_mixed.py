@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from holdfast.core.forwarding.giving_up import discard
+from holdfast.core.forwarding.undeliverable import discard
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.policy import (
     Assurance,

@@ -13,7 +13,7 @@ from holdfast.core.events import Incident, ReadWanted
 from holdfast.core.handling.handler_cursor import HandlerCursor, HandlingPolicy
 from holdfast.core.queues.queue import ASIDE, HANDLER, TRIM_EVERY, Queue, TooManyReaders, check_reader, fingerprint_of
 from holdfast.core.queues.retention import DAY, RetentionPolicy
-from holdfast.core.queues.trimming import PARTITIONS_AT_ONCE
+from holdfast.core.queues.retention_enforcement import PARTITIONS_AT_ONCE
 from holdfast.core.records import Batch, Record
 from holdfast.exceptions import ConfigurationError
 from holdfast.store.memory import MemoryStore

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sending import NEW, OLD, TO, Sending, numbers
 
 from holdfast.core.events import Acknowledged, Discarded, Incident, Transmit, Unanswered
-from holdfast.core.forwarding.giving_up import discard
+from holdfast.core.forwarding.undeliverable import discard
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
     MAX_MESSAGE_NUMBER,

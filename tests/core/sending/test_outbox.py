@@ -160,7 +160,7 @@ def test_whatever_their_sizes_messages_are_read_some_times_each_and_all_go_out(
     monkeypatch: Any, sizes: list[int], most: int, at_once: int, window: int
 ) -> None:
     """What is in memory and what a read gives are bounded in bytes: neither may make the other in vain, for ever."""
-    monkeypatch.setattr("holdfast.core.sending.records_in_memory.MOST_BYTES", most)
+    monkeypatch.setattr("holdfast.core.sending.read_ahead_buffer.MOST_BYTES", most)
     store = MemoryStore()
     before = Sending(store)
     outbox = before.open()

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import Destination, HandlingPolicy, Source, Versions
 from holdfast.core.steering import Steering
-from holdfast.endpoint.destination.unanswered import MEASURED
+from holdfast.endpoint.destination.unanswered_exchanges import MEASURED
 from holdfast.endpoint.sending.outboxes import forwarder_key
 from holdfast.store.durations import Durations
 from holdfast.testing.ports import free_ports

@@ -14,7 +14,7 @@ from waiting import until
 from holdfast.core.events import Transmit
 from holdfast.core.messages import Acknowledge, Envelope, Fault, SequenceAcknowledgement
 from holdfast.core.versions import RM, SOAP, Addressing
-from holdfast.endpoint.envelopes.decoding import OFF_LOOP
+from holdfast.endpoint.envelopes.decoder import OFF_LOOP
 from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.http.exchange import Exchange, Request
 from holdfast.http.outcome import Response

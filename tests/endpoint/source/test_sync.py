@@ -17,7 +17,7 @@ import holdfast
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.endpoint.source import source as coroutines
 from holdfast.endpoint.source import sync
-from holdfast.endpoint.source.lanes import Progress
+from holdfast.endpoint.source.pending_sends import Progress
 
 ACTION = "urn:test:submit"
 

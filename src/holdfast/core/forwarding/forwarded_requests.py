@@ -12,7 +12,7 @@ from functools import partial
 
 from holdfast.core.events import Incident
 from holdfast.core.faults import HOLDFAST_NS
-from holdfast.core.forwarding.giving_up import GivingUp
+from holdfast.core.forwarding.undeliverable import GivingUp
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.queues.dead_letters import DeadLetters, Letter
 from holdfast.core.receiving.replies import Replies

@@ -18,9 +18,9 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from holdfast.core.protocol_messages.ending import Ending
-from holdfast.core.protocol_messages.granting import Granting
-from holdfast.core.receiving.acknowledging import Acknowledging
+from holdfast.core.protocol_messages.sequence_creation import Granting
+from holdfast.core.protocol_messages.sequence_termination import Ending
+from holdfast.core.receiving.acknowledgements import Acknowledging
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.states import DestinationEvent

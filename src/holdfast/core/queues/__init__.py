@@ -1,5 +1,5 @@
 """Queues: records in partitions, each with its offset, and the cursors that say who has passed what.
 
 This room owns what a queue keeps and deletes: retention, limits and dead letters. It knows no Sequence, no peer and
-no handler. Open ``queue`` first; ``trimming`` applies ``retention`` to a queue.
+no handler. Open ``queue`` first; ``retention_enforcement`` applies ``retention`` to a queue.
 """

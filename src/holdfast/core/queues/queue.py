@@ -24,7 +24,7 @@ from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect, Incident, ReadWanted, TakeRecords
 from holdfast.core.queues.partitions import Grown, Partition
 from holdfast.core.queues.retention import RetentionPolicy
-from holdfast.core.queues.trimming import Keeping
+from holdfast.core.queues.retention_enforcement import Keeping
 from holdfast.core.ranges import AcknowledgementRanges, ranges_of
 from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.staged_blocks import Run

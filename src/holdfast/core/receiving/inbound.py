@@ -27,8 +27,8 @@ from holdfast.core.queues.queue_limit import QueueLimit
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.receiving.creation_repeats import Creations, is_repeatable
 from holdfast.core.receiving.destination import TIME_IS_UP, RMDestination, Verdict
-from holdfast.core.receiving.held import Delivery, HeldMessages, size_of
-from holdfast.core.receiving.quotas import Shares
+from holdfast.core.receiving.held_messages import Delivery, HeldMessages, size_of
+from holdfast.core.receiving.sequence_quotas import Shares
 from holdfast.core.records import Record, Snapshot
 from holdfast.core.states import DestinationAction, DestinationEvent
 

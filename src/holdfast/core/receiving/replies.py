@@ -13,8 +13,8 @@ from functools import partial
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import BackChannel, Effect, Incident, Respond
 from holdfast.core.messages import ANONYMOUS, Envelope, Fault, LastMessage
-from holdfast.core.receiving.acknowledging import Acknowledging, asks
-from holdfast.core.receiving.answering import Answering
+from holdfast.core.receiving.acknowledgements import Acknowledging, asks
+from holdfast.core.receiving.answers import Answering
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.records import Record

@@ -105,7 +105,7 @@ class RMSource:
         self.sent_before = 0
         """The highest number that may have been transmitted before a crash."""
         self.mark = 0
-        """No number beyond it is transmitted before a higher one is saved. See :mod:`holdfast.core.sending.marks`."""
+        """No number beyond it is transmitted before a higher one is saved: ``core.sending.transmission_mark``."""
         self.durable_mark = 0
         """The mark that is saved."""
         self.acknowledged = AcknowledgementRanges()

@@ -10,7 +10,7 @@ from holdfast.core.events import Incident, Transmit
 from holdfast.core.faults import CREATE_SEQUENCE_REFUSED
 from holdfast.core.messages import CreateSequenceResponse
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.composing import Offered
+from holdfast.core.sending.composer import Offered
 from holdfast.core.sending.exchanges import Happen
 from holdfast.core.sending.outbox import Choice, Outbox
 from holdfast.core.sending.reasons import NO_REASON, Why

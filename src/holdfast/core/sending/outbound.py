@@ -35,15 +35,15 @@ from holdfast.core.records import Record
 from holdfast.core.rm_source.source import ANSWERED_ENOUGH, RMSource
 from holdfast.core.rm_source.waiting_requests import Requests
 from holdfast.core.sending.circuit import Circuits
-from holdfast.core.sending.composing import Composer, Offered
+from holdfast.core.sending.composer import Composer, Offered
 from holdfast.core.sending.creation import OutboundCreation
 from holdfast.core.sending.exchanges import Exchanges
 from holdfast.core.sending.forwarding_hooks import Forwarders
-from holdfast.core.sending.marks import Marking
 from holdfast.core.sending.outbox import Choice, Outbox, Submitting, outbox_queue, replies_queue
-from holdfast.core.sending.reading_ahead import ReadingAhead
+from holdfast.core.sending.read_ahead import ReadingAhead
 from holdfast.core.sending.reasons import NO_REASON, WHEN_DUE, Why
 from holdfast.core.sending.retraction import retraction
+from holdfast.core.sending.transmission_mark import Marking
 from holdfast.core.states import (
     EndState,
     OutboxAction,

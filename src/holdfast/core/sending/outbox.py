@@ -23,7 +23,7 @@ from holdfast.core.queues.queue import OUTBOUND, OUTBOX, Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.records_in_memory import Here
+from holdfast.core.sending.read_ahead_buffer import Here
 from holdfast.core.states import OUTBOX_TABLE, OutboxAction, OutboxEvent, OutboxState, absent
 from holdfast.core.versions import Versions
 

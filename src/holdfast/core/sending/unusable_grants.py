@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.messages import CreateSequenceResponse
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.composing import Offered
+from holdfast.core.sending.composer import Offered
 from holdfast.core.sending.outbox import Outbox
 
 LEAST_LIFE = 1.0

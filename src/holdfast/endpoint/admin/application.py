@@ -17,7 +17,7 @@ from holdfast.core.steering import NotSteered
 from holdfast.endpoint.admin.data_plane.readers import DataPlane
 from holdfast.endpoint.admin.data_plane.sinks import SinkRoutes
 from holdfast.endpoint.admin.guard import OPEN_TO_ALL, Guard
-from holdfast.endpoint.admin.joined.application import JoinedAdmin
+from holdfast.endpoint.admin.merged.application import JoinedAdmin
 from holdfast.endpoint.admin.metrics import DestinationCollector
 from holdfast.endpoint.admin.openapi import describe
 from holdfast.endpoint.admin.resources.dead_letters import LetterRoutes

@@ -60,10 +60,10 @@ from holdfast.endpoint.destination.dispatcher import Dispatcher, Handler, Messag
 from holdfast.endpoint.destination.handlers import check_action, check_handler, check_transactions
 from holdfast.endpoint.destination.partitioning import Partitioning
 from holdfast.endpoint.destination.readers import Readers
-from holdfast.endpoint.destination.unanswered import Unanswered
+from holdfast.endpoint.destination.unanswered_exchanges import Unanswered
 from holdfast.endpoint.destination.wsdl import ServiceDescription
 from holdfast.endpoint.engine import SOURCES_QUEUE, Clock, Engine, in_thread, new_identifier, open_off_loop, patiently
-from holdfast.endpoint.envelopes.decoding import OFF_LOOP
+from holdfast.endpoint.envelopes.decoder import OFF_LOOP
 from holdfast.endpoint.envelopes.envelopes import Elsewhere, Envelopes, pass_on, refuse_as_soap
 from holdfast.endpoint.envelopes.fault_replies import passed_on, set_aside
 from holdfast.endpoint.envelopes.http_media import refuse_unless_soap

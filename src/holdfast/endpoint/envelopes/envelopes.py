@@ -20,7 +20,7 @@ from holdfast.core.messages import Envelope, Fault
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.envelopes.chain import Chain
-from holdfast.endpoint.envelopes.decoding import Decoder, Outcome
+from holdfast.endpoint.envelopes.decoder import Decoder, Outcome
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor, Role
 from holdfast.endpoint.envelopes.tracing import Tracing
 from holdfast.endpoint.failures import brief, reason_of

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect
-from holdfast.core.forwarding.giving_up import discard
+from holdfast.core.forwarding.undeliverable import discard
 from holdfast.core.messages import ANONYMOUS, SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.queues.queue import Queues, ReadRecords
@@ -132,7 +132,7 @@ class Outboxes:
         return outbox.in_doubt() - 1 if outbox.may_have_left(offset) else 0
 
     def discard(self, name: str, now: float) -> None:
-        """Give one message up; see :func:`~holdfast.core.forwarding.giving_up.discard`.
+        """Give one message up; see :func:`~holdfast.core.forwarding.undeliverable.discard`.
 
         Raises:
             ConfigurationError: there is no such message.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from holdfast.core.records import Record
-    from holdfast.endpoint.source.lanes import Lane
+    from holdfast.endpoint.source.pending_sends import Lane
     from holdfast.endpoint.source.source import Source
     from holdfast.exceptions import PeerFault
     from holdfast.store import Store

@@ -54,7 +54,7 @@ from holdfast.endpoint.envelopes.message import Body
 from holdfast.endpoint.envelopes.processors import Processor
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.journal.writer import Journal
-from holdfast.endpoint.listening import listen_for_answers
+from holdfast.endpoint.listeners import listen_for_answers
 from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.sending.listener import Listener
 from holdfast.endpoint.sending.sender import Sender
@@ -69,9 +69,9 @@ from holdfast.endpoint.sending.stopped import (
     unheard_text,
     unstored_error,
 )
-from holdfast.endpoint.source.lanes import Lane, Progress, fail, named, place
 from holdfast.endpoint.source.options import SourceOptions
-from holdfast.endpoint.source.outgoing import outgoing_record
+from holdfast.endpoint.source.outgoing_record import outgoing_record
+from holdfast.endpoint.source.pending_sends import Lane, Progress, fail, named, place
 from holdfast.endpoint.source.profiles import PREFERRED, PROFILES
 from holdfast.endpoint.source.replies import Replies, Reply
 from holdfast.endpoint.source.reply_collection import Collecting

@@ -20,8 +20,8 @@ from holdfast.endpoint.envelopes.processors import Processor
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.source import sent
 from holdfast.endpoint.source import source as asynchronous
-from holdfast.endpoint.source.lanes import Progress
 from holdfast.endpoint.source.options import SourceOptions
+from holdfast.endpoint.source.pending_sends import Progress
 from holdfast.endpoint.source.replies import Reply
 from holdfast.endpoint.source.sent import Enqueued
 from holdfast.exceptions import ConfigurationError, PeerFault

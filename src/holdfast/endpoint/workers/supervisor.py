@@ -25,7 +25,7 @@ from typing import Any, Final
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import MOST, Worker
 from holdfast.endpoint.workers.loads import AWAY, Loads
-from holdfast.endpoint.workers.neighbours import Place
+from holdfast.endpoint.workers.routing import Place
 from holdfast.endpoint.workers.socket_directory import SocketDirectory
 from holdfast.exceptions import ConfigurationError
 

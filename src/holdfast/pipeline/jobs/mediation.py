@@ -55,7 +55,7 @@ _SET = click.option(
 
 
 def _address(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, int] | None:
-    from holdfast.endpoint.listening import listen_address
+    from holdfast.endpoint.listeners import listen_address
 
     try:
         return None if value is None else listen_address(value)

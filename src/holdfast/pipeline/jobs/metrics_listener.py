@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from holdfast.endpoint.admin.guard import Guard
 from holdfast.endpoint.admin.routes import Refused
-from holdfast.endpoint.listening import listening_at
+from holdfast.endpoint.listeners import listening_at
 from holdfast.http.exchange import Exchange, HTTPLimits
 from holdfast.http.server import HTTPServer
 

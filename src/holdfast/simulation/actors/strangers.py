@@ -27,7 +27,7 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from holdfast.core.receiving.answering import envelope_in
+from holdfast.core.receiving.answers import envelope_in
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbox import Outbox

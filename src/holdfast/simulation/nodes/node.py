@@ -26,7 +26,7 @@ from holdfast.core.events import (
     Transmit,
 )
 from holdfast.core.forwarding.forwarded_requests import Forwarding
-from holdfast.core.forwarding.giving_up import GivingUp
+from holdfast.core.forwarding.undeliverable import GivingUp
 from holdfast.core.handling.delivery import Handling
 from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.messages import Acknowledge, Envelope, Fault, Routed

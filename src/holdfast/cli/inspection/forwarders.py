@@ -1,0 +1,193 @@
+"""``holdfast forwarders``: what a running server sends on to others: to see, hold back, let go on, move."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import click
+
+from holdfast.cli.inspection.operations import (
+    Noun,
+    confirm,
+    place_options,
+    places_text,
+    quoted,
+    reason_option,
+    steer,
+    steer_options,
+    tell,
+    yes_option,
+)
+from holdfast.cli.tables import age_text, ask_admin, ask_for_all, print_table
+
+COLUMNS = ("forwarder", "queue", "partition", "to", "state", "lag", "under way", "sequence")
+
+
+@click.group(cls=Noun)
+def forwarders() -> None:
+    """See what is sent on to others; hold a forwarder back, let it go on, have it send something again.
+
+    \b
+    holdfast forwarders --admin http://127.0.0.1:8081
+    holdfast forwarders suspend --admin http://127.0.0.1:8081 partner --reason "moving house"
+    holdfast forwarders replay --admin http://127.0.0.1:8081 partner --ago 2h
+
+    Without a further word they are shown. A forwarder has a part for each partition of its queue: a NAME means all of
+    them, a KEY (forwarder/NAME/PARTITION, or that of another outbox) one.
+    """
+
+
+@forwarders.command(short_help="List forwarders, or show one.")
+@click.argument("name", required=False)
+@steer_options
+def show(name: str | None, admin: str, as_json: bool) -> None:
+    """List the forwarders, partition by partition, or show one.
+
+    \b
+    holdfast forwarders show --admin http://127.0.0.1:8081
+    holdfast forwarders show --admin http://127.0.0.1:8081 partner --json
+
+    `lag` is what is not acknowledged, `under way` how much of that was sent and how much may be at a time. Where the
+    destination refuses a message, `state` names the first such message; --json lists up to ten, each with its Sequence.
+    """
+    found = (
+        ask_for_all(admin, "forwarders", "forwarders")
+        if name is None
+        else ask_admin(admin, f"forwarders/{quoted(name)}").get("forwarders", [])
+    )
+    if as_json:
+        click.echo(json.dumps({"forwarders": found}, indent=2))
+    elif found:
+        print_table(COLUMNS, [_row(one, time.time()) for one in found], right=("partition", "lag", "under way"))
+    else:
+        click.echo(f"Nothing is sent on by {admin}.")
+
+
+def _row(one: dict[str, Any], now: float) -> list[str]:
+    flight = one["flight"]
+    why, state, circuit = one["stopped"] or one["suspended"], one["state"], one.get("circuit")
+    if one.get("stopped_for"):
+        why = f"{why}: {one['stopped_for']}"
+    if state == "sending" and circuit is not None and circuit["open_for"] is not None:
+        state, why = "destination away", circuit["reason"]
+    elif state == "sending" and one.get("refused") is not None:
+        state, why = "destination grants no Sequence", one["refused"]
+    elif state == "sending" and (refusals := one.get("refusals")):
+        first = refusals[0]  # those behind it wait for it, where order is promised
+        times, since = first["times"], age_text(max(0.0, now - first["since"]))
+        state = f"offset {first['offset']} refused {times} times, first {since} ago"
+        why = f"{first['code']}: {first['reason']} ({first['action'] or 'no action'})"
+    return [
+        one["name"],
+        one["queue"],
+        str(one["partition"]),
+        one["to"] or "",
+        state + (f": {why}" if why else ""),
+        f"{one['lag']:,}",
+        f"{flight['in_flight']:,}/{flight['window']:,}" if flight else "",
+        one["sequence"] or "",
+    ]
+
+
+@forwarders.command(short_help="Hold a forwarder back.")
+@click.argument("name")
+@reason_option
+@steer_options
+def suspend(name: str, reason: str, admin: str, as_json: bool) -> None:
+    """Hold a forwarder back, over restarts too, until it is resumed. What comes waits in its queue.
+
+    \b
+    holdfast forwarders suspend --admin http://127.0.0.1:8081 partner --reason "moving house"
+    holdfast forwarders suspend --admin http://127.0.0.1:8081 forwarder/partner/0
+    """
+    tell(steer(admin, f"forwarders/{quoted(name)}/suspend", reason=reason), f"{name} is held back.", as_json)
+
+
+@forwarders.command(short_help="Let a forwarder go on.")
+@click.argument("name")
+@steer_options
+def resume(name: str, admin: str, as_json: bool) -> None:
+    """Let a suspended forwarder go on.
+
+    \b
+    holdfast forwarders resume --admin http://127.0.0.1:8081 partner
+    holdfast forwarders resume --admin http://127.0.0.1:8081 partner --json
+
+    One that is stopped needs a decision, since some of what it sent may have arrived: `holdfast outbox retry`.
+    """
+    tell(steer(admin, f"forwarders/{quoted(name)}/resume"), f"{name} goes on.", as_json)
+
+
+def _move(admin: str, name: str, partition: int | None, where: dict[str, Any], as_json: bool) -> None:
+    answer = steer(admin, f"forwarders/{quoted(name)}/reset", partition=partition, **where)
+    tell(answer, f"{name} stands at {places_text(answer['offsets'])}.", as_json)
+
+
+@forwarders.command(short_help="Move a forwarder.")
+@click.argument("name")
+@place_options
+@yes_option
+@steer_options
+def reset(
+    name: str,
+    partition: int | None,
+    where: dict[str, Any],
+    yes: bool,
+    admin: str,
+    as_json: bool,
+) -> None:
+    """Move a forwarder, ahead or back. What it passes over is not sent; what was sent already goes in a new Sequence.
+
+    \b
+    holdfast forwarders reset --admin http://127.0.0.1:8081 partner --to latest
+    holdfast forwarders reset --admin http://127.0.0.1:8081 partner --partition 0 --offset 1200 --yes
+    """
+    confirm(f"{name} would send from elsewhere: ahead, what is between is given up; back, it arrives again.", yes)
+    _move(admin, name, partition, where, as_json)
+
+
+@forwarders.command(short_help="Send once more.")
+@click.argument("name")
+@place_options
+@yes_option
+@steer_options
+def replay(
+    name: str,
+    partition: int | None,
+    where: dict[str, Any],
+    yes: bool,
+    admin: str,
+    as_json: bool,
+) -> None:
+    """Send everything from some place on once more, of what is still in the queue.
+
+    \b
+    holdfast forwarders replay --admin http://127.0.0.1:8081 partner --ago 2h
+    holdfast forwarders replay --admin http://127.0.0.1:8081 partner --to earliest --yes
+
+    It goes in a new Sequence: the destination cannot tell a message that comes again from a new one.
+    """
+    confirm(f"What {name} has sent would arrive again.", yes)
+    _move(admin, name, partition, where, as_json)
+
+
+@forwarders.command(short_help="Forget a forwarder.")
+@click.argument("name")
+@yes_option
+@steer_options
+def delete(name: str, yes: bool, admin: str, as_json: bool) -> None:
+    """Forget a forwarder that is held back, such as one that is in the configuration no more.
+
+    \b
+    holdfast forwarders delete --admin http://127.0.0.1:8081 partner
+    holdfast forwarders delete --admin http://127.0.0.1:8081 partner --yes --json
+
+    What it has not sent stays in its queue only as long as others keep it there.
+    """
+    path = f"forwarders/{quoted(name)}"
+    lag = sum(one["lag"] for one in ask_admin(admin, path).get("forwarders", []))
+    confirm(f"{name} would be forgotten; {lag:,} messages that are not acknowledged would not be sent by it.", yes)
+    answer = ask_admin(admin, path, "DELETE")
+    tell(answer, f"{name} is forgotten; {answer['waiting']:,} messages were not acknowledged.", as_json)

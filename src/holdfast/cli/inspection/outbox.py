@@ -1,0 +1,230 @@
+"""``holdfast outbox``: what waits to be sent, in a store or at a running server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from holdfast.cli.inspection.listing import named, opened_store
+from holdfast.cli.inspection.operations import ListedNoun
+from holdfast.cli.tables import (
+    admin_option,
+    age_text,
+    ask_admin,
+    json_option,
+    listed,
+    place_and_rest,
+    print_one,
+    print_table,
+)
+from holdfast.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    from holdfast.core.commit import GroupCommit
+    from holdfast.endpoint.sending.outboxes import Outboxes
+    from holdfast.store import Store
+
+COLUMNS = ("message", "action", "message id", "state", "number", "bytes", "age")
+LIMIT = 1000
+
+
+@click.group(cls=ListedNoun)
+def outbox() -> None:
+    """See the messages that are not acknowledged; let what is stopped go on, or give a message up.
+
+    \b
+    holdfast outbox outbox
+    holdfast outbox list --admin http://127.0.0.1:8081
+    holdfast outbox show outbox 3
+    holdfast outbox discard outbox orders/17 --yes
+    holdfast outbox retry outbox
+
+    They are in STORE, the directory of a source's store that nobody has open, or at a running server, whose admin
+    listener is asked with --admin. `list` and `show` look at a store that somebody has open, too. A MESSAGE is called
+    by its place, which `list` has: KEY/OFFSET, or the offset alone where the key is empty. Without a further word they
+    are listed.
+    """
+
+
+@outbox.command(name="list")
+@click.argument("store", required=False)
+@click.option("--limit", type=click.IntRange(1, LIMIT), default=LIMIT, show_default=True, help="List so many at most.")
+@admin_option
+@json_option
+def list_(store: str | None, limit: int, admin: str | None, as_json: bool) -> None:
+    """List the messages of STORE that are not acknowledged, key by key, the oldest first.
+
+    \b
+    holdfast outbox list outbox
+    holdfast outbox list --admin http://127.0.0.1:8081 --json
+
+    `state` is `waiting` of those that never left, and `sent` of those that left, or may have before a restart.
+    """
+    admin, (location,) = place_and_rest((store,), admin)
+    if location is None:
+        assert admin is not None
+        answer = ask_admin(admin, f"outbox?limit={limit}")
+        shown, count = listed(answer, "messages", admin), int(answer.get("count", 0))
+    else:
+        with _opened(location, read_only=True) as (_, outboxes, _commit):
+            shown, count = outboxes.listed(limit), outboxes.count
+    if as_json:
+        click.echo(json.dumps({"messages": shown, "count": count}, indent=2))
+    elif shown:
+        print_table(COLUMNS, [_row(one, time.time()) for one in shown], right=("number", "bytes", "age"))
+        if count > len(shown):
+            click.echo(f"There are {count:,}; these are the first.", err=True)
+    else:
+        click.echo(f"Nothing waits to be sent in {admin or named(location)}.")
+
+
+@outbox.command()
+@click.argument("store", required=False, metavar="[STORE]")
+@click.argument("message", required=False, metavar="MESSAGE")
+@admin_option
+@json_option
+def show(store: str | None, message: str | None, admin: str | None, as_json: bool) -> None:
+    """Show one message whole.
+
+    \b
+    holdfast outbox show outbox orders/17
+    holdfast outbox show --admin http://127.0.0.1:8081 3 --json
+    """
+    admin, location, name = _one_message(store, message, admin)
+    if location is None:
+        assert admin is not None
+        one = ask_admin(admin, f"outbox/{quote(name, safe='')}")
+    else:
+        with _opened(location, read_only=True) as (_, outboxes, _commit):
+            one = outboxes.shown(name)
+    if as_json:
+        click.echo(json.dumps(one, indent=2))
+        return
+    texts = [(part, str(one.pop(part, ""))) for part in ("headers", "body")]
+    one["age"] = max(0.0, time.time() - float(one.pop("stored_at")))
+    print_one(one)
+    for part, text in texts:
+        click.echo(f"\n{part}:\n{_visible(text)}" if text else f"\n{part}: none")
+
+
+@outbox.command()
+@click.argument("store", required=False, metavar="[STORE]")
+@click.argument("message", required=False, metavar="MESSAGE")
+@click.option("--yes", is_flag=True, help="Do it; otherwise it is only said what that would mean.")
+@admin_option
+@json_option
+def discard(store: str | None, message: str | None, yes: bool, admin: str | None, as_json: bool) -> None:
+    """Give a message up: it is not sent, and what is behind it can go on.
+
+    \b
+    holdfast outbox discard outbox orders/17
+    holdfast outbox discard outbox orders/17 --yes
+
+    One that never left is simply passed over. The number of one that left, or may have, cannot be skipped, so its
+    Sequence is given up with it: what is known to have arrived is not sent again; what left and is not acknowledged
+    may have arrived, and is sent again in another Sequence, but only after `holdfast outbox retry`.
+    """
+    admin, location, name = _one_message(store, message, admin)
+    if location is None:
+        assert admin is not None
+        one = ask_admin(admin, f"outbox/{quote(name, safe='')}")
+        if yes:
+            answer = ask_admin(admin, f"outbox/{quote(name, safe='')}/discard", "POST")
+            in_doubt, count = int(answer["in_doubt"]), int(answer["count"])
+        else:
+            in_doubt, count = 0, 0
+    else:
+        with _opened(location, read_only=not yes) as (opened, outboxes, commit):
+            one, in_doubt = outboxes.shown(name), outboxes.others_in_doubt(name)
+            if yes:
+                outboxes.discard(name, time.time())
+                opened.commit(commit.take())
+            count = outboxes.count
+    if not yes:
+        means = "It never left: nothing else is touched." if one["state"] == "waiting" else _what_it_means(in_doubt)
+        raise ConfigurationError(f"the message {name} is not given up yet\n  {means}", remedy="To do it, add --yes.")
+    if as_json:
+        click.echo(json.dumps({"discarded": 1, "in_doubt": in_doubt, "count": count}))
+    else:
+        click.echo(f"The message {name} is given up. {_what_it_means(in_doubt) if in_doubt else ''}".rstrip())
+
+
+def _what_it_means(in_doubt: int) -> str:
+    if not in_doubt:
+        return "It left, or may have, and perhaps arrived: its Sequence is given up with it."
+    return (
+        f"Its Sequence is given up with it; {in_doubt:,} more of it may have arrived, and are sent again "
+        "after: holdfast outbox retry"
+    )
+
+
+@outbox.command()
+@click.argument("store", required=False)
+@click.option("--sequence-key", help="Only what has this key.  [default: all that is stopped]")
+@admin_option
+@json_option
+def retry(store: str | None, sequence_key: str | None, admin: str | None, as_json: bool) -> None:
+    """Let what is stopped go on: at once at a running server, else when STORE is next opened.
+
+    \b
+    holdfast outbox retry outbox
+    holdfast outbox retry --admin http://127.0.0.1:8081 --sequence-key to/http://partner.example/rm
+
+    With exactly-once this is a decision: some of what is not acknowledged may have arrived.
+    """
+    admin, (location,) = place_and_rest((store,), admin)
+    if location is None:
+        assert admin is not None
+        answer = ask_admin(
+            admin, "outbox/retry" + (f"?key={quote(sequence_key, safe='')}" if sequence_key is not None else ""), "POST"
+        )
+        done, count = int(answer["retried"]), int(answer["count"])
+    else:
+        with _opened(location, read_only=False) as (opened, outboxes, commit):
+            done = outboxes.retry(sequence_key, time.time())
+            opened.commit(commit.take())
+            count = outboxes.count
+    if as_json:
+        click.echo(json.dumps({"retried": done, "count": count}))
+    else:
+        when = "now" if admin is not None else f"when {named(location)} is next opened"
+        click.echo(f"{done:,} stopped {'keys go' if done != 1 else 'key goes'} on {when}; {count:,} messages wait.")
+
+
+def _one_message(store: str | None, message: str | None, admin: str | None) -> tuple[str | None, str | None, str]:
+    """The admin listener to ask, or the store, and the message's name."""
+    admin, (location, name) = place_and_rest((store, message), admin)
+    if name is None:
+        raise click.UsageError("Name the MESSAGE; holdfast outbox list has them.")
+    return admin, location, name
+
+
+@contextlib.contextmanager
+def _opened(location: str, *, read_only: bool) -> Iterator[tuple[Store, Outboxes, GroupCommit]]:
+    from holdfast.endpoint.sending.outboxes import outboxes_of
+
+    with opened_store(location, read_only=read_only) as store:
+        yield store, *outboxes_of(store, time.time())
+
+
+def _row(one: dict[str, Any], now: float) -> list[str]:
+    return [
+        str(one["message"]),
+        str(one["action"]),
+        str(one["message_id"] or ""),
+        str(one["state"]) + (f", stopped: {one['stopped']}" if one["stopped"] else ""),
+        str(one["number"] or ""),
+        f"{one['bytes']:,}",
+        age_text(max(0.0, now - one["stored_at"])),
+    ]
+
+
+def _visible(text: str) -> str:
+    """Text of several lines, with what would steer a terminal escaped."""
+    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)

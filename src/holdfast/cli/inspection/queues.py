@@ -1,0 +1,219 @@
+"""``holdfast queues``: the queues of a store and who reads them, also while it is open, or of a running server, whose
+queues can be looked into, exported and purged."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast.cli.inspection.listing import Shelf, Things, opened_to_look
+from holdfast.cli.inspection.operations import Noun, confirm, quoted, steer, steer_options, tell, yes_option
+from holdfast.cli.tables import access, admin_option, age_text, ask_admin, json_option, print_table, shown
+from holdfast.pipeline.jobs.wording import away_option, own_words
+
+TELL_EVERY = 5.0
+"""Seconds between two lines of progress."""
+
+
+@click.group(cls=Noun)
+def queues() -> None:
+    """See queues and who reads them; look into one, take its records out, delete them.
+
+    \b
+    holdfast queues inbox
+    holdfast queues --admin http://127.0.0.1:8081 --json
+    holdfast queues peek --admin http://127.0.0.1:8081 orders --limit 3
+    holdfast queues export --admin http://127.0.0.1:8081 orders --jsonl orders.jsonl
+
+    Without a further word they are shown. They are in STORE, or at a running server, whose admin listener is asked with
+    --admin; the other commands are for a running server.
+    """
+
+
+@queues.command(short_help="List queues, or show one whole.")
+@click.argument("store", required=False)
+@click.argument("name", required=False)
+@admin_option
+@json_option
+def show(store: str | None, name: str | None, admin: str | None, as_json: bool) -> None:
+    """List the queues of STORE and their cursors, or show one whole. A store that a server has open is only looked at.
+
+    \b
+    holdfast queues show inbox
+    holdfast queues show --admin http://127.0.0.1:8081 orders --json
+
+    `lag` is the number of records that a cursor has not passed, `age` how long the oldest of them has been there,
+    `idle` how long ago the cursor moved. What a queue `keeps`, and how many come in a second (`in/s`), only the server
+    knows.
+    """
+    QUEUES.show(store, name, admin, as_json=as_json)
+
+
+@queues.command(short_help="Look at records.")
+@click.argument("name")
+@click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True, help="Of which partition.")
+@click.option("--from", "start", type=click.IntRange(min=0), help="Begin at this offset.  [default: the oldest]")
+@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="So many at most.")
+@steer_options
+def peek(name: str, partition: int, start: int | None, limit: int, admin: str, as_json: bool) -> None:
+    """Look at some records of a queue. No cursor moves.
+
+    \b
+    holdfast queues peek --admin http://127.0.0.1:8081 orders --limit 3
+    holdfast queues peek --admin http://127.0.0.1:8081 orders --partition 2 --from 1200 --json
+    """
+    begin = f"&from={start}" if start is not None else ""
+    answer = ask_admin(admin, f"queues/{quoted(name)}/{partition}/messages?limit={limit}{begin}")
+    messages = answer.get("messages", [])
+    if as_json or not messages:
+        tell(answer, f"There is nothing there in partition {partition} of {name}.", as_json)
+        return
+    now = time.time()
+    rows = [
+        [
+            f"{one['offset']:,}",
+            one["action"],
+            one["sequence"],
+            f"{one['message_number']:,}",
+            age_text(max(0.0, now - one["received_at"])),
+            f"{one['bytes']:,}",
+            shown(one["body"][:60]) + ("…" if one["bytes"] > 60 else ""),
+        ]
+        for one in messages
+    ]
+    columns = ("offset", "action", "sequence", "number", "age", "bytes", "body")
+    print_table(columns, rows, right=("offset", "number", "age", "bytes"))
+    if answer.get("next") is not None:
+        click.echo(f"There is more: --from {answer['next']}", err=True)
+
+
+class _Progress:
+    """Tells how far an export is: on a terminal in one line, else in a line every few seconds."""
+
+    def __init__(self) -> None:
+        self._told = time.monotonic()
+
+    def __call__(self, count: int, total: int) -> None:
+        on_terminal = sys.stderr.isatty()
+        if time.monotonic() - self._told >= (0.2 if on_terminal else TELL_EVERY):
+            self._told = time.monotonic()
+            click.echo(
+                f"\r{count:,}/{total:,} exported" if on_terminal else f"{count:,}/{total:,} exported",
+                err=True,
+                nl=not on_terminal,
+            )
+
+
+@queues.command(short_help="Take records out into files.")
+@click.argument("name")
+@click.option("--to", "directory", type=click.Path(path_type=Path), help="A file for each body: PARTITION-OFFSET.xml.")
+@click.option("--jsonl", metavar="FILE", help="A line of JSON for each record; - for standard output.")
+@click.option("--partition", type=click.IntRange(min=0), help="Only of this partition.  [default: all]")
+@click.option("--from", "start", type=click.IntRange(min=0), help="From this offset on.")
+@click.option("--below", type=click.IntRange(min=0), help="Up to this offset, which is not among them.")
+@away_option
+@steer_options
+def export(
+    name: str,
+    directory: Path | None,
+    jsonl: str | None,
+    partition: int | None,
+    start: int | None,
+    below: int | None,
+    away_seconds: float | None,
+    admin: str,
+    as_json: bool,
+) -> None:
+    """Take the records out that are in a queue now, in order. They stay there, and no cursor moves.
+
+    \b
+    holdfast queues export --admin http://127.0.0.1:8081 orders --to exported
+    holdfast queues export --admin http://127.0.0.1:8081 orders --jsonl - | jq .body
+    """
+    from holdfast.cli.inspection.export import Files, JSONLines
+    from holdfast.cli.inspection.export import export as take_out
+
+    if (directory is None) == (jsonl is None):
+        raise click.UsageError("Say where to: --to DIR or --jsonl FILE.")
+    place = Files(directory) if directory is not None else JSONLines(jsonl or "-")
+    parts = None if partition is None else [partition]
+    with own_words():
+        count = take_out(admin, access(), away_seconds, name, parts, (start, below), place, _Progress())
+    where = directory if directory is not None else jsonl
+    if jsonl != "-":
+        tell({"exported": count, "to": str(where)}, f"{count:,} records are in {where}.", as_json)
+
+
+@queues.command(short_help="Delete records.")
+@click.argument("name")
+@click.option("--partition", type=click.IntRange(min=0), help="Only of this partition.  [default: all]")
+@click.option("--below", type=click.IntRange(min=0), help="Only below this offset of one partition.  [default: all]")
+@click.option("--force", is_flag=True, help="Also what handlers or forwarders have still to do.")
+@yes_option
+@steer_options
+def purge(
+    name: str, partition: int | None, below: int | None, force: bool, yes: bool, admin: str, as_json: bool
+) -> None:
+    """Delete the oldest records of a queue, or all: it is said first how many, and who has not read them.
+
+    \b
+    holdfast queues purge --admin http://127.0.0.1:8081 orders
+    holdfast queues purge --admin http://127.0.0.1:8081 orders --partition 0 --below 1200 --yes
+
+    What handlers or forwarders have still to do is deleted only with --force: who waits for a reply gets a fault.
+    """
+    path = f"queues/{quoted(name)}/purge"
+    asked: dict[str, Any] = {"partition": partition, "below": below, "force": force}
+    planned = steer(admin, path, **asked, dry_run=True)
+    confirm(_planned(name, planned), yes)
+    answer = steer(admin, path, **asked)
+    left = f"; {answer['left']:,} are left until their handler is done" if answer["left"] else ""
+    tell(answer, f"{answer['records']:,} records of {name} are deleted{left}.", as_json)
+
+
+def _planned(name: str, planned: dict[str, Any]) -> str:
+    missed: dict[str, int] = {}
+    for one in planned["unread"]:
+        missed[one["cursor"]] = missed.get(one["cursor"], 0) + one["records"]
+    who = ", ".join(f"{cursor} has not passed {count:,} of them" for cursor, count in sorted(missed.items()))
+    return f"{planned['records']:,} records of {name} would be deleted" + (f"; {who}." if who else ".")
+
+
+def _ask(admin: str) -> Things:
+    names = list(ask_admin(admin, "queues").get("queues", ()))
+    found = [ask_admin(admin, f"queues/{quoted(name)}") for name in names]
+    letters = ask_admin(admin, f"queues/{quoted(names[0])}/cursors")["queues"] if names else []
+    return found + [one for one in letters if one["name"] not in names]
+
+
+def _look(location: str) -> Things:
+    from holdfast.endpoint.inspection import describe_queues
+
+    with opened_to_look(location) as store:
+        return describe_queues(store.load(), store.read, time.time())
+
+
+def _rows(one: dict[str, Any]) -> list[list[str]]:
+    rate = one.get("rate_in")
+    queue = [one["name"], f"{one['records']:,}", "" if rate is None else f"{rate:,.1f}", one["retention"] or ""]
+    cursors = [
+        [cursor["name"], cursor["kind"], f"{cursor['lag']:,}", age_text(cursor["age"]), age_text(cursor["idle"])]
+        for cursor in one["cursors"]
+    ]
+    return [[*queue, *cursor] for cursor in cursors or [[""] * 5]]
+
+
+QUEUES = Shelf(
+    what="queue",
+    key="name",
+    name="queues",
+    columns=("queue", "records", "in/s", "keeps", "cursor", "kind", "lag", "age", "idle"),
+    right=("records", "in/s", "lag", "age", "idle"),
+    look=_look,
+    ask=_ask,
+    rows=_rows,
+)

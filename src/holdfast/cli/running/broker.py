@@ -1,0 +1,204 @@
+"""``holdfast broker``: runs one, or checks what it is told."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.failure import failure_facts
+from holdfast.cli.program import log_options, run_loop, tell_traces, trace_option
+from holdfast.cli.running.serve import journal_option, restored_option
+from holdfast.cli.running.workers import become_worker, tell_ready, worker_options
+from holdfast.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.config import BrokerConfig, QueueConfig
+
+
+@click.group(invoke_without_command=True)
+@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="What it is told: a TOML file.")
+@click.option("--store", metavar="PLACE", help="Where everything is kept, before what the file says.")
+@restored_option
+@journal_option
+@worker_options
+@trace_option
+@log_options("info")
+@click.pass_context
+def broker(
+    context: click.Context,
+    config: str | None,
+    store: str | None,
+    restored: bool,
+    journal: str | None,
+    workers: int | None,
+    traces: bool,
+    log_level: str,
+    log_json: bool,
+) -> None:
+    """Run a broker: it takes messages reliably, keeps them, and sends them on, so that neither side needs the other.
+
+    \b
+    holdfast broker
+    holdfast broker --config broker.toml
+    holdfast broker check broker.toml
+
+    Without a file it has one queue, `inbox`, in the directory `broker`, listens at 127.0.0.1:8080, and is watched and
+    steered at 127.0.0.1:8081. SIGTERM or Ctrl-C ends it when what is in progress is done; a second one at once. SIGHUP
+    lets it read its file again, and go on by that without closing a connection, or as before if that cannot be.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.config import BrokerConfig, JournalConfig
+    from holdfast.broker.config_file import read_config
+    from holdfast.endpoint.logs import configure_logs
+
+    configure_logs(log_level, json=log_json)
+    instead: dict[str, Any] = {
+        name: value for name, value in (("store", store), ("workers", workers)) if value is not None
+    }
+    if journal is not None:
+        instead["journal"] = JournalConfig(enabled=False) if journal == "off" else JournalConfig(directory=journal)
+    told = read_config(config, instead=instead) if config is not None else replace(BrokerConfig(), **instead)
+    read_again = partial(_read_again, config, instead) if config is not None else None
+    ready: Callable[[Mapping[str, Any]], None] = partial(_tell_ready, told)
+    admin = (told.admin.host, told.admin.port) if told.admin.enabled else None
+    at = (told.listen.host, told.listen.port), admin, told.limits.http.max_connections
+    post = become_worker(told.workers, *at, ready, passes_hang_up=read_again is not None)
+    if post is not None:
+        configure_logs(log_level, json=log_json, worker=post.place.worker.number)
+        ready = post.tell_ready
+        if post.hang_ups() and read_again is not None:  # it takes the place of one that died since
+            told = _newest(told, read_again)
+    made = Broker(told, post, read_again, restored=restored)
+    tell_traces(made.destination, traces)
+    run_loop(_run(made, ready))
+
+
+def _read_again(file: str, instead: Mapping[str, Any], running: BrokerConfig) -> BrokerConfig:
+    from holdfast.broker.config_file import read_config
+
+    return read_config(file, running=running, instead=instead)
+
+
+def _newest(told: BrokerConfig, read_again: Callable[[BrokerConfig], BrokerConfig]) -> BrokerConfig:
+    """The configuration that the other workers run by: as it is now, if it was taken over."""
+    from holdfast.endpoint.logs import log
+
+    try:
+        return read_again(told)
+    except ConfigurationError as error:
+        log.error("configuration not read: it begins by the first one", error=error.message, remedy=error.remedy)
+        return told
+
+
+async def _run(running: Broker, ready: Callable[[Mapping[str, Any]], None]) -> None:
+    await running.run(on_ready=lambda: ready(running.service.facts))
+
+
+def _tell_ready(config: BrokerConfig, facts: Mapping[str, Any]) -> None:
+    tell_ready(facts)
+    for line in _summary(config, with_addresses=False):
+        click.echo(line)
+    sys.stdout.flush()
+
+
+@broker.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of lines.")
+def check(file: str, as_json: bool) -> None:
+    """Read the configuration FILE as the broker would, and say what it would open; or every mistake in it.
+
+    \b
+    holdfast broker check broker.toml
+    holdfast broker check broker.toml --json
+
+    Nothing is opened, and nobody is asked. Certificates, keys and files with secrets are read, so run it where and as
+    whom the broker runs. With mistakes the exit code is 1.
+    """
+    from holdfast.broker.config_file import read_config
+    from holdfast.exceptions import ConfigurationMistakes
+
+    try:
+        config = read_config(file)
+    except ConfigurationMistakes as error:
+        if as_json:
+            told = [
+                {"file": one.file, "line": one.line, "key": one.key, "what": one.what, "remedy": one.remedy}
+                for one in error.mistakes
+            ]
+            failure_facts().more["mistakes"] = told
+        raise
+    if as_json:
+        click.echo(json.dumps(_facts(config)))
+        return
+    for line in _summary(config):
+        click.echo(line)
+
+
+def _facts(config: BrokerConfig) -> dict[str, Any]:
+    """What it would open; no secret is in it."""
+    return {
+        "store": _absolute(config.store),
+        "partitions": config.partitions,
+        "sessions": config.sessions,
+        "workers": config.workers,
+        "listen": _url(config.listen.host, config.listen.port, config.listen.tls is not None),
+        "admin": _url(config.admin.host, config.admin.port, config.admin.tls is not None)
+        if config.admin.enabled
+        else None,
+        "queues": {one.name: _keeps(config, one) for one in config.queues},
+        "routes": len(config.routes),
+        "default_queue": config.default_queue or (None if config.routes else config.queues[0].name),
+        "forwarders": {one.name: {"queue": one.queue, "to": one.to, "paused": one.paused} for one in config.forwarders},
+    }
+
+
+def _absolute(place: str) -> str:
+    return place if place == ":memory:" or "://" in place else str(Path(place).absolute())
+
+
+def _keeps(config: BrokerConfig, queue: QueueConfig) -> str:
+    if queue.retention is None and any(one.queue == queue.name for one in config.forwarders):
+        return f"until it is sent on; once read by others {queue.retention_policy}"
+    return str(queue.retention_policy)
+
+
+def _summary(config: BrokerConfig, *, with_addresses: bool = True) -> list[str]:
+    facts = _facts(config)
+    lines = [f"store       {facts['store']}, {_partitions(config)}, {_many(config.workers, 'worker')}"]
+    if with_addresses:
+        lines += [f"listens     {facts['listen']}", f"admin       {facts['admin'] or 'none'}"]
+    lines += [f"queue       {name}, keeps {retention}" for name, retention in facts["queues"].items()]
+    lines.append(f"routes      {facts['routes']}, else {facts['default_queue'] or 'refused'}")
+    lines += [
+        f"forwarder   {name}, {one['queue']} to {one['to']}{', paused' if one['paused'] else ''}"
+        for name, one in facts["forwarders"].items()
+    ]
+    return lines
+
+
+def _partitions(config: BrokerConfig) -> str:
+    from holdfast.broker.config import PARTITIONS, SESSIONS
+
+    shared = PARTITIONS if config.partitions is None else config.partitions
+    sessions = SESSIONS if config.sessions is None else config.sessions
+    is_left_to_store = config.partitions is None or config.sessions is None
+    return f"{_many(shared, 'partition')} and {sessions} for sessions{' if it is new' if is_left_to_store else ''}"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"
+
+
+def _url(host: str, port: int, secure: bool) -> str:
+    name = f"[{host}]" if ":" in host else host
+    return f"{'https' if secure else 'http'}://{name}:{port or '(any free port)'}/"

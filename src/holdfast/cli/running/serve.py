@@ -1,0 +1,303 @@
+"""``holdfast serve``: a Destination that a module defines, behind our own HTTP server."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import holdfast
+from holdfast.cli.program import (
+    log_options,
+    parse_address,
+    peer_options,
+    run_loop,
+    server_tls,
+    tell_traces,
+    to_peers,
+    trace_option,
+    wrong_usage,
+)
+from holdfast.cli.running.workers import become_worker, tell_ready, worker_options
+from holdfast.exceptions import ConfigurationError, HoldfastError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from holdfast.endpoint.destination.destination import Destination
+    from holdfast.endpoint.journal.policy import JournalPolicy
+    from holdfast.endpoint.serve import Service
+    from holdfast.endpoint.workers.supervisor import Post
+
+
+FILE = click.Path(exists=True, dir_okay=False)
+
+
+def listen_options(command: Any) -> Any:
+    """Add where to listen and what peers may use."""
+    for option in reversed(
+        [
+            click.option(
+                "--host", default="127.0.0.1", show_default=True, help="Address to listen at; 0.0.0.0: every."
+            ),
+            click.option(
+                "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any free one."
+            ),
+            click.option(
+                "--admin",
+                metavar="[HOST:]PORT",
+                help="Listen there for the data plane (Spark), Sequences and metrics. Keep it private.  [default: off]",
+            ),
+            trace_option,
+            click.option("--tls-cert", type=FILE, help="Serve https: PEM file."),
+            click.option("--tls-key", type=FILE, help="Its key, if elsewhere."),
+            click.option(
+                "--tls-client-ca", type=FILE, help="Demand client certificates that one of these authorities signed."
+            ),
+            click.option(
+                "--admin-token-file", type=FILE, help="--admin demands the token in it.  [env: HOLDFAST_ADMIN_TOKEN]"
+            ),
+            click.option("--admin-tls-cert", type=FILE, help="Serve --admin by https: PEM file."),
+            click.option("--admin-tls-key", type=FILE, help="Its key, if elsewhere."),
+            click.option("--admin-tls-client-ca", type=FILE, help="Demand client certificates at --admin as well."),
+            click.option(
+                "--admin-name",
+                "admin_names",
+                multiple=True,
+                metavar="HOST",
+                help="A host name that clients of --admin use; .shop.svc: all names below it. Addresses and names "
+                "without a dot need none.",
+            ),
+            click.option(
+                "--max-body", type=click.IntRange(min=1), default=16 << 20, show_default=True, help="Bytes a request."
+            ),
+            click.option("--max-connections", type=click.IntRange(min=1), default=4096, show_default=True),
+        ]
+    ):
+        command = option(command)
+    return peer_options(command)
+
+
+journal_option = click.option(
+    "--journal",
+    metavar="DIRECTORY",
+    help='Where the event journal is kept; "off": nowhere.  [default: journal in the store\'s directory]',
+)
+
+
+restored_option = click.option(
+    "--restored",
+    is_flag=True,
+    help="The store was put back from an older copy: nothing new gets a name that something else had. Say it once.",
+)
+
+
+def to_journal(given: str | None) -> bool | JournalPolicy | None:
+    """What is said of the journal by that option; None: nothing."""
+    from holdfast.endpoint.journal.policy import JournalPolicy
+
+    return given if given is None else False if given == "off" else JournalPolicy(given)
+
+
+def queue_options(command: Any) -> Any:
+    """Add what becomes of the queue."""
+    for option in reversed(
+        [
+            click.option(
+                "--retention",
+                metavar="WORDS",
+                help='How long the queue keeps messages, whoever reads: "7d", "12h 10GB", "none", "7d readers 30d".',
+            ),
+            restored_option,
+            journal_option,
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:ATTRIBUTE")
+@listen_options
+@queue_options
+@worker_options
+@log_options("info")
+def serve(
+    target: str,
+    retention: str | None,
+    restored: bool,
+    journal: str | None,
+    workers: int | None,
+    log_level: str,
+    log_json: bool,
+    **where: Any,
+) -> None:
+    """Serve the Destination that MODULE defines as ATTRIBUTE. Modules of the current directory are found too.
+
+    \b
+    holdfast serve orders:app --port 8080
+    holdfast serve shop.orders:app --host 0.0.0.0 --port 8443 --tls-cert server.pem --admin 8081
+
+    It recovers every Sequence of its store before it listens, and then says `listening on http://...` on standard
+    output. SIGTERM or Ctrl-C ends it when what is in progress is done; a second one at once. A store that fails, such
+    as on a full disk, ends it with exit code 1: what was acknowledged is there when it is started again. A
+    store that is found damaged does not end it: the server answers 503, and /readyz of the admin listener says why.
+
+    With --workers, several processes share the Sequences behind one address. One that dies is started again, and only
+    its Sequences wait meanwhile.
+    """
+    from holdfast.endpoint.logs import configure_logs
+
+    configure_logs(log_level, json=log_json)
+    admin = parse_address(where["admin"])
+    at = (where["host"], where["port"]), (admin[0], admin[1]) if admin[1] is not None else None
+    post = become_worker(workers or 1, *at, where["max_connections"], tell_ready)
+    if post is not None:
+        configure_logs(log_level, json=log_json, worker=post.place.worker.number)
+    app = load_destination(target)
+    with wrong_usage():
+        app.keep(retention, restored=restored, journal=to_journal(journal))
+    service = make_service(app, post, **where)
+    run_loop(run_service(service))
+
+
+def make_service(
+    app: Destination,
+    post: Post | None = None,
+    *,
+    host: str,
+    port: int,
+    admin: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    tls_client_ca: str | None,
+    admin_token_file: str | None,
+    admin_tls_cert: str | None,
+    admin_tls_key: str | None,
+    admin_tls_client_ca: str | None,
+    admin_names: tuple[str, ...],
+    max_body: int,
+    max_connections: int,
+    traces: bool,
+) -> Service:
+    """The service that the options of :func:`listen_options` describe."""
+    from holdfast.endpoint.admin.token import read_token
+    from holdfast.endpoint.serve import Listeners, Service
+    from holdfast.http.exchange import HTTPLimits
+
+    tell_traces(app, traces)
+    sending = to_peers()
+    app.ssl_context = sending["ssl_context"] or app.ssl_context
+    app.proxy = sending["proxy"] or app.proxy
+    admin_host, admin_port = parse_address(admin)
+    if admin is None and (admin_token_file or admin_tls_cert or admin_names):
+        raise click.UsageError("--admin-token-file, --admin-tls-cert and --admin-name need --admin.")
+    buffered = max(max_body, HTTPLimits().max_buffered)
+    return Service(
+        app,
+        Listeners(
+            host,
+            port,
+            admin_host,
+            admin_port,
+            server_tls("--tls", tls_cert, tls_key, tls_client_ca),
+            HTTPLimits(max_body=max_body, max_connections=max_connections, max_buffered=buffered),
+            server_tls("--admin-tls", admin_tls_cert, admin_tls_key, admin_tls_client_ca),
+            read_token(admin_token_file) if admin is not None else None,
+            admin_names,
+        ),
+        post,
+    )
+
+
+async def run_service(
+    service: Service, stop: asyncio.Event | None = None, on_ready: Callable[[], None] = lambda: None
+) -> None:
+    """Serve until it is told to end; says where it listens.
+
+    Raises:
+        HoldfastError: what starting raises.
+    """
+
+    def ready() -> None:
+        (tell_ready if service.post is None else service.post.tell_ready)(service.facts)
+        on_ready()
+
+    await service.run(stop, ready)
+
+
+def load_destination(target: str) -> Destination:
+    """The Destination named ``module:attribute``.
+
+    Raises:
+        click.UsageError: it is not of that form.
+        ConfigurationError: there is no such module or attribute, it is something else, or the module cannot be
+            imported; says where in it.
+    """
+    from holdfast.endpoint.destination.destination import Destination
+
+    name, _, attribute = target.partition(":")
+    if not name or not attribute:
+        raise click.UsageError(f"{target!r} is not MODULE:ATTRIBUTE, such as orders:app.")
+    module = _import(name)
+    value: Any = module
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            raise ConfigurationError(f"the module {name} has no {attribute!r}", remedy=_instead(module, name, part))
+        value = getattr(value, part)
+    if not isinstance(value, Destination):
+        raise ConfigurationError(
+            f"{target} is a {type(value).__name__}, not a holdfast.Destination",
+            remedy=_instead(module, name, attribute),
+        )
+    return value
+
+
+def _import(name: str) -> ModuleType:
+    directory = os.getcwd()
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise _broken(name, error) from error  # found, but it imports something that is not there
+        hint = f"There is {name}: leave out the .py." if name.endswith(".py") and os.path.exists(name) else ""
+        raise ConfigurationError(
+            f"there is no module {name!r}, neither installed nor in {directory}",
+            remedy=hint or "Start it in the directory that the module is in, or put that on PYTHONPATH.",
+        ) from None
+    except Exception as error:
+        raise _broken(name, error) from error
+
+
+def _broken(name: str, error: Exception) -> ConfigurationError:
+    """What a module raised while it was imported, with the lines that led there, of it and of what it calls."""
+    between = ("<frozen", "<string>", importlib.__file__, __file__)  # "<string>": what dataclasses make
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(between)]
+    if isinstance(error, HoldfastError):
+        package = Path(holdfast.__file__).parent
+        theirs = [frame for frame in frames if package not in Path(frame.filename).parents]
+        return ConfigurationError(
+            f"{theirs[-1].filename}, line {theirs[-1].lineno}: {error.message}", remedy=error.remedy
+        )
+    lines = [f"the module {name} cannot be imported\n", *traceback.format_list(frames)]
+    return ConfigurationError("".join([*lines, *traceback.format_exception_only(error)]).rstrip())
+
+
+def _instead(module: ModuleType, name: str, attribute: str) -> str:
+    from holdfast.endpoint.destination.destination import Destination
+
+    destinations = [key for key, value in vars(module).items() if isinstance(value, Destination)]
+    if not destinations:
+        return f"{name} defines no Destination: app = holdfast.Destination(store='inbox')"
+    near = get_close_matches(attribute, destinations, 1, 0.0)
+    return f"{name} has a Destination named {near[0]}: holdfast serve {name}:{near[0]}"

@@ -1,0 +1,167 @@
+"""Granting: who gets a Sequence, for how long and with which Offer; and the Sequences that this side is granted.
+
+Owns CreateSequence and CreateSequenceResponse (WS-RM 3.4). Which Sequences there are is known to the two halves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core.events import Incident
+from holdfast.core.faults import creation_refused
+from holdfast.core.messages import (
+    ANONYMOUS_EPR,
+    CreateSequence,
+    CreateSequenceResponse,
+    EndpointReference,
+    Envelope,
+    Fault,
+    Offer,
+)
+from holdfast.core.origin import Origin
+from holdfast.core.policy import for_forwarded_replies
+from holdfast.core.protocol_messages.wcf_keep_alive import is_kept_alive
+from holdfast.core.receiving.answers import Answering, response_to
+from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.incoming import Incoming
+from holdfast.core.receiving.replies import Replies
+from holdfast.core.sending.outbound import Outbound
+
+
+class Granting:
+    """Grants Sequences or refuses them, and takes in those that were offered and accepted.
+
+    Args:
+        inbound: The Sequences that come in.
+        outbound: Those that go out.
+        replies: Sends in what a requester offers.
+        answering: Where answers go.
+        new_identifier: Makes a URI never used before.
+    """
+
+    def __init__(
+        self,
+        inbound: Inbound,
+        outbound: Outbound,
+        replies: Replies,
+        answering: Answering,
+        new_identifier: Callable[[], str],
+    ) -> None:
+        self._inbound = inbound
+        self._outbound = outbound
+        self._replies = replies
+        self._answering = answering
+        self._new_identifier = new_identifier
+
+    # --- what a source asks for -----------------------------------------------------------------------------------
+
+    def create(self, incoming: Incoming) -> None:
+        """CreateSequence: grant it, durably, or refuse it; a repeat gets the answer that it got before (WS-RM 3.4)."""
+        envelope, create = incoming.envelope, incoming.envelope.control
+        assert isinstance(create, CreateSequence), create
+        destination = self._inbound.creations.find(create, envelope.message_id, incoming.origin.party)
+        if destination is None:
+            fault = self._refusal(envelope, create, incoming.origin.party)
+            if fault is not None:
+                self._answering.fault(envelope, fault, incoming.back_channel)
+                return
+            destination = self._grant(envelope, create, incoming.origin, incoming.now)
+        granted = CreateSequenceResponse(
+            destination.identifier, destination.expires, destination.behavior, destination.accept_acks_to
+        )
+        response = response_to(envelope, destination.versions, granted)
+        self._answering.answer_durably(envelope.reply_to, incoming.back_channel, response)
+
+    def _refusal(self, envelope: Envelope, create: CreateSequence, party: str) -> Fault | None:
+        offer = create.offer
+        endpoint = offer.endpoint if offer is not None else None
+        if envelope.versions is None:
+            reason = "These versions of WS-ReliableMessaging and WS-Addressing do not go together."
+        elif create.acks_to.is_none:
+            reason = "AcksTo must be able to receive acknowledgements: it cannot be the address 'none'."
+        elif endpoint is not None and endpoint.is_none:
+            reason = "The Endpoint of an Offer must be able to receive: it cannot be the address 'none'."
+        elif offer is not None and self._is_taken(offer.identifier):
+            reason = f"The offered Identifier {offer.identifier} is in use."
+        else:
+            reason = self._answering.addresses.refusal(create.acks_to, envelope.reply_to, endpoint)
+        if reason:
+            return creation_refused(reason)
+        full = self._is_full(party)
+        return creation_refused(f"{full} Try again later.", sender=False) if full else None
+
+    def _is_taken(self, identifier: str) -> bool:
+        # WS-RM 3.4: what is offered is no Identifier of another Sequence
+        known = (self._outbound.by_identifier, self._inbound.destinations, self._inbound.offered)
+        return any(identifier in identifiers for identifiers in known)
+
+    def _is_full(self, party: str) -> str:
+        """Why there is no room for another Sequence of that party; "" if there is."""
+        shares = self._inbound.shares
+        count, of_party = shares.open_count, shares.open_of(party)
+        if count >= self._inbound.policy.max_sequences:
+            return f"This destination has {count} open Sequences, its limit."
+        if of_party >= self._inbound.policy.max_party_sequences:
+            return f"You have {of_party} open Sequences here, the limit for one peer."
+        return ""
+
+    def _grant(self, envelope: Envelope, create: CreateSequence, origin: Origin, now: float) -> RMDestination:
+        versions = envelope.versions
+        assert versions is not None
+        destination = RMDestination(self._new_identifier(), versions, create.acks_to, self._inbound.policy, now)
+        destination.create_message_id = envelope.message_id or None
+        destination.party = origin.party
+        destination.is_kept_alive = is_kept_alive(envelope, create, origin)
+        destination.expires = self._life(create.expires)
+        if destination.expires is not None:
+            destination.expires_at = now + destination.expires
+        if create.offer is not None:
+            destination.offered = create.offer.identifier
+        self._inbound.add(destination)
+        self._inbound.effects.append(Incident("sequence created", destination.identifier))
+        if create.offer is not None:
+            self._accept(envelope, create, create.offer, destination, now)
+        return destination
+
+    def _life(self, asked: float | None) -> float | None:
+        # The destination may shorten the life asked for, never lengthen it (WS-RM 3.4); None is the longest.
+        if self._inbound.policy.max_expires is None:
+            return asked
+        return self._inbound.policy.max_expires if asked is None else min(asked, self._inbound.policy.max_expires)
+
+    def _accept(
+        self, envelope: Envelope, create: CreateSequence, offer: Offer, destination: RMDestination, now: float
+    ) -> None:
+        # Accept/AcksTo: the request's To, octet for octet, which WCF insists on.
+        destination.accept_acks_to = EndpointReference(envelope.to or "") if envelope.to else ANONYMOUS_EPR
+        target = offer.endpoint or envelope.reply_to or create.acks_to
+        to = None if target.is_anonymous or target.is_none else target.address
+        self._replies.accept_offer(destination, to, now)
+
+    # --- what a destination grants --------------------------------------------------------------------------------
+
+    def created(self, incoming: Incoming) -> None:
+        """CreateSequenceResponse: the Sequence is open, and the one that it offered may be used, if it was accepted."""
+        response, now = incoming.envelope.control, incoming.now
+        assert isinstance(response, CreateSequenceResponse), response
+        source = self._outbound.creation.receive(response, incoming.envelope.relates_to, now)
+        if source is not None and source.offer is not None:
+            offered = RMDestination(source.offer, source.versions, ANONYMOUS_EPR, self._inbound.policy, now)
+            self._settle_policy(offered)
+            accept = response.accept_acks_to
+            if accept is not None and not accept.is_anonymous:
+                offered.acks_to = accept
+            self._inbound.add(offered)
+        self._answering.done(incoming.back_channel)
+
+    def _settle_policy(self, offered: RMDestination) -> None:
+        if self._outbound.is_offered_by_forwarder(offered.identifier):
+            offered.policy = for_forwarded_replies(self._inbound.policy)
+            offered.behavior = offered.policy.incomplete_sequence_behavior
+
+    def recover(self) -> None:
+        """Once both halves have taken over what was stored: treat what was offered as when it was granted."""
+        for identifier in self._outbound.by_offer:
+            if (offered := self._inbound.destinations.get(identifier)) is not None:
+                self._settle_policy(offered)

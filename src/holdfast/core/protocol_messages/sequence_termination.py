@@ -1,0 +1,256 @@
+"""Ending: Sequences that a source closes or terminates, or a destination of its own accord (WS-RM 1.2, 3.5 and 3.6).
+
+A source says so, and is answered once the end is durable. Where it is the destination's wish, the source is told at
+AcksTo, a few times if it does not answer. One with an anonymous AcksTo cannot be told: it learns from the answer to its
+next message, which is SequenceClosed with the final acknowledgement, or SequenceTerminated. Neither learns of it while
+a request that was accepted awaits its reply: it would give that up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from holdfast.core.commit import GroupCommit
+from holdfast.core.deadlines import Deadlines
+from holdfast.core.events import BackChannel
+from holdfast.core.faults import SEQUENCE_TERMINATED, UNKNOWN_SEQUENCE, sequence_fault
+from holdfast.core.messages import (
+    CloseSequence,
+    CloseSequenceResponse,
+    EndpointReference,
+    Envelope,
+    TerminateSequence,
+    TerminateSequenceResponse,
+)
+from holdfast.core.receiving.answers import Answering, envelope_in, response_to
+from holdfast.core.receiving.authority import Authority
+from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.receiving.inbound import Inbound, nothing
+from holdfast.core.receiving.incoming import Incoming
+from holdfast.core.sending.outbound import Outbound
+from holdfast.core.states import (
+    DestinationAction,
+    DestinationEvent,
+    SettlingAction,
+    SettlingEvent,
+    SourceAction,
+    SourceEvent,
+)
+
+ATTEMPTS = 5
+"""So often the source is told; one that stays silent finds out when it asks."""
+
+FIRST_REPEAT = 2.0
+"""Seconds until it is told again; doubled each time."""
+
+
+@dataclass(slots=True)
+class _Telling:
+    how: DestinationAction
+    """SEND_CLOSE, SEND_TERMINATE, or SEND_FAULT, which is said once."""
+    message_id: str
+    attempts: int = 0
+
+
+class Ending:
+    """Ends Sequences as their source asks, and tells sources that theirs is over.
+
+    Args:
+        inbound: The Sequences that come in.
+        outbound: Those that go out, which their destination may end.
+        authority: Says which peer that is.
+        answering: Where answers go.
+        commit: What is said waits for it.
+        new_identifier: Makes a URI never used before.
+    """
+
+    def __init__(
+        self,
+        inbound: Inbound,
+        outbound: Outbound,
+        authority: Authority,
+        answering: Answering,
+        commit: GroupCommit,
+        new_identifier: Callable[[], str],
+    ) -> None:
+        self._inbound = inbound
+        self._outbound = outbound
+        self._authority = authority
+        self._answering = answering
+        self._commit = commit
+        self._new_identifier = new_identifier
+        self._telling: dict[str, _Telling] = {}
+        self._deadlines = Deadlines()
+
+    # --- what the peer says ---------------------------------------------------------------------------------------
+
+    def close(self, incoming: Incoming) -> None:
+        """CloseSequence: the Sequence takes no new message. The answer has what it has got, for good (WS-RM 3.5)."""
+        envelope, close = incoming.envelope, incoming.envelope.control
+        assert isinstance(close, CloseSequence), close
+        response = CloseSequenceResponse(close.identifier)
+        destination = self._inbound.destinations.get(close.identifier)
+        if destination is None:
+            known = self._is_ended(close.identifier, SourceEvent.CLOSE_SEQUENCE, incoming)
+            self._answer_destination(incoming, close.identifier, response if known else None)
+        elif destination.handle(DestinationEvent.CLOSE_SEQUENCE) is not DestinationAction.ANSWER_CLOSE:
+            self._answer_destination(incoming, close.identifier, None)
+        else:
+            answer = response_to(envelope, destination.versions, response)
+            self._end(destination, close.last_message_number, incoming, answer)
+
+    def terminate(self, incoming: Incoming) -> None:
+        """TerminateSequence: the Sequence is over."""
+        envelope, terminate = incoming.envelope, incoming.envelope.control
+        assert isinstance(terminate, TerminateSequence), terminate
+        destination = self._inbound.destinations.get(terminate.identifier)
+        if destination is None:
+            self._terminate_outbound(incoming, terminate.identifier)
+            return
+        answer = None
+        if destination.handle(DestinationEvent.TERMINATE_SEQUENCE) is DestinationAction.ANSWER_TERMINATE:
+            answer = response_to(envelope, destination.versions, TerminateSequenceResponse(terminate.identifier))
+        elif destination.offered is not None and incoming.back_channel is not None:
+            # Two-way: answered by TerminateSequence of the offered Sequence (wcf: it waits for that).
+            answer = envelope_in(destination.versions)
+            answer.control = TerminateSequence(destination.offered)
+        self._end(destination, terminate.last_message_number, incoming, answer)
+
+    def _terminate_outbound(self, incoming: Incoming, identifier: str) -> None:
+        rm = incoming.envelope.rm
+        known = self._is_ended(identifier, SourceEvent.TERMINATE_SEQUENCE, incoming)
+        if rm is not None and not rm.can.answers_terminate:
+            self._answering.done(incoming.back_channel)
+        else:
+            self._answer_destination(incoming, identifier, TerminateSequenceResponse(identifier) if known else None)
+
+    def closed(self, incoming: Incoming) -> None:
+        """CloseSequenceResponse, of either side."""
+        response = incoming.envelope.control
+        assert isinstance(response, CloseSequenceResponse), response
+        event = DestinationEvent.CLOSE_SEQUENCE_RESPONSE
+        if self._heard(response.identifier, event) is DestinationAction.STOP_TELLING:
+            self._stop_telling(response.identifier)
+        self._outbound_heard(response.identifier, SourceEvent.CLOSE_SEQUENCE_RESPONSE, incoming)
+        self._answering.done(incoming.back_channel)
+
+    def terminated(self, incoming: Incoming) -> None:
+        """TerminateSequenceResponse, of either side."""
+        response = incoming.envelope.control
+        assert isinstance(response, TerminateSequenceResponse), response
+        event = DestinationEvent.TERMINATE_SEQUENCE_RESPONSE
+        if self._heard(response.identifier, event) is DestinationAction.END_FOR_SOURCE:
+            self._stop_telling(response.identifier)
+            destination = self._inbound.destinations[response.identifier]
+            self._inbound.end(destination, None, nothing, incoming.now, by_source=True)
+        self._outbound_heard(response.identifier, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, incoming)
+        self._answering.done(incoming.back_channel)
+
+    def _is_ended(self, identifier: str, event: SourceEvent, incoming: Incoming) -> bool:
+        """CloseSequence or TerminateSequence from the destination of a Sequence of ours; whether it is to be answered:
+        False if the Sequence is unknown, or another peer's."""
+        action = self._outbound_heard(identifier, event, incoming)
+        return action is SourceAction.ANSWER_CLOSE or action is SourceAction.ANSWER_TERMINATE
+
+    def _outbound_heard(self, identifier: str, event: SourceEvent, incoming: Incoming) -> SourceAction | None:
+        outbox = self._authority.find(identifier, incoming.origin)
+        if outbox is not None:
+            return self._outbound.heard(outbox, event, incoming.now)
+        if self._outbound.named(identifier):
+            self._authority.ignore(event.value, identifier, incoming.origin)
+        return None
+
+    def _heard(self, identifier: str, event: DestinationEvent) -> DestinationAction | None:
+        destination = self._inbound.destinations.get(identifier)
+        return destination.handle(event) if destination is not None else None
+
+    def _answer_destination(
+        self, incoming: Incoming, identifier: str, response: CloseSequenceResponse | TerminateSequenceResponse | None
+    ) -> None:
+        """Answer a destination that ends a Sequence of ours, or whoever names one that cannot be ended so."""
+        envelope = incoming.envelope
+        if response is None:
+            self._answering.fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, identifier), incoming.back_channel)
+        else:
+            answer = response_to(envelope, envelope.versions, response)
+            self._answering.answer_durably(envelope.reply_to, incoming.back_channel, answer)
+
+    def _end(
+        self, destination: RMDestination, last_message_number: int | None, incoming: Incoming, answer: Envelope | None
+    ) -> None:
+        """End it, durably, then answer; None: there is nothing to say."""
+        then = partial(self._answer, destination, incoming.envelope.reply_to, incoming.back_channel, answer)
+        self._inbound.end(destination, last_message_number, then, incoming.now, by_source=True)
+
+    def _answer(
+        self,
+        destination: RMDestination,
+        reply_to: EndpointReference | None,
+        back_channel: BackChannel | None,
+        answer: Envelope | None,
+        now: float,
+    ) -> None:
+        if answer is None:
+            self._answering.done(back_channel)
+        else:
+            answer.acknowledgements = (destination.acknowledgement(),)
+            self._answering.answer(reply_to, back_channel, answer)
+
+    # --- what this side says --------------------------------------------------------------------------------------
+
+    def begin(self, destination: RMDestination, *, terminate: bool, now: float) -> None:
+        """Close the Sequence: it takes no new message; or terminate it: it is over. 1.0 knows only the fault."""
+        # WS-RM 3.5, 3.6: a destination may do so of its own accord
+        event = DestinationEvent.DECIDE_TO_TERMINATE if terminate else DestinationEvent.DECIDE_TO_CLOSE
+        action = destination.handle(event)
+        if action is not None and action is not DestinationAction.NOTHING:
+            self._telling[destination.identifier] = _Telling(action, self._new_identifier())
+            self._inbound.end(destination, None, partial(self._tell, destination), now)
+
+    def _stop_telling(self, identifier: str) -> None:
+        """Who was told need not be told again."""
+        self._telling.pop(identifier, None)
+        self._deadlines.forget(identifier)
+
+    def pump(self, now: float) -> None:
+        """Tell again who has not answered."""
+        for identifier in self._deadlines.due(now):
+            destination = self._inbound.destinations.get(identifier)
+            if destination is not None:
+                self._tell(destination, now)
+
+    def deadline(self) -> float | None:
+        """When :meth:`pump` has something to do next."""
+        return self._deadlines.next()
+
+    def _tell(self, destination: RMDestination, now: float) -> None:
+        telling = self._telling.get(destination.identifier)
+        if telling is None:
+            return
+        is_told = telling.how is not DestinationAction.SEND_FAULT and destination.is_over
+        if destination.acks_to.is_anonymous or is_told or telling.attempts >= ATTEMPTS:
+            self._stop_telling(destination.identifier)
+            return
+        # WS-RM 3.5, 3.6; a source that knew of it earlier would give up a request that is being handled
+        if destination.handle_end(SettlingEvent.TELL) is SettlingAction.TELL_LATER:
+            self._deadlines.want(destination.identifier, now + FIRST_REPEAT)
+            return
+        if telling.how is DestinationAction.SEND_FAULT:
+            self._stop_telling(destination.identifier)
+            self._tell_fault(destination)
+            return
+        telling.attempts += 1
+        envelope = envelope_in(destination.versions)
+        envelope.message_id = telling.message_id
+        control = CloseSequence if telling.how is DestinationAction.SEND_CLOSE else TerminateSequence
+        envelope.control = control(destination.identifier)
+        envelope.acknowledgements = (destination.acknowledgement(),)
+        self._answering.send(destination.acks_to, envelope)
+        self._deadlines.want(destination.identifier, now + FIRST_REPEAT * 2.0 ** (telling.attempts - 1))
+
+    def _tell_fault(self, destination: RMDestination) -> None:
+        envelope = envelope_in(destination.versions)
+        envelope.fault = sequence_fault(SEQUENCE_TERMINATED, destination.identifier)
+        self._answering.send(destination.acks_to, envelope)

@@ -1,0 +1,294 @@
+"""Accepting: application messages. Which of them are taken, and what one is answered with that is not.
+
+A message that is taken goes to the inbound half, which stores it; its answer is :class:`Replies`' to give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.core.events import BackChannel, Incident
+from holdfast.core.faults import (
+    ACTION_NOT_SUPPORTED,
+    ONLY_ANONYMOUS_ADDRESS_SUPPORTED,
+    TELLS_OF_END,
+    UNKNOWN_SEQUENCE,
+    addressing_fault,
+    not_reliable,
+    not_understood,
+    sequence_fault,
+)
+from holdfast.core.messages import NONE_EPR, Envelope, Expects, Fault, LastMessage, Routed
+from holdfast.core.origin import Origin
+from holdfast.core.receiving.acknowledgements import Acknowledging, asks
+from holdfast.core.receiving.answers import Answering, fault_fields
+from holdfast.core.receiving.authority import Authority
+from holdfast.core.receiving.destination import RMDestination, Verdict
+from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.incoming import Incoming
+from holdfast.core.receiving.replies import Replies
+from holdfast.core.records import Record
+from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outbox import Outbox
+from holdfast.core.states import SettlingAction, SettlingEvent
+from holdfast.core.versions import Addressing
+
+_NEW = Verdict.NEW  # an enum's members are slow to look up by its class
+
+
+def _wants_reply(envelope: Envelope) -> bool:
+    """Whether a message says that its sender waits for a reply."""
+    if envelope.reply_to is None or envelope.message_id is None or envelope.relates_to is not None:
+        return False
+    return not envelope.reply_to.is_none
+
+
+def _takes_fault(envelope: Envelope) -> bool:
+    """Whether the sender of a message that is refused wants to hear of it."""
+    target = envelope.fault_to or envelope.reply_to
+    return not (target is not None and target.is_none)
+
+
+class Accepting:
+    """Takes application messages, or refuses them.
+
+    Args:
+        inbound: Stores what is taken.
+        outbound: Knows which requests of ours wait for their replies.
+        authority: Says who may answer them.
+        replies: Answers what is taken.
+        acknowledging: Answers what is to be sent again.
+        answering: Where other answers go.
+        accepts: Whether the application takes messages with this action.
+        replies_to: Whether the application answers requests with this action; if not, they are acknowledged at once.
+        always_replies: Whether this action is a request also where the message says nothing of a reply.
+    """
+
+    def __init__(
+        self,
+        inbound: Inbound,
+        outbound: Outbound,
+        authority: Authority,
+        replies: Replies,
+        acknowledging: Acknowledging,
+        answering: Answering,
+        accepts: Callable[[str], bool],
+        replies_to: Callable[[str], bool],
+        always_replies: Callable[[str], bool],
+    ) -> None:
+        self._inbound = inbound
+        self._outbound = outbound
+        self._authority = authority
+        self._replies = replies
+        self._acknowledging = acknowledging
+        self._answering = answering
+        self._commit = inbound.commit
+        self._effects = inbound.effects
+        self._accepts = accepts
+        self._replies_to = replies_to
+        self._always_replies = always_replies
+        self.takes_only_replies = False
+        """Whether nobody reads what comes but who asked for it: any other message is acknowledged and not kept."""
+
+    def refuses_within_sequence(self, envelope: Envelope, back_channel: BackChannel | None) -> bool:
+        """Whether a fault about this message is a reply in the offered Sequence, and the message itself is accepted.
+
+        WCF's server does so, and its client ends the whole session for a fault outside the Sequence. A one-way message
+        with a MessageID is refused outside: its sender can relate the fault to it, and keeps the message.
+        """
+        if back_channel is None or envelope.sequence is None or envelope.control is not None or envelope.relates_to:
+            return False
+        destination = self._inbound.destinations.get(envelope.sequence.identifier)
+        if destination is None or destination.offered is None:
+            return False
+        return envelope.message_id is None or _wants_reply(envelope)
+
+    def receive(
+        self, envelope: Envelope, back_channel: BackChannel | None, now: float, problem: Fault | None, origin: Origin
+    ) -> None:
+        """A message with a Sequence header.
+
+        ``problem`` is the fault for another of its headers. Where there is but one answer, the message's own fault
+        goes before it, and it goes before an acknowledgement and before a reply that takes its time: that is kept, and
+        given to a repeat.
+        """
+        sequence = envelope.sequence
+        assert sequence is not None
+        destination = self._inbound.destinations.get(sequence.identifier)
+        if destination is None or envelope.rm is not destination.versions.rm:
+            # WS-RM 4.3
+            self._answering.fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, sequence.identifier), back_channel)
+            return
+        number = sequence.message_number
+        is_application = not isinstance(envelope.control, LastMessage)
+        asked = self._request_of(envelope, origin, destination.identifier)
+        is_passed_on = asked is not None and asked[0].forwarding is not None
+        is_for_others = is_passed_on or self._outbound.is_offered_by_forwarder(destination.identifier)
+        refused: Fault | None = None
+        if is_application and number not in destination.accepted:
+            refused = self._check_application_message(envelope)
+            if refused is None and asked is None and not is_for_others and isinstance(envelope.routed, Fault):
+                refused = envelope.routed  # a reply goes to who asked, whatever the routes say
+            if refused is not None and not self.refuses_within_sequence(envelope, back_channel):
+                self._answering.fault(envelope, refused, back_channel)
+                return
+        if asked is not None and is_passed_on:
+            again = partial(self._receive_again, envelope, back_channel, problem, origin)
+            if not self._outbound.forwarders.has(*asked, again):
+                return  # its request is being read
+        if isinstance(envelope.routed, Routed) and envelope.routed.expects is Expects.ONE_WAY:
+            envelope.reply_to = NONE_EPR  # the operator knows better than the message
+        awaits_reply = back_channel is not None and is_application and not is_for_others
+        awaits_reply = awaits_reply and (
+            self._awaits_reply(envelope, destination) if refused is None else _takes_fault(envelope)
+        )
+        is_unasked = asked is None and (self.takes_only_replies or self._is_late(envelope, origin))
+        is_kept = refused is None and not is_for_others and not is_unasked
+        answered = back_channel if problem is None else None
+        verdict = self._inbound.receive(destination, envelope, awaits_reply, answered, now, is_kept=is_kept)
+        if isinstance(verdict, Fault):
+            self._refuse(envelope, verdict, back_channel, destination, now)
+        elif verdict is _NEW:
+            if problem is not None:
+                self._commit.then(partial(self._answer_problem, envelope, problem, back_channel, destination))
+            if refused is not None:
+                fields = fault_fields(envelope, refused)
+                self._effects.append(Incident("message refused", destination.identifier, number, "warning", fields))
+                self._replies.refuse(destination, envelope, refused, now)
+            elif not awaits_reply and back_channel is not None and _wants_reply(envelope):
+                assert envelope.reply_to is not None
+                reply_to = envelope.reply_to.address
+                self._replies.tell_of_none(destination, number, envelope.action, reply_to)
+            if asked is not None and is_passed_on:
+                self._outbound.forwarders.replied(*asked, envelope, now)
+            elif asked is not None:
+                self._outbound.receive_reply(*asked)
+            elif refused is None and is_application and not (is_kept or self._is_reply_kept(envelope, origin, now)):
+                self._tell_of_unasked(envelope)
+        elif verdict is Verdict.DUPLICATE:
+            self._effects.append(Incident("duplicate dropped", destination.identifier, number, "debug"))
+            self._replies.again(destination, number, back_channel, now, asked=asks(envelope, destination))
+        else:
+            self._effects.append(Incident("message not held", destination.identifier, number, "debug"))
+            if problem is not None:
+                self._answer_problem(envelope, problem, back_channel, destination, now)
+            elif awaits_reply or not (destination.offered is None or asks(envelope, destination)):
+                # A requester must not take an acknowledgement for its reply, and .NET expects the message itself in it.
+                self._answering.done(back_channel)
+            else:
+                self._acknowledging.acknowledge(destination, back_channel, now)
+
+    def _is_late(self, envelope: Envelope, origin: Origin) -> bool:
+        """Whether it is a reply to a forwarded request that is answered by now: it was posted to an address that only
+        replies go to, and is no message for the queue."""
+        return bool(origin.secret) and envelope.relates_to is not None and self._outbound.is_forwarding
+
+    def _is_reply_kept(self, envelope: Envelope, origin: Origin, now: float) -> bool:
+        query = origin.query
+        return query is not None and self._outbound.forwarders.may_be_reply(query, envelope, now)
+
+    def _tell_of_unasked(self, envelope: Envelope) -> None:
+        sequence = envelope.sequence
+        assert sequence is not None
+        if not envelope.fault:
+            incident = Incident("unasked message dropped", sequence.identifier, sequence.message_number)
+            self._effects.append(incident)
+
+    def _receive_again(
+        self, envelope: Envelope, back_channel: BackChannel | None, problem: Fault | None, origin: Origin, now: float
+    ) -> None:
+        self.receive(envelope, back_channel, now, problem, origin)
+
+    def _request_of(self, envelope: Envelope, origin: Origin, identifier: str = "") -> tuple[Outbox, int] | None:
+        # A reply stands for the acknowledgement of its request: it counts from whom that would.
+        may_answer = partial(self._authority.may_speak, origin=origin)
+        return self._outbound.request_of(envelope.relates_to, may_answer, identifier)
+
+    def _refuse(
+        self, envelope: Envelope, fault: Fault, back_channel: BackChannel | None, destination: RMDestination, now: float
+    ) -> None:
+        """Answer a message that is not accepted. A source that is told so does not come back, and gives up what has no
+        reply: so the end must be durable before, and every reply."""
+        is_for_end = fault.code in TELLS_OF_END
+        action = destination.handle_end(SettlingEvent.REFUSED if is_for_end else SettlingEvent.REFUSED_FOR_ITSELF)
+        if action is SettlingAction.WAIT:
+            self._commit.then(partial(self._refuse, envelope, fault, back_channel, destination))
+        elif action is SettlingAction.SAY_NOTHING:
+            self._answering.done(back_channel)
+        else:
+            self._answering.fault(envelope, fault, back_channel, destination)
+
+    def _answer_problem(
+        self, envelope: Envelope, fault: Fault, back_channel: BackChannel | None, destination: RMDestination, now: float
+    ) -> None:
+        """Answer a message with the fault for a header that it carried, and acknowledge it in that if it may be."""
+        # WS-RM 3.2: the message is processed as without that header
+        if back_channel is None:
+            return
+        sequence = envelope.sequence
+        assert sequence is not None
+        is_acknowledged = destination.acks_to.is_anonymous and sequence.message_number in destination.acknowledged
+        acknowledgements = (destination.acknowledgement(),) if is_acknowledged else ()
+        self._answering.fault(envelope, fault, back_channel, acknowledgements=acknowledgements)
+
+    def _check_application_message(self, envelope: Envelope) -> Fault | None:
+        if envelope.not_understood:
+            return not_understood(envelope.not_understood)
+        if not self._accepts(envelope.action):
+            reason = f"No handler here takes the action {envelope.action!r}."
+            return addressing_fault(ACTION_NOT_SUPPORTED, reason)
+        if envelope.reply_to is None and envelope.fault_to is None:
+            return None
+        reason = self._answering.addresses.refusal(envelope.reply_to, envelope.fault_to)
+        return addressing_fault(ONLY_ANONYMOUS_ADDRESS_SUPPORTED, reason) if reason else None
+
+    def _awaits_reply(self, envelope: Envelope, destination: RMDestination) -> bool:
+        routed = envelope.routed
+        if isinstance(routed, Routed) and routed.expects is Expects.REQUEST:
+            return envelope.relates_to is None and (envelope.reply_to is None or not envelope.reply_to.is_none)
+        if isinstance(routed, Routed) and routed.replied is not None:
+            # Without a ReplyTo it may be a request all the same (Sandesha2, gSOAP): it is acknowledged at once, and a
+            # reply that comes waits for a repeat of it (:meth:`Replies.keep`).
+            return routed.replied and _wants_reply(envelope)
+        # One-way messages of WCF have neither MessageID nor ReplyTo, CXF's say ReplyTo none or nothing (2004/08). But
+        # no ReplyTo is an anonymous one in WS-Addressing 1.0 (core, section 3.2), and gSOAP's requests may have
+        # neither of the two: then only the operation tells, unless its sender has named a ReplyTo for another.
+        if _wants_reply(envelope):
+            destination.asks_by_reply_to = True
+            return self._replies_to(envelope.action)
+        if envelope.relates_to is not None or (envelope.reply_to is not None and envelope.reply_to.is_none):
+            return False
+        is_open = envelope.addressing is Addressing.V2005_08 and not destination.asks_by_reply_to
+        return is_open and self._always_replies(envelope.action)
+
+    def receive_plain(self, incoming: Incoming) -> None:
+        """No Sequence header: a reply to a request of ours from a peer that was offered no Sequence, or a stranger."""
+        envelope, back_channel = incoming.envelope, incoming.back_channel
+        if back_channel is None and envelope.relates_to is not None:
+            asked = self._request_of(envelope, incoming.origin)
+            if asked is not None:
+                self._receive_plain_reply(incoming, *asked)
+            elif envelope.body:
+                self._is_reply_kept(envelope, incoming.origin, incoming.now)
+            return
+        if envelope.acknowledgements or envelope.ack_requested:
+            self._acknowledging.answer(incoming)
+        elif back_channel is not None:
+            self._answering.fault(envelope, not_reliable(envelope.action, envelope.addressing), back_channel)
+
+    def _receive_plain_reply(self, incoming: Incoming, outbox: Outbox, number: int) -> None:
+        envelope = incoming.envelope
+        if outbox.forwarding is not None:
+            if self._outbound.forwarders.has(outbox, number, partial(self._receive_plain_again, incoming)):
+                self._outbound.forwarders.replied(outbox, number, envelope, incoming.now)
+            return
+        self._outbound.receive_reply(outbox, number)
+        record = Record("", 0, envelope.action, envelope.body, incoming.now, envelope.message_id, envelope.to)
+        record.relates_to = envelope.relates_to
+        record.soap = envelope.soap.value
+        self._inbound.take_plain(record)
+
+    def _receive_plain_again(self, incoming: Incoming, now: float) -> None:
+        incoming.now = now
+        self.receive_plain(incoming)

@@ -1,0 +1,175 @@
+"""Acknowledging: when an addressable AcksTo hears what it may hear. An anonymous one hears it in every answer.
+
+Owns the count of messages it has not heard of, the timer, and AckRequested wherever it stands (WS-RM 3.8): when it
+hears, never what. That is the destination's to say.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.deadlines import Deadlines
+from holdfast.core.events import BackChannel, Effect, Respond, Transmit
+from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
+from holdfast.core.messages import Acknowledge, Envelope, Fault
+from holdfast.core.receiving.answers import Answering, envelope_in
+from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.incoming import Incoming
+from holdfast.core.states import DestinationAction
+
+_ACKNOWLEDGE = Acknowledge()  # it says nothing by itself
+
+MOST_ATTEMPTS = 6
+"""How often an acknowledgement that goes alone is posted if each attempt fails. A repeat of its message asks anew."""
+
+FIRST_PAUSE = 0.5
+"""Seconds before the second attempt; each further pause is twice as long."""
+
+
+def asks(envelope: Envelope, destination: RMDestination) -> bool:
+    """Whether a message asks for the acknowledgement of its own Sequence: its answer brings it, once there is one."""
+    # WS-RM 3.8: AckRequested on the message itself
+    return any(requested.identifier == destination.identifier for requested in envelope.ack_requested)
+
+
+class Acknowledging:
+    """Sends stand-alone acknowledgements, and answers who asks for one.
+
+    Args:
+        inbound: The Sequences.
+        answering: Where answers go.
+        effects: Where acknowledgements go.
+    """
+
+    def __init__(self, inbound: Inbound, answering: Answering, effects: list[Effect]) -> None:
+        self._inbound = inbound
+        self._answering = answering
+        self._effects = effects
+        self._owed: dict[str, int] = {}
+        self._due = Deadlines()
+        self._failed: dict[str, int] = {}
+        """Identifier -> how many attempts to acknowledge it failed, while another is due."""
+
+    # --- AckRequested ---------------------------------------------------------------------------------------------
+
+    def answer(self, incoming: Incoming) -> None:
+        """A message that is nothing but headers: all that it asks for is in its answer, where that may hear of it."""
+        back_channel, asked = incoming.back_channel, incoming.asked
+        acknowledgements = tuple(destination.acknowledgement() for destination in asked)
+        if incoming.problem is not None:
+            self._answering.fault(incoming.envelope, incoming.problem, back_channel, acknowledgements=acknowledgements)
+        elif acknowledgements and back_channel is not None:
+            answer = envelope_in(asked[-1].versions)
+            answer.control = _ACKNOWLEDGE
+            answer.acknowledgements = acknowledgements
+            self._effects.append(Respond(back_channel, answer))
+        else:
+            self._answering.done(back_channel)
+
+    def requested(self, envelope: Envelope, now: float) -> tuple[list[RMDestination], Fault | None]:
+        """Every AckRequested of a message but that for the Sequence it came in, which its own answer acknowledges.
+
+        Returns:
+            The Sequences with an anonymous AcksTo, which hear in the answer only; the others are told at once. And the
+            fault for the first that is unknown, or is over and that may be told.
+        """
+        # WS-RM 3.8: whoever asks is told
+        own = envelope.sequence.identifier if envelope.sequence is not None else None
+        anonymous: list[RMDestination] = []
+        problem = None
+        for requested in envelope.ack_requested:
+            if requested.identifier == own:
+                continue
+            destination = self._asked_for(requested.identifier, now)
+            if destination is None:
+                problem = problem or sequence_fault(UNKNOWN_SEQUENCE, requested.identifier)
+            elif destination.acks_to.is_anonymous:
+                anonymous.append(destination)
+            else:
+                self.owe(destination, now, at_once=True)
+        return anonymous, problem
+
+    def _asked_for(self, identifier: str, now: float) -> RMDestination | None:
+        destination = self._inbound.destinations.get(identifier)
+        if destination is None or destination.asked() is not DestinationAction.ACKNOWLEDGE:
+            return None
+        destination.last_activity = now
+        return destination
+
+    # --- what is owed ---------------------------------------------------------------------------------------------
+
+    def acknowledge(
+        self, destination: RMDestination, back_channel: BackChannel | None, now: float, *, at_once: bool = False
+    ) -> None:
+        """Acknowledge: in the answer to an anonymous sender; soon, with others, to an addressable AcksTo."""
+        if destination.acks_to.is_anonymous:
+            if back_channel is None:
+                return
+            acknowledgement = destination.acknowledgement()
+            envelope = None
+            # Where one of nothing may be misunderstood, it goes to whom has asked for it: WCF expects it then.
+            if at_once or acknowledgement.ranges or destination.versions.rm.can.acknowledges_nothing:
+                envelope = envelope_in(destination.versions)
+                envelope.control = _ACKNOWLEDGE
+                envelope.acknowledgements = (acknowledgement,)
+            self._effects.append(Respond(back_channel, envelope))
+            return
+        if back_channel is not None:
+            self._effects.append(Respond(back_channel, None))
+        elif destination.accept_acks_to is None and not at_once:
+            return  # replies at a source: acknowledged on its next request
+        self.owe(destination, now, at_once=at_once)
+
+    def owe(self, destination: RMDestination, now: float, *, at_once: bool = False) -> None:
+        """There is one more message to acknowledge: soon, together with others; or at once.
+
+        A source that ended its Sequence without all its replies listens no more: it hears nothing, least of all that a
+        request is acknowledged whose reply is still to be made.
+        """
+        if destination.is_over and destination.waived:
+            return
+        owed = self._owed[destination.identifier] = self._owed.get(destination.identifier, 0) + 1
+        policy = self._inbound.policy
+        if at_once:
+            self._send(destination.identifier)
+        elif owed >= policy.acknowledgement_count:
+            self._due.want(destination.identifier, now)  # not before replies that became durable now and carry it
+        else:
+            self._due.want(destination.identifier, now + policy.acknowledgement_interval)
+
+    def failed(self, sent: Transmit, now: float) -> None:
+        """What was sent got no answer. An acknowledgement that went alone is sent again, with exponential backoff."""
+        if not isinstance(sent.envelope.control, Acknowledge) or sent.attempt >= MOST_ATTEMPTS:
+            return
+        for acknowledgement in sent.envelope.acknowledgements:
+            identifier = acknowledgement.identifier
+            destination = self._inbound.destinations.get(identifier)
+            if destination is not None and not destination.is_over:
+                self._failed[identifier] = max(sent.attempt, self._failed.get(identifier, 0))
+                self._due.want(identifier, now + FIRST_PAUSE * 2.0 ** (sent.attempt - 1))
+
+    def settle(self, identifier: str) -> None:
+        """Owe no acknowledgement: the Sequence is over, or a message to AcksTo carries what is owed."""
+        self._owed.pop(identifier, None)
+        self._failed.pop(identifier, None)
+        self._due.forget(identifier)
+
+    def pump(self, now: float) -> None:
+        """Send what is due."""
+        for identifier in self._due.due(now):
+            self._send(identifier)
+
+    def deadline(self) -> float | None:
+        """When :meth:`pump` has something to do next."""
+        return self._due.next()
+
+    def _send(self, identifier: str) -> None:
+        self._owed.pop(identifier, None)
+        self._due.forget(identifier)
+        attempt = self._failed.pop(identifier, 0) + 1
+        destination = self._inbound.destinations.get(identifier)
+        if destination is None or destination.acks_to.is_anonymous:
+            return
+        envelope = envelope_in(destination.versions)
+        envelope.control = _ACKNOWLEDGE
+        envelope.acknowledgements = (destination.acknowledgement(),)
+        self._answering.send(destination.acks_to, envelope, attempt)

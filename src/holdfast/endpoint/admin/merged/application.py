@@ -1,0 +1,422 @@
+"""One admin listener for several workers: each of them asks the others, and puts together what they say.
+
+A route says by one word (:class:`Joined`) whose it is: of the worker that has what is named, or of all. Owns the
+asking; what numbers mean and how answers become one is ``joining``'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
+from zlib import crc32
+
+from holdfast.endpoint.admin.data_plane.readers import MAX_WAIT
+from holdfast.endpoint.admin.merged import answers as joining
+from holdfast.endpoint.admin.routes import Joined, Refused, Route
+from holdfast.endpoint.destination.destination import json_answer
+from holdfast.endpoint.worker import worker_of
+from holdfast.endpoint.workers.routing import Neighbours, host_of
+from holdfast.http.exchange import Exchange
+from holdfast.http.outcome import Response, TransportError
+
+_NAME = re.compile(r"\{(\w+)(?::[^}]+)?\}")
+RELAYED: Final = 1 << 18
+"""Bytes of a stream that are passed on at a time."""
+PAGE: Final = 1000
+"""Rows in one answer."""
+SOON: Final = 5.0
+"""Seconds that a worker has to say how it is: one that is started again is there by then."""
+WAIT: Final = 1.0
+"""Seconds that a worker is asked to wait for more at a time."""
+
+
+class _Request:
+    """What is asked of one worker: a copy that may be changed."""
+
+    def __init__(
+        self, route: Route, exchange: Exchange, query: dict[str, str], names: dict[str, str], body: bytes
+    ) -> None:
+        self.route = route
+        self.exchange = exchange
+        self.query = query
+        self.names = names
+        self.body = body
+
+    def copy(self) -> _Request:
+        return _Request(self.route, self.exchange, dict(self.query), dict(self.names), self.body)
+
+    @property
+    def target(self) -> str:
+        """Path and query, below the listener's root."""
+        path = _NAME.sub(lambda found: quote(self.names[found[1]], safe=""), self.route.path)
+        return f"{path}?{urlencode(self.query)}" if self.query else path
+
+    def content(self) -> dict[str, Any]:
+        """What its content says, as far as it is a JSON object; if not, whoever gets it refuses it."""
+        try:
+            said = json.loads(self.body) if self.body else {}
+        except (ValueError, RecursionError):
+            return {}
+        return said if isinstance(said, dict) else {}
+
+    def change(self, name: str, value: object) -> None:
+        """Say something else in the content."""
+        self.body = json.dumps(self.content() | {name: value}).encode()
+
+
+class _Answer:
+    """What one worker answered."""
+
+    def __init__(self, worker: int, response: Response) -> None:
+        self.worker = worker
+        self.response = response
+        self.status = response.status
+
+    def json(self) -> Any:
+        return json.loads(self.response.body) if self.response.body else {}
+
+    def refusal(self) -> dict[str, Any]:
+        """What an answer says that is an error, from whichever layer of the worker it comes."""
+        try:
+            told = self.json()
+        except ValueError:
+            told = None
+        return told if isinstance(told, dict) else {"error": self.response.body.decode("utf-8", "replace").strip()}
+
+
+class JoinedAdmin:
+    """Answers for all workers.
+
+    Args:
+        neighbours: The workers.
+        size: How many partitions a queue has in each.
+    """
+
+    def __init__(self, neighbours: Neighbours, size: int) -> None:
+        self._neighbours = neighbours
+        self._count = neighbours.place.worker.count
+        self._size = size
+        self._ways: dict[Joined, Callable[[_Request], Awaitable[Any]]] = {
+            Joined.EACH: self._each,
+            Joined.PAGES: self._pages,
+            Joined.WHOLE: self._whole,
+            Joined.SEQUENCE: self._sequence,
+            Joined.LETTER: self._letter,
+            Joined.MESSAGE: self._message,
+            Joined.PARTITION: self._partition,
+            Joined.ENDS: self._ends,
+            Joined.SINK: self._sink,
+            Joined.HEALTH: self._health,
+            Joined.METRICS: self._metrics,
+        }
+
+    async def answer(self, route: Route, exchange: Exchange, query: str, names: Mapping[str, str]) -> int:
+        """Answer a request of that route.
+
+        Returns:
+            The status.
+
+        Raises:
+            Refused: It cannot be done as asked, or a worker does not answer.
+        """
+        asked = dict(parse_qsl(query, keep_blank_values=True))
+        request = _Request(route, exchange, asked, dict(names), exchange.request.body)
+        if route.joined is Joined.STREAM:
+            return await self._stream(request)
+        answer = await self._ways[route.joined](request)
+        if isinstance(answer, bytes):
+            exchange.respond(200, answer, str(route.answer).encode())
+        elif answer is None:
+            exchange.respond(204)
+        else:
+            json_answer(exchange, 200, answer)
+        return 200 if answer is not None else 204
+
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    async def _ask(self, worker: int, request: _Request) -> _Answer:
+        return await self._fetch(worker, request.route.method, request.target, request.body)
+
+    async def _fetch(self, worker: int, method: str, target: str, body: bytes) -> _Answer:
+        url = f"http://{host_of(worker)}/admin/{target}"
+        try:
+            answer = await self._neighbours.client.fetch(method, url, body, {})
+        except TransportError as error:
+            raise _away(worker, error.message) from None
+        return _Answer(worker, answer)
+
+    async def _ask_all(self, requests: list[_Request]) -> list[_Answer]:
+        return list(await asyncio.gather(*(self._ask(worker, one) for worker, one in enumerate(requests))))
+
+    def _joined(self, answers: list[_Answer]) -> Any:
+        """What several say, as one: those that do not know what is named, where others do, have nothing to say.
+
+        Raises:
+            Refused: What the first that refuses says.
+        """
+        there = [one for one in answers if one.status != 404] or answers[:1]
+        for one in there:
+            if one.status >= 400:
+                raise self._refused(one.worker, one.status, one.refusal(), _retry(one))
+        if all(one.status == 204 for one in there):
+            return None
+        return joining.merge([joining.renumber(one.json(), one.worker, self._size) for one in there])
+
+    def _refused(self, worker: int, status: int, told: Any, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Refused:
+        """What a worker refuses, as said to who asked."""
+        more = {name: value for name, value in told.items() if name not in ("error", "remedy")}
+        error = f"{told.get('error')} (worker {worker}, whose partition 0 is {worker * self._size})"
+        return Refused(status, error, told.get("remedy", ""), headers, joining.renumber(more, worker, self._size))
+
+    async def _split(self, request: _Request) -> list[_Request]:
+        """The request as it is for each worker, with its own numbers and epoch."""
+        count, size = self._count, self._size
+        requests = [request.copy() for _ in range(count)]
+        for name in ("known", "after", "at"):
+            if joining.is_places(request.query.get(name, "")):
+                for one, places in zip(requests, joining.split_places(request.query[name], count, size), strict=True):
+                    one.query[name] = places
+        content = request.content()
+        for name in ("offsets", "fingerprints"):
+            if isinstance(content.get(name), dict):
+                parts = joining.split_offsets(content[name], count, size)
+                for one, part in zip(requests, parts, strict=True):
+                    one.change(name, part)
+        epoch = content.get("epoch", request.query.get("epoch"))
+        if epoch is not None and "name" in request.names:
+            for one, own in zip(requests, await self._epochs(request.names["name"], str(epoch)), strict=True):
+                one.change("epoch", own) if "epoch" in content else one.query.update(epoch=own)
+        return requests
+
+    async def _epochs(self, queue: str, epoch: str) -> list[str]:
+        """The epoch of the queue in each worker.
+
+        Raises:
+            Refused: 409 if they are not, together, what is asked about.
+        """
+        asked = [await self._fetch(worker, "GET", "queues", b"") for worker in range(self._count)]
+        answers = [self._joined([one])["queues"] for one in asked]
+        if any(queue not in one for one in answers):
+            return [epoch] * self._count  # they will say so
+        epochs = [str(one[queue]["epoch"]) for one in answers]
+        joined = joining.epoch_of(epochs)
+        if epoch != joined:
+            raise Refused(
+                409,
+                f"the queue's epoch is {joined}, not {epoch}: a store was made anew or put back to a copy",
+                "Offsets of the old queue mean nothing here. Begin again, with a new checkpoint.",
+            )
+        return epochs
+
+    # --- whose it is ----------------------------------------------------------------------------------------------
+
+    async def _each(self, request: _Request) -> Any:
+        content = request.content()
+        partition = content.get("partition")
+        if type(partition) is int:
+            worker, own = joining.owner_of_partition(str(partition), self._count, self._size, 400)
+            request.change("partition", own)
+            return self._joined([await self._ask(worker, request)])
+        if content.get("offset") is not None or content.get("below") is not None:
+            raise Refused(400, "an offset is one of a partition, and there are several", 'Name it: "partition": 0.')
+        return self._joined(await self._ask_all(await self._split(request)))
+
+    async def _sequence(self, request: _Request) -> Any:
+        worker = worker_of(request.names["identifier"])
+        if worker is not None and worker < self._count:
+            return self._joined([await self._ask(worker, request)])
+        return await self._each(request)
+
+    async def _letter(self, request: _Request) -> Any:
+        if request.names["letter"] == "all":
+            return await self._each(request)
+        worker, request.names["letter"] = joining.owner_of_letter(request.names["letter"], self._count)
+        return self._joined([await self._ask(worker, request)])
+
+    async def _message(self, request: _Request) -> Any:
+        worker, request.names["message"] = joining.owner_of_marked(request.names["message"], self._count)
+        return self._joined([await self._ask(worker, request)])
+
+    async def _sink(self, request: _Request) -> Any:
+        """A sink is at one worker: at that which has it, as there were fewer or more of them when it was made; else at
+        the one that its name says."""
+        name = request.names["sink"]
+        worker = await self._who_has(f"sinks/{quote(name, safe='')}")
+        if worker is None:
+            worker = crc32(name.encode()) % self._count
+        return self._joined([await self._ask(worker, request)])
+
+    async def _who_has(self, target: str) -> int | None:
+        """The worker that has what is there; None if each of them says that it has not.
+
+        Raises:
+            Refused: None has it, as far as they say, and one does not say: it would be made a second time elsewhere.
+        """
+        asked = (self._fetch(worker, "GET", target, b"") for worker in range(self._count))
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        for one in answers:
+            if isinstance(one, _Answer) and one.status == 200:
+                return one.worker
+        for one in answers:
+            if isinstance(one, BaseException):
+                raise one
+            if one.status != 404:
+                self._joined([one])
+        return None
+
+    async def _partition(self, request: _Request) -> Any:
+        worker, one = await self._to_owner(request)
+        return self._joined([await self._ask(worker, one)])
+
+    async def _to_owner(self, request: _Request) -> tuple[int, _Request]:
+        if "file" in request.names:
+            one = request.copy()
+            worker, one.names["file"] = joining.owner_of_marked(one.names["file"], self._count)
+            return worker, one
+        worker, own = joining.owner_of_partition(request.names["partition"], self._count, self._size)
+        one = (await self._split(request))[worker]
+        one.names["partition"] = str(own)
+        return worker, one
+
+    # --- ways of their own ----------------------------------------------------------------------------------------
+
+    async def _pages(self, request: _Request) -> Any:
+        """A page: of one worker's rows, then of the next one's."""
+        is_numbered = "letter" in request.names or request.target.startswith("dead-letters")
+        word = "from" if is_numbered else "after"
+        begun, place = (_numbered if is_numbered else _marked)(request.query.pop(word, ""))
+        left = min(PAGE, int(request.query.get("limit", PAGE // 10)))
+        pages: list[Any] = []
+        following: int | str | None = None
+        for worker in range(self._count):
+            one, is_shown = request.copy(), worker >= begun and left > 0 and following is None
+            one.query["limit"] = str(left) if is_shown else "1"
+            if worker == begun and place:
+                one.query[word] = place
+            page = self._joined([await self._ask(worker, one)])
+            rows = next(name for name, value in page.items() if isinstance(value, list))
+            after = page["next"]
+            if not is_shown:
+                has_more, page[rows] = worker >= begun and bool(page[rows]), []
+                after = "" if has_more else None
+            if following is None and after is not None:
+                following = worker * joining.LETTERS + int(after or 0) if is_numbered else f"{worker}~{after}"
+            left -= len(page[rows])
+            pages.append(page)
+        return joining.merge(pages) | {"next": following}
+
+    async def _ends(self, request: _Request) -> Any:
+        """Wait until one of them reaches further, then see how far all do."""
+        after = joining.places_of(request.query.get("after", ""))
+        now = asyncio.get_running_loop().time
+        until = now() + min(MAX_WAIT, float(request.query.get("wait", "0")))
+        while True:
+            request.query["wait"] = "0"
+            answer = self._joined(await self._ask_all(await self._split(request)))
+            ends = {int(partition): one["end"] for partition, one in answer["partitions"].items()}
+            left = until - now()
+            if left <= 0 or any(end > after.get(partition, -1) for partition, end in ends.items()):
+                return answer
+            # Short, since those that have nothing new go on waiting when one has.
+            request.query["wait"] = str(min(left, WAIT))
+            waits = [self._ask(worker, one) for worker, one in enumerate(await self._split(request))]
+            tasks = [asyncio.ensure_future(wait) for wait in waits]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _whole(self, request: _Request) -> Any:
+        """Rows of which there are few: all at once."""
+        request.query = {"limit": str(PAGE)}
+        answer = self._joined(await self._ask_all([request] * self._count))
+        rows = next(value for value in answer.values() if isinstance(value, list))
+        return answer | {"count": len(rows), "next": None}
+
+    async def _health(self, request: _Request) -> Any:
+        return self._joined(list(await asyncio.gather(*(self._ask_soon(one, request) for one in range(self._count)))))
+
+    async def _metrics(self, request: _Request) -> bytes:
+        """Of those that answer: what is known of the others must not be missed for one that is being started."""
+        asked = (self._ask_soon(worker, request) for worker in range(self._count))
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        told = {
+            one.worker: one.response.body.decode() for one in answers if isinstance(one, _Answer) and one.status == 200
+        }
+        return joining.merge_metrics(told)
+
+    async def _ask_soon(self, worker: int, request: _Request) -> _Answer:
+        try:
+            async with asyncio.timeout(SOON):
+                return await self._ask(worker, request)
+        except TimeoutError:
+            raise Refused(503, f"worker {worker} does not answer", "See what the log says of it.") from None
+
+    async def _stream(self, request: _Request) -> int:
+        """Pass on, piece by piece, what the owner sends."""
+        worker, one = await self._to_owner(request)
+        exchange = request.exchange
+        try:
+            path = self._neighbours.place.paths[worker]
+            reader, writer = await asyncio.open_unix_connection(path, limit=RELAYED)
+        except OSError as error:
+            raise _away(worker, str(error)) from None
+        try:
+            # 1.0: what is sent ends with the connection, and is not cut into chunks that would have to be read here.
+            writer.write(f"{one.route.method} /admin/{one.target} HTTP/1.0\r\n\r\n".encode())
+            status, content = await self._begun(worker, reader)
+            if status != 200:
+                raise self._refused(worker, status, json.loads(content))
+            exchange.start(200, str(request.route.answer).encode())
+            with contextlib.suppress(OSError):  # if the owner died, what is missing tells the reader
+                while exchange.wants_content and (data := await reader.read(RELAYED)):
+                    if not exchange.write(data):
+                        await exchange.drain()
+            exchange.finish()
+        finally:
+            writer.close()
+        return 200
+
+    async def _begun(self, worker: int, reader: asyncio.StreamReader) -> tuple[int, bytes]:
+        """The status of an answer that a worker begins; and all of what it says, if that is a refusal."""
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            status = int(head.split(" ", 2)[1])
+            return status, b"" if status == 200 else await reader.read()
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise _away(worker, str(error)) from None
+
+
+def _away(worker: int, why: str) -> Refused:
+    return Refused(
+        503,
+        f"worker {worker} does not answer: {why}",
+        "It is started again by itself; ask again.",
+        ((b"Retry-After", b"1"),),
+    )
+
+
+def _retry(answer: _Answer) -> tuple[tuple[bytes, bytes], ...]:
+    seconds = answer.response.headers.get("retry-after")
+    return ((b"Retry-After", seconds.encode("latin-1")),) if seconds is not None else ()
+
+
+def _numbered(text: str) -> tuple[int, str]:
+    """Which worker's letters a number begins with, and its own number there."""
+    if not text.isascii() or not text.isdecimal() or len(text) > 15:
+        return 0, text
+    worker, own = divmod(int(text), joining.LETTERS)
+    return worker, str(own)
+
+
+def _marked(text: str) -> tuple[int, str]:
+    """Which worker a page goes on with, and where."""
+    worker, mark, place = text.partition("~")
+    return (int(worker), place) if mark and worker.isascii() and worker.isdecimal() and len(worker) < 5 else (0, text)

@@ -1,0 +1,317 @@
+"""The commands that steer a running server: as their users run them, against a server that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import holdfast
+from holdfast.cli.inspection.operations import duration, place
+from holdfast.cli.main import COMMANDS, cli
+from holdfast.core.records import Record
+from holdfast.core.sinks.sink import Batch
+from holdfast.core.versions import Versions
+from holdfast.store.staged import blocks_of_records
+
+NOUNS = ("sequences", "queues", "cursors", "forwarders", "dead-letters", "outbox", "sinks")
+
+
+REFUSING = """
+import holdfast
+
+
+class Refusing(holdfast.Processor):
+    def inbound(self, context):
+        if context.is_application:
+            raise holdfast.ProcessingError("Not today.")
+
+
+app = holdfast.Destination(store=":memory:", processors=[Refusing()])
+"""
+"""A service that refuses each message."""
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    context = click.Context(cli)
+    for noun in NOUNS:
+        group = cli.get_command(context, noun)
+        assert isinstance(group, click.Group)
+        yield from ((noun, verb) for verb in group.commands)
+
+
+def send(url: str, count: int = 3) -> None:
+    with holdfast.sync.Source(url, store=":memory:") as source:
+        for number in range(count):
+            source.send(f"<n>{number}</n>", action="urn:a")
+        source.flush(60)
+
+
+def settle(served: Any) -> None:
+    asyncio.run_coroutine_threadsafe(served.app.handled(), served.loop).result(60)
+
+
+def in_loop(served: Any, call: Callable[[], Any]) -> Any:
+    async def do() -> Any:
+        return call()
+
+    return asyncio.run_coroutine_threadsafe(do(), served.loop).result(60)
+
+
+@pytest.mark.parametrize(("noun", "verb"), list(commands()))
+def test_each_command_teaches_with_two_examples(run: Any, noun: str, verb: str) -> None:
+    result = run(noun, verb, "--help")
+    assert result.code == 0
+    assert result.out.count(f"  holdfast {noun} {verb} ") >= 2
+    assert verb in run(noun, "--help").out
+
+
+def test_the_list_of_commands_names_them_all() -> None:
+    assert set(NOUNS) < set(COMMANDS)
+
+
+def test_a_sequence_is_held_back_shown_so_and_let_go_on(run: Any, served: Any) -> None:
+    admin = ("--admin", served.admin)
+    with holdfast.sync.Source(served.url, store=":memory:") as source:
+        source.send("<n/>", action="urn:a").acknowledged(60)
+        (one,) = [
+            one
+            for one in json.loads(run("sequences", *admin, "--json").out)["sequences"]
+            if one["role"] == "destination"
+        ]
+        beginning = one["identifier"].removeprefix("urn:uuid:")[:8]
+        result = run("sequences", "suspend", beginning, *admin, "--reason", "too \x1b[2Jfast")
+        assert (result.code, result.out) == (0, f"{one['identifier']} is held back.\n")
+        listed = run("sequences", *admin)
+        assert "created, held back: too \\x1b[2Jfast" in listed.out
+        assert json.loads(run("sequences", beginning, *admin, "--json").out)["suspended"].startswith("held back")
+        assert run("sequences", "resume", beginning, *admin).code == 0
+        result = run("sequences", "resume", beginning, *admin)
+        assert (result.code, "is not suspended" in result.err) == (1, True)
+        result = run("sequences", "close", beginning, *admin)
+        assert (result.code, "--yes" in result.err) == (1, True)
+        assert json.loads(run("sequences", "close", beginning, *admin, "--yes", "--json").out)["state"] == "closed"
+        assert run("sequences", "terminate", beginning, *admin, "--yes").code == 0
+    result = run("sequences", "suspend", "nothing", *admin)
+    assert (result.code, "there is no Sequence nothing" in result.err) == (1, True)
+
+
+def test_a_person_is_asked_before_something_is_destroyed(
+    run: Any, served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for answer, code in (("n\n", 1), ("y\n", 0)):
+        monkeypatch.setattr(sys, "stdin", Terminal(answer))
+        result = run("queues", "purge", "inbox", "--admin", served.admin)
+        assert (result.code, "0 records of inbox would be deleted. Do it?" in result.err) == (code, True)
+
+
+def test_a_queue_is_looked_into_exported_and_purged(run: Any, served: Any, tmp_path: Path) -> None:
+    served_ = ("--admin", served.admin)
+    run_json = lambda *arguments: json.loads(run(*arguments, *served_, "--json").out)  # noqa: E731
+    put_reader(served, "audit")
+    send(served.url)
+    settle(served)
+    (partition,) = [one for one in range(4) if run_json("queues", "peek", "inbox", "--partition", str(one))["messages"]]
+    result = run("queues", "peek", "inbox", "--partition", str(partition), *served_, "--limit", "2")
+    header, *lines = result.out.splitlines()
+    assert header.split() == ["offset", "action", "sequence", "number", "age", "bytes", "body"]
+    assert [line.split()[-1] for line in lines] == ["<n>0</n>", "<n>1</n>"]
+    assert result.err == "There is more: --from 2\n"
+
+    assert run("queues", "export", "inbox", *served_, "--to", "out").out == "3 records are in out.\n"
+    names = sorted(path.name for path in Path("out").iterdir())
+    assert names == [f"{partition}-{offset:012}.xml" for offset in range(3)]
+    assert Path("out", names[2]).read_bytes() == b"<n>2</n>"
+    assert run_json("queues", "export", "inbox", "--jsonl", "all.jsonl")["exported"] == 3
+    lines = Path("all.jsonl").read_text().splitlines()
+    assert [(json.loads(line)["offset"], json.loads(line)["body"]) for line in lines] == [
+        (number, f"<n>{number}</n>") for number in range(3)
+    ]
+    some = ("--partition", str(partition), "--from", "1", "--below", "2", "--jsonl", "some.jsonl")
+    assert run_json("queues", "export", "inbox", *some)["exported"] == 1
+    assert run("queues", "export", "inbox", *served_).code == 2
+    assert run("queues", "export", "inbox", *served_, "--partition", "9", "--to", "out").code == 1
+
+    result = run("queues", "purge", "inbox", *served_)
+    assert result.code == 1
+    assert "3 records of inbox would be deleted; audit has not passed 3 of them." in result.err
+    assert run("queues", "purge", "inbox", *served_, "--yes").out == "3 records of inbox are deleted.\n"
+    assert run("queues", "export", "inbox", *served_, "--jsonl", "none.jsonl").out.startswith("0 records")
+
+
+def put_reader(served: Any, name: str) -> None:
+    in_loop(served, lambda: served.app.queue.advance(name, {}, served.app.engine.clock()))
+
+
+def test_cursors_are_listed_moved_and_forgotten(run: Any, served: Any, tmp_path: Path) -> None:
+    admin = ("--admin", served.admin)
+    put_reader(served, "audit")
+    send(served.url)
+    settle(served)
+    for place_ in (admin, ("served",)):
+        result = run("cursors", *place_)
+        assert result.out.splitlines()[0].split() == [
+            "queue",
+            "cursor",
+            "kind",
+            "lag",
+            "age",
+            "idle",
+            "out/s",
+            "offsets",
+        ]
+        (line,) = [line for line in result.out.splitlines() if " audit " in line]
+        assert re.split(r" {2,}", line)[:4] == ["inbox", "audit", "reader", "3"]
+    assert json.loads(run("cursors", "audit", *admin, "--json").out)["lag"] == 3
+    result = run("cursors", "reset", "inbox", "audit", *admin, "--to", "latest")
+    assert (result.code, "--yes" in result.err) == (1, True)
+    assert run("cursors", "reset", "inbox", "audit", *admin, "--to", "latest", "--yes").code == 0
+    assert json.loads(run("cursors", "audit", *admin, "--json").out)["lag"] == 0
+    assert run("cursors", "reset", "inbox", "audit", *admin, "--ago", "1h", "--yes").code == 0
+    assert json.loads(run("cursors", "audit", *admin, "--json").out)["lag"] == 3
+    for wrong in ((), ("--to", "latest", "--ago", "1h"), ("--ago", "soon"), ("--time", "soon")):
+        assert run("cursors", "reset", "inbox", "audit", *admin, *wrong, "--yes").code == 2
+
+    handled = served.app.dispatcher.handled
+    assert run("cursors", "replay", "inbox", "handler", *admin, "--to", "earliest", "--yes").code == 0
+    settle(served)
+    assert served.app.dispatcher.handled == handled + 3
+
+    assert run("cursors", "delete", "inbox", "audit", *admin, "--yes").out == "audit of inbox is forgotten.\n"
+    result = run("cursors", "delete", "inbox", "audit", *admin, "--yes")
+    assert (result.code, "no cursor 'audit'" in result.err) == (1, True)
+    assert run("cursors", "delete", "inbox", "handler", *admin, "--yes").code == 1
+
+
+def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: Any, start: Any) -> None:
+    other = start("receive", "--port", "0", "--store", ":memory:")
+    url = other.url()
+    admin = ("--admin", served.admin)
+    assert run("forwarders", *admin).out == f"Nothing is sent on by {served.admin}.\n"
+    app = served.app
+    put_reader(served, "keeper")
+
+    def forward() -> None:
+        for partition in range(4):
+            app.engine.protocol.outbound.forward(
+                f"forwarder/next/{partition}", url, [(Versions("1.1"), False)], app.queue, partition
+            )
+        app.engine.touch()
+
+    in_loop(served, forward)
+    assert run("forwarders", "suspend", "next", *admin, "--reason", "moving").out == "next is held back.\n"
+    send(served.url)
+    result = run("forwarders", *admin)
+    lines = result.out.splitlines()[1:]
+    assert len(lines) == 4
+    assert "suspended: moving" in lines[0]
+    listed = json.loads(run("forwarders", "next", *admin, "--json").out)["forwarders"]
+    assert sum(one["lag"] for one in listed) == 3
+    assert run("forwarders", "resume", "next", *admin).out == "next goes on.\n"
+    assert run("forwarders", "suspend", "nobody", *admin).code == 1
+
+    def lag() -> int:
+        return sum(one["lag"] for one in json.loads(run("forwarders", *admin, "--json").out)["forwarders"])
+
+    for _ in range(600):
+        if not lag():
+            break
+        asyncio.run(asyncio.sleep(0.1))
+    assert lag() == 0
+    result = run("forwarders", "replay", "next", *admin, "--to", "earliest")
+    assert (result.code, "arrive again" in result.err) == (1, True)
+    answer = json.loads(run("forwarders", "replay", "next", *admin, "--to", "earliest", "--yes", "--json").out)
+    assert answer["offsets"] == {str(partition): 0 for partition in range(4)}
+    assert run("forwarders", "reset", "next", *admin, "--to", "latest", "--yes").code == 0
+    result = run("forwarders", "delete", "next", *admin, "--yes")
+    assert (result.code, "is sending" in result.err) == (1, True)
+    for partition in range(4):
+        run("forwarders", "suspend", f"forwarder/next/{partition}", *admin)
+    assert run("forwarders", "delete", "next", *admin).code == 1
+    assert run("forwarders", "delete", "next", *admin, "--yes").out.startswith("next is forgotten; ")
+    assert run("forwarders", *admin).out == f"Nothing is sent on by {served.admin}.\n"
+
+
+def test_the_list_of_forwarders_says_what_the_destination_refuses(
+    run: Any, served: Any, start: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "refusing.py").write_text(REFUSING)
+    url = start("serve", "refusing:app", "--port", "0").url()
+    app = served.app
+
+    def forward() -> None:
+        for partition in range(4):
+            key = f"forwarder/next/{partition}"
+            app.engine.protocol.outbound.forward(key, url, [(Versions("1.1"), False)], app.queue, partition)
+        app.engine.touch()
+
+    in_loop(served, forward)
+    send(served.url)
+    for _ in range(600):
+        shown = run("forwarders", "--admin", served.admin).out
+        if "refused" in shown:
+            break
+        asyncio.run(asyncio.sleep(0.1))
+    assert "offset 0 refused" in shown and "Not today." in shown
+
+
+def test_sinks_are_listed_bound_and_forgotten(run: Any, served: Any) -> None:
+    admin = ("--admin", served.admin)
+    assert run("sinks", *admin).out == f"Nothing writes to {served.admin}: there are no sinks.\n"
+
+    def publish() -> None:
+        staging, batch = served.app.engine.protocol.staging, Batch("alerts", "q1", 0)
+        now = served.app.engine.clock()
+        (block,) = blocks_of_records([("inbox", Record("", 0, "urn:a", b"<a/>", now))], now)
+        staging.stage(batch, "t", 0, block, now)
+        staging.publish(batch, ["t"], 1, now)
+        staging.stage(Batch("alerts", "q1", 1), "u", 0, block, now)
+        served.app.engine.touch()
+
+    in_loop(served, publish)
+    assert re.search(r"alerts +q1 +0 +1 +\d +1 ", run("sinks", *admin).out)
+    assert json.loads(run("sinks", "alerts", *admin, "--json").out)["batch"] == 0
+    assert json.loads(run("sinks", *admin, "--json").out)["sinks"][0]["query"] == "q1"
+    result = run("sinks", "bind", "alerts", "q2", *admin)
+    assert (result.code, "drop 1 rows that are staged" in result.err) == (1, True)
+    assert run("sinks", "bind", "alerts", "q2", *admin, "--yes").out == "alerts takes the batches of q2.\n"
+    assert "none" in run("sinks", *admin).out
+    result = run("sinks", "bind", "other", "q3", "--after", "7", *admin)
+    assert (result.code, "from 8 on" in result.err) == (1, True)
+    assert (
+        run("sinks", "bind", "other", "q3", "--after", "7", *admin, "--yes").out == "other takes the batches of q3.\n"
+    )
+    assert json.loads(run("sinks", "other", *admin, "--json").out)["batch"] == 7
+    assert run("sinks", "forget", "other", *admin, "--yes").code == 0
+    assert run("sinks", "forget", "alerts", *admin).code == 1
+    assert run("sinks", "forget", "alerts", *admin, "--yes").out.startswith("alerts is forgotten; ")
+    result = run("sinks", "forget", "alerts", *admin, "--yes")
+    assert (result.code, "there is no sink 'alerts'" in result.err) == (1, True)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1.5h", 5400), ("2d", 172800), ("1w", 604800)])
+def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "5", "-1s", "nans", "1e99d", "5x"])
+def test_what_is_no_duration_is_wrong_usage(text: str) -> None:
+    with pytest.raises(click.UsageError):
+        duration(text)
+
+
+def test_a_time_without_a_zone_is_utc() -> None:
+    assert place(None, None, "1970-01-02", None) == {"time": 86400.0}
+    assert place(None, None, "1970-01-02T01:00+01:00", None) == {"time": 86400.0}

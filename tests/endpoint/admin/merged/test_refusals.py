@@ -1,0 +1,129 @@
+"""One admin listener for several workers, of which one is away or refuses: that is told, and never read as absence.
+
+The workers are servers at Unix sockets, which answer what the test wants; who asks them is the real one.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from holdfast import Destination
+from holdfast.endpoint.admin.data_plane.sinks import SinkRoutes
+from holdfast.endpoint.admin.merged.application import JoinedAdmin
+from holdfast.endpoint.admin.resources.queues import QueueRoutes
+from holdfast.endpoint.admin.routes import Refused
+from holdfast.endpoint.worker import Worker
+from holdfast.endpoint.workers.loads import Loads
+from holdfast.endpoint.workers.routing import Neighbours, Place
+from holdfast.http.direct import DirectExchange
+from holdfast.http.exchange import HTTPLimits, Request
+from holdfast.http.server import HTTPServer
+
+COUNT = 3
+ABSENT = (404, {"error": "there is no sink 'alerts' here", "remedy": "holdfast sinks lists them."})
+HERE = (200, {"name": "alerts", "batch": 4})
+BUSY = (503, {"error": "the disk is nearly full", "remedy": "Make room."})
+BROKEN = (500, "no JSON")
+
+
+class Workers:
+    """Three workers, each of which answers every request in its own way, or not at all (None)."""
+
+    def __init__(self, directory: Path) -> None:
+        self.answers: list[tuple[int, Any] | None] = [ABSENT] * COUNT
+        self.asked: list[tuple[int, str, str]] = []
+        self.paths = tuple(str(directory / str(number)) for number in range(COUNT))
+
+    async def start(self) -> None:
+        self.runners = [web.AppRunner(self._app(number)) for number in range(COUNT)]
+        for runner, path in zip(self.runners, self.paths, strict=True):
+            await runner.setup()
+            await web.UnixSite(runner, path).start()
+
+    def _app(self, number: int) -> web.Application:
+        async def answer(request: web.Request) -> web.Response:
+            self.asked.append((number, request.method, request.path))
+            said = self.answers[number]
+            if said is None:
+                assert request.transport is not None
+                request.transport.abort()
+                return web.Response()
+            return web.Response(status=said[0], text=said[1] if isinstance(said[1], str) else json.dumps(said[1]))
+
+        app = web.Application()
+        app.router.add_route("*", "/{what:.*}", answer)
+        return app
+
+
+@pytest.fixture
+async def workers(tmp_path: Path) -> AsyncIterator[Workers]:
+    one = Workers(tmp_path)
+    await one.start()
+    yield one
+    for runner in one.runners:
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def joined(workers: Workers, tmp_path: Path) -> AsyncIterator[JoinedAdmin]:
+    inbox, (taking, giving) = socket.socket(socket.AF_UNIX), socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    inbox.bind(str(tmp_path / "inbox"))
+    inbox.listen()
+    place = Place(Worker(0, COUNT), workers.paths, inbox, taking, (giving,) * COUNT, Loads(COUNT))
+    neighbours = Neighbours(place, Destination(":memory:"), HTTPServer())
+    await neighbours.start(HTTPLimits())
+    yield JoinedAdmin(neighbours, 2)
+    await neighbours.close()
+    for one in (taking, giving):
+        one.close()
+
+
+async def ask(joined: JoinedAdmin, method: str, path: str, **names: str) -> Any:
+    nothing: Any = None  # the routes are looked at, and not done here
+    routes = [*SinkRoutes(nothing).routes, *QueueRoutes(nothing, nothing).routes]
+    route = next(one for one in routes if (one.method, one.path) == (method, path))
+    exchange = DirectExchange(Request(method, "/", {}, b"", "test", False))
+    await joined.answer(route, exchange, "epoch=e" if "name" in names else "", names)
+    return json.loads((await exchange.response).body)
+
+
+async def test_a_sink_is_asked_for_where_it_is_though_another_worker_is_away(
+    workers: Workers, joined: JoinedAdmin
+) -> None:
+    for others in (ABSENT, BUSY, BROKEN, None):
+        workers.answers = [others, HERE, ABSENT]
+        assert (await ask(joined, "GET", "sinks/{sink}", sink="alerts"))["batch"] == 4
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "why"), [(BUSY, 503, "disk"), (BROKEN, 500, "no JSON"), (None, 503, "does not answer")]
+)
+@pytest.mark.parametrize(("method", "path"), [("GET", ""), ("POST", "/parts"), ("POST", "/discard"), ("DELETE", "")])
+async def test_a_sink_is_not_made_nor_missing_while_a_worker_that_may_have_it_does_not_say(
+    workers: Workers, joined: JoinedAdmin, answer: Any, status: int, why: str, method: str, path: str
+) -> None:
+    for away in range(COUNT):
+        workers.answers = [ABSENT] * COUNT
+        workers.answers[away] = answer
+        workers.asked.clear()
+        with pytest.raises(Refused, match=why) as refused:
+            await ask(joined, method, "sinks/{sink}" + path, sink="alerts")
+        assert (refused.value.status, f"worker {away}" in refused.value.message) == (status, True)
+        assert {one[1:] for one in workers.asked} == {("GET", "/admin/sinks/alerts")}
+
+
+async def test_a_queue_whose_epoch_one_worker_does_not_say_is_not_asked_about(
+    workers: Workers, joined: JoinedAdmin
+) -> None:
+    workers.answers = [(200, {"queues": {"inbox": {"epoch": "e"}}})] * COUNT
+    workers.answers[1] = BUSY
+    with pytest.raises(Refused, match=r"disk is nearly full.*worker 1") as refused:
+        await ask(joined, "GET", "queues/{name}/{partition}/messages", name="inbox", partition="0")
+    assert refused.value.status == 503
