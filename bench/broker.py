@@ -37,9 +37,8 @@ from pathlib import Path
 from typing import Any
 
 import load
+from paper.summary import quantile
 from systems import Running, Unavailable, systems
-
-from holdfast.bench.summary import quantile
 
 USUAL = (
     *("destination", "broker", "forwarded", "broker, postgresql", "broker, mariadb"),

@@ -38,7 +38,7 @@ import httptools
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from holdfast.bench.summary import quantile
+from paper.summary import quantile
 
 FIRST = 60.0
 """Seconds beyond its time that a run waits for its first answer: without one nothing is measured."""

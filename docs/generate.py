@@ -704,7 +704,7 @@ def tables() -> list[str]:
 
 
 def paper() -> str:
-    """What ``holdfast bench paper --json`` printed in the run that is kept, as a table, with its notes below it."""
+    """What ``python -m bench.paper --json`` printed in the run that is kept, as a table, with its notes below it."""
     rows = json.loads((DOCS / "internals" / "paper" / "run.json").read_text(encoding="utf-8"))["rows"]
     lines = [
         "| operation | 2005 | here | times as fast | deviation | error | outliers | min | max | memory | 2005 |",

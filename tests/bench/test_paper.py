@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from bench.paper import operations, plots, whole
+from bench.paper import table as paper
 from holdfast import wire
-from holdfast.bench import operations, paper, plots, whole
 from holdfast.core.messages import CreateSequence, CreateSequenceResponse, Envelope
 from holdfast.store.rocksdb.store import RocksDBStore
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast.bench.summary import quantile, summarize
+from bench.paper.summary import quantile, summarize
 
 VALUES = st.lists(st.floats(0, 1e9, allow_nan=False), min_size=1, max_size=200)
 

@@ -52,7 +52,6 @@ COMMANDS = {
     "pipeline": ("holdfast.pipeline.jobs.mediation", "pipeline", "Run a pipeline's file, with Spark, or check it."),
     "audit": ("holdfast.pipeline.jobs.audit", "audit_command", "Audit what happened: every message, every gap."),
     "simulate": ("holdfast.cli.running.simulate", "simulate", "Run the shipped simulator."),
-    "bench": ("holdfast.cli.running.bench", "bench", "Measure Holdfast on this machine."),
 }
 """Name -> module, attribute, and the line for the list; a module is imported when its command is run."""
 

@@ -1,6 +1,6 @@
 """Figures of many runs: quantiles, and mean and deviation of what an outlier rule leaves. Knows not what was run.
 
-The paper that :mod:`holdfast.bench.paper` compares with had a program remove outliers from each 100 results, and does
+The paper that :mod:`bench.paper.table` compares with had a program remove outliers from each 100 results, and does
 not print its rule. Its figures say this much: each standard error is the deviation over the root of what was left, so
 mean and deviation are of what was left; the twelve that one row lost are more than can lie beyond three deviations of
 100 values (Chebyshev: eleven); and, if its largest values are of what was left too, one eight deviations above the mean

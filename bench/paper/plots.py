@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.bench import whole
-from holdfast.bench.paper import WHOLE_PRINTED, Row
+from bench.paper import whole
+from bench.paper.table import WHOLE_PRINTED, Row
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from holdfast.bench import operations, whole
-from holdfast.bench.summary import Summary, summarize
+from bench.paper import operations, whole
+from bench.paper.summary import Summary, summarize
 from holdfast.http.server import event_loop_factory
 
 RUNS = 100

@@ -1,4 +1,4 @@
-"""``holdfast bench``: what can be measured where Holdfast is installed. Thin: everything is in holdfast.bench."""
+"""``holdfast bench``: what can be measured where Holdfast is installed. Thin: everything is in bench.paper."""
 
 from __future__ import annotations
 
@@ -6,30 +6,18 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from bench.paper import table
+from bench.paper.plots import check_installed, draw
+from bench.paper.table import TARGET, Row
 from holdfast.cli.progress import LOG_INTERVAL
 from holdfast.cli.tables import json_option, print_table
-
-if TYPE_CHECKING:
-    from holdfast.bench.paper import Row
+from holdfast.exceptions import HoldfastError
 
 
-@click.group()
-def bench() -> None:
-    """Measure Holdfast on this machine.
-
-    \b
-    holdfast bench paper
-    holdfast bench paper --json --plots figures
-
-    Nothing here passes or fails.
-    """
-
-
-@bench.command()
+@click.command()
 @click.option("--runs", type=click.IntRange(1), default=100, show_default=True, help="Of each operation.")
 @click.option(
     "--directory",
@@ -43,26 +31,22 @@ def bench() -> None:
 )
 @json_option
 def paper(runs: int, directory: Path | None, plots: Path | None, as_json: bool) -> None:
-    """Every operation that a paper of 2005 measured of a WS-RM implementation, and what it takes here.
+    """Measure every operation that a paper of 2005 measured of a WS-RM implementation.
 
     \b
-    holdfast bench paper
-    holdfast bench paper --directory /var/lib/holdfast --json --plots figures
+    python -m bench.paper
+    python -m bench.paper --directory /var/lib/holdfast --json --plots figures
 
-    Times are microseconds by the clock, mean and deviation of what an outlier rule leaves of the runs: what lies more
-    than two deviations from the mean of all is removed, once. Memory is the most that a run held, in bytes. It takes
-    some ten seconds.
+    Times are microseconds of wall time. Mean and deviation leave out outliers: runs more than two deviations from the
+    mean of all, removed once. Memory is the most that a run allocated, in bytes. The table takes about ten seconds.
     """
-    from holdfast.bench.paper import measure
-
+    try:
+        if plots is not None:
+            check_installed()
+        rows = table.measure(runs, directory, _Progress())
+    except HoldfastError as error:
+        raise click.ClickException(str(error)) from error
     if plots is not None:
-        from holdfast.bench.plots import check_installed
-
-        check_installed()
-    rows = measure(runs, directory, _Progress())
-    if plots is not None:
-        from holdfast.bench.plots import draw
-
         for file in draw(rows, plots):
             click.echo(f"drawn: {file}", err=True)
     if as_json:
@@ -90,8 +74,6 @@ class _Progress:
 
 
 def _print(rows: list[Row]) -> None:
-    from holdfast.bench.paper import TARGET
-
     columns = [
         "operation",
         "2005, us",
@@ -133,3 +115,7 @@ def _cells(row: Row) -> list[str]:
         f"{row.held:,.0f}",
         memory,
     ]
+
+
+if __name__ == "__main__":
+    paper()

@@ -1,6 +1,6 @@
 """The operations of the paper's table, as Holdfast does them: each a function that does it once.
 
-Owns what is done, on which messages. How it is timed, and what the paper says of it, is :mod:`holdfast.bench.paper`'s.
+Owns what is done, on which messages. How it is timed, and what the paper says of it, is :mod:`bench.paper.table`'s.
 What ends in an envelope or an element ends in its bytes.
 """
 
@@ -156,7 +156,7 @@ def fault() -> bytes:
 
 
 def of_paper() -> dict[str, Operation]:
-    """The rows of the paper by its names, in its order, but for those in :func:`holdfast.bench.paper.left_out`."""
+    """The rows of the paper by its names, in its order, but for those in :func:`bench.paper.table.left_out`."""
     addressing = Addressing.V2005_08
     ready = message(SMALL)
     whole = wire.encode(ready)

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from bench.paper.operations import ACTION, CLIENT, MESSAGE_ID, SERVICE
 from holdfast import wire
-from holdfast.bench.operations import ACTION, CLIENT, MESSAGE_ID, SERVICE
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
     Acknowledge,

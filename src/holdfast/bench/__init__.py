@@ -1,1 +1,0 @@
-"""What can be measured wherever Holdfast is installed: ``holdfast bench``. Nothing here passes or fails."""
