@@ -11,12 +11,11 @@ from click.testing import CliRunner
 from texts import texts
 
 from holdfast.cli.inspection.queues import export
+from holdfast.client.command_options import _WORDS, FLAGS, NAMED, flag_of, have_answer, in_words_of, own_words
 from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.jobs.audit import audit_command
-from holdfast.pipeline.jobs.command import have_answer
 from holdfast.pipeline.jobs.land import land_command
 from holdfast.pipeline.jobs.mediation import check, run
-from holdfast.pipeline.jobs.wording import FLAGS, flag_of, in_words_of, named, own_words
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.writer.options import WriteOptions
 
@@ -29,6 +28,13 @@ COMMANDS = {"land": land_command, "audit": audit_command, "run": run, "check": c
 NAMING = [(place, said) for place, said in texts() if re.search(rf"\b(?:{'|'.join(PLAIN)})\b", said)]
 
 
+def test_every_option_is_known_by_its_name_and_no_other_word():
+    assert all(NAMED.fullmatch(f"option {name}") for name in OPTIONS)
+    words = [name for name in OPTIONS if name == name.lower()]
+    assert not [word for word in ("option and", "options are", "option in", "option of") if NAMED.match(word)]
+    assert sorted(_WORDS.split("|")) == words
+
+
 def test_there_are_errors_that_name_options():
     assert len(NAMING) > 15
 
@@ -37,7 +43,7 @@ def test_there_are_errors_that_name_options():
 def test_whatever_names_an_option_says_that_it_is_one_so_that_a_command_can_say_its_own(place: str, said: str):
     if ".option(" in said or place.startswith("pipeline/jobs/command.py") or "help" in place:  # a line of a program
         return
-    left = named().sub("", said)
+    left = NAMED.sub("", said)
     assert not re.search(rf"\b(?:{'|'.join(PLAIN)})\b", left), f"{place}: write 'option NAME'"
 
 
@@ -125,7 +131,7 @@ def test_where_nobody_ever_answers_a_command_says_what_it_waits_for_and_ends_soo
     """Before Spark is started. Waits are made a hundred times shorter."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "nobody.toml").write_text(PIPELINE)
-    monkeypatch.setattr("holdfast.pipeline.jobs.command.NOBODY", 0.05)
+    monkeypatch.setattr("holdfast.client.command_options.NOBODY", 0.05)
     monkeypatch.setattr("holdfast.client.data_plane.TELL_AFTER", 0.0)
     monkeypatch.setattr("holdfast.pipeline.jobs.command.session", lambda *_, **__: pytest.fail("Spark is not to start"))
     result = CliRunner().invoke(command, [*arguments, *wait])

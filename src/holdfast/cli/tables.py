@@ -127,7 +127,7 @@ def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] |
     import http.client
 
     from holdfast.client.admin import describe_failure
-    from holdfast.pipeline.jobs.wording import in_words_of
+    from holdfast.client.command_options import in_words_of
 
     if urlsplit(admin).scheme not in ("http", "https") or not urlsplit(admin).hostname:
         raise click.UsageError(f"--admin {admin!r} is not a URL such as http://127.0.0.1:8081.")

@@ -127,7 +127,7 @@ CUT_OFF = (
 
 def describe_failure(error: Exception, url: str) -> tuple[str, str]:
     """What went wrong on the way to an admin listener, and what to do; options are named as the Spark source has them,
-    see ``holdfast.pipeline.jobs.wording``."""
+    see ``holdfast.client.command_options``."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not trusted: {error.verify_message}",

@@ -141,10 +141,9 @@ def export(
     Raises:
         HoldfastError: the server cannot be asked, or does not have them.
     """
+    from holdfast.client.command_options import AWAY, have_answer
     from holdfast.client.data_plane import DataPlane, Patience, read_range
     from holdfast.client.offsets import Range
-    from holdfast.pipeline.jobs.command import have_answer
-    from holdfast.pipeline.jobs.wording import AWAY
     from holdfast.store.records import decode_record
 
     plane = DataPlane(admin, access)

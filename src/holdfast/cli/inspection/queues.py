@@ -13,7 +13,7 @@ import click
 from holdfast.cli.inspection.listing import Shelf, Things, opened_to_look
 from holdfast.cli.inspection.operations import Noun, confirm, quoted, steer, steer_options, tell, yes_option
 from holdfast.cli.tables import access, admin_option, age_text, ask_admin, json_option, print_table, shown
-from holdfast.pipeline.jobs.wording import away_option, own_words
+from holdfast.client.command_options import away_option, own_words
 
 TELL_EVERY = 5.0
 """Seconds between two lines of progress."""

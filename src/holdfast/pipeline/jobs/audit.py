@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.client.command_options import away_option, have_answer, own_words
 from holdfast.client.journal import JournalClient
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.html_report import check_installed, check_writable, write_report
@@ -17,12 +18,10 @@ from holdfast.pipeline.jobs.command import (
     access_options,
     command_session,
     further_option,
-    have_answer,
     print_line,
     source_access,
     spark_options,
 )
-from holdfast.pipeline.jobs.wording import away_option, own_words
 from holdfast.pipeline.journal import is_address
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.session import check_spark

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.client.data_plane import DataPlane, Patience
+from holdfast.client.command_options import flag_of
+from holdfast.client.data_plane import DataPlane
 from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.bodies.leniencies import ALSO, LENIENCIES, MAX_ELEMENTS
 from holdfast.pipeline.bodies.schemas import schema_in
-from holdfast.pipeline.jobs.wording import AWAY, NOBODY, flag_of
 from holdfast.pipeline.reader.bounds import queues_there
 from holdfast.pipeline.session import check_spark, session
 
@@ -164,29 +164,6 @@ further_option = click.option(
     callback=_further,
     help="An option of the wsrm source that has no flag here: failOnDataLoss=false, startingTimestamp=…",
 )
-
-
-def have_answer(ask: Callable[[], T], away: float | None, stop: threading.Event | None = None) -> T:
-    """Ask a server something before Spark starts, which takes a while: it is there, and what is asked for, too.
-
-    Args:
-        ask: What asks.
-        away: Seconds for which it is waited for, as it was told; None: the usual ones.
-        stop: Set when the command is to end.
-
-    Returns:
-        What ``ask`` did.
-
-    Raises:
-        HoldfastError: It is not.
-        KeyboardInterrupt: The command is to end.
-    """
-
-    def sleep(seconds: float) -> None:
-        if (stop or threading.Event()).wait(seconds):
-            raise KeyboardInterrupt
-
-    return Patience(AWAY if away is None else away, sleep=sleep, nobody=NOBODY if away is None else None).call(ask)
 
 
 def look_at_queues(options: ReadOptions) -> None:

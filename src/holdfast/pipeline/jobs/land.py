@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.client.command_options import away_option, have_answer, own_words
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.jobs.command import (
     WAIT_AT_END,
@@ -21,7 +22,6 @@ from holdfast.pipeline.jobs.command import (
     check_schema,
     flags,
     further_option,
-    have_answer,
     hear,
     job_session,
     look_at_queues,
@@ -36,7 +36,6 @@ from holdfast.pipeline.jobs.command import (
     table_options,
     tell_of_flags,
 )
-from holdfast.pipeline.jobs.wording import away_option, own_words
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.session import check_spark
 

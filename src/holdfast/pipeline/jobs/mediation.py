@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.client.command_options import AWAY, away_option, have_answer, own_words
 from holdfast.client.data_plane import DataPlane
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.jobs.command import (
     WAIT_AT_END,
     command_session,
-    have_answer,
     hear,
     jar_options,
     jars_of,
@@ -36,7 +36,6 @@ from holdfast.pipeline.jobs.command import (
     sentence,
     spark_options,
 )
-from holdfast.pipeline.jobs.wording import AWAY, away_option, own_words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

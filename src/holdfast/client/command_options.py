@@ -1,20 +1,24 @@
-"""What a command says instead of the source's and the sink's options, whose names are for who uses Spark.
+"""What commands share that ask a server: how long they wait for it, and their own words for the options of Spark.
 
 Errors come from everywhere, from Spark's workers too, as text. So each names an option in one way, the word and then
-the name: ``option awaySeconds``, ``options sinkId and batchId``; and where a command shows it, that is put into the
-command's own words: the flag that does the same, else ``--option NAME``, else the options of the pipeline's file.
+the name: ``option awaySeconds``, ``options sinkId and batchId``. A command that shows such a text replaces it by the
+flag that does the same, else by ``--option NAME``, else by the option in the pipeline's file.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
-from functools import cache
+import threading
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import click
 
+from holdfast.client.data_plane import Patience
 from holdfast.exceptions import HoldfastError
+
+T = TypeVar("T")
 
 FLAGS = {
     "broker": ("--broker", "--admin", "PLACE"),
@@ -47,16 +51,37 @@ away_option = click.option(
 )
 
 
-@cache
-def named() -> re.Pattern[str]:
-    """How errors name options."""
-    from holdfast.pipeline.reader.options import ReadOptions  # loads what speaks HTTP, and no error is in a hurry
-    from holdfast.pipeline.writer.options import WriteOptions
+_WORDS = (
+    "action|body|broker|columns|headers|partitions|proxy|queue|read|reader|rebind|refused|sequence|subscribe|tasks"
+    "|to|token"
+)
+"""Options of the source and the sink that are words of English; all others have a capital inside."""
+_NAME = rf"(?:[a-z]+(?:[A-Z][a-z]*)+|{_WORDS})\b"
+NAMED = re.compile(rf"(?<!--)(?<!\.)\boptions? ({_NAME}(?:(?:, | and | or ){_NAME})*)")
+"""How errors name options."""
 
-    fields = [one for kind in (ReadOptions, WriteOptions) for one in kind.__dataclass_fields__.values() if one.metadata]
-    names = {one.metadata[key] for one in fields for key in ("name", "alias") if one.metadata[key]}
-    name = f"(?:{'|'.join(sorted(names, key=len, reverse=True))})\\b"
-    return re.compile(rf"(?<!--)(?<!\.)\boptions? ({name}(?:(?:, | and | or ){name})*)")
+
+def have_answer(ask: Callable[[], T], away: float | None, stop: threading.Event | None = None) -> T:
+    """Ask a server something before Spark starts, which takes a while: it is there, and what is asked for, too.
+
+    Args:
+        ask: What asks.
+        away: Seconds for which it is waited for, as it was told; None: the usual ones.
+        stop: Set when the command is to end.
+
+    Returns:
+        What ``ask`` did.
+
+    Raises:
+        HoldfastError: It is not.
+        KeyboardInterrupt: The command is to end.
+    """
+
+    def sleep(seconds: float) -> None:
+        if (stop or threading.Event()).wait(seconds):
+            raise KeyboardInterrupt
+
+    return Patience(AWAY if away is None else away, sleep=sleep, nobody=NOBODY if away is None else None).call(ask)
 
 
 def in_words_of(command: click.Command, text: str) -> str:
@@ -69,7 +94,7 @@ def in_words_of(command: click.Command, text: str) -> str:
             return f"--option {name[0]}"
         return _MORE.get(flag, flag) if flag else f"option {name[0]} in the file"
 
-    return named().sub(lambda found: re.sub(r"\b(?!and\b|or\b)\w+", word, found[1]), text)
+    return NAMED.sub(lambda found: re.sub(r"\b(?!and\b|or\b)\w+", word, found[1]), text)
 
 
 def flag_of(command: click.Command, option: str) -> str | None:
