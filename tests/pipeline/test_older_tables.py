@@ -1,0 +1,86 @@
+"""Tables that an older version landed are read by this one, and their landing continues from its checkpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from older import ClockOfThen, unpack
+
+from holdfast import Destination, Source, Versions
+from holdfast.endpoint.engine import Clock
+from holdfast.endpoint.serve import Listeners, Service
+from holdfast.pipeline.landing.tables import land, read_landed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+ACTION = "urn:test:submit"
+
+
+@asynccontextmanager
+async def with_five_more(store: Path, clock: Clock) -> AsyncIterator[Service]:
+    app = Destination(store, partitions=2)
+    app.clock = clock
+    service = Service(app, Listeners(port=0, admin_port=0))
+    await service.start()
+    async with Source(service.url, ":memory:", versions=Versions("1.1")) as source:
+        for number in range(10, 15):
+            await source.send(f"<order><id>{number}</id></order>", action=ACTION)
+        await source.flush(60)
+    try:
+        yield service
+    finally:
+        await service.close(1)
+
+
+@contextmanager
+def served(store: Path, clock: Clock) -> Iterator[str]:
+    """The URL of its admin listener, while a thread serves it."""
+    started, stopping, found = threading.Event(), threading.Event(), []
+
+    async def serve() -> None:
+        async with with_five_more(store, clock) as service:
+            found.append(service.admin_url)
+            started.set()
+            await asyncio.get_running_loop().run_in_executor(None, stopping.wait)
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        assert started.wait(120)
+        yield str(found[0])
+    finally:
+        stopping.set()
+        thread.join()
+
+
+def test_a_landing_of_an_older_version_continues_once(spark: SparkSession, tmp_path: Path, patiently: Any) -> None:
+    facts = unpack("tables", tmp_path)
+    with served(tmp_path / "queue", ClockOfThen(facts["written_at"] + 600)) as url:
+        for kind in ("parquet", "delta"):
+            out = tmp_path / kind
+            assert sorted(row.id for row in read_landed(spark, str(out)).collect()) == list(range(10))
+
+            def landing(out: Path = out, kind: str = kind) -> bool | None:
+                query = land(
+                    spark,
+                    url,
+                    "inbox",
+                    str(out),
+                    schema="id INT",
+                    checkpoint=f"{out}.checkpoint",
+                    trigger={"availableNow": True},
+                    table=kind,
+                )
+                return query.awaitTermination(280)
+
+            assert patiently(landing)
+            assert sorted(row.id for row in read_landed(spark, str(out)).collect()) == list(range(15))
