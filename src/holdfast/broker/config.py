@@ -1,8 +1,7 @@
-"""What a broker is told: frozen values, each with its default. Owns the names of all keys of a configuration file.
+"""Settings of a broker: frozen dataclasses with defaults. Owns every key of the configuration file.
 
-A field is a key of the file, its annotation says what may be written there, and the docstring what it means; the
-reference is drawn from them. How a file becomes these values is ``config_file``'s, what contradicts what is
-``config_checks``'s.
+Each field is a key. Its annotation defines the accepted values and its docstring the meaning; the reference page is
+generated from both. ``config_file`` reads a file into these classes, ``config_checks`` finds contradictions.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ from holdfast.http.exchange import HTTPLimits
 from holdfast.wire import Limits
 
 MAX_ROUTES = 1_000
-"""Routes of a broker: a message that none of the first takes is compared with each."""
+"""Routes of a broker. The router compares a message with each of them until one matches."""
 
 PARTITIONS = 64
-"""Shared partitions of a queue in a new store, where nothing is said."""
+"""Default number of shared partitions of a queue in a new store."""
 SESSIONS = 64
-"""Partitions for sessions of a queue in a new store, where nothing is said."""
+"""Default number of session partitions of a queue in a new store."""
 
 _PROFILE: Kind = one_of({name: name for name in PROFILES})
 _RM: Kind = one_of({name: name for name in RM_OF_NAME})
@@ -69,9 +68,9 @@ class ServerTLS:
     """TLS of a listener.
 
     Args:
-        certificate: PEM file with its certificate and the chain.
-        key: PEM file with the key, if it is not in the same file.
-        client_ca: PEM file of authorities; whoever connects must show a certificate that one of them signed.
+        certificate: PEM file with the certificate and its chain.
+        key: PEM file with the private key, unless the certificate's file contains it.
+        client_ca: PEM file of certificate authorities. Clients must present a certificate that one of them signed.
     """
 
     certificate: File
@@ -84,9 +83,9 @@ class ClientTLS:
     """TLS towards a destination.
 
     Args:
-        ca: PEM file of the authorities to trust instead of the system's.
-        certificate: PEM file with the certificate to show, and its chain.
-        key: PEM file with its key, if it is not in the same file.
+        ca: PEM file of the certificate authorities to trust instead of the system's.
+        certificate: PEM file with the client certificate and its chain.
+        key: PEM file with the private key, unless the certificate's file contains it.
     """
 
     ca: File | None = None
@@ -96,12 +95,12 @@ class ClientTLS:
 
 @dataclass(frozen=True)
 class ListenConfig:
-    """Where messages are taken.
+    """The listener for messages.
 
     Args:
-        host: Address to listen at; ``0.0.0.0``: every one of this machine.
-        port: Its port; 0: any free one.
-        tls: Serves https.
+        host: Address to listen on. ``0.0.0.0`` listens on every address of the machine.
+        port: Port to listen on. 0 chooses a free port.
+        tls: Certificate and key. With them, the listener serves https.
     """
 
     host: Text = "127.0.0.1"
@@ -111,18 +110,19 @@ class ListenConfig:
 
 @dataclass(frozen=True)
 class AdminConfig:
-    """Where the broker is watched and steered, and where Spark reads. Keep it private.
+    """The admin listener, which operators and Spark use. Keep it private.
 
     Args:
-        enabled: Whether there is such a listener.
-        host: Address to listen at.
-        port: Its port; 0: any free one.
-        token_file: The token that whoever asks must have. Without one here, that in the environment variable
-            HOLDFAST_ADMIN_TOKEN counts, if it is set.
-        token_env: The same, in an environment variable.
-        names: Host names that its clients use, besides addresses, names without a dot, and this machine's. One that
-            begins with a dot stands for every name below it, as ".shop.svc" for the services of a Kubernetes namespace.
-        tls: Serves https.
+        enabled: Whether the broker opens the listener.
+        host: Address to listen on.
+        port: Port to listen on. 0 chooses a free port.
+        token_file: File with the token that clients must send. Without a token here, the broker uses the environment
+            variable HOLDFAST_ADMIN_TOKEN if it is set.
+        token_env: Environment variable with the token.
+        names: Further host names that clients use. IP addresses, names without a dot and the machine's own name are
+            always accepted. A name that begins with a dot stands for every name below it: ".shop.svc" for the
+            services of a Kubernetes namespace.
+        tls: Certificate and key. With them, the listener serves https.
     """
 
     enabled: Flag = True
@@ -135,22 +135,22 @@ class AdminConfig:
 
     @property
     def token(self) -> Secret | None:
-        """The token, None if the configuration names none."""
+        """The configured token, or None."""
         return self.token_file or self.token_env
 
 
 @dataclass(frozen=True)
 class JournalConfig:
-    """The event journal: what happened, and when, in files for whoever reads Parquet.
+    """The event journal: every event of a message with its time, in Parquet files.
 
     Args:
-        enabled: Whether there is one.
-        directory: Where it is, instead of ``journal`` in the store's directory. A store in a database has none: there
-            is no journal then, unless this names a place.
-        age: How long files are kept.
-        size: How much they may take together; the oldest go first.
-        file_age: After how long a file is complete, and becomes Parquet.
-        file_size: After how much it is complete before that.
+        enabled: Whether the broker writes a journal.
+        directory: Directory of the journal. The default is ``journal`` in the store's directory. A store in a database
+            has no directory: name one here, or the broker writes no journal.
+        age: How long the broker keeps files.
+        size: Total size of the files. Above it, the broker deletes the oldest files.
+        file_age: Age at which the broker closes a file and converts it to Parquet.
+        file_size: Size at which it does so earlier.
     """
 
     enabled: Flag = True
@@ -161,7 +161,7 @@ class JournalConfig:
     file_size: Size = 67_108_864
 
     def policy(self) -> JournalPolicy | None:
-        """How the journal is kept; None: there is none."""
+        """The journal's policy, or None without a journal."""
         if not self.enabled:
             return None
         return JournalPolicy(self.directory, self.age, self.size, self.file_age, self.file_size)
@@ -169,14 +169,14 @@ class JournalConfig:
 
 @dataclass(frozen=True)
 class LimitsConfig:
-    """What peers may use.
+    """Limits for peers.
 
     Args:
-        max_queues: Queues there may be, dead letters and the broker's own not counted.
-        max_routed_body: The largest body that is looked into to route it; a larger one that only an XPath could route
-            is refused.
-        http: What HTTP peers may use.
-        envelopes: What one envelope may be like.
+        max_queues: Number of queues. Dead letters and the broker's internal queues do not count.
+        max_routed_body: Largest body that a route's XPath may read. The broker refuses a larger message if no route
+            without an XPath matches it.
+        http: Limits for HTTP peers.
+        envelopes: Limits for one envelope.
     """
 
     max_queues: Count = 100
@@ -190,14 +190,14 @@ class QueueConfig:
     """A queue.
 
     Args:
-        name: What it is called.
-        retention: How long it keeps messages, whoever reads: words, as of ``holdfast serve --retention``. Without any,
-            seven days of any size; but as long as there are forwarders, and never was a reader, a message is deleted
-            once all of them have passed it.
-        max_readers: Cursors of readers; the next one is refused.
-        max_messages: Messages it may hold, those included that are kept for readers; of each worker's, if there are
-            several. While it holds so many, no further one is accepted: its source keeps it, and tries again. Without
-            it the disk is the limit.
+        name: Name of the queue.
+        retention: How long the queue keeps messages, in the words of ``holdfast serve --retention``. By default it
+            keeps them for seven days, whatever their size. If only forwarders have ever read the queue, the broker
+            deletes a message as soon as every forwarder has delivered it.
+        max_readers: Number of readers' cursors. The broker refuses further readers.
+        max_messages: Number of messages that the queue holds, including those kept for readers; with several workers,
+            the number for each. While the queue is full, the broker accepts no further message: the source keeps the
+            message and retransmits it. Without this setting, the disk is the limit.
     """
 
     name: QueueName
@@ -207,17 +207,18 @@ class QueueConfig:
 
     @property
     def retention_policy(self) -> RetentionPolicy:
-        """The retention with everything that was said of it."""
+        """The retention, with the limit of readers."""
         return replace(self.retention or RetentionPolicy(), max_readers=self.max_readers)
 
 
 @dataclass(frozen=True)
 class HeaderConfig:
-    """What a SOAP header must say. Headers of WS-Addressing and WS-ReliableMessaging are not looked at.
+    """A condition on a SOAP header. It never matches headers of WS-Addressing and WS-ReliableMessaging.
 
     Args:
-        name: Its name, ``prefix:local`` with a prefix of ``namespaces``; without a prefix: of no namespace.
-        value: Its text, white space at the ends taken off; none: whatever it says.
+        name: Name of the header, as ``prefix:local`` with a prefix of ``namespaces``. A name without a prefix has no
+            namespace.
+        value: Text of the header, without white space at its ends. Without a value, every text matches.
     """
 
     name: Text
@@ -226,16 +227,16 @@ class HeaderConfig:
 
 @dataclass(frozen=True)
 class RouteConfig:
-    """Which messages go where. All that a route says must be so. The first route that takes a message has it.
+    """A rule that assigns messages to queues. Every condition must match. The first matching route decides.
 
     Args:
-        queues: The queues that they go to.
+        queues: Queues that the messages go to.
         to: The message's To.
-        action: Its Action.
-        header: One of its SOAP headers.
-        xpath: What must be true of its body; see below.
-        expects: What the senders of these messages expect: ``one_way``, an acknowledgement at once; ``request``, a
-            reply from the destination of a forwarder. Without it each message says so, by its ReplyTo.
+        action: The message's Action.
+        header: A SOAP header of the message.
+        xpath: Condition on the message's body; see below.
+        expects: What the senders of these messages expect: ``one_way``, an immediate acknowledgement, or ``request``,
+            a reply from a forwarder's destination. By default, each message's ReplyTo decides.
     """
 
     queues: QueueNames
@@ -251,10 +252,10 @@ class ProxyConfig:
     """An HTTP proxy.
 
     Args:
-        url: Where it is.
-        username: Whom it knows.
-        password_file: The password.
-        password_env: The same, in an environment variable.
+        url: URL of the proxy.
+        username: User name for the proxy.
+        password_file: File with the password.
+        password_env: Environment variable with the password.
     """
 
     url: ProxyUrl
@@ -263,7 +264,7 @@ class ProxyConfig:
     password_env: SecretVariable | None = None
 
     def location(self) -> str:
-        """Its URL with user and password, for who goes through it: a secret."""
+        """The URL with user name and password: a secret."""
         password = self.password_file or self.password_env
         if not self.username or password is None:
             return self.url
@@ -272,14 +273,14 @@ class ProxyConfig:
 
 @dataclass(frozen=True)
 class CredentialsConfig:
-    """What a destination is shown in the HTTP header Authorization: a user and password (Basic), or a token (Bearer).
+    """Credentials in the HTTP header Authorization: user name and password (Basic), or a token (Bearer).
 
     Args:
-        username: The user.
-        password_file: The password.
-        password_env: The same, in an environment variable.
-        token_file: The token.
-        token_env: The same, in an environment variable.
+        username: User name.
+        password_file: File with the password.
+        password_env: Environment variable with the password.
+        token_file: File with the token.
+        token_env: Environment variable with the token.
     """
 
     username: Text = ""
@@ -289,7 +290,7 @@ class CredentialsConfig:
     token_env: SecretVariable | None = None
 
     def authorization(self) -> str:
-        """The header's value: a secret."""
+        """The value of the Authorization header: a secret."""
         token = self.token_file or self.token_env
         if token is not None:
             return f"Bearer {token.reveal()}"
@@ -300,27 +301,28 @@ class CredentialsConfig:
 
 @dataclass(frozen=True)
 class ForwarderConfig:
-    """Sends what comes into a queue on to a destination, reliably.
+    """Forwards the messages of a queue to a destination, reliably.
 
     Args:
-        name: What it is called.
-        queue: The queue that it reads.
-        to: The destination's address.
-        profile: What the destination is, if it is one of those known: it says the versions.
-        rm: WS-ReliableMessaging's version; what is not said is found out.
-        addressing: WS-Addressing's version.
-        soap: SOAP's version.
-        offer: Whether a Sequence for replies is offered; found out if it is not said.
-        paused: Whether it waits.
-        timeout: How long one HTTP exchange may take. A request is not repeated while its exchange is open, so set
-            it above the time that the slowest service takes to reply.
-        address: The URL of the broker's own listener as the destination reaches it. With it, the destination posts
-            replies and acknowledgements there; without it, they come in its HTTP responses. Set it where a lost
+        name: Name of the forwarder.
+        queue: Queue that the forwarder reads.
+        to: Address of the destination.
+        profile: Kind of the destination, such as ``wcf``. It sets the versions.
+        rm: Version of WS-ReliableMessaging. The forwarder detects every version that you do not set.
+        addressing: Version of WS-Addressing.
+        soap: Version of SOAP.
+        offer: Whether the forwarder offers a Sequence for replies. By default it detects whether the destination
+            accepts one.
+        paused: Whether the forwarder waits instead of sending.
+        timeout: How long one HTTP exchange may take. The forwarder does not retransmit a request while its exchange is
+            open, so set a longer time than the slowest service takes to reply.
+        address: URL of the broker's own listener, as the destination reaches it. With it, the destination posts
+            replies and acknowledgements there. Without it, they arrive in its HTTP responses. Set it if a lost
             response would lose the reply, as with Apache CXF.
-        policy: How it treats what it sends on; each setting before those of ``policies``.
-        tls: What is trusted and shown instead of what the system does.
-        proxy: An HTTP proxy to go through.
-        credentials: What the destination is shown.
+        policy: Limits and timers. Each setting here overrides ``policies``.
+        tls: Certificate authorities and client certificate, instead of the system's.
+        proxy: HTTP proxy to the destination.
+        credentials: Credentials for the destination.
     """
 
     name: Name
@@ -341,12 +343,12 @@ class ForwarderConfig:
 
     @property
     def may_reply(self) -> bool:
-        """Whether replies of the destination can come back."""
+        """Whether the destination's replies can reach the broker."""
         return self.offer is not False or self.address is not None
 
     @property
     def versions(self) -> tuple[Versions, ...]:
-        """What it speaks, or tries, the newest first."""
+        """The versions that the forwarder speaks or tries, in the order of the attempts."""
         if self.profile is not None:
             return (PROFILES[self.profile],)
         rm = RM_OF_NAME[self.rm] if self.rm is not None else None
@@ -359,12 +361,12 @@ class ForwarderConfig:
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    """How what is sent to some destinations is treated.
+    """Limits and timers for the destinations that match a pattern.
 
     Args:
-        pattern: Which: an address; ``host`` or ``host:port``; a beginning of addresses with ``*`` behind it; ``*``.
-        given: Setting of ForwardingPolicy -> its value, and of ``sending`` and its ``retransmission`` the same again;
-            what is not said there is left to the next pattern that fits.
+        pattern: An address, ``host``, ``host:port``, the beginning of an address followed by ``*``, or ``*``.
+        given: Settings of ForwardingPolicy with their values; ``sending`` and its ``retransmission`` are mappings of
+            the same kind. The next matching pattern provides the settings that are missing here.
     """
 
     pattern: str
@@ -373,33 +375,33 @@ class PolicyConfig:
 
 @dataclass(frozen=True)
 class BrokerConfig:
-    """A broker. Without a file it is all as by default.
+    """A broker. Without a configuration file, every setting has its default.
 
     Args:
-        store: Where everything is kept.
-        store_password_file: The password of the database.
-        store_password_env: The same, in an environment variable.
-        partitions: Of each queue, for one-way messages; a Sequence stays in one, so its order is kept. Fixed when the
-            store is made; without it 64 in a new store, and as many as there are in another.
-        sessions: Partitions of each queue, behind those, for one client each that sends requests: it gets an outbound
-            Sequence of its own. A store may get more of them later, never fewer; without it 64 in a new store, and
-            as many as there are in another.
-        workers: Processes that share the Sequences.
-        allow_addresses: URLs at and below which a peer may name addresses for what it is sent, as of
+        store: Directory, or URL of a database, of the broker's store.
+        store_password_file: File with the password of the database.
+        store_password_env: Environment variable with the password of the database.
+        partitions: Number of partitions of each queue for one-way messages. A Sequence stays in one partition, which
+            keeps its order. The number is fixed when the store is created: 64 by default.
+        sessions: Number of further partitions of each queue, each for one client that sends requests. Such a client
+            gets an outbound Sequence of its own. You can raise the number later, but not lower it. A new store has 64
+            by default.
+        workers: Number of processes that share the Sequences.
+        allow_addresses: URLs at or below which a peer may name its reply and acknowledgement addresses, as in
             ``Destination(allow_addresses=...)``.
-        default_queue: The queue of what no route takes. Without it such a message is refused, if there are routes; if
-            there are none, all go to the first queue.
-        namespaces: Prefix -> namespace, for routes.
-        listen: Where messages are taken.
-        admin: Where the broker is watched and steered.
-        journal: What happened, and when.
-        sequences: How Sequences are treated that come in.
-        limits: What peers may use.
-        sinks: What writers outside, such as Spark queries, may stage.
-        queues: The queues, by their names, the first one first.
-        routes: Which messages go to which queues.
-        forwarders: What is sent on, by their names.
-        policies: Limits and timers of what is sent, by the address it goes to.
+        default_queue: Queue of the messages that match no route. Without it, the broker refuses such a message. A
+            broker without routes puts every message into the first queue.
+        namespaces: Prefixes that routes use, each with its namespace.
+        listen: The listener for messages.
+        admin: The listener for operators and Spark.
+        journal: The event journal.
+        sequences: Limits and timers of inbound Sequences.
+        limits: Limits for peers.
+        sinks: Limits of what external writers, such as Spark queries, stage.
+        queues: The queues by name, in the order of the file.
+        routes: Rules that assign messages to queues.
+        forwarders: The forwarders by name.
+        policies: Limits and timers for sending, by destination address.
     """
 
     store: StorePlace = "broker"
@@ -423,7 +425,7 @@ class BrokerConfig:
     policies: tuple[PolicyConfig, ...] = ()
 
     def store_location(self) -> str:
-        """Where the store is, with the password of a database: a secret."""
+        """The store's location, with the password of a database: a secret."""
         password = self.store_password_file or self.store_password_env
         if password is None:
             return self.store
@@ -432,12 +434,15 @@ class BrokerConfig:
         return urlunsplit(parts._replace(netloc=f"{user}:{quote(password.reveal(), '')}@{host}"))
 
     def usual_policy(self) -> SourcePolicy:
-        """How Sequences are treated by which the broker sends what is its own: replies, by the pattern ``*`` alone."""
+        """The policy of the Sequences in which the broker sends replies: that of the pattern ``*``."""
         return resolved_policy(self.policies, "").sending or SourcePolicy()
 
     def policy_for(self, address: str) -> SourcePolicy:
-        """The same for those to an address. Where patterns contradict each other there, ``*`` alone counts: addresses
-        of peers are not known when the file is read."""
+        """The policy of the Sequences to an address.
+
+        Where the matching patterns contradict each other, only ``*`` applies: the broker does not know the addresses
+        of peers when it reads the file, so it cannot refuse the file for them.
+        """
         try:
             return resolved_policy(self.policies, address).sending or SourcePolicy()
         except ConfigurationError:
@@ -447,10 +452,10 @@ class BrokerConfig:
 def resolved_policy(
     policies: tuple[PolicyConfig, ...], address: str, own: Mapping[str, Any] | None = None
 ) -> ForwardingPolicy:
-    """What is said of one destination: its own first, then what fits its address, the nearest first, then defaults.
+    """The policy of one destination: its own settings, then those of matching patterns, nearest first, then defaults.
 
     Raises:
-        ConfigurationError: what comes together contradicts each other.
+        ConfigurationError: The settings contradict each other.
     """
     fitting = [(near, one.given) for one in policies if (near := nearness(one.pattern, address)) is not None]
     said: dict[str, Any] = {}
@@ -460,7 +465,7 @@ def resolved_policy(
 
 
 def _merged(far: Mapping[str, Any], near: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, the nearer one before the other, table by table."""
+    """Merge two tables. The nearer one wins, also in nested tables."""
     merged = dict(far)
     for name, value in near.items():
         merged[name] = _merged(merged.get(name) or {}, value) if isinstance(value, Mapping) else value
@@ -468,7 +473,7 @@ def _merged(far: Mapping[str, Any], near: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _built(cls: type[Any], said: Mapping[str, Any]) -> Any:
-    """A settings class of what is said; tables in it are settings classes, too."""
+    """Build a settings class, and those of its nested tables, from plain values."""
     values = {
         name: _built(inner_class(cls, name), value) if isinstance(value, Mapping) else value
         for name, value in said.items()
@@ -477,6 +482,6 @@ def _built(cls: type[Any], said: Mapping[str, Any]) -> Any:
 
 
 def inner_class(cls: type[Any], name: str) -> type[Any]:
-    """The settings class that a field holds, or None instead of."""
+    """The settings class of a field that holds one, optional or not."""
     hint = get_type_hints(cls)[name]
     return next(one for one in (*get_args(hint), hint) if isinstance(one, type) and is_dataclass(one))

@@ -1,4 +1,4 @@
-"""What each side promises and its limits, every number with its reason. Values only."""
+"""Promises and limits of each side: values only, each number with its reason."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Assurance:
 
     @classmethod
     def parse(cls, text: str) -> Assurance:
-        """From words such as ``"exactly-once in-order"`` or ``"at-most-once"``.
+        """Parse words such as ``"exactly-once in-order"`` or ``"at-most-once"``.
 
         Raises:
-            ConfigurationError: for any other word, or none of the three assurances.
+            ConfigurationError: The text has another word, or names none of the three assurances.
         """
         words = str(text).lower().replace(",", " ").split()
         deliveries = [word for word in words if word != "in-order"]
@@ -43,8 +43,8 @@ class Assurance:
             return cls(Delivery(word), "in-order" in words)
         except ValueError:
             raise ConfigurationError(
-                f"{text!r} is no delivery assurance",
-                remedy='one of "at-most-once", "at-least-once", "exactly-once", with or without " in-order"',
+                f"{text!r} is not a delivery assurance",
+                remedy='Use "at-most-once", "at-least-once" or "exactly-once", with or without " in-order".',
             ) from None
 
     def __str__(self) -> str:
@@ -53,48 +53,54 @@ class Assurance:
 
 @dataclass(frozen=True, slots=True)
 class DestinationPolicy:
-    """How an RM Destination treats its Sequences.
+    """Limits and timers of an RM Destination's Sequences.
 
     Args:
         assurance: What the Application Destination is promised.
         incomplete_sequence_behavior: What happens to a Sequence that ends with a gap.
-        acknowledgement_interval: Seconds an acknowledgement to an addressable AcksTo may wait for company.
-        acknowledgement_count: So many unacknowledged messages make it due at once.
-        inactivity_timeout: Seconds without a message of the Sequence after which it is ended; None: never. A day,
-            since a durable source may come back after a night, and a source that never ends its Sequences (CXF
-            does not in 1.1) must not fill the store.
-        keep_alive_timeout: The same for the Sequence of a two-way WCF client, which keeps nothing on disk, and while it
-            runs asks for an acknowledgement after every half of its InactivityTimeout (ten minutes unless configured).
-            If clients have an InactivityTimeout above an hour, raise this to more than half of it; None: as
-            ``inactivity_timeout``.
-        max_expires: Seconds; a longer or endless Expires asked for is shortened to it; None: as asked.
-        max_sequences: Open Sequences; the next CreateSequence is refused, and with 0 each one. About 2 KB
-            of memory each.
-        max_party_sequences: Open Sequences of one peer: of one client certificate, else of one network address (of an
-            IPv6 address, the first 64 bits). Its next CreateSequence is refused. Half of ``max_sequences``, so that
-            nobody takes the room of all others; a peer has a handful, but a proxy or NAT makes many look like one.
-            Raise it to ``max_sequences`` where all of them come by one address.
-        max_remembered: Ended Sequences that are remembered, within ``remember_terminated``; the oldest is forgotten
-            for the next. As many as may be open: thirty a second may end for ten minutes.
-        buffer: Messages of one Sequence held beyond a gap; a message further on is not accepted yet. Advertised
-            to .NET as BufferRemaining.
-        buffer_bytes: Bytes of them. They are on disk, acknowledged, and in no queue that anybody could read or limit; a
-            message that would exceed this is not accepted yet. A quarter of ``max_buffer_bytes``.
-        max_party_buffer_bytes: Bytes held beyond gaps in all Sequences of one peer, counted as ``max_party_sequences``
-            counts peers. Half of ``max_buffer_bytes``, so that no peer takes the room of all others.
+        acknowledgement_interval: Seconds that an acknowledgement to an addressable AcksTo may wait for others.
+        acknowledgement_count: Number of unacknowledged messages that makes the acknowledgement due at once.
+        inactivity_timeout: Seconds without a message after which the destination ends the Sequence; None never ends it.
+            The default is a day: a durable source may return after a night, but a source that never ends its Sequences
+            (CXF does not in 1.1) must not fill the store.
+        keep_alive_timeout: The same for the Sequence of a two-way WCF client. Such a client keeps nothing on disk.
+            While it runs, it asks for an acknowledgement after every half of its InactivityTimeout (ten minutes unless
+            configured). If your clients have an InactivityTimeout above an hour, set more than half of it here. None
+            uses ``inactivity_timeout``.
+        max_expires: Longest lifetime of a Sequence in seconds. The destination shortens a longer or endless Expires to
+            it. None grants every Expires.
+        max_sequences: Number of open Sequences. The destination refuses a further CreateSequence; with 0, every one.
+            A Sequence takes about 2 KB of memory.
+        max_party_sequences: Number of open Sequences of one peer. A peer is a client certificate or, without one, a
+            network address (of an IPv6 address, the first 64 bits). The destination refuses the peer's next
+            CreateSequence. The default is half of ``max_sequences``, so that no peer can take the room of all others.
+            A peer usually has a handful, but a proxy or NAT makes many peers look like one. If all peers share an
+            address, raise this to ``max_sequences``.
+        max_remembered: Number of ended Sequences that the destination remembers within ``remember_terminated``. Beyond
+            it, the destination forgets the oldest. The default allows thirty Sequences a second to end for ten minutes.
+        buffer: Number of messages of one Sequence that the destination holds beyond a gap. It does not accept a message
+            further on. .NET clients receive the number as BufferRemaining.
+        buffer_bytes: Size of these messages in bytes. They are on disk and acknowledged, but in no queue that could be
+            read or limited. The destination does not yet accept a message that would exceed this. The default is a
+            quarter of ``max_buffer_bytes``.
+        max_party_buffer_bytes: Bytes held beyond gaps in all Sequences of one peer, as ``max_party_sequences`` defines
+            peers. The default is half of ``max_buffer_bytes``, so that no peer can take the room of all others.
         max_buffer_bytes: Bytes held beyond gaps in all Sequences.
-        max_ranges: Acknowledgement ranges of one Sequence (WCF's own quota); a number that needs one more waits.
-        max_message_number: Above it: MessageNumberRollover.
-        max_open_requests: Requests of one Sequence that await their reply or its acknowledgement; the next one is not
-            accepted yet. Where replies go in no Sequence, so many of them are kept. Sources have some tens in flight.
-        remember_terminated: Seconds an ended Sequence is remembered, to answer repeats in kind.
+        max_ranges: Number of acknowledgement ranges of one Sequence (WCF's own quota). A message that would need one
+            more is not accepted yet.
+        max_message_number: Highest message number. A higher one gets the fault MessageNumberRollover.
+        max_open_requests: Number of requests of one Sequence whose reply is not sent or not acknowledged. The
+            destination does not accept a further request yet. If replies travel outside a Sequence, it keeps this many
+            of them. Sources have some tens in flight.
+        remember_terminated: Seconds for which the destination remembers an ended Sequence to answer repeats correctly.
         advertise_buffer: Whether acknowledgements carry BufferRemaining.
-        reply_patience: Seconds an anonymous requester's back-channel is held open for its reply before it is answered
-            202 and left to ask again; half of WCF's one-minute send timeout. For a request beyond a gap it is a
-            twentieth of that, as the message that closes the gap may need the connection.
+        reply_patience: Seconds for which the destination holds an anonymous requester's HTTP connection open for its
+            reply. Then it answers 202, and the requester asks again. The default is half of WCF's send timeout of one
+            minute. A request beyond a gap waits a twentieth of that, since the message that closes the gap may need the
+            connection.
 
     Raises:
-        ConfigurationError: for a number that cannot be.
+        ConfigurationError: A number is out of its range.
     """
 
     assurance: Assurance = Assurance()
@@ -124,8 +130,11 @@ class DestinationPolicy:
 
 
 def for_forwarded_replies(policy: DestinationPolicy) -> DestinationPolicy:
-    """How a Sequence is treated in which replies to forwarded requests come. Each goes to its requester by itself, so
-    none waits for another; and as requests may come after any silence, it lives as long as theirs."""
+    """The policy of a Sequence of replies to forwarded requests.
+
+    Each reply goes to its own requester, so none waits for another. Requests may follow after any silence, so the
+    Sequence lives as long as theirs.
+    """
     assurance = Assurance(Delivery.EXACTLY_ONCE, in_order=False)
     behavior = IncompleteSequenceBehavior.NO_DISCARD
     return replace(policy, assurance=assurance, incomplete_sequence_behavior=behavior, inactivity_timeout=None)
@@ -133,28 +142,29 @@ def for_forwarded_replies(policy: DestinationPolicy) -> DestinationPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SourcePolicy:
-    """How an RM Source treats its Sequences.
+    """Limits and timers of an RM Source's Sequences.
 
     Args:
-        retransmission: When a message is sent again, and when it is given up.
-        assurance: What the Application Source is promised. With at-least-once, messages of a lost Sequence are sent
-            again in a new one by itself; otherwise somebody must say so, for some may have arrived.
-        window: Unacknowledged messages in flight at most.
-        window_bytes: Bytes of bodies in flight at most, but for one message: they wait in memory for their answers.
-        initial_window: The window before anything was acknowledged; doubled a round trip up to ``window``.
-        expires: Seconds of life asked for each Sequence; None: no end.
-        keep_alive: Seconds of silence after which an idle Sequence is kept alive by AckRequested; half of the ten
-            minutes after which WCF's server drops it.
-        max_message_number: The number after which a Sequence is full and a new one begins.
-        max_ranges: An acknowledgement with more ranges is invalid.
-        poll_interval: Seconds between AckRequested while the destination's buffer is full (WCF: 3.75 to 30).
-        mark_ahead: Numbers that are saved as perhaps transmitted, ahead of those that are. After a crash so many more
-            may be in doubt, and are read before anything is sent; fewer cost more writes.
-        kept_replies: Replies that were given to the program and that it has not said it has; the oldest beyond these
-            are taken for done, so that a program that never says so keeps no more.
+        retransmission: When the source retransmits a message, and when it discards one.
+        assurance: What the Application Source is promised. With at-least-once, the source sends the messages of a lost
+            Sequence again in a new one. With another assurance it stops if some of them may have arrived, and an
+            operator decides.
+        window: Number of unacknowledged messages in flight.
+        window_bytes: Bytes of bodies in flight. The source holds them in memory. One message may exceed this alone.
+        initial_window: Window before the first acknowledgement. It doubles with each round trip up to ``window``.
+        expires: Lifetime in seconds that the source asks for each Sequence; None asks for no end.
+        keep_alive: Seconds of silence after which the source sends AckRequested to keep an idle Sequence alive. The
+            default is half of the ten minutes after which WCF's server ends it.
+        max_message_number: Number after which a Sequence is full and the source creates a new one.
+        max_ranges: Number of ranges in an acknowledgement. The source rejects one with more as invalid.
+        poll_interval: Seconds between AckRequested messages while the destination's buffer is full (WCF: 3.75 to 30).
+        mark_ahead: How many numbers ahead the source saves as possibly transmitted. After a crash, up to this many more
+            messages may be in doubt, and the source reads them before it sends. A lower number costs more writes.
+        kept_replies: Number of replies that the program has received but not marked as done. Beyond it, the source
+            treats the oldest as done, so that a program that never marks them does not fill the store.
 
     Raises:
-        ConfigurationError: for a number that cannot be.
+        ConfigurationError: A number is out of its range.
     """
 
     retransmission: RetransmissionPolicy = field(default_factory=RetransmissionPolicy)
@@ -175,14 +185,14 @@ class SourcePolicy:
 
 
 class OnRefused(str, Enum):
-    """What becomes of a message that is refused for good, and of those behind it."""
+    """What the forwarder does with a message that the destination finally refused, and with those behind it."""
 
     WAIT = "wait"
     DEAD_LETTER = "dead-letter"
 
 
 class OnExpired(str, Enum):
-    """What becomes of a message that is too old to be sent."""
+    """What the forwarder does with a message that expired before it was sent."""
 
     DEAD_LETTER = "dead-letter"
     DROP = "drop"
@@ -190,20 +200,20 @@ class OnExpired(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class CircuitPolicy:
-    """When forwarders leave an address alone that does not answer, and how often one of them tries.
+    """When forwarders pause sending to an address that does not answer, and how often they probe it.
 
     Args:
-        failures: So many attempts in a row without an answer open the circuit: no connection, no HTTP answer in time,
-            an HTTP error without a fault. A Retry-After opens it at once.
-        silence: Seconds since the last answer before they do: many messages are under way at a time, and a network that
-            loses some of them is not a destination that is away.
-        first: Seconds until one message is tried.
-        cap: Seconds; the time between two such attempts doubles up to this. Where nobody listens, an attempt costs
-            nothing: then it doubles up to four seconds.
-        jitter: Share of that time that is drawn at random besides.
+        failures: Number of consecutive attempts without an answer that opens the circuit: no connection, no HTTP
+            response in time, or an HTTP error without a fault. A Retry-After header opens it at once.
+        silence: Seconds since the last answer that must also have passed. Many messages are in flight at a time, and a
+            network that loses some of them does not mean that the destination is away.
+        first: Seconds until the first probe.
+        cap: Longest pause between probes in seconds; the pause doubles up to this. A refused connection costs nothing,
+            so there the pause doubles only up to four seconds.
+        jitter: Random share added to each pause.
 
     Raises:
-        ConfigurationError: for a number that cannot be, or two that contradict each other.
+        ConfigurationError: A number is out of its range, or two numbers contradict each other.
     """
 
     failures: int = 5
@@ -217,37 +227,40 @@ class CircuitPolicy:
         if self.first > self.cap:
             raise ConfigurationError(
                 f"CircuitPolicy(first={self.first:g}) is above cap={self.cap:g}",
-                remedy="first is the shortest time until a destination is tried again, cap the longest.",
+                remedy="first is the shortest pause between probes, cap the longest. Lower first or raise cap.",
             )
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardingPolicy:
-    """How a forwarder treats what it sends on: beyond how its Sequences are treated, what it gives up by itself.
+    """Limits and timers of a forwarder: those of its Sequences, and when it stops trying a message.
 
-    A message is refused if the destination answers it with a fault outside its Sequence. A one-way message is sent
-    again, and is refused for good once that has happened ``refusals`` times and for as long as ``patience`` says. A
-    request is refused for good at once: its requester gets the fault, and may ask again. Only a request of which an
-    earlier transmission may still arrive is sent again, as a one-way message is. A refused CreateSequence is sent again
-    in every version and with whatever is offered, for as long; then nothing goes on until somebody decides.
+    A destination refuses a message if it answers with a fault outside the Sequence. The forwarder retransmits a refused
+    one-way message until the destination has refused it ``refusals`` times, and for ``patience`` seconds. It returns a
+    refused request to its requester at once, with the fault; the requester may ask again. Only if an earlier
+    transmission of the request may still arrive does the forwarder treat it like a one-way message. If the destination
+    refuses CreateSequence, the forwarder tries every version, with and without an Offer, for the same time. Then it
+    stops until an operator decides.
 
     Args:
-        sending: How its Sequences are treated; None: as all others of this side.
-        refusals: So often a message is refused before it is refused for good.
-        patience: Seconds from its first refusal before it is refused for good. Ten minutes, since a service whose
-            database is away answers everything with faults. Where replies go to an address, also the seconds, at least
-            60, that the destination has to reply to a request that it acknowledged; then the requester gets a fault.
-        on_refused: What becomes of a one-way message that is refused for good. "dead-letter": it goes there with what
-            the destination said, and the rest goes on. "wait": nothing goes on until somebody decides. None: it waits
-            if the assurance is in order, and is a dead letter if not. A refused request is a dead letter always.
-        circuit: When its destination is left alone, and how often one that grants no Sequence is asked again. Of
-            several forwarders to one address, that of the newest counts.
-        expires: Seconds since a message was received, after which it is not sent any more if it never was. None: 50 for
-            a request whose requester waits for the answer to it, as clients wait for a minute; else never.
-        on_expired: What becomes of it then.
+        sending: Limits and timers of the Sequences; None uses those of all other Sequences of the broker.
+        refusals: Number of refusals after which a message is finally refused.
+        patience: Seconds since the first refusal after which a message is finally refused. The default is ten minutes,
+            since a service whose database is away answers everything with faults. If replies go to an address, this is
+            also the time, at least 60 seconds, in which the destination must reply to an acknowledged request. After it
+            the requester receives a fault.
+        on_refused: What happens to a finally refused one-way message. "dead-letter" moves it to the dead letters with
+            the destination's fault and continues. "wait" stops the forwarder until an operator decides. None waits if
+            the assurance is in order, and otherwise moves it. A refused request always becomes a dead letter.
+        circuit: When the forwarder pauses sending to its destination, and how often it retries a destination that
+            grants no Sequence. If several forwarders have the same address, the newest one's policy applies.
+        expires: Seconds since a message was received after which the forwarder does not send it for the first time.
+            None means 50 for a request whose requester waits for the answer, since clients wait for a minute, and
+            never for others.
+        on_expired: What happens to an expired message.
 
     Raises:
-        ConfigurationError: for a number that cannot be.
+        ConfigurationError: A number is out of its range.
     """
 
     sending: SourcePolicy | None = None
@@ -264,24 +277,24 @@ class ForwardingPolicy:
 
 @dataclass(frozen=True, slots=True)
 class StagingPolicy:
-    """What writers outside may stage.
+    """Limits for external writers that stage rows.
 
     Args:
-        max_bytes: Of rows that are staged, or published and not in their queues yet, over all sinks; of each worker's,
-            if there are several. They are on the disk, and what moves is there twice until the engine has cleared up;
-            so it is a part of the disk's room.
-        max_age: Seconds after its last row that a part waits to be published. A writer that died stages its batch again
-            when it is started, so what is that old has no owner; a batch of a week's work is not unheard of.
-        remember: Seconds that a sink is remembered after its final batch, as that of a write with an
-            ``idempotencyKey``: repeated within them the write sends nothing, and after them it sends again. Others are
-            remembered until somebody forgets them, as their batches go on.
-        max_sinks: Sinks. One that writes hourly under an ``idempotencyKey`` of its own each time leaves 2,160 in 90
-            days. About 2 KB of memory each.
-        max_parts: Parts that are staged, or published and not in their queues yet, over all sinks; one without rows
-            counts too. A task makes one for each batch. About 3 KB of memory each.
+        max_bytes: Bytes of rows that are staged, or published and not yet in their queues, over all sinks; with several
+            workers, for each. The rows are on disk, and while they move they are there twice until the engine has
+            compacted. So set a fraction of the disk.
+        max_age: Seconds since its last row after which the broker discards an unpublished part. A writer that died
+            stages its batch again when it restarts, so a part that old has no owner. Batches of a week's work exist.
+        remember: Seconds for which the broker remembers a sink after its final batch, as that of a write with an
+            ``idempotencyKey``. A repetition of the write within this time sends nothing, and a later one sends again.
+            The broker remembers other sinks until an operator forgets them, since their batches continue.
+        max_sinks: Number of sinks. A job that writes hourly under a new ``idempotencyKey`` leaves 2,160 in 90 days.
+            A sink takes about 2 KB of memory.
+        max_parts: Number of parts that are staged, or published and not yet in their queues, over all sinks, including
+            parts without rows. A task makes one for each batch. A part takes about 3 KB of memory.
 
     Raises:
-        ConfigurationError: for a number that cannot be.
+        ConfigurationError: A number is out of its range.
     """
 
     max_bytes: int = 16 * 10**9

@@ -365,7 +365,7 @@ def test_an_assurance_that_is_none_is_wrong_usage(run: Any, tmp_path: Path, comm
     (tmp_path / "a.xml").write_text("<a/>")
     result = run(*command, "--assurance", "twice")
     assert result.code == 2
-    assert "'twice' is no delivery assurance" in result.err
+    assert "'twice' is not a delivery assurance" in result.err
 
 
 def test_what_waits_in_memory_is_not_called_safe(run_out_of_time: Any, tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_what_is_wrong_in_a_module_is_told_with_its_own_lines_and_no_others(
 @pytest.mark.parametrize(
     ("setting", "why"),
     [
-        ("assurance='exactly'", "'exactly' is no delivery assurance"),
+        ("assurance='exactly'", "'exactly' is not a delivery assurance"),
         ("handling=holdfast.HandlingPolicy(attempts=0)", "HandlingPolicy.attempts cannot be 0"),
     ],
 )
