@@ -43,13 +43,13 @@ def test_each_command_teaches_with_two_examples(run: Any, name: str) -> None:
 def test_an_unknown_command_is_answered_with_the_nearest_right_one(run: Any, wrong: str, right: str) -> None:
     result = run(wrong)
     assert result.code == 2
-    assert f"no command '{wrong}'; the nearest is '{right}'" in result.err
+    assert f"no command '{wrong}'. Did you mean '{right}'?" in result.err
 
 
 def test_a_command_that_resembles_nothing_is_answered_with_all_of_them(run: Any) -> None:
     result = run("xyzzy")
     assert result.code == 2
-    assert "there are serve, broker, receive, send" in result.err
+    assert "The commands are serve, broker, receive, send" in result.err
 
 
 def test_an_option_that_is_misspelt_is_wrong_usage(run: Any) -> None:
@@ -158,4 +158,4 @@ def test_the_json_of_a_failure_has_the_remedy_apart_and_what_the_command_knows(
     assert told["remedy"].startswith("1 unacknowledged message is safe in outbox")
     assert told["kind"] == "NotAcknowledged"
     assert (told["stored"], told["acknowledged"], told["outstanding"]) == (1, 0, 1)
-    assert json.loads(run("sned", "--json").out)["error"].endswith("the nearest is 'send'.")
+    assert json.loads(run("sned", "--json").out)["error"].endswith("Did you mean 'send'?")

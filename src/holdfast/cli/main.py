@@ -1,6 +1,7 @@
-"""The command ``holdfast``: finds the subcommand, loads it only then, turns errors into a sentence and an exit code.
+"""The command ``holdfast``: finds and loads one subcommand, and turns errors into a sentence and an exit code.
 
-0: done. 1: not done; standard error says why and what to do. 2: wrong usage. Knows no command's inside.
+Exit code 0: done. 1: not done; standard error gives the reason and the remedy. 2: wrong usage. This module knows
+nothing about what a command does.
 """
 
 from __future__ import annotations
@@ -21,39 +22,43 @@ from holdfast.exceptions import HoldfastError
 DONE, NOT_DONE, WRONG_USAGE = 0, 1, 2
 
 COMMANDS = {
-    "serve": ("holdfast.cli.running.serve", "serve", "Serve a Destination of your own: MODULE:ATTRIBUTE."),
-    "broker": ("holdfast.cli.running.broker", "broker", "Run a broker, or check what it is told."),
+    "serve": ("holdfast.cli.running.serve", "serve", "Serve your own Destination: MODULE:ATTRIBUTE."),
+    "broker": ("holdfast.cli.running.broker", "broker", "Run a broker, or check its configuration."),
     "receive": ("holdfast.cli.running.receive", "receive", "Receive messages into files, JSON lines or a queue."),
-    "send": ("holdfast.cli.running.send", "send", "Send files, and know that they arrived."),
-    "sequences": ("holdfast.cli.inspection.sequences", "sequences", "Show Sequences; hold one back, end one."),
+    "send": ("holdfast.cli.running.send", "send", "Send files and wait until they are acknowledged."),
+    "sequences": ("holdfast.cli.inspection.sequences", "sequences", "Show, suspend, resume or end Sequences."),
     "queues": (
         "holdfast.cli.inspection.queues",
         "queues",
-        "Show queues and their readers; look into one, export, purge.",
+        "Show queues and their readers; list, export or purge records.",
     ),
-    "cursors": ("holdfast.cli.inspection.cursors", "cursors", "Show who reads the queues; move a cursor, replay."),
-    "forwarders": ("holdfast.cli.inspection.forwarders", "forwarders", "Show what is sent on; hold it back, replay."),
-    "sinks": ("holdfast.cli.inspection.sinks", "sinks", "Show what writers outside put into queues; bind, forget."),
-    "outbox": ("holdfast.cli.inspection.outbox", "outbox", "See what waits to be sent; let it go on, or give it up."),
+    "cursors": ("holdfast.cli.inspection.cursors", "cursors", "Show cursors; move one to replay or to skip."),
+    "forwarders": (
+        "holdfast.cli.inspection.forwarders",
+        "forwarders",
+        "Show, suspend, resume or replay forwarders.",
+    ),
+    "sinks": ("holdfast.cli.inspection.sinks", "sinks", "Show the sinks of external writers; bind or forget one."),
+    "outbox": ("holdfast.cli.inspection.outbox", "outbox", "Show unsent messages; retry or discard them."),
     "dead-letters": (
         "holdfast.cli.inspection.dead_letters",
         "dead_letters",
-        "See, retry or discard what no handler could handle.",
+        "Show, retry or discard dead letters.",
     ),
-    "store": ("holdfast.cli.inspection.store", "store", "Check a store, or repair one that is damaged."),
+    "store": ("holdfast.cli.inspection.store", "store", "Check a store, or repair a damaged one."),
     "land": ("holdfast.pipeline.jobs.land", "land_command", "Land a queue as a Parquet or Delta table, with Spark."),
-    "compact": ("holdfast.pipeline.jobs.compact", "compact_command", "Put small files of landed rows together."),
-    "reland": ("holdfast.pipeline.jobs.reland", "reland_command", "Read landed bodies again, by another schema."),
+    "compact": ("holdfast.pipeline.jobs.compact", "compact_command", "Compact small files of landed rows."),
+    "reland": ("holdfast.pipeline.jobs.reland", "reland_command", "Parse landed bodies again with another schema."),
     "reassemble": (
         "holdfast.pipeline.jobs.reassemble",
         "reassemble_command",
-        "Put captured messages together; say which are missing.",
+        "Reassemble captured messages and report gaps.",
     ),
-    "pipeline": ("holdfast.pipeline.jobs.mediation", "pipeline", "Run a pipeline's file, with Spark, or check it."),
-    "audit": ("holdfast.pipeline.jobs.audit", "audit_command", "Audit what happened: every message, every gap."),
+    "pipeline": ("holdfast.pipeline.jobs.mediation", "pipeline", "Run or check a pipeline file, with Spark."),
+    "audit": ("holdfast.pipeline.jobs.audit", "audit_command", "Audit the event journal: every message, every gap."),
     "simulate": ("holdfast.cli.running.simulate", "simulate", "Run the shipped simulator."),
 }
-"""Name -> module, attribute, and the line for the list; a module is imported when its command is run."""
+"""Name -> module, attribute, and the line in the list. A module is imported only when its command runs."""
 
 EXTRAS = {
     "deltalake": "delta",
@@ -66,18 +71,18 @@ EXTRAS = {
     "pyspark": "spark",
     "xmlschema": "spark",
 }
-"""Package that a command may meet for the first time when it runs -> the extra it comes with."""
+"""Package that a command may find missing when it runs -> the extra that installs it."""
 
 
 class Commands(click.Group):
     """The group of all commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Those that are installed."""
+        """The names of the installed commands."""
         return [name for name, (module, _, _) in COMMANDS.items() if find_spec(module) is not None]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load one."""
+        """Import and return a command."""
         if cmd_name not in self.list_commands(ctx):
             return None
         module, attribute, _ = COMMANDS[cmd_name]
@@ -87,17 +92,17 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; an unknown name is answered with the nearest right one."""
+        """Find the command. For an unknown name, suggest the nearest known one."""
         names = self.list_commands(ctx)
         failure_facts(ctx).is_wanted = "--json" in args[: args.index("--") if "--" in args else None]
         if args[0] not in names and not args[0].startswith("-"):
             near = get_close_matches(args[0], names, 1, 0.4)
-            hint = f"the nearest is '{near[0]}'" if near else f"there are {', '.join(names)}"
-            ctx.fail(f"There is no command '{args[0]}'; {hint}.")
+            hint = f"Did you mean '{near[0]}'?" if near else f"The commands are {', '.join(names)}."
+            ctx.fail(f"There is no command '{args[0]}'. {hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List them without importing any."""
+        """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name][2]) for name in self.list_commands(ctx)])
 
@@ -105,13 +110,13 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, message="holdfast %(version)s")
 def cli() -> None:
-    """WS-ReliableMessaging: SOAP messages that arrive once, in order, across loss and crashes.
+    """WS-ReliableMessaging: SOAP messages that arrive once, in order, despite loss and crashes.
 
     \b
     holdfast receive --port 8080 --store inbox --out landed
     holdfast send --to http://localhost:8080/ orders/*.xml
 
-    Each command explains itself: holdfast send --help
+    For the help of a command: holdfast send --help
     """
 
 
@@ -145,7 +150,7 @@ def main() -> NoReturn:
         facts.tell(error, "interrupted")
         status = NOT_DONE
     except BrokenPipeError:
-        # Whoever read our output has enough of it; flushing at exit must not complain.
+        # The reader of our output has closed the pipe; flushing at exit must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = NOT_DONE
     sys.exit(status)

@@ -29,7 +29,7 @@ def test_a_good_file_says_what_would_be_opened(run: Any, tmp_path: Path) -> None
     result = run("broker", "check", "broker.toml")
     assert (result.code, result.err) == (0, "")
     for told in (
-        f"store       {tmp_path / 'data'}, 64 partitions and 64 for sessions if it is new, 1 worker",
+        f"store       {tmp_path / 'data'}, 64 partitions and 64 for sessions in a new store, 1 worker",
         "listens     http://127.0.0.1:8080/",
         "queue       orders, keeps 7d 10GB readers 30d",
         "routes      1, else refused",

@@ -127,7 +127,7 @@ def test_what_cannot_be_written_is_tried_until_it_can(start: Any, tmp_path: Path
     ("options", "code", "text"),
     [
         (["--out", "a", "--jsonl", "b"], 2, "exclude each other"),
-        (["--assurance", "twice"], 2, "no delivery assurance"),
+        (["--assurance", "twice"], 2, "not a delivery assurance"),
         (["--out", "file"], 1, "cannot write to file"),
         (["--jsonl", "file"], 1, "file, line 1, is none that holdfast receive wrote"),
         (["--store", "."], 1, "holdfast: "),
@@ -269,23 +269,23 @@ def test_a_body_that_is_no_xml_is_named_and_nothing_behind_it_is_lost(run: Any, 
     (tmp_path / "wrong.jsonl").write_text('{"body": "<a/>"}\n{"text": 1}\n')
     result = run("send", "--to", served.url, "--store", "other", "--jsonl", "wrong.jsonl")
     assert result.code == 1
-    assert "wrong.jsonl, line 2 is no message" in result.err
+    assert "wrong.jsonl, line 2 is not a message" in result.err
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('{"body": "<a/>", "acton": "urn:a"}', "it has the key 'acton'; is 'action' meant?"),
-        ('{"body": "<a/>", "to": "http://x/"}', "it has the key 'to'"),
+        ('{"body": "<a/>", "acton": "urn:a"}', "it has the unknown key 'acton'; did you mean 'action'?"),
+        ('{"body": "<a/>", "to": "http://x/"}', "it has the unknown key 'to'"),
         ('{"body": ""}', "its body is empty"),
         ('{"body": " \\n"}', "its body is empty"),
         ('{"action": "urn:a"}', "it has no body"),
-        ('{"body": {"a": 1}}', "its body is no text, but dict"),
-        ('{"body": "<a/>", "key": 7}', "its key is no text, but int"),
-        ('["<a/>"]', "it is no object, but list"),
-        ("<a/>", "it is no JSON"),
-        ("[" * 100_000, "it is no JSON"),
-        ("", "it is no JSON"),
+        ('{"body": {"a": 1}}', "its body is not text but dict"),
+        ('{"body": "<a/>", "key": 7}', "its key is not text but int"),
+        ('["<a/>"]', "it is not an object but list"),
+        ("<a/>", "it is not JSON"),
+        ("[" * 100_000, "it is not JSON"),
+        ("", "it is not JSON"),
     ],
 )
 def test_a_line_that_is_no_message_is_named_with_its_file_and_what_is_wrong(
@@ -294,7 +294,7 @@ def test_a_line_that_is_no_message_is_named_with_its_file_and_what_is_wrong(
     (tmp_path / "lines.jsonl").write_text(f'{{"body": "<a/>"}}\n{line}\n')
     result = run("send", "--to", served.url, "--store", "o", "--jsonl", "lines.jsonl")
     assert result.code == 1
-    assert f"lines.jsonl, line 2 is no message: {said}" in result.err
+    assert f"lines.jsonl, line 2 is not a message: {said}" in result.err
 
 
 def test_an_empty_file_is_named(run: Any, served: Any, tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_a_key_that_is_stopped_does_not_keep_the_messages_of_the_others_from_lea
     (tmp_path / "second.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     result = run("send", "--to", served.url, "--store", "o", "--jsonl", "second.jsonl")
     assert result.code == 1
-    assert "1 more with the key 'stuck' were not stored, from second.jsonl, line 1 on" in result.err
+    assert "1 more with the key 'stuck' were not stored, beginning with second.jsonl, line 1" in result.err
     store = RocksDBStore(str(tmp_path / "o"), read_only=True)
     bounds = store.load().bounds
     store.close()
@@ -334,7 +334,7 @@ def test_a_key_that_is_stopped_does_not_keep_the_messages_of_the_others_from_lea
         (["--to", "ftp://x/", "a.xml"], "not an http or https URL"),
         (["--to", "http://x/", "missing.xml"], "no file 'missing.xml'"),
         (["--to", "http://x/", "--profile", "axis", "a.xml"], "axis"),
-        (["--to", "http://x/", "--profile", "wcf", "--rm", "1.0", "a.xml"], "--profile says the versions"),
+        (["--to", "http://x/", "--profile", "wcf", "--rm", "1.0", "a.xml"], "--profile sets the versions"),
         (["--to", "http://x/", "--header", "nonsense", "a.xml"], "not 'Name: value'"),
         (["--resume", "--request"], "--request needs files"),
     ],

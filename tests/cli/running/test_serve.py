@@ -134,14 +134,14 @@ def test_a_target_of_another_form_is_wrong_usage(run: Any, target: str) -> None:
 def test_a_module_that_is_not_there_is_named_with_where_it_was_looked_for(run: Any, tmp_path: Path) -> None:
     result = run("serve", "no_such_module:app")
     assert result.code == 1
-    assert f"no module 'no_such_module', neither installed nor in {tmp_path}" in result.err
+    assert f"the module 'no_such_module' is neither installed nor in {tmp_path}" in result.err
     assert "Traceback" not in result.err
 
 
 def test_a_file_name_in_place_of_a_module_is_recognised(run: Any, module: str) -> None:
     result = run("serve", f"{module}.py:app")
     assert result.code == 1
-    assert "leave out the .py" in result.err
+    assert "without .py" in result.err
 
 
 def test_a_wrong_attribute_is_answered_with_the_right_one(run: Any, module: str) -> None:

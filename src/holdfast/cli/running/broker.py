@@ -1,4 +1,4 @@
-"""``holdfast broker``: runs one, or checks what it is told."""
+"""``holdfast broker``: run a broker, or check its configuration."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 @click.group(invoke_without_command=True)
-@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="What it is told: a TOML file.")
-@click.option("--store", metavar="PLACE", help="Where everything is kept, before what the file says.")
+@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="Configuration: a TOML file.")
+@click.option("--store", metavar="PLACE", help="Directory or database URL of the store; overrides the file.")
 @restored_option
 @journal_option
 @worker_options
@@ -43,16 +43,16 @@ def broker(
     log_level: str,
     log_json: bool,
 ) -> None:
-    """Run a broker: it takes messages reliably, keeps them, and sends them on, so that neither side needs the other.
+    """Run a broker: it receives messages reliably, stores them and forwards them. Either side may be down meanwhile.
 
     \b
     holdfast broker
     holdfast broker --config broker.toml
     holdfast broker check broker.toml
 
-    Without a file it has one queue, `inbox`, in the directory `broker`, listens at 127.0.0.1:8080, and is watched and
-    steered at 127.0.0.1:8081. SIGTERM or Ctrl-C ends it when what is in progress is done; a second one at once. SIGHUP
-    lets it read its file again, and go on by that without closing a connection, or as before if that cannot be.
+    Without a file, the broker has one queue, `inbox`, in the directory `broker`. It listens on 127.0.0.1:8080, and for
+    operators and Spark on 127.0.0.1:8081. SIGTERM or Ctrl-C stops it after the work in progress; a second one stops it
+    at once. SIGHUP reloads the file without closing a connection. If the file has a mistake, nothing changes.
     """
     if context.invoked_subcommand is not None:
         return
@@ -76,7 +76,7 @@ def broker(
     if post is not None:
         configure_logs(log_level, json=log_json, worker=post.place.worker.number)
         ready = post.tell_ready
-        if post.hang_ups() and read_again is not None:  # it takes the place of one that died since
+        if post.hang_ups() and read_again is not None:  # this worker replaces one that died after a reload
             told = _newest(told, read_again)
     made = Broker(told, post, read_again, restored=restored)
     tell_traces(made.destination, traces)
@@ -90,7 +90,7 @@ def _read_again(file: str, instead: Mapping[str, Any], running: BrokerConfig) ->
 
 
 def _newest(told: BrokerConfig, read_again: Callable[[BrokerConfig], BrokerConfig]) -> BrokerConfig:
-    """The configuration that the other workers run by: as it is now, if it was taken over."""
+    """The configuration that the other workers use now: the file as it is, if it has no mistake."""
     from holdfast.endpoint.logs import log
 
     try:
@@ -113,16 +113,16 @@ def _tell_ready(config: BrokerConfig, facts: Mapping[str, Any]) -> None:
 
 @broker.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of lines.")
 def check(file: str, as_json: bool) -> None:
-    """Read the configuration FILE as the broker would, and say what it would open; or every mistake in it.
+    """Read the configuration FILE and show what the broker would open, or every mistake in the file.
 
     \b
     holdfast broker check broker.toml
     holdfast broker check broker.toml --json
 
-    Nothing is opened, and nobody is asked. Certificates, keys and files with secrets are read, so run it where and as
-    whom the broker runs. With mistakes the exit code is 1.
+    The check opens no store and no connection. It reads certificates, keys and files with secrets, so run it on the
+    broker's machine as the broker's user. If the file has mistakes, the exit code is 1.
     """
     from holdfast.broker.config_file import read_config
     from holdfast.exceptions import ConfigurationMistakes
@@ -145,7 +145,7 @@ def check(file: str, as_json: bool) -> None:
 
 
 def _facts(config: BrokerConfig) -> dict[str, Any]:
-    """What it would open; no secret is in it."""
+    """What the broker would open. Contains no secret."""
     return {
         "store": _absolute(config.store),
         "partitions": config.partitions,
@@ -168,7 +168,7 @@ def _absolute(place: str) -> str:
 
 def _keeps(config: BrokerConfig, queue: QueueConfig) -> str:
     if queue.retention is None and any(one.queue == queue.name for one in config.forwarders):
-        return f"until it is sent on; once read by others {queue.retention_policy}"
+        return f"until it is forwarded; after the first read by others {queue.retention_policy}"
     return str(queue.retention_policy)
 
 
@@ -192,7 +192,7 @@ def _partitions(config: BrokerConfig) -> str:
     shared = PARTITIONS if config.partitions is None else config.partitions
     sessions = SESSIONS if config.sessions is None else config.sessions
     is_left_to_store = config.partitions is None or config.sessions is None
-    return f"{_many(shared, 'partition')} and {sessions} for sessions{' if it is new' if is_left_to_store else ''}"
+    return f"{_many(shared, 'partition')} and {sessions} for sessions{' in a new store' if is_left_to_store else ''}"
 
 
 def _many(count: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""``holdfast send``: an RM Source for files, or for what an outbox still holds."""
+"""``holdfast send``: an RM Source for files, or for the unsent messages of an outbox."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from holdfast.endpoint.source.source import Source
 
 TOGETHER = 256
-"""Messages given to the store at a time, so that they share a sync."""
+"""Messages stored together, so that they share a sync."""
 END_PATIENCE = 10.0
-"""Seconds to wait for the end of a Sequence whose messages are all acknowledged."""
+"""Seconds to wait for the end of a Sequence in which every message is acknowledged."""
 ACTION = "urn:holdfast:message"
 KEYS = ("body", "action", "key", "message_id")
-"""What a line of ``--jsonl`` may have."""
+"""Keys of a line of ``--jsonl``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One message as the command line or a line of JSON describes it; ``name`` says where it came from."""
+    """One message of the command line or of a line of JSON; ``name`` is its file, and line."""
 
     name: str
     body: bytes | str
@@ -57,11 +57,11 @@ class Outgoing:
 
 @dataclass
 class Run:
-    """What is to be done and how far it is.
+    """The task of the command, and its progress.
 
     Args:
-        total: Messages to store, None if nobody knows.
-        unstored: The name of the first message that is not known to be stored.
+        total: Number of messages to store, None if it is unknown.
+        unstored: Name of the first message that may not be stored.
     """
 
     files: tuple[str, ...]
@@ -77,35 +77,35 @@ class Run:
     source: Source | None = None
     logs: tuple[str, bool] = ("warning", False)
     refused: dict[str, tuple[HoldfastError, list[str]]] = field(default_factory=dict)
-    """Key -> why it is stopped, and the messages with it that were not stored."""
+    """Sequence key -> why it is stopped, and the messages with that key that were not stored."""
 
 
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILES]... | -")
-@click.option("--to", metavar="URL", help="The destination; with --resume the store knows it.")
-@click.option("--wsdl", metavar="URL|FILE", help="The service's WSDL: where to send, and what to speak there.")
-@click.option("--port", metavar="NAME", help="Which wsdl:port is meant, where the WSDL has several.")
+@click.option("--to", metavar="URL", help="URL of the destination. With --resume, the store has it.")
+@click.option("--wsdl", metavar="URL|FILE", help="The service's WSDL, which gives the address and the versions.")
+@click.option("--port", metavar="NAME", help="The wsdl:port to use, if the WSDL has several.")
 @click.option(
     "--store", default="outbox", show_default=True, help="Directory or database URL of the store, or :memory:."
 )
 @click.option("--action", default=ACTION, show_default=True, metavar="URI", help="wsa:Action of each message.")
-@click.option("--key", default="", help="Messages with equal keys share a sequence and its order.")
-@click.option("--resume", is_flag=True, help="Send what the store holds, even where sending had stopped.")
-@click.option("--request", "is_request", is_flag=True, help="Wait for the replies and print their bodies.")
+@click.option("--key", default="", help="Messages with the same key share a Sequence and keep its order.")
+@click.option("--resume", is_flag=True, help="Send the messages in the store, even if sending had stopped.")
+@click.option("--request", "is_request", is_flag=True, help="Wait for replies and print their bodies.")
 @click.option(
     "--jsonl",
     "is_jsonl",
     is_flag=True,
     help='Each line of FILES is a message: {"body": "<a/>", "action": …, "key": …}.',
 )
-@click.option("--timeout", type=Seconds(), help="Seconds for all of it.  [default: as long as it takes]")
-@click.option("--rm", type=click.Choice([*RM_OF_NAME]), help="WS-RM version.  [default: found out]")
+@click.option("--timeout", type=Seconds(), help="Seconds for the whole command.  [default: no limit]")
+@click.option("--rm", type=click.Choice([*RM_OF_NAME]), help="WS-RM version.  [default: detected]")
 @click.option("--addressing", type=click.Choice([one.value for one in Addressing]), help="WS-Addressing version.")
 @click.option("--soap", type=click.Choice([one.value for one in SOAP]), help="SOAP version.")
 @click.option("--profile", type=click.Choice(["wcf", "wcf-2007", "cxf"]), help="The versions of a known peer.")
-@click.option("--assurance", help="What is promised.  [default: the WSDL's, else exactly-once in-order]")
-@click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="HTTP header of every request.")
-@click.option("--json", "as_json", is_flag=True, help="End with a line of JSON on standard output.")
+@click.option("--assurance", help="Delivery assurance.  [default: the WSDL's, else exactly-once in-order]")
+@click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="HTTP header for every request.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON at the end.")
 @peer_options
 @log_options("critical")
 def send(
@@ -124,14 +124,15 @@ def send(
     log_json: bool,
     **what: Any,
 ) -> None:
-    """Send FILES, each an XML element, in one sequence; end when the destination has them all.
+    """Send FILES, each an XML element, in one Sequence. Ends when the destination has acknowledged them all.
 
     \b
     holdfast send --to http://localhost:8080/ orders/*.xml
     echo "<ping/>" | holdfast send --to http://localhost:8080/ --action urn:Ping --request -
     holdfast send --wsdl https://partner.example/Orders.svc?wsdl --action urn:orders/Submit orders/*.xml
 
-    Every message is durable in the store before it leaves. Interrupted, killed or refused, nothing stored is lost:
+    Every message is durable in the store before it is transmitted. If the command is interrupted, killed or refused,
+    no stored message is lost. To continue:
 
     \b
     holdfast send --resume --store outbox
@@ -170,12 +171,12 @@ def _source(to: str | None, wsdl: str | None, port: str | None, store: str, opti
 def _check_usage(files: tuple[str, ...], to: str | None, resume: bool, is_request: bool) -> None:
     if not files and not resume:
         raise click.UsageError(
-            "Name the files to send, - for standard input, or --resume to send what the store holds."
+            "Name the files to send, - for standard input, or --resume to send the messages in the store."
         )
     if to is None and not resume:
-        raise click.UsageError("Say where to send, with --to URL or --wsdl URL.")
+        raise click.UsageError("Name the destination with --to URL or --wsdl URL.")
     if resume and is_request and not files:
-        raise click.UsageError("--resume sends what is stored; --request needs files to send.")
+        raise click.UsageError("--request needs files to send; --resume alone sends stored messages.")
     for name in files:
         if name != "-" and not Path(name).is_file():
             raise click.UsageError(f"There is no file {name!r}.")
@@ -187,7 +188,7 @@ def _versions(rm: str | None, addressing: str | None, soap: str | None, profile:
     if rm is None and addressing is None and soap is None:
         return None
     if profile is not None:
-        raise click.UsageError("--profile says the versions; leave out --rm, --addressing and --soap.")
+        raise click.UsageError("--profile sets the versions; omit --rm, --addressing and --soap.")
     return Versions(rm or newest_rm(addressing), addressing or "2005/08", soap or "1.2")
 
 
@@ -211,7 +212,7 @@ def _outgoing(run: Run) -> Iterator[Outgoing]:
         else:
             body = _read(name)
             if not body.strip():
-                raise ConfigurationError(f"{name} is empty", remedy="A message is one XML element.")
+                raise ConfigurationError(f"{name} is empty", remedy="Put one XML element into the file.")
             yield Outgoing(name, body, run.action, run.key)
 
 
@@ -224,7 +225,7 @@ def _read(name: str) -> bytes:
 
 
 def _open(name: str) -> BinaryIO:
-    # Not sys.stdin: whoever waits in it would hold its lock when the program is interrupted.
+    # Not sys.stdin: a thread that reads from it would hold its lock when the program is interrupted.
     return open(0, "rb", closefd=False) if name == "-" else open(name, "rb")
 
 
@@ -238,19 +239,19 @@ def _lines(name: str, run: Run) -> Iterator[Outgoing]:
 
 
 def _line(where: str, line: bytes) -> dict[str, str]:
-    """One line of JSON, seen to be a message."""
+    """Parse and check one line of JSON."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError too
-        raise _no_message(where, f"it is no JSON: {error}") from error
+        raise _no_message(where, f"it is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise _no_message(where, f"it is no object, but {type(found).__name__}")
+        raise _no_message(where, f"it is not an object but {type(found).__name__}")
     for name, value in found.items():
         if name not in KEYS:
             near = get_close_matches(name, KEYS, 1)
-            raise _no_message(where, f"it has the key {name!r}{f'; is {near[0]!r} meant?' if near else ''}")
+            raise _no_message(where, f"it has the unknown key {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
         if not isinstance(value, str):
-            raise _no_message(where, f"its {name} is no text, but {type(value).__name__}")
+            raise _no_message(where, f"its {name} is not text but {type(value).__name__}")
     if not found.get("body", "").strip():
         raise _no_message(where, "its body is empty" if "body" in found else "it has no body")
     return found
@@ -258,8 +259,8 @@ def _line(where: str, line: bytes) -> dict[str, str]:
 
 def _no_message(where: str, why: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{where} is no message: {why}",
-        remedy=f'Each line: {{"body": "<order/>", "action": "urn:Submit"}}; there are the keys {", ".join(KEYS)}.',
+        f"{where} is not a message: {why}",
+        remedy=f'Write each line as {{"body": "<order/>", "action": "urn:Submit"}}. The keys are {", ".join(KEYS)}.',
     )
 
 
@@ -314,7 +315,7 @@ async def _opened(source: Source) -> AsyncIterator[None]:
 
 
 async def _batches(run: Run) -> AsyncIterator[list[Outgoing]]:
-    """The messages, many at a time; read in a thread, which an interrupted program does not wait for."""
+    """The messages in batches, read in a thread that an interrupted program does not wait for."""
     loop = asyncio.get_running_loop()
     messages = _outgoing(run)
 
@@ -336,7 +337,7 @@ async def _batches(run: Run) -> AsyncIterator[list[Outgoing]]:
 
 
 async def _each(run: Run, take: Callable[[Outgoing], Any]) -> AsyncIterator[list[Any]]:
-    """Give every message to ``take``, many at a time; what it returned for them."""
+    """Give every message to ``take``, a batch at a time, and yield the results."""
     async for some in _batches(run):
         run.unstored = some[0].name
         results = await asyncio.gather(*(take(message) for message in some), return_exceptions=True)
@@ -344,7 +345,7 @@ async def _each(run: Run, take: Callable[[Outgoing], Any]) -> AsyncIterator[list
             if isinstance(result, EnvelopeError):
                 raise ConfigurationError(
                     f"{message.name} cannot be sent: {result.message}; {_so_far(run)}",
-                    remedy=result.remedy or "Put it right, and send it and what follows it again.",
+                    remedy=result.remedy or "Correct it, then send it and the messages after it again.",
                 ) from result
             if isinstance(result, PeerFault):
                 raise PeerFault(
@@ -375,7 +376,7 @@ async def _store(source: Source, run: Run) -> None:
 
 
 async def _flush(source: Source, run: Run) -> None:
-    """Wait for all that is stored; then tell of the first key that takes nothing."""
+    """Wait until every stored message is acknowledged; then raise for the first key that is stopped."""
     try:
         await source.flush()
     except HoldfastError:
@@ -385,15 +386,15 @@ async def _flush(source: Source, run: Run) -> None:
     declined = source.progress.declined
     if declined:
         raise DeliveryError(
-            f"the service sent faults for {declined:,} of the messages, which its RM Destination acknowledged",
-            remedy='The log names them ("refused by the service"). They are not in the store any more: send them again '
-            "when the reason is mended.",
+            f"the service returned faults for {declined:,} messages that its RM Destination had acknowledged",
+            remedy='The log names them ("refused by the service"). They are no longer in the store: fix the '
+            "cause, then send them again.",
         )
 
 
 def _raise_refused(run: Run) -> None:
     for key, (error, names) in run.refused.items():
-        error.message += f"; {len(names):,} more with the key {key!r} were not stored, from {names[0]} on"
+        error.message += f"; {len(names):,} more with the key {key!r} were not stored, beginning with {names[0]}"
         raise error
 
 
@@ -454,11 +455,15 @@ def _how_to_go_on(run: Run) -> str:
     waiting = run.source.progress.outstanding
     messages = f"{waiting:,} unacknowledged message{'s are' if waiting != 1 else ' is'}"
     if not waiting:
-        remedy = "Nothing is waiting."
+        remedy = "No message is waiting."
     elif run.store == IN_MEMORY:
-        remedy = f"{messages} lost with the store in memory. Name a directory with --store to keep what has to wait."
+        remedy = (
+            f"{messages} lost with the store in memory. To keep unacknowledged messages, name a directory with --store."
+        )
     else:
-        remedy = f"{messages} safe in {shown(run.store)}. To go on: holdfast send --resume --store {shown(run.store)}"
+        remedy = (
+            f"{messages} safe in {shown(run.store)}. To continue: holdfast send --resume --store {shown(run.store)}"
+        )
     if run.unstored:
-        remedy += f"\n  Look from {run.unstored} on: what is not stored is to be sent again."
+        remedy += f"\n  Messages from {run.unstored} on may not be stored: check them, and send the missing ones again."
     return remedy

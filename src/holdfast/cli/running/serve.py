@@ -1,4 +1,4 @@
-"""``holdfast serve``: a Destination that a module defines, behind our own HTTP server."""
+"""``holdfast serve``: serve a Destination that a module defines, with Holdfast's own HTTP server."""
 
 from __future__ import annotations
 
@@ -42,44 +42,65 @@ FILE = click.Path(exists=True, dir_okay=False)
 
 
 def listen_options(command: Any) -> Any:
-    """Add where to listen and what peers may use."""
+    """Add the options of the listeners and the limits for peers."""
     for option in reversed(
         [
             click.option(
-                "--host", default="127.0.0.1", show_default=True, help="Address to listen at; 0.0.0.0: every."
+                "--host",
+                default="127.0.0.1",
+                show_default=True,
+                help="Address to listen on; 0.0.0.0 for all.",
             ),
             click.option(
-                "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any free one."
+                "--port",
+                type=click.IntRange(0, 65535),
+                default=8080,
+                show_default=True,
+                help="Port to listen on; 0 for any free port.",
             ),
             click.option(
                 "--admin",
                 metavar="[HOST:]PORT",
-                help="Listen there for the data plane (Spark), Sequences and metrics. Keep it private.  [default: off]",
+                help="Open the admin listener, for Spark, operators and metrics. Keep it private.  [default: off]",
             ),
             trace_option,
-            click.option("--tls-cert", type=FILE, help="Serve https: PEM file."),
-            click.option("--tls-key", type=FILE, help="Its key, if elsewhere."),
+            click.option("--tls-cert", type=FILE, help="Serve https with this certificate: PEM file."),
+            click.option("--tls-key", type=FILE, help="Private key, unless the certificate's file has it."),
             click.option(
-                "--tls-client-ca", type=FILE, help="Demand client certificates that one of these authorities signed."
+                "--tls-client-ca",
+                type=FILE,
+                help="Require client certificates that these authorities signed: PEM file.",
             ),
             click.option(
-                "--admin-token-file", type=FILE, help="--admin demands the token in it.  [env: HOLDFAST_ADMIN_TOKEN]"
+                "--admin-token-file",
+                type=FILE,
+                help="Token that clients of --admin must send.  [env: HOLDFAST_ADMIN_TOKEN]",
             ),
-            click.option("--admin-tls-cert", type=FILE, help="Serve --admin by https: PEM file."),
-            click.option("--admin-tls-key", type=FILE, help="Its key, if elsewhere."),
-            click.option("--admin-tls-client-ca", type=FILE, help="Demand client certificates at --admin as well."),
+            click.option("--admin-tls-cert", type=FILE, help="Serve --admin by https with this certificate."),
+            click.option("--admin-tls-key", type=FILE, help="Private key, unless the certificate's file has it."),
+            click.option("--admin-tls-client-ca", type=FILE, help="Require client certificates at --admin too."),
             click.option(
                 "--admin-name",
                 "admin_names",
                 multiple=True,
                 metavar="HOST",
-                help="A host name that clients of --admin use; .shop.svc: all names below it. Addresses and names "
-                "without a dot need none.",
+                help="Host name that clients of --admin use; .shop.svc stands for all names below it. IP addresses and "
+                "names without a dot are always accepted.",
             ),
             click.option(
-                "--max-body", type=click.IntRange(min=1), default=16 << 20, show_default=True, help="Bytes a request."
+                "--max-body",
+                type=click.IntRange(min=1),
+                default=16 << 20,
+                show_default=True,
+                help="Bytes a request.",
             ),
-            click.option("--max-connections", type=click.IntRange(min=1), default=4096, show_default=True),
+            click.option(
+                "--max-connections",
+                type=click.IntRange(min=1),
+                default=4096,
+                show_default=True,
+                help="Open connections.",
+            ),
         ]
     ):
         command = option(command)
@@ -89,32 +110,32 @@ def listen_options(command: Any) -> Any:
 journal_option = click.option(
     "--journal",
     metavar="DIRECTORY",
-    help='Where the event journal is kept; "off": nowhere.  [default: journal in the store\'s directory]',
+    help='Directory of the event journal; "off" for no journal.  [default: journal in the store\'s directory]',
 )
 
 
 restored_option = click.option(
     "--restored",
     is_flag=True,
-    help="The store was put back from an older copy: nothing new gets a name that something else had. Say it once.",
+    help="The store was restored from an older copy: do not reuse any identifier. Use it for one start only.",
 )
 
 
 def to_journal(given: str | None) -> bool | JournalPolicy | None:
-    """What is said of the journal by that option; None: nothing."""
+    """The journal that the option asks for; None if it is not given."""
     from holdfast.endpoint.journal.policy import JournalPolicy
 
     return given if given is None else False if given == "off" else JournalPolicy(given)
 
 
 def queue_options(command: Any) -> Any:
-    """Add what becomes of the queue."""
+    """Add the options of the queue."""
     for option in reversed(
         [
             click.option(
                 "--retention",
                 metavar="WORDS",
-                help='How long the queue keeps messages, whoever reads: "7d", "12h 10GB", "none", "7d readers 30d".',
+                help='How long the queue keeps messages: "7d", "12h 10GB", "none", "7d readers 30d".',
             ),
             restored_option,
             journal_option,
@@ -140,18 +161,18 @@ def serve(
     log_json: bool,
     **where: Any,
 ) -> None:
-    """Serve the Destination that MODULE defines as ATTRIBUTE. Modules of the current directory are found too.
+    """Serve the Destination that MODULE defines as ATTRIBUTE. Modules in the current directory are found too.
 
     \b
     holdfast serve orders:app --port 8080
     holdfast serve shop.orders:app --host 0.0.0.0 --port 8443 --tls-cert server.pem --admin 8081
 
-    It recovers every Sequence of its store before it listens, and then says `listening on http://...` on standard
-    output. SIGTERM or Ctrl-C ends it when what is in progress is done; a second one at once. A store that fails, such
-    as on a full disk, ends it with exit code 1: what was acknowledged is there when it is started again. A
-    store that is found damaged does not end it: the server answers 503, and /readyz of the admin listener says why.
+    The server recovers every Sequence of its store before it listens, and then prints `listening on http://...`.
+    SIGTERM or Ctrl-C stops it after the work in progress; a second one stops it at once. If the store fails, the server
+    ends with exit code 1, and every acknowledged message is there at the next start. If the store is damaged, the
+    server keeps running and answers 503; /readyz of the admin listener gives the reason.
 
-    With --workers, several processes share the Sequences behind one address. One that dies is started again, and only
+    With --workers, several processes share the Sequences behind one address. A worker that dies is restarted, and only
     its Sequences wait meanwhile.
     """
     from holdfast.endpoint.logs import configure_logs
@@ -221,10 +242,10 @@ def make_service(
 async def run_service(
     service: Service, stop: asyncio.Event | None = None, on_ready: Callable[[], None] = lambda: None
 ) -> None:
-    """Serve until it is told to end; says where it listens.
+    """Serve until the process is told to stop. Prints where the service listens.
 
     Raises:
-        HoldfastError: what starting raises.
+        HoldfastError: The service cannot start.
     """
 
     def ready() -> None:
@@ -238,20 +259,21 @@ def load_destination(target: str) -> Destination:
     """The Destination named ``module:attribute``.
 
     Raises:
-        click.UsageError: it is not of that form.
-        ConfigurationError: there is no such module or attribute, it is something else, or the module cannot be
-            imported; says where in it.
+        click.UsageError: The text does not have that form.
+        ConfigurationError: The module or attribute does not exist, is not a Destination, or cannot be imported.
     """
     from holdfast.endpoint.destination.destination import Destination
 
     name, _, attribute = target.partition(":")
     if not name or not attribute:
-        raise click.UsageError(f"{target!r} is not MODULE:ATTRIBUTE, such as orders:app.")
+        raise click.UsageError(f"{target!r} does not have the form MODULE:ATTRIBUTE, such as orders:app.")
     module = _import(name)
     value: Any = module
     for part in attribute.split("."):
         if not hasattr(value, part):
-            raise ConfigurationError(f"the module {name} has no {attribute!r}", remedy=_instead(module, name, part))
+            raise ConfigurationError(
+                f"the module {name} has no attribute {attribute!r}", remedy=_instead(module, name, part)
+            )
         value = getattr(value, part)
     if not isinstance(value, Destination):
         raise ConfigurationError(
@@ -269,18 +291,22 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise _broken(name, error) from error  # found, but it imports something that is not there
-        hint = f"There is {name}: leave out the .py." if name.endswith(".py") and os.path.exists(name) else ""
+            raise _broken(name, error) from error  # the module exists, but imports one that does not
+        hint = (
+            f"Name the module without .py, not the file {name}."
+            if name.endswith(".py") and os.path.exists(name)
+            else ""
+        )
         raise ConfigurationError(
-            f"there is no module {name!r}, neither installed nor in {directory}",
-            remedy=hint or "Start it in the directory that the module is in, or put that on PYTHONPATH.",
+            f"the module {name!r} is neither installed nor in {directory}",
+            remedy=hint or "Run the command in the module's directory, or add that directory to PYTHONPATH.",
         ) from None
     except Exception as error:
         raise _broken(name, error) from error
 
 
 def _broken(name: str, error: Exception) -> ConfigurationError:
-    """What a module raised while it was imported, with the lines that led there, of it and of what it calls."""
+    """The error that a module raised during its import, with the lines of the module that led to it."""
     between = ("<frozen", "<string>", importlib.__file__, __file__)  # "<string>": what dataclasses make
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(between)]
     if isinstance(error, HoldfastError):
@@ -298,6 +324,6 @@ def _instead(module: ModuleType, name: str, attribute: str) -> str:
 
     destinations = [key for key, value in vars(module).items() if isinstance(value, Destination)]
     if not destinations:
-        return f"{name} defines no Destination: app = holdfast.Destination(store='inbox')"
+        return f"{name} defines no Destination. Add one: app = holdfast.Destination(store='inbox')"
     near = get_close_matches(attribute, destinations, 1, 0.0)
     return f"{name} has a Destination named {near[0]}: holdfast serve {name}:{near[0]}"
