@@ -34,9 +34,11 @@ STEADY = RetransmissionPolicy(initial=1.0, floor=0.5, cap=1.0, jitter=0.0)
 class Sending:
     """The sending half over a store in memory, and what it wants done."""
 
-    def __init__(self, store: MemoryStore | None = None, *, local: str = ANONYMOUS, **policy: Any) -> None:
+    def __init__(
+        self, store: MemoryStore | None = None, *, now: float = 100.0, local: str = ANONYMOUS, **policy: Any
+    ) -> None:
         self.store = store or MemoryStore()
-        self.now = 100.0
+        self.now = now
         self.transmitted: list[Transmit] = []
         self.told: list[Effect] = []
         count = itertools.count(1)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import random
 
+from hypothesis import given
+from hypothesis import strategies as st
+from sending import NEW, Sending
+
+from holdfast.core.events import Incident
+from holdfast.core.messages import Acknowledge, Envelope, SequenceAcknowledgement
+from holdfast.core.origin import Origin
+from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.rm_source.acknowledgement_history import MOST_RANGES, AcknowledgementHistory
+from holdfast.core.sending.retraction import RETRACTED
 
 
 def test_less_than_before_is_a_loss_if_the_request_left_after_the_wider_acknowledgement_was_heard() -> None:
@@ -70,3 +79,37 @@ def test_no_order_of_answers_of_an_honest_destination_is_a_loss() -> None:
             else:
                 asked_at, upper = under_way.pop(chance.randrange(len(under_way)))
                 assert history.hear(((1, upper),) if upper else (), asked_at, now) == (), seed
+
+
+NAMES = ["submit", "submit", "arrive", "arrive", "arrive", "hear", "hear", "wait", "restart"]
+STEPS = st.tuples(st.sampled_from(NAMES), st.integers(0, 99))
+
+
+@given(st.lists(STEPS, min_size=30, max_size=60), st.integers(2, 8))
+def test_no_order_of_posts_of_an_honest_destination_is_a_loss(steps: list[tuple[str, int]], window: int) -> None:
+    sending = Sending(local="http://here/answers", initial_window=window)
+    outbox, under_way = sending.opened("a", "first")
+    has, posts, told = AcknowledgementRanges(), list[tuple[tuple[int, int], ...]](), []
+    for step, (name, choice) in enumerate(steps):
+        sending.now += 0.1
+        if name == "submit":
+            sending.submit(outbox, f"m{step}", wants_reply=choice % 4 > 0)  # a request stays in flight
+        elif name == "arrive" and under_way:
+            has.add(under_way[-1 - choice % min(4, len(under_way))].number)  # perhaps once more, as it stays under way
+            posts.append(has.as_pairs())
+        elif name == "hear" and posts:
+            assert outbox.source is not None
+            what = SequenceAcknowledgement("urn:s:a", posts.pop(-1 - choice % min(4, len(posts))))
+            envelope = Envelope(NEW.soap, NEW.addressing, NEW.rm, control=Acknowledge(), acknowledgements=(what,))
+            sending.protocol.receive(envelope, object(), sending.now, origin=Origin(secret=outbox.source.secret))
+        elif name == "wait":
+            sending.now += 2.0
+        elif name == "restart":
+            told += sending.told
+            sending = Sending(sending.store, now=sending.now, local="http://here/answers", initial_window=window)
+            outbox = sending.protocol.outbound.outboxes["a"]
+        for sent in sending.take():
+            sending.protocol.received(sent, None, sending.now)
+            under_way += [sent] if sent.number else []
+        sending.settle()
+    assert not [one for one in told + sending.told if isinstance(one, Incident) and one.name == RETRACTED]

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sending import Sending
+from sending import NEW, Sending
 
 from holdfast.core.events import Incident, Transmit
 from holdfast.core.messages import (
     Acknowledge,
     CreateSequenceResponse,
+    Envelope,
     IncompleteSequenceBehavior,
     SequenceAcknowledgement,
 )
+from holdfast.core.origin import Origin
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbox import Outbox
 from holdfast.core.sending.retraction import RETRACTED
@@ -22,11 +24,7 @@ from holdfast.core.sending.retraction import RETRACTED
 def opened(behavior: IncompleteSequenceBehavior = IncompleteSequenceBehavior.NO_DISCARD) -> tuple[Sending, Outbox]:
     """A Sequence urn:s of which the destination has acknowledged 1 to 10."""
     sending = Sending(initial_window=10)
-    outbox = sending.open()
-    sending.submit(outbox, *map(str, range(1, 11)))
-    (create,) = sending.take()
-    sending.answer(create, control=CreateSequenceResponse("urn:s", incomplete_sequence_behavior=behavior))
-    sent = sending.take()
+    outbox, sent = granted(sending, behavior)
     sending.now += 0.1
     acknowledge(sending, sent[-1], (1, 10))
     return sending, outbox
@@ -35,6 +33,36 @@ def opened(behavior: IncompleteSequenceBehavior = IncompleteSequenceBehavior.NO_
 def acknowledge(sending: Sending, sent: Transmit, *ranges: tuple[int, int], **fields: Any) -> None:
     what = SequenceAcknowledgement("urn:s", ranges, **{key: fields.pop(key) for key in ("final",) if key in fields})
     sending.answer(sent, **{"control": Acknowledge(), "acknowledgements": (what,)} | fields)
+
+
+def posted_to(sending: Sending) -> Outbox:
+    """A Sequence urn:s whose destination posts acknowledgements to an address, and has acknowledged 1 to 10."""
+    outbox, _ = granted(sending)
+    sending.now += 0.1
+    post(sending, outbox, (1, 10))
+    return outbox
+
+
+def granted(
+    sending: Sending,
+    behavior: IncompleteSequenceBehavior = IncompleteSequenceBehavior.NO_DISCARD,
+    **fields: Any,
+) -> tuple[Outbox, list[Transmit]]:
+    """A Sequence urn:s of which 1 to 10 were sent."""
+    outbox = sending.open()
+    sending.submit(outbox, *map(str, range(1, 11)), **fields)
+    (create,) = sending.take()
+    sending.answer(create, control=CreateSequenceResponse("urn:s", incomplete_sequence_behavior=behavior))
+    return outbox, sending.take()
+
+
+def post(sending: Sending, outbox: Outbox, *ranges: tuple[int, int]) -> None:
+    """The destination posts an acknowledgement to the address that the source told it."""
+    assert outbox.source is not None
+    what = SequenceAcknowledgement("urn:s", ranges)
+    envelope = Envelope(NEW.soap, NEW.addressing, NEW.rm, control=Acknowledge(), acknowledgements=(what,))
+    sending.protocol.receive(envelope, object(), sending.now, origin=Origin(secret=outbox.source.secret))
+    sending.settle()
 
 
 def retracted(sending: Sending) -> list[Incident]:
@@ -101,3 +129,83 @@ def test_an_acknowledgement_in_a_stored_reply_to_a_repeat_may_be_old() -> None:
     sent.attempt = 2
     acknowledge(sending, sent, (1, 6), control=None, action="urn:reply", body=b"<r/>")
     assert not retracted(sending)
+
+
+def test_it_is_noticed_where_acknowledgements_are_posted_to_an_address() -> None:
+    sending = Sending(local="http://here/answers", initial_window=10)
+    outbox = posted_to(sending)
+    following(sending, outbox)
+    post(sending, outbox, (1, 6), (11, 11))
+    (incident,) = retracted(sending)
+    assert incident.detail is not None and incident.detail["messages"] == "7-10"
+    following(sending, outbox)
+    post(sending, outbox, (1, 6), (11, 12))
+    assert len(retracted(sending)) == 1
+
+
+def test_a_posted_acknowledgement_that_was_overtaken_is_no_retraction() -> None:
+    sending = Sending(local="http://here/answers", initial_window=10)
+    outbox, _ = granted(sending)
+    sending.now += 0.1
+    post(sending, outbox, (1, 6), (8, 8))
+    post(sending, outbox, (1, 10))
+    following(sending, outbox)
+    post(sending, outbox, (1, 6))
+    post(sending, outbox, (1, 6), (8, 8))
+    assert not retracted(sending)
+
+
+def test_an_overtaken_post_about_a_request_that_was_repeated_is_no_retraction() -> None:
+    sending = Sending(local="http://here/answers", initial_window=10)
+    outbox, sent = granted(sending, wants_reply=True)
+    for one in sent:
+        sending.protocol.received(one, None, sending.now)
+    sending.now += 0.1
+    post(sending, outbox, (1, 10))
+    assert sending.wait(2.0)[0].number == 1
+    post(sending, outbox, (1, 6))
+    assert not retracted(sending)
+
+
+def test_a_posted_acknowledgement_of_a_number_of_an_earlier_run_proves_nothing() -> None:
+    sending = Sending(local="http://here/answers", initial_window=10)
+    outbox, _ = granted(sending)
+    sending.now += 0.1
+    post(sending, outbox, (1, 6), (8, 8), (10, 10))
+    assert outbox.source is not None
+    sending.protocol.commit.save(outbox.source.local_id, outbox.source)
+    sending.settle()
+    again = Sending(sending.store, now=sending.now + 1, local="http://here/answers", initial_window=1)
+    (outbox,) = again.protocol.outbound.outboxes.values()
+    assert {one.number for one in again.take()} == {7}
+    again.now += 1
+    post(again, outbox, (1, 8), (10, 10))
+    assert {one.number for one in again.take()} == {9}
+    again.now += 1
+    post(again, outbox, (1, 6), (9, 9))
+    assert not retracted(again), "the earlier run may have sent number 9, and it may have arrived first"
+    following(again, outbox)
+    post(again, outbox, (1, 6), (9, 9), (11, 11))
+    assert [one.detail and one.detail["messages"] for one in retracted(again)] == ["8, 10"]
+
+
+def test_a_posted_acknowledgement_of_a_request_sent_anew_proves_nothing() -> None:
+    sending = Sending(local="http://here/answers", initial_window=10)
+    outbox, _ = granted(sending)
+    source = outbox.source
+    assert source is not None
+    sending.now += 0.1
+    post(sending, outbox, (1, 6), (8, 10))
+    sending.now += 0.1
+    source.flight.remove(7)
+    source.flight.begin_again(7, None, sending.now)
+    post(sending, outbox, (1, 7))
+    assert not retracted(sending)
+
+
+def test_a_retraction_in_a_stored_reply_to_a_later_request_is_reported() -> None:
+    sending, outbox = opened()
+    sent = following(sending, outbox)
+    sent.attempt = 2
+    acknowledge(sending, sent, (1, 6), (11, 11), control=None, action="urn:reply", body=b"<r/>")
+    assert [one.detail and one.detail["messages"] for one in retracted(sending)] == ["7-10"]

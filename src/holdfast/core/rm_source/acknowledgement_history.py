@@ -4,8 +4,9 @@ A destination that lost the end of its log, was put back to an older copy, or fa
 behind acknowledges less than before (WS-RM 3.9 forbids it). What it acknowledged is deleted at the source, so somebody
 must be told at once.
 
-An answer may overtake another one, so less than before is no proof by itself. It is one if the answered request left
-after the wider acknowledgement was heard.
+An acknowledgement may overtake another one, so less than before is no proof by itself. It is one if the destination
+made it after the wider acknowledgement was heard: in the answer to a request that left later, or with a number that was
+first transmitted later.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class AcknowledgementHistory:
 
         Args:
             ranges: What it covers.
-            asked_at: When the request left that it answers, in seconds; None if that is unknown, or if it may be cut
-                short for another reason.
+            asked_at: The destination made it at that time or later, in seconds; None if that is unknown, or if it may
+                be cut short for another reason.
             now: Seconds.
 
         Returns:

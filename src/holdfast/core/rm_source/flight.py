@@ -48,6 +48,8 @@ class InFlight:
     """Whether its destination dropped the last transmission because a lower number was missing."""
     drops: int = 0
     """Transmissions that its destination dropped so."""
+    is_begun_again: bool = False
+    """Whether it was in flight before and removed: it may have been transmitted before ``first_sent_at``."""
 
     @property
     def was_lost_once(self) -> bool:
@@ -112,6 +114,7 @@ class Flight(dict[int, InFlight]):
     def begin_again(self, number: int, record: Record | None, now: float) -> None:
         """``number``, which was removed, is to leave now, though higher ones are in flight."""
         self.begin(number, record, now)
+        self[number].is_begun_again = True
         entries = sorted(self.items())
         self.clear()
         self.update(entries)

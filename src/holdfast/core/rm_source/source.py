@@ -231,7 +231,7 @@ class RMSource:
         Returns:
             What its cell says, and the ranges newly acknowledged (and not waiting for a reply): none if it is invalid.
         """
-        if not self._is_valid(ack):
+        if not self.is_valid(ack):
             return self.handle(SourceEvent.INVALID_ACKNOWLEDGEMENT), []
         self.last_heard = now
         if ack.buffer_remaining is not None:
@@ -253,7 +253,8 @@ class RMSource:
             self.resolve(DoubtEvent.SAID)
         return action, newly
 
-    def _is_valid(self, ack: SequenceAcknowledgement) -> bool:
+    def is_valid(self, ack: SequenceAcknowledgement) -> bool:
+        """Whether an acknowledgement covers only numbers that may have been sent."""
         # WS-RM 4.4: numbers never sent; 3.9: Nack stands alone
         if len(ack.ranges) > self.policy.max_ranges or (ack.nacks and (ack.ranges or ack.final)):
             return False

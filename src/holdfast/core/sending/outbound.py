@@ -42,7 +42,7 @@ from holdfast.core.sending.forwarding_hooks import Forwarders
 from holdfast.core.sending.outbox import Choice, Outbox, Submitting, outbox_queue, replies_queue
 from holdfast.core.sending.read_ahead import ReadingAhead
 from holdfast.core.sending.reasons import NO_REASON, WHEN_DUE, Why
-from holdfast.core.sending.retraction import retraction
+from holdfast.core.sending.retraction import made_after, retraction
 from holdfast.core.sending.transmission_mark import Marking
 from holdfast.core.states import (
     EndState,
@@ -399,7 +399,8 @@ class Outbound:
         self, outbox: Outbox, ack: SequenceAcknowledgement, now: float, asked_at: float | None = None
     ) -> Fault | None:
         """What a peer acknowledges of the outbox's Sequence, of which it may speak; the fault to answer it with if
-        there is one. ``asked_at``: when the request left that it answers, None if that says nothing of it."""
+        there is one. ``asked_at``: when the request left that it answers, None if that says nothing of it or is
+        unknown, as of a posted one."""
         source = outbox.source
         assert source is not None, outbox.key
         said = ack
@@ -408,6 +409,8 @@ class Outbound:
         self.requests.named(source, ack.ranges)
         if outbox.quiet is not None:
             self.forwarders.giving_up.acknowledged(outbox, ack)
+        if asked_at is None and source.is_valid(ack):
+            asked_at = made_after(source, ack)
         was_in_doubt = source.in_doubt
         action, newly = source.receive_acknowledgement(ack, now)
         if newly:

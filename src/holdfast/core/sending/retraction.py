@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.events import Incident
 from holdfast.core.messages import IncompleteSequenceBehavior, SequenceAcknowledgement
+from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbox import Outbox
 
@@ -16,6 +17,26 @@ RETRACTED_REMEDY = (
 )
 
 
+def made_after(source: RMSource, ack: SequenceAcknowledgement) -> float | None:
+    """Return a time in seconds before which the destination cannot have made an acknowledgement; None if unknown.
+
+    A destination acknowledges a number only after its first transmission, however the acknowledgement arrives. Call
+    this before the source takes the acknowledgement in, which ends the flight of what it covers.
+
+    Args:
+        source: The Sequence.
+        ack: A valid acknowledgement.
+    """
+    covered = AcknowledgementRanges(ack.ranges)
+    for lower, upper in reversed(list(covered.outside(source.acknowledged))):
+        # An earlier run may have transmitted what is not above ``sent_before``.
+        for number in range(upper, max(lower, source.sent_before + 1) - 1, -1):
+            entry = source.flight.get(number)
+            if entry is not None and not entry.is_begun_again:
+                return entry.first_sent_at  # numbers begin in ascending order, so it is the latest
+    return None
+
+
 def retraction(
     outbox: Outbox, source: RMSource, ack: SequenceAcknowledgement, asked_at: float | None, now: float
 ) -> Incident | None:
@@ -25,7 +46,8 @@ def retraction(
         outbox: That of the Sequence.
         source: The Sequence.
         ack: What its destination says; no Nack.
-        asked_at: When the request left that it answers, in seconds; None if that is unknown.
+        asked_at: The destination made the acknowledgement at that time or later, in seconds: when the request left
+            that it answers, or see :func:`made_after`. None if that is unknown.
         now: Seconds.
     """
     # WS-RM 3.4: a destination may discard what is behind a gap, or everything, when the Sequence ends with one.
