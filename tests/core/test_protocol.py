@@ -310,7 +310,8 @@ class TestAddressableRequester:
         endpoint.ask(control=TerminateSequence(identifier, 1), message_id="urn:t")
         endpoint.transmitted.clear()
         assert self.requests_to_end(endpoint, 600) == []
-        endpoint.ask(acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 1),)),))
+        named = (AckRequested(identifier),)  # which is forgotten by now, and unguessable
+        endpoint.ask(ack_requested=named, acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 1),)),))
         assert self.requests_to_end(endpoint, 600) == [CloseSequence("urn:o", 1)] * TOLD_ENOUGH
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from holdfast.core.messages import (
     CloseSequence,
@@ -61,6 +62,21 @@ class Origin:
     def naming(self, envelope: Envelope) -> Origin:
         """Return the same origin with the inbound Sequences that a message names."""
         return replace(self, names=(*self.names, *inbound_names(envelope)))
+
+
+class Requester(NamedTuple):
+    """The peer whose requests a Sequence answers, remembered for as long as that Sequence: the one that carried the
+    requests may be forgotten earlier.
+
+    Args:
+        party: As in :class:`Origin`; "" if unknown.
+        acks_to: The address that acknowledgements of its requests go to.
+        sequence: The Identifier of the Sequence that carried its requests.
+    """
+
+    party: str
+    acks_to: str
+    sequence: str
 
 
 STRANGER = Origin()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from holdfast.core.events import Incident, Transmit
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
     Acknowledge,
+    AckRequested,
     CloseSequence,
     Control,
     CreateSequence,
+    EndpointReference,
     Envelope,
     Fault,
     Offer,
@@ -24,6 +27,7 @@ from holdfast.core.messages import (
     TerminateSequenceResponse,
 )
 from holdfast.core.origin import Origin, secret_in, with_secret
+from holdfast.core.records import Batch, Record
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.states import DestinationState, SourceState
 
@@ -208,8 +212,107 @@ def test_without_a_certificate_by_who_names_its_sequence_or_has_its_network_addr
     assert endpoint.protocol.authority.may_speak(outbox, origin) is heard
 
 
-def granted(endpoint: Endpoint, party: str, **fields: Any) -> str:
-    control = CreateSequence(ANONYMOUS_EPR, **fields)
+CLIENT = EndpointReference("http://client/")
+ACKS = EndpointReference("http://client/acks")
+ADDRESS = "address 10.0.0.1"
+
+
+def waiting_reply(party: str) -> Endpoint:
+    """A reply to urn:d1 waits for CLIENT, which does not answer, and that Sequence has been forgotten."""
+    endpoint = Endpoint(allows=lambda _address: True)
+    identifier = granted(endpoint, party, ACKS, offer=Offer("urn:o", CLIENT))
+    destination = endpoint.protocol.inbound.destinations[identifier]
+    request = {"sequence": Sequence(identifier, 1), "action": "urn:a", "body": b"<m/>", "reply_to": CLIENT}
+    told(endpoint, Origin(party=party), **request)
+    record = endpoint.protocol.inbound.record_of(
+        destination, endpoint.envelope(message_id="urn:m", **request), True, endpoint.now
+    )
+    endpoint.protocol.replies.reply(record, Record("", 0, "urn:r", b"<r/>", endpoint.now), endpoint.now)
+    endpoint.settle()
+    told(endpoint, Origin(party=party), TerminateSequence(identifier))
+    endpoint.now += endpoint.policy.remember_terminated + 1.0
+    endpoint.protocol.pump(endpoint.now)
+    endpoint.settle()
+    assert not endpoint.protocol.inbound.destinations
+    return endpoint
+
+
+FORGOTTEN: list[tuple[str, Origin, bool]] = [
+    (ALICE, Origin(party=ALICE), True),
+    (ALICE, Origin(party=MALLORY), False),
+    (ALICE, Origin(party=MALLORY, names=("urn:d1",)), False),
+    (ALICE, Origin(), False),
+    (ALICE, Origin(address="http://client/"), True),
+    (ALICE, Origin(address="http://client/acks"), True),
+    (ALICE, Origin(address=OTHER), False),
+    (ADDRESS, Origin(party=ADDRESS), True),
+    (ADDRESS, Origin(party="address 10.0.0.9"), False),
+    (ADDRESS, Origin(party="address 10.0.0.9", names=("urn:d1",)), True),
+    (ADDRESS, Origin(party="address 10.0.0.9", names=("urn:d2",)), False),
+    (ADDRESS, Origin(), False),
+    ("", Origin(), False),
+    ("", Origin(party=MALLORY), False),
+    ("", Origin(names=("urn:d1",)), True),
+    ("", Origin(address="http://client/acks"), True),
+]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize(("party", "origin", "heard"), FORGOTTEN)
+def test_replies_of_a_forgotten_sequence_are_still_acknowledged_by_who_asked_only(
+    party: str, origin: Origin, heard: bool, is_restarted: bool
+) -> None:
+    endpoint = waiting_reply(party)
+    if is_restarted:
+        endpoint = endpoint.restart()
+    (outbox,) = endpoint.protocol.outbound.outboxes.values()
+    assert outbox.source is not None and not outbox.is_empty
+    acknowledgement = SequenceAcknowledgement("urn:o", ((1, 1),))
+    envelope = endpoint.envelope(control=Acknowledge(), acknowledgements=(acknowledgement,))
+    if origin.address:
+        sent = Transmit(origin.address, endpoint.envelope(control=Acknowledge()))
+        endpoint.protocol.received(sent, envelope, endpoint.now)
+    else:
+        for name in origin.names:
+            envelope.ack_requested += (AckRequested(name),)
+        endpoint.protocol.receive(envelope, object(), endpoint.now, origin=replace(origin, names=()))
+    endpoint.settle()
+    assert len(outbox.source.acknowledged) == heard
+    ignored = [one for one in endpoint.incidents if one.name == "unauthorized statement ignored"]
+    assert len(ignored) == (not heard)
+
+
+def forget_requesters(endpoint: Endpoint) -> None:
+    """Leave the states that a version wrote which saved no requesters."""
+    states = endpoint.store.load().sequences
+    assert [state.pop("requester") for state in states.values() if state["role"] == "source"]
+    endpoint.store.commit(Batch(sequences={**states}))
+
+
+@pytest.mark.parametrize(
+    ("origin", "heard"),
+    [(Origin(party=ALICE), False), (Origin(), False), (Origin(address="http://client/"), True)],
+)
+def test_of_a_store_without_requesters_only_the_address_of_the_replies_counts(origin: Origin, heard: bool) -> None:
+    endpoint = waiting_reply(ALICE)
+    forget_requesters(endpoint)
+    endpoint = endpoint.restart()
+    (outbox,) = endpoint.protocol.outbound.outboxes.values()
+    assert endpoint.protocol.authority.may_speak(outbox, origin) is heard
+
+
+def test_a_store_without_requesters_learns_them_while_their_sequences_are_known() -> None:
+    endpoint = Endpoint(allows=lambda _address: True)
+    granted(endpoint, ALICE, ACKS, offer=Offer("urn:o", CLIENT))
+    forget_requesters(endpoint)
+    endpoint = endpoint.restart()
+    (outbox,) = endpoint.protocol.outbound.outboxes.values()
+    assert outbox.source is not None
+    assert outbox.source.to_state()["requester"] == [ALICE, ACKS.address, "urn:d1"]
+
+
+def granted(endpoint: Endpoint, party: str, acks_to: EndpointReference = ANONYMOUS_EPR, **fields: Any) -> str:
+    control = CreateSequence(acks_to, **fields)
     exchange = object()
     envelope = endpoint.envelope(control=control, message_id="urn:c", to="http://d/")
     endpoint.protocol.receive(envelope, exchange, endpoint.now, origin=Origin(party=party))

@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING
 from holdfast.core.events import Effect, Incident
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.messages import Envelope, Fault
-from holdfast.core.origin import CERTIFIED, Origin, inbound_names
+from holdfast.core.origin import CERTIFIED, Origin, Requester, inbound_names
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.receiving.inbound import Inbound
 
 if TYPE_CHECKING:
+    from holdfast.core.rm_source.source import RMSource
     from holdfast.core.sending.outbound import Outbound
     from holdfast.core.sending.outbox import Outbox
+
+
+def requester_of(destination: RMDestination) -> Requester:
+    """Return who may speak about the Sequence that answers the requests of an inbound one."""
+    return Requester(destination.party, destination.acks_to.address, destination.identifier)
 
 
 class Authority:
@@ -48,7 +54,7 @@ class Authority:
         if source is None:
             return False
         if outbox.is_for_replies:
-            return self._may_speak_of_replies(outbox, outbox.answers or "", origin)
+            return self._may_speak_of_replies(outbox, source, origin)
         if origin.address:
             return origin.address == outbox.to
         if source.secret:
@@ -57,16 +63,19 @@ class Authority:
         # was told its bare address.
         return not self._outbound.is_anonymous(source)
 
-    def _may_speak_of_replies(self, outbox: Outbox, answered: str, origin: Origin) -> bool:
-        """Whether the origin is the requester: the peer that may send in the Sequence that this one answers."""
-        destination = self._inbound.destinations.get(answered)
-        if destination is None or not (destination.party or origin.address):
-            return True  # its Sequence is forgotten, or the requester is unknown
+    def _may_speak_of_replies(self, outbox: Outbox, source: RMSource, origin: Origin) -> bool:
+        """Whether the origin is the requester: the peer that may send in the Sequence that this one answers. Its own
+        may be forgotten by now, as one that ended long ago is, though replies wait for an address that is away."""
+        requester = source.requester
         if origin.address:
-            return origin.address in (outbox.to, destination.acks_to.address)
-        if destination.party.startswith(CERTIFIED):
-            return destination.party == origin.party
-        return destination.party == origin.party or answered in origin.names
+            return origin.address == outbox.to or (requester is not None and origin.address == requester.acks_to)
+        if requester is None:
+            return False  # a version that did not save who asked, and the Sequence of the requests is forgotten
+        if requester.party.startswith(CERTIFIED):
+            return requester.party == origin.party
+        if not requester.party and requester.sequence in self._inbound.destinations:
+            return True  # the requester is unknown
+        return requester.sequence in origin.names or (requester.party != "" and requester.party == origin.party)
 
     def refusal(self, envelope: Envelope, origin: Origin) -> Fault | None:
         """The fault for a message that names an inbound Sequence of a certificate's owner, and comes from another."""

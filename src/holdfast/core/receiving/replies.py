@@ -15,6 +15,7 @@ from holdfast.core.events import BackChannel, Effect, Incident, Respond
 from holdfast.core.messages import ANONYMOUS, Envelope, Fault, LastMessage
 from holdfast.core.receiving.acknowledgements import Acknowledging, asks
 from holdfast.core.receiving.answers import Answering
+from holdfast.core.receiving.authority import requester_of
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.records import Record
@@ -266,6 +267,7 @@ class Replies:
         source = RMSource(key, key, destination.versions, policy, now, polled=to is None)
         source.identifier = destination.offered
         source.to = to
+        source.requester = requester_of(destination)
         return self._outbound.open_replies(source, now)
 
     def accept_offer(self, destination: RMDestination, to: str | None, now: float) -> None:
@@ -475,7 +477,10 @@ class Replies:
             destination = keys.get(outbox.key)
             if destination is None:
                 self._end_outbox(outbox, now)
-            elif destination.offered == outbox.key:
+                continue
+            if outbox.source is not None:
+                outbox.source.requester = requester_of(destination)  # a version that did not save it left it out
+            if destination.offered == outbox.key:
                 outbox.answers = destination.identifier
 
     def _end(self, destination: RMDestination, now: float) -> None:

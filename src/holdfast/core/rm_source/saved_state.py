@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.messages import IncompleteSequenceBehavior
+from holdfast.core.origin import Requester
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
 from holdfast.core.rm_source.acknowledgement_history import AcknowledgementHistory
@@ -36,6 +37,8 @@ def state_of(source: RMSource) -> State:
     state["secret"] = source.secret
     if source.address:
         state["address"] = source.address
+    if source.requester is not None:
+        state["requester"] = list(source.requester)
     state["mark"] = source.mark
     state["in_doubt"] = source.in_doubt
     state["restored"] = source.is_restored
@@ -78,6 +81,8 @@ def restore(source: RMSource, state: State, available: int, now: float) -> None:
     source.offer = state["offer"]
     source.secret = state.get("secret", "")
     source.address = state.get("address", "")
+    if "requester" in state:
+        source.requester = Requester(*state["requester"])
     source.message_ids = dict(state["message_ids"])
     if state["end_wanted"]:
         source.end = EndState.WANTED

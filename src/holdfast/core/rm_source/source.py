@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from holdfast.core.messages import IncompleteSequenceBehavior, SequenceAcknowledgement
+from holdfast.core.origin import Requester
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, State
@@ -58,7 +59,7 @@ _SLOTS = (
     "saved _window acknowledged address attempts available behavior buffer_remaining created_at doubt due "
     "durable_mark end expires expires_at flight history identifier is_cut is_restored key last_fault last_heard "
     "last_lost last_number limit local_id mark message_ids next_number offer outlives policy polled replying "
-    "request_sent_at requests requests_before round_trip secret sent_before start state to unreplied versions"
+    "request_sent_at requester requests requests_before round_trip secret sent_before start state to unreplied versions"
 )
 
 
@@ -106,8 +107,7 @@ class RMSource:
         """The highest number that may have been transmitted before a crash."""
         self.mark = 0
         """No number beyond it is transmitted before a higher one is saved: ``core.sending.transmission_mark``."""
-        self.durable_mark = 0
-        """The mark that is saved."""
+        self.durable_mark = 0  # the mark that is saved
         self.acknowledged = AcknowledgementRanges()
         self.history = AcknowledgementHistory()
         self.flight = Flight()
@@ -126,6 +126,7 @@ class RMSource:
         """The address that its peer was told, of a forwarder's, and the unguessable part of it; "" for none."""
         self.to: str | None = None
         """Where it goes, for one that answers an Offer; None: as its outbox says, or anonymous."""
+        self.requester: Requester | None = None  # whose requests it answers; None: nobody's, or unknown
         self.message_ids: dict[str, str] = {}
         """MessageIDs of the lifecycle requests, the same in every repeat."""
         self.due: float | None = None
