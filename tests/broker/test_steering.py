@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import pytest
 from admin_client import ACTION, Client
+from click.testing import CliRunner
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -17,7 +20,8 @@ from waiting import until
 import holdfast
 from holdfast import Destination
 from holdfast.broker.broker import Broker
-from holdfast.broker.config import ForwarderConfig, QueueConfig
+from holdfast.broker.config import ForwarderConfig, ListenConfig, QueueConfig
+from holdfast.cli.inspection.outbox import outbox
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.testing.ports import free_ports
 
@@ -113,6 +117,36 @@ async def test_who_waits_for_a_reply_to_a_request_that_is_given_up_is_told(
         status, answer = await admin.ask("/queues/inbox/purge", "POST", json={"force": True})
         assert (status, answer["records"]) == (200, 1)
         with pytest.raises(holdfast.PeerFault):
+            await asked
+
+
+@pytest.mark.parametrize("how", ["discarded", "discarded in a stopped store", "forwarder deleted"])
+async def test_the_requester_is_told_when_an_operator_gives_its_request_up(
+    run_broker: Any, session: aiohttp.ClientSession, tmp_path: Path, how: str
+) -> None:
+    port, away = free_ports(2)
+    forwarder = ForwarderConfig("next", "inbox", f"http://127.0.0.1:{away}/")
+    told = {"forwarders": (forwarder,), "listen": ListenConfig(port=port), "store": str(tmp_path / "stopped")}
+    broker = await run_broker(**told)
+    admin = client(session, broker)
+    await admin.ask("/forwarders/next/suspend", "POST")
+    async with holdfast.Source(broker.service.url, ":memory:") as source:
+        asked = asyncio.ensure_future(source.request("<n/>", action=ACTION, timeout=60))
+        await until(lambda: sum(broker.destination.queue.ends) == 1)
+        (one,) = (await admin.ask("/outbox"))[1]["messages"]
+        name = one["message"]
+        if how == "forwarder deleted":
+            status, answer = await admin.ask("/forwarders/next", "DELETE")
+            assert (status, answer["waiting"]) == (200, 1)
+        elif how == "discarded":
+            assert (await admin.ask(f"/outbox/{quote(name, safe='')}/discard", "POST"))[0] == 200
+        else:
+            await broker.service.close(0.5)
+            words = ["discard", told["store"], name, "--yes"]
+            result = await asyncio.to_thread(CliRunner().invoke, outbox, words)
+            assert result.exit_code == 0, result.output
+            broker = await run_broker(**told)
+        with pytest.raises(holdfast.PeerFault, match="set aside"):
             await asked
 
 

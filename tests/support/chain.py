@@ -29,6 +29,20 @@ from holdfast.store import MemoryStore
 STEADY = RetransmissionPolicy(initial=1.0, floor=0.5, cap=8.0, jitter=0.0)
 REQUESTER, BROKER, SERVICE = "http://requester/", "http://broker/", "http://service/"
 
+WAYS: dict[str, dict[str, Any]] = {
+    "all anonymous": {},
+    "the requester offers nothing": {"offers": False},
+    "the forwarder offers nothing": {"forwarder_offers": False},
+    "nobody offers": {"offers": False, "forwarder_offers": False},
+    "the requester listens": {"listens": (True, False)},
+    "both listen": {"listens": (True, True)},
+    "1.0": {"versions": Versions("1.0")},
+    "the forwarder has an address": {"address": BROKER},
+    "it has one and offers nothing": {"address": BROKER, "forwarder_offers": False},
+    "it has one, in 1.0": {"address": BROKER, "versions": Versions("1.0")},
+}
+"""How a requester and a service may speak with a broker."""
+
 Answers = Callable[[Envelope], Envelope | None]
 """What a service answers instead of taking a message in; None: it takes it in."""
 

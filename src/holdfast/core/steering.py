@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.core.events import Incident
+from holdfast.core.forwarding.forwarded_requests import tell_requesters
 from holdfast.core.policy import Delivery
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues.queue import HANDLER, OUTBOX, Queue
@@ -203,7 +204,19 @@ class Steering:
 
     def delete(self, outbox: Outbox, now: float) -> int:
         """Forget a forwarder's outbox and its Sequence; how many records it has not sent, or not for certain. They stay
-        in their queue as long as others keep them.
+        in their queue as long as others keep them. Call :meth:`tell_requesters` with them before.
+
+        Raises:
+            NotSteered: see :meth:`check_deletable`.
+        """
+        self.check_deletable(outbox)
+        waiting = outbox.waiting
+        self._outbound.close_outbox(outbox.key, now)
+        self._tell(Incident("forwarder deleted"), key=outbox.key, waiting=waiting)
+        return waiting
+
+    def check_deletable(self, outbox: Outbox) -> None:
+        """Check that an outbox may be deleted.
 
         Raises:
             NotSteered: it sends, so that it is held back first; or the queue is its own.
@@ -219,10 +232,6 @@ class Steering:
                 f"{outbox.key!r} is sending",
                 remedy="Suspend it with holdfast forwarders suspend, and remove it from the configuration.",
             )
-        waiting = outbox.waiting
-        self._outbound.close_outbox(outbox.key, now)
-        self._tell(Incident("forwarder deleted"), key=outbox.key, waiting=waiting)
-        return waiting
 
     @staticmethod
     def _check_ours(outbox: Outbox) -> None:
@@ -303,24 +312,9 @@ class Steering:
         told: Callable[[Record], Record | None],
         now: float,
     ) -> None:
-        """A forwarder is about to pass these records over: who waits for the reply to one is told so, unless another
-        forwarder has it still to send.
-
-        Args:
-            outbox: Its outbox.
-            records: With their offsets.
-            told: Makes what is replied.
-            now: Seconds.
-        """
-        others = [
-            one
-            for one in self._outbound.outboxes.values()
-            if one.queue is outbox.queue and one.partition == outbox.partition and one is not outbox
-        ]
-        for offset, record in records:
-            is_owed = record.wants_reply and not outbox.is_acknowledged(offset)
-            if is_owed and all(one.is_acknowledged(offset) for one in others):
-                self._protocol.replies.reply(record, told(record), now)
+        """Reply to the requests among records that a forwarder is about to pass over; see
+        :func:`~holdfast.core.forwarding.forwarded_requests.tell_requesters`."""
+        tell_requesters(self._outbound, self._protocol.replies, outbox, records, told, now)
 
     def forwarders_behind(self, queue: Queue, partition: int, below: int) -> list[Outbox]:
         """Outboxes that have not passed that offset."""

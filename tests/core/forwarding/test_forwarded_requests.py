@@ -24,20 +24,7 @@ from holdfast.core.messages import (
 from holdfast.core.policy import Assurance, ForwardingPolicy, SourcePolicy
 from holdfast.core.versions import Versions
 from holdfast.store import MemoryStore
-from tests.support.chain import BROKER, SERVICE, STEADY, Chain, Journey, echo
-
-WAYS: dict[str, dict[str, Any]] = {
-    "all anonymous": {},
-    "the requester offers nothing": {"offers": False},
-    "the forwarder offers nothing": {"forwarder_offers": False},
-    "nobody offers": {"offers": False, "forwarder_offers": False},
-    "the requester listens": {"listens": (True, False)},
-    "both listen": {"listens": (True, True)},
-    "1.0": {"versions": Versions("1.0")},
-    "the forwarder has an address": {"address": BROKER},
-    "it has one and offers nothing": {"address": BROKER, "forwarder_offers": False},
-    "it has one, in 1.0": {"address": BROKER, "versions": Versions("1.0")},
-}
+from tests.support.chain import BROKER, SERVICE, STEADY, WAYS, Chain, Journey, echo
 
 IN_DOUBT = "fault InDoubt: The session of the service ended before it replied: it may have executed the request."
 NO_REPLY = "fault NoReply: The service received the request and sent no reply."

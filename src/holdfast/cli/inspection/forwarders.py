@@ -184,7 +184,8 @@ def delete(name: str, yes: bool, admin: str, as_json: bool) -> None:
     holdfast forwarders delete --admin http://127.0.0.1:8081 partner
     holdfast forwarders delete --admin http://127.0.0.1:8081 partner --yes --json
 
-    What it has not sent stays in its queue only as long as others keep it there.
+    What it has not sent stays in its queue only as long as others keep it there. The requesters of requests among it
+    receive a fault, unless another forwarder still has those requests to send.
     """
     path = f"forwarders/{quoted(name)}"
     lag = sum(one["lag"] for one in ask_admin(admin, path).get("forwarders", []))

@@ -129,6 +129,8 @@ def discard(store: str | None, message: str | None, yes: bool, admin: str | None
     One that never left is simply passed over. The number of one that left, or may have, cannot be skipped, so its
     Sequence is given up with it: what is known to have arrived is not sent again; what left and is not acknowledged
     may have arrived, and is sent again in another Sequence, but only after `holdfast outbox retry`.
+
+    The requester of a forwarded request receives a fault, unless another forwarder still has that request to send.
     """
     admin, location, name = _one_message(store, message, admin)
     if location is None:
@@ -143,7 +145,7 @@ def discard(store: str | None, message: str | None, yes: bool, admin: str | None
         with _opened(location, read_only=not yes) as (opened, outboxes, commit):
             one, in_doubt = outboxes.shown(name), outboxes.others_in_doubt(name)
             if yes:
-                outboxes.discard(name, time.time())
+                outboxes.discard(name, outboxes.read(name), time.time())
                 opened.commit(commit.take())
             count = outboxes.count
     if not yes:

@@ -25,6 +25,38 @@ _NO_REPLY = Fault(
 )
 
 
+def tell_requesters(
+    outbound: Outbound,
+    replies: Replies,
+    outbox: Outbox,
+    records: list[tuple[int, Record]],
+    told: Callable[[Record], Record | None],
+    now: float,
+) -> None:
+    """Reply to the requests among records that a forwarder is about to give up, unless another forwarder still has
+    them to send. To be called in the batch that gives them up.
+
+    Args:
+        outbound: Every outbox.
+        replies: Where replies go.
+        outbox: The forwarder's. Nobody here waits for replies to what an application sends.
+        records: With their offsets.
+        told: Makes what is replied.
+        now: Seconds.
+    """
+    if outbox.forwarding is None:
+        return
+    others = [
+        one
+        for one in outbound.outboxes.values()
+        if one.queue is outbox.queue and one.partition == outbox.partition and one is not outbox
+    ]
+    for offset, record in records:
+        is_owed = record.wants_reply and not outbox.is_acknowledged(offset)
+        if is_owed and all(one.is_acknowledged(offset) for one in others):
+            replies.reply(record, told(record), now)
+
+
 class Forwarding:
     """What forwarders know of those whose messages they send on.
 

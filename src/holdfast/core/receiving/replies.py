@@ -472,16 +472,23 @@ class Replies:
 
     def recover(self, now: float) -> None:
         """Once both halves have taken over what was stored: find what answers what, and end what answers nothing."""
+        for outbox in self.find_answered():
+            self._end_outbox(outbox, now)
+
+    def find_answered(self) -> list[Outbox]:
+        """Find which Sequence each outbox of replies answers; return those that answer none that is known."""
+        answering_none = []
         keys = {key: one for one in self._inbound.destinations.values() for key in (one.offered, _plain_key(one))}
         for outbox in [outbox for outbox in self._outbound.outboxes.values() if outbox.is_for_replies]:
             destination = keys.get(outbox.key)
             if destination is None:
-                self._end_outbox(outbox, now)
+                answering_none.append(outbox)
                 continue
             if outbox.source is not None:
                 outbox.source.requester = requester_of(destination)  # a version that did not save it left it out
             if destination.offered == outbox.key:
                 outbox.answers = destination.identifier
+        return answering_none
 
     def _end(self, destination: RMDestination, now: float) -> None:
         """End what answered the Sequence: tell a requester that has an address, forget what is only asked for."""

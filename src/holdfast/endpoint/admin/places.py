@@ -1,4 +1,5 @@
-"""Where a cursor is to go: an offset, one end of a queue, or a time, in each partition; a forwarder's way there."""
+"""Where a cursor is to go: an offset, one end of a queue, or a time, in each partition; a forwarder's way there, and
+its end."""
 
 from __future__ import annotations
 
@@ -92,12 +93,33 @@ async def pass_over(engine: Engine, outbox: Outbox, offset: int) -> int:
         NotSteered: it is not to be moved.
         StoreError: the store cannot be read.
     """
+    await _tell_requesters(engine, outbox, offset)
+    return Steering(engine.protocol).reset(outbox, offset, engine.clock())
+
+
+async def delete_forwarder(engine: Engine, outbox: Outbox) -> int:
+    """Delete a forwarder's outbox. The requester of each request that it has not sent gets a fault.
+
+    Returns:
+        How many records it has not sent, or not for certain; durable when the engine says so.
+
+    Raises:
+        NotSteered: it is not to be deleted.
+        StoreError: the store cannot be read.
+    """
+    steering = Steering(engine.protocol)
+    steering.check_deletable(outbox)  # nobody is told of what is not done
+    await _tell_requesters(engine, outbox)
+    return steering.delete(outbox, engine.clock())
+
+
+async def _tell_requesters(engine: Engine, outbox: Outbox, below: int | None = None) -> None:
+    """Reply with a fault to each request below that offset that a forwarder gives up; None: to every one."""
     steering, position = Steering(engine.protocol), outbox.first
-    while position < min(offset, outbox.durable_end):
-        found = await engine.records(outbox.queue.name, outbox.partition, position, offset)
+    while position < (end := outbox.durable_end if below is None else min(below, outbox.durable_end)):
+        found = await engine.records(outbox.queue.name, outbox.partition, position, end)
         if not found:
             break
         steering.tell_requesters(outbox, found, set_aside, engine.clock())
         engine.touch()
         position = found[-1][0] + 1
-    return steering.reset(outbox, offset, engine.clock())

@@ -7,20 +7,30 @@ never comes again. Replies that leave in the answers to a requester are not amon
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Any
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect
+from holdfast.core.forwarding.forwarded_requests import tell_requesters
 from holdfast.core.forwarding.undeliverable import discard
 from holdfast.core.messages import ANONYMOUS, SequenceAcknowledgement
-from holdfast.core.policy import SourcePolicy
-from holdfast.core.queues.queue import Queues, ReadRecords
-from holdfast.core.records import Record
+from holdfast.core.policy import DestinationPolicy, SourcePolicy
+from holdfast.core.queues.queue import Queue, Queues, ReadRecords
+from holdfast.core.receiving.acknowledgements import Acknowledging
+from holdfast.core.receiving.allowed_addresses import Addresses
+from holdfast.core.receiving.answers import Answering
+from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.replies import Replies
+from holdfast.core.records import Record, Snapshot
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outbox import Outbox
 from holdfast.core.sending.recovery import recover_outbound
 from holdfast.endpoint.engine import new_identifier
+from holdfast.endpoint.envelopes.fault_replies import passed_on, set_aside
 from holdfast.exceptions import ConfigurationError
 from holdfast.store import Store
 
@@ -56,11 +66,13 @@ class Outboxes:
     Args:
         outbound: They are its.
         read: Reads records back from the store.
+        replies: Takes the replies to requests that are discarded.
     """
 
-    def __init__(self, outbound: Outbound, read: ReadRecords) -> None:
+    def __init__(self, outbound: Outbound, read: ReadRecords, replies: Callable[[], Replies]) -> None:
         self._outbound = outbound
         self._read = read
+        self._replies = replies
 
     @property
     def count(self) -> int:
@@ -98,8 +110,8 @@ class Outboxes:
         Raises:
             ConfigurationError: there is no such message, or it is acknowledged.
         """
-        outbox, offset = self._find(name)
-        found = self._read(outbox.queue.name, outbox.partition, offset, offset + 1)
+        outbox, offset = self.find(name)
+        found = self.read(name)
         if not found:  # acknowledged meanwhile, and deleted
             raise _missing(name)
         record = found[0][1]
@@ -109,7 +121,21 @@ class Outboxes:
             "body": record.body.decode("utf-8", "replace"),
         }
 
-    def _find(self, name: str) -> tuple[Outbox, int]:
+    def read(self, name: str) -> list[tuple[int, Record]]:
+        """Read one message, with its offset; nothing if it was acknowledged meanwhile, and deleted.
+
+        Raises:
+            ConfigurationError: there is no such message, or it is acknowledged.
+        """
+        outbox, offset = self.find(name)
+        return self._read(outbox.queue.name, outbox.partition, offset, offset + 1)
+
+    def find(self, name: str) -> tuple[Outbox, int]:
+        """Find the outbox and the offset of a message.
+
+        Raises:
+            ConfigurationError: there is no such message, or it is acknowledged.
+        """
         key, _, digits = name.rpartition("/")
         outbox = self._outbound.outboxes.get(key)
         offset = int(digits[:19]) if digits.isascii() and digits.isdecimal() else -1
@@ -128,16 +154,24 @@ class Outboxes:
         Raises:
             ConfigurationError: there is no such message.
         """
-        outbox, offset = self._find(name)
+        outbox, offset = self.find(name)
         return outbox.in_doubt() - 1 if outbox.may_have_left(offset) else 0
 
-    def discard(self, name: str, now: float) -> None:
-        """Give one message up; see :func:`~holdfast.core.forwarding.undeliverable.discard`.
+    def discard(self, name: str, found: list[tuple[int, Record]], now: float) -> None:
+        """Discard one message; see :func:`~holdfast.core.forwarding.undeliverable.discard`. The requester of a
+        forwarded request gets a fault.
+
+        Args:
+            name: Its place.
+            found: What the store has there, as :meth:`read` returns it.
+            now: Seconds.
 
         Raises:
             ConfigurationError: there is no such message.
         """
-        outbox, offset = self._find(name)
+        outbox, offset = self.find(name)
+        if outbox.forwarding is not None:
+            tell_requesters(self._outbound, self._replies(), outbox, found, set_aside, now)
         discard(self._outbound, outbox, offset, now)
 
     def retry(self, key: str | None, now: float) -> int:
@@ -209,8 +243,26 @@ def outboxes_of(store: Store, now: float) -> tuple[Outboxes, GroupCommit]:
     effects: list[Effect] = []
     queues = Queues(commit, effects, store.read)
     outbound = Outbound(SourcePolicy(), commit, effects, queues, new_identifier, random.random, ANONYMOUS, offered)
-    recover_outbound(outbound, queues, store.load(), now)
-    return Outboxes(outbound, store.read), commit
+    snapshot = store.load()
+    recover_outbound(outbound, queues, snapshot, now)
+    return Outboxes(outbound, store.read, cache(partial(_replies_of, snapshot, outbound, effects, now))), commit
+
+
+def _replies_of(snapshot: Snapshot, outbound: Outbound, effects: list[Effect], now: float) -> Replies:
+    """What takes the replies to requests that a store holds which nobody has open. It ends no Sequence, and forgets
+    none, whatever the time and the limits of the endpoint that comes next."""
+    policy = DestinationPolicy(max_open_requests=sys.maxsize, buffer=sys.maxsize)
+    inbound = Inbound(policy, outbound.commit, effects, Queue("of no message"))
+    for state in snapshot.sequences.values():
+        if state["role"] == "destination":
+            identifier = state["identifier"]
+            held = snapshot.held.get(identifier, [])
+            inbound.destinations[identifier] = RMDestination.from_state(state, held, policy, now)
+    answering = Answering(Addresses(lambda _address: False), outbound.commit, effects)
+    acknowledging = Acknowledging(inbound, answering, effects)
+    replies = Replies(inbound, outbound, acknowledging, answering, outbound.commit, effects, passed_on)
+    replies.find_answered()
+    return replies
 
 
 def _missing(name: str) -> ConfigurationError:

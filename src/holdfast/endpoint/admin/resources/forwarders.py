@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.core.sending.outbox import Outbox, Refusal
 from holdfast.core.steering import NotSteered, Steering
 from holdfast.endpoint.admin.paging import page_of
-from holdfast.endpoint.admin.places import find_offsets, pass_over
+from holdfast.endpoint.admin.places import delete_forwarder, find_offsets, pass_over
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin.shapes import ForwarderDeleted, ForwarderList, Offsets, Page, Reason, Reset
 from holdfast.endpoint.destination.destination import Destination
@@ -163,10 +163,10 @@ class ForwarderRoutes:
     async def _delete(self, asked: Asked, name: str) -> object:
         found = self._find(name)
         engine = self._app.engine
-        steering, waiting = Steering(engine.protocol), 0
+        waiting = 0
         try:
             for outbox in found:
-                waiting += steering.delete(outbox, engine.clock())
+                waiting += await delete_forwarder(engine, outbox)
         finally:
             engine.touch()  # those before one that is not to be deleted are
         await engine.durable()

@@ -39,7 +39,8 @@ class OutboxRoutes:
 
     @property
     def _outboxes(self) -> Outboxes:
-        return Outboxes(self._app.engine.protocol.outbound, self._app.store.read)
+        protocol = self._app.engine.protocol
+        return Outboxes(protocol.outbound, self._app.store.read, lambda: protocol.replies)
 
     async def _list(self, asked: Asked) -> object:
         outboxes = self._outboxes
@@ -54,12 +55,15 @@ class OutboxRoutes:
 
     async def _discard(self, asked: Asked, message: str) -> object:
         outboxes = self._outboxes
+        engine = self._app.engine
         try:
+            outbox, offset = outboxes.find(message)
+            found = await engine.records(outbox.queue.name, outbox.partition, offset, offset + 1)
             in_doubt = outboxes.others_in_doubt(message)
-            outboxes.discard(message, self._app.engine.clock())
+            outboxes.discard(message, found, engine.clock())
         except ConfigurationError as error:
             raise Refused(404, error.message, "holdfast outbox lists those that do.") from None
-        await self._app.engine.durable()
+        await engine.durable()
         return {"discarded": 1, "in_doubt": in_doubt, "count": outboxes.count}
 
     async def _retry(self, asked: Asked) -> object:
