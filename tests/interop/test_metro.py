@@ -103,6 +103,17 @@ async def test_metro_gets_its_replies_from_a_handler_slower_than_the_reply_patie
 
 
 @every_version
+async def test_metro_hears_a_fault_from_a_queue_that_nobody_replies_for(
+    metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions
+) -> None:
+    """It takes an acknowledgement alone for the reply."""
+    async with running_destination(holdfast.Destination(tmp_path / "inbox")) as url:
+        caller = await connected(metro, url, "echo", **words(versions))
+        with pytest.raises(RuntimeError, match="No service here replies to requests"):
+            await caller.call(1, 1)
+
+
+@every_version
 @every_operation
 @every_network
 async def test_holdfast_sends_to_metro(

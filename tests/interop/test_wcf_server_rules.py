@@ -126,6 +126,18 @@ async def test_random_losses_and_eight_callers_at_once(profile: Profile, contrac
     assert sorted(int(text) for _, text in service.handled) == list(range(32))
 
 
+@every_combination
+async def test_a_request_that_nobody_replies_to_is_a_fault_and_the_session_goes_on(profile: Profile) -> None:
+    app = holdfast.Destination(":memory:")
+    async with running_destination(app) as url, ScriptedWCFClient(url, profile, time_scale=1000) as client:
+        await client.notify("wcf", 1, "one-way")
+        for number in (2, 3):
+            with pytest.raises(ApplicationFault, match="No service here replies"):
+                await client.echo("wcf", number, "a request")
+        await client.notify("wcf", 4, "one-way")
+    assert client.slow_close == []
+
+
 # --- the recorded requests -------------------------------------------------------------------------------------------
 
 
@@ -152,6 +164,35 @@ async def test_the_recorded_requests_of_the_real_client_get_the_answers_it_needs
     assert service.numbers == [1, 2, 3]
     last = "CloseSequence" if profile.rm == "1.1" else "LastMessage"
     assert answered["CreateSequence"] >= 1 <= answered["TerminateSequence"] == answered[last]
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if "refused" not in case])
+async def test_where_nobody_replies_the_recorded_requests_get_a_fault_and_one_way_messages_none(case: str) -> None:
+    profile = profile_of(case)
+    answered: Counter[str] = Counter()
+    async with running_destination(holdfast.Destination(":memory:")) as url:
+        theirs, ours = b"", b""
+        for exchange in load(case):
+            if exchange.number in lost_on_the_way(case):
+                continue
+            request = exchange.request.replace(theirs, ours) if theirs else exchange.request
+            message = await post(url, request, exchange.request_head)
+            asked = wire.read(profile, profile.content_type, request)
+            kind = asked.action.rpartition("/")[2]
+            answered[kind] += 1
+            if asked.control == "CreateSequence":
+                ours = check_created(profile, asked, read_answer(profile, message)).encode()
+                theirs = theirs or _sequence_of(profile, exchange.response)
+            elif message.body:
+                answer = read_answer(profile, message)
+                assert (answer.fault is not None) == (kind == "Echo")
+                if answer.fault is not None:
+                    assert b"NoReply" in message.body and b"No service here replies" in message.body
+                    assert answer.relates_to == asked.message_id and answer.sequence is not None
+                    assert answer.acknowledgement is not None and asked.sequence is not None
+                    assert asked.sequence.number in answer.acknowledgement
+    assert answered["Notify"] + answered["Echo"] >= 3
+    assert answered["TerminateSequence"] >= 1
 
 
 def lost_on_the_way(case: str) -> set[int]:

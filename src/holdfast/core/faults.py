@@ -15,6 +15,8 @@ from holdfast.core.versions import Addressing
 HOLDFAST_NS = "urn:holdfast"
 """The namespace of codes that no specification has."""
 
+NO_REPLY = "NoReply"
+
 # --- WS-RM 4 (1.0 for the last) ---------------------------------------------------------------------------------
 
 SEQUENCE_TERMINATED = exceptions.SequenceTerminated.code
@@ -54,6 +56,11 @@ TELLS_OF_END = frozenset({SEQUENCE_CLOSED, SEQUENCE_TERMINATED, UNKNOWN_SEQUENCE
 def sequence_fault(code: str, identifier: str | None = None, **detail: object) -> Fault:
     """The WS-RM fault ``code`` about ``identifier`` with the specification's reason."""
     return Fault(code, REASONS[code], is_rm=True, identifier=identifier, **detail)  # type: ignore[arg-type]
+
+
+def no_reply(reason: str) -> Fault:
+    """NoReply, our own: a request was accepted, and no reply will come."""
+    return Fault(NO_REPLY, reason, sender=False, code_namespace=HOLDFAST_NS)
 
 
 def creation_refused(reason: str, *, sender: bool = True) -> Fault:

@@ -615,7 +615,7 @@ def test_a_request_without_a_reply_leaves_a_line_where_its_sender_cannot_go_on()
         ({}, ANONYMOUS_EPR, []),
     ):
         for answers in (True, False):
-            endpoint = Endpoint(allows=lambda _: True)
+            endpoint = Endpoint(allows=lambda _: True, tell=lambda *_: Record("", 0, "urn:fault", b"", 0.0))
             endpoint.protocol.accepting._replies_to = lambda _action, answers=answers: answers  # type: ignore[misc]
             identifier = endpoint.create(**create)  # type: ignore[arg-type]
             endpoint.send(identifier, 1, message_id="urn:m1", reply_to=reply_to)

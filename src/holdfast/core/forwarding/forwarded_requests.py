@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.core.events import Incident
-from holdfast.core.faults import HOLDFAST_NS
+from holdfast.core.faults import no_reply
 from holdfast.core.forwarding.undeliverable import GivingUp
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.queues.dead_letters import DeadLetters, Letter
@@ -20,9 +20,7 @@ from holdfast.core.records import Record
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outbox import Outbox
 
-_NO_REPLY = Fault(
-    "NoReply", "The service received the request and sent no reply.", sender=False, code_namespace=HOLDFAST_NS
-)
+_NO_REPLY = no_reply("The service received the request and sent no reply.")
 
 
 def tell_requesters(

@@ -15,6 +15,7 @@ from holdfast.core.faults import (
     TELLS_OF_END,
     UNKNOWN_SEQUENCE,
     addressing_fault,
+    no_reply,
     not_reliable,
     not_understood,
     sequence_fault,
@@ -42,6 +43,9 @@ def _wants_reply(envelope: Envelope) -> bool:
     if envelope.reply_to is None or envelope.message_id is None or envelope.relates_to is not None:
         return False
     return not envelope.reply_to.is_none
+
+
+_NOBODY_REPLIES = no_reply("The message was accepted. No service here replies to requests.")
 
 
 def _takes_fault(envelope: Envelope) -> bool:
@@ -143,10 +147,20 @@ class Accepting:
         awaits_reply = awaits_reply and (
             self._awaits_reply(envelope, destination) if refused is None else _takes_fault(envelope)
         )
+        is_unanswered = refused is None and not awaits_reply and self._leaves_waiting(envelope, destination)
+        is_unanswered = is_unanswered and back_channel is not None and not is_for_others
         is_unasked = asked is None and (self.takes_only_replies or self._is_late(envelope, origin))
         is_kept = refused is None and not is_for_others and not is_unasked
         answered = back_channel if problem is None else None
-        verdict = self._inbound.receive(destination, envelope, awaits_reply, answered, now, is_kept=is_kept)
+        verdict = self._inbound.receive(
+            destination,
+            envelope,
+            awaits_reply or is_unanswered,
+            answered,
+            now,
+            is_kept=is_kept,
+            is_answered=is_unanswered,
+        )
         if isinstance(verdict, Fault):
             self._refuse(envelope, verdict, back_channel, destination, now)
         elif verdict is _NEW:
@@ -156,10 +170,9 @@ class Accepting:
                 fields = fault_fields(envelope, refused)
                 self._effects.append(Incident("message refused", destination.identifier, number, "warning", fields))
                 self._replies.refuse(destination, envelope, refused, now)
-            elif not awaits_reply and back_channel is not None and _wants_reply(envelope):
-                assert envelope.reply_to is not None
-                reply_to = envelope.reply_to.address
-                self._replies.tell_of_none(destination, number, envelope.action, reply_to)
+            elif is_unanswered:
+                self._replies.tell_of_none(destination, number, envelope.action)
+                self._replies.refuse(destination, envelope, _NOBODY_REPLIES, now)
             if asked is not None and is_passed_on:
                 self._outbound.forwarders.replied(*asked, envelope, now)
             elif asked is not None:
@@ -170,14 +183,37 @@ class Accepting:
             self._effects.append(Incident("duplicate dropped", destination.identifier, number, "debug"))
             self._replies.again(destination, number, back_channel, now, asked=asks(envelope, destination))
         else:
-            self._effects.append(Incident("message not held", destination.identifier, number, "debug"))
-            if problem is not None:
-                self._answer_problem(envelope, problem, back_channel, destination, now)
-            elif awaits_reply or not (destination.offered is None or asks(envelope, destination)):
-                # A requester must not take an acknowledgement for its reply, and .NET expects the message itself in it.
-                self._answering.done(back_channel)
-            else:
-                self._acknowledging.acknowledge(destination, back_channel, now)
+            self._not_held(envelope, problem, awaits_reply or is_unanswered, back_channel, destination, now)
+
+    def _not_held(
+        self,
+        envelope: Envelope,
+        problem: Fault | None,
+        is_request: bool,
+        back_channel: BackChannel | None,
+        destination: RMDestination,
+        now: float,
+    ) -> None:
+        """Answer a message for which there is no room."""
+        assert envelope.sequence is not None
+        number = envelope.sequence.message_number
+        self._effects.append(Incident("message not held", destination.identifier, number, "debug"))
+        if problem is not None:
+            self._answer_problem(envelope, problem, back_channel, destination, now)
+        elif is_request or not (destination.offered is None or asks(envelope, destination)):
+            # A requester must not take an acknowledgement for its reply, and .NET expects the message itself in it.
+            self._answering.done(back_channel)
+        else:
+            self._acknowledging.acknowledge(destination, back_channel, now)
+
+    def _leaves_waiting(self, envelope: Envelope, destination: RMDestination) -> bool:
+        """Whether a message that nobody replies to is a request whose sender cannot go on without a reply: a fault
+        tells it. A one-way message has no ReplyTo, or the address none (WCF, CXF, Sandesha2). One that names the
+        anonymous address in a Sequence without an Offer may be one-way, and its acknowledgement is answer enough."""
+        if not _wants_reply(envelope) or not _takes_fault(envelope):
+            return False
+        assert envelope.reply_to is not None
+        return self._replies.are_depended_on(destination, envelope.reply_to.address)
 
     def _is_late(self, envelope: Envelope, origin: Origin) -> bool:
         """Whether it is a reply to a forwarded request that is answered by now: it was posted to an address that only

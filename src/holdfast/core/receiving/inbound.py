@@ -165,10 +165,12 @@ class Inbound:
         now: float,
         *,
         is_kept: bool = True,
+        is_answered: bool = False,
     ) -> Verdict | Fault:
         """A message with a Sequence header. NEW: :meth:`Answers.stored` follows once it is durable.
 
-        ``is_kept``: whether anybody reads it; if not, its number is accepted, and it goes nowhere.
+        ``is_kept``: whether anybody reads it; if not, its number is accepted, and it goes nowhere. ``is_answered``:
+        whether its reply follows in the open batch, so that no reader of the queue is to reply to it.
         """
         sequence = envelope.sequence
         assert sequence is not None
@@ -194,9 +196,10 @@ class Inbound:
         else:
             if awaits_reply:
                 destination.awaiting.add(number)
+            is_asked = awaits_reply and not is_answered
             if queues and self.sessions is not None and destination.accepted.count == 1:
-                self._look_whether_session(self.sessions, destination, envelope, awaits_reply)
-            record = self.record_of(destination, envelope, awaits_reply, now)
+                self._look_whether_session(self.sessions, destination, envelope, is_asked)
+            record = self.record_of(destination, envelope, is_asked, now)
             deliveries = self._place(destination, number, record, queues)
         self.commit.save(destination.identifier, destination)
         self.commit.then(partial(self._stored, destination, number, deliveries, envelope, back_channel, awaits_reply))

@@ -120,14 +120,14 @@ class Replies:
             if reply is not None:
                 self._effects.append(Incident("reply unwanted", record.sequence, number, "warning"))
             return
-        if reply is None:
-            self.tell_of_none(destination, number, record.action, record.reply_to or ANONYMOUS)
+        if reply is None and self.are_depended_on(destination, record.reply_to or ANONYMOUS):
+            self.tell_of_none(destination, number, record.action)
         if reply is None or not self._keep(destination, record, reply, now):
             self._release(destination, number)
         self._commit.save(destination.identifier, destination)
 
     def refuse(self, destination: RMDestination, envelope: Envelope, fault: Fault, now: float) -> None:
-        """Answer a message that was accepted and goes to no queue with a fault, as if a handler had raised it."""
+        """Answer a message that was accepted with a fault, as if a handler had raised it."""
         assert envelope.sequence is not None
         if envelope.sequence.message_number in destination.awaiting:
             record = self._inbound.record_of(destination, envelope, True, now)
@@ -156,15 +156,17 @@ class Replies:
         self._commit.save(destination.identifier, destination)
         return True
 
-    def tell_of_none(self, destination: RMDestination, number: int, action: str, reply_to: str) -> None:
-        """Leave a line in the log where a request gets no reply and its sender cannot go on without one."""
+    @staticmethod
+    def are_depended_on(destination: RMDestination, reply_to: str) -> bool:
+        """Whether the sender of a request cannot go on without its reply."""
         # Whoever offered a Sequence for replies, or listens for them, waits for one (wcf: its call ends in an error).
         # Others take the acknowledgement for an answer.
-        if destination.offered is not None or reply_to != ANONYMOUS:
-            incident = Incident(
-                "request without a reply", destination.identifier, number, "warning", {"action": action}
-            )
-            self._effects.append(incident)
+        return destination.offered is not None or reply_to != ANONYMOUS
+
+    def tell_of_none(self, destination: RMDestination, number: int, action: str) -> None:
+        """Leave a line in the log where a request gets no reply and its sender cannot go on without one."""
+        told = Incident("request without a reply", destination.identifier, number, "warning", {"action": action})
+        self._effects.append(told)
 
     def _keep(self, destination: RMDestination, record: Record, reply: Record, now: float) -> bool:
         """Store the reply where it goes; whether it is sent to an address and carries its request's acknowledgement.
