@@ -290,10 +290,11 @@ def test_what_is_planted_in_a_simulated_history_breaks_its_rule_and_no_other(rul
 
 BORDERS = [
     (seed, journal, border)
-    for seed in range(40)
-    for journal, runs in enumerate(_told.files_of(seed))
+    for seed in SEEDS
+    for journal, runs in enumerate(files(seed))
     for border in _told.borders(runs)
 ]
+KINDS_OF_BORDER = ("rotation", "restart", "stopped")
 
 
 def never_delivered(rows: Rows) -> set[tuple[str, int | None, int | None]]:
@@ -301,18 +302,20 @@ def never_delivered(rows: Rows) -> set[tuple[str, int | None, int | None]]:
 
 
 def test_every_kind_of_border_between_files_is_planted_at() -> None:
-    assert min(Counter(kind for _, _, (kind, *_) in BORDERS).values()) > 10
-    assert {kind for _, _, (kind, *_) in BORDERS} == {"rotation", "restart"}
+    counted = Counter(kind for _, _, (kind, *_) in BORDERS)
+    assert counted.keys() == set(KINDS_OF_BORDER)
+    assert min(counted.values()) > 10, counted
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.sampled_from(BORDERS), st.booleans(), st.booleans())
+@given(st.sampled_from(KINDS_OF_BORDER), st.integers(0), st.booleans(), st.booleans())
 def test_what_was_acknowledged_and_never_delivered_is_found_behind_every_border(
-    place: tuple[int, int, Any], said_behind: bool, other_workers: bool
+    kind: str, which: int, said_behind: bool, other_workers: bool
 ) -> None:
     """A new file, a new run, beside the files of other workers: whatever stands in the next file, it was not told."""
-    seed, journal, border = place
-    said_behind &= border[0] == "rotation"  # what an ended run accepted in its last second was maybe not written
+    of_kind = [place for place in BORDERS if place[2][0] == kind]
+    seed, journal, border = of_kind[which % len(of_kind)]
+    said_behind &= border[0] != "restart"  # what a killed run accepted in its last second was maybe not written
     worlds = list(files(seed))
     worlds[journal] = _told.with_one_never_delivered(worlds[journal], border, said_behind=said_behind)
     journals = [[row for run in runs for file in run for row in file] for runs in worlds]
@@ -360,6 +363,56 @@ def test_a_sequence_that_loses_a_number_within_a_run_is_found() -> None:
     rows = [usual | {"ordinal": ordinal} | one for ordinal, one in enumerate(told)]
     assert never_delivered(rows) == {("acknowledged, then gone", 2, 1)}
     assert never_delivered(rows[:-1]) == set()  # a crash may have cut off the rest of what stands
+
+
+PROMISED = "exactly-once in-order, NoDiscard"
+
+
+def ended_in_order(number: int, *events: Row, accepted: tuple[int, int] | None, end: int) -> Rows:
+    """One run of a server with the Sequence "s" and the queue "q", which begins and ends with these numbers accepted
+    and the queue this long."""
+    queue = {"event": "queue stands", "sequence": None, "queue": "q", "partition": 0, "detail": "epoch"}
+    before, after = accepted or (0, 0)
+    lists = [
+        [queue | {"offset": offset}, {"event": "stands", "number": 1, "count": count, "detail": f"created, {PROMISED}"}]
+        for offset, count in ((end - sum(one["event"] == "delivered" for one in events), before), (end, after))
+    ]
+    begun = lists[0] if before else [lists[0][0], {"event": "created", "detail": PROMISED}]
+    rows = [{"event": "started", "sequence": None}, *begun, *events, *lists[1], {"event": "stopped", "sequence": None}]
+    usual = dict.fromkeys(NAMES) | {"run": f"run {number}", "attempt": number, "sequence": "s"}
+    return [usual | row | {"ordinal": ordinal, "at": 100.0 * number + ordinal} for ordinal, row in enumerate(rows)]
+
+
+def delivered_at(offset: int, number: int) -> Row:
+    return {"event": "delivered", "queue": "q", "partition": 0, "offset": offset, "number": number, "count": 1}
+
+
+def acknowledged(number: int, count: int) -> Row:
+    return {"event": "acknowledged", "number": number, "count": count}
+
+
+def test_a_number_that_only_stands_is_found_when_the_run_after_the_next_acknowledges_it() -> None:
+    one = ended_in_order(1, delivered_at(0, 1), accepted=(0, 2), end=1)
+    two = ended_in_order(2, accepted=(2, 2), end=1)
+    three = ended_in_order(3, acknowledged(1, 2), accepted=(2, 2), end=1)
+    assert never_delivered([*one, *two]) == set()
+    assert never_delivered([*one, *two, *three]) == {("acknowledged, not delivered", 2, 1)}
+    told_late = ended_in_order(3, delivered_at(1, 2), acknowledged(1, 2), accepted=(2, 2), end=2)
+    assert never_delivered([*one, *two, *told_late]) == set()
+
+
+def test_what_a_run_without_a_journal_did_between_two_others_is_no_violation() -> None:
+    """An operator may turn the journal off and on again, or change a store while its server is stopped."""
+    one = ended_in_order(1, delivered_at(0, 1), acknowledged(1, 1), accepted=(0, 1), end=1)
+    two = ended_in_order(2, acknowledged(1, 3), delivered_at(3, 4), accepted=(3, 4), end=4)
+    assert violations_of([*one, *two]) == []
+
+
+def test_offsets_that_a_server_skipped_before_it_stopped_in_order_are_found() -> None:
+    one = ended_in_order(1, delivered_at(0, 1), accepted=(0, 1), end=1)
+    one = [row | {"offset": 3} if row["event"] == "queue stands" and row["ordinal"] > 2 else row for row in one]
+    two = ended_in_order(2, delivered_at(3, 2), acknowledged(1, 2), accepted=(1, 2), end=4)
+    assert [(one.rule, one.offset, one.count) for one in violations_of([*one, *two])] == [("offset skipped", 1, 2)]
 
 
 def test_a_dead_letter_that_is_tried_again_is_not_delivered_twice_and_is_delivered() -> None:

@@ -23,6 +23,8 @@ from holdfast.simulation.simulator import Simulator
 Row = dict[str, Any]
 FILES = 0.2
 """How probable it is that a file ends with a batch."""
+IN_ORDER = 0.5
+"""How probable it is that a run ends in order, rather than by a kill."""
 
 
 class Teller:
@@ -39,6 +41,7 @@ class Teller:
     def __init__(self, collector: Collector | None = None, chance: random.Random | None = None) -> None:
         self.collector = collector
         self.files = [0]
+        self.queues: Iterable[Queue] = ()
         self._chance = chance
 
     def may_begin_file(self, queues: Iterable[Queue]) -> None:
@@ -91,7 +94,8 @@ class ToldProtocol(RMProtocol):
         if self.teller.collector is not None:
             self.teller.collector.started("simulated")
             self.teller.collector.recover(snapshot)
-            self.teller.collector.stand(self.inbound.queues.values())
+            self.teller.queues = self.inbound.queues.values()
+            self.teller.collector.stand(self.teller.queues)
 
 
 @dataclass
@@ -121,6 +125,8 @@ class Telling:
         teller = self.tellers.pop(node, None)
         if teller is not None and teller.collector is not None:
             runs = self.runs.setdefault(node, [])
+            if self.chance.random() < IN_ORDER:
+                teller.collector.ended(teller.queues)
             data, _ = frames_of(f"{node.index}-{len(runs)}", None, 0, teller.collector.take())
             rows = rows_of(io.BytesIO(HEADER + data))
             runs.append([rows[first:end] for first, end in pairwise([*teller.files, len(rows)])])
@@ -204,15 +210,17 @@ PLANTED = 10_000
 
 
 def borders(runs: list[list[list[Row]]]) -> list[tuple[str, int, int, str]]:
-    """Where a violation can hide: the kind of border ("rotation" or "restart"), the run and the file before it, and a
-    Sequence that something was acknowledged of in that run and that stands behind the border, too."""
+    """Where a violation can hide: the kind of border ("rotation", "restart" after a kill, or "stopped", a restart in
+    order), the run and the file before it, and a Sequence that something was acknowledged of in that run and that
+    stands behind the border, too."""
     found = []
     places = [(number, index) for number, run in enumerate(runs) for index in range(len(run))]
     for (number, index), (following, behind) in pairwise(places):
         said = {row["sequence"] for file in runs[number] for row in file if row["event"] == "acknowledged"}
         known = {row["sequence"] for file in runs[number][: index + 1] for row in file if is_known_by(row)}
         stands = {row["sequence"] for row in runs[following][behind] if row["event"] == "stands" and not row["key"]}
-        kind = "rotation" if following == number else "restart"
+        is_in_order = runs[number][index][-1]["event"] == "stopped"
+        kind = "rotation" if following == number else "stopped" if is_in_order else "restart"
         found += [(kind, number, index, sequence) for sequence in sorted(said & known & stands)]
     return found
 
@@ -224,31 +232,51 @@ def is_known_by(row: Row) -> bool:
 def with_one_never_delivered(
     runs: list[list[list[Row]]], border: tuple[str, int, int, str], *, said_behind: bool
 ) -> list[list[list[Row]]]:
-    """The same, of a destination that accepts a message and stores nothing of it. It acknowledges it, and each file
-    from then on says that it stands.
+    """The same, of a destination that accepts a message and stores nothing of it. It acknowledges it, and each list of
+    what stands has it from then on.
 
     Args:
         runs: The journal.
         border: Of :func:`borders`: it is accepted in the file before it.
         said_behind: Whether it is acknowledged in the file behind the border, rather than before it.
     """
-    _, number, index, sequence = border
+    kind, number, index, sequence = border
     planted = [[[*file] for file in run] for run in runs]
-    where = (number, index) if not said_behind else (number, index + 1)
+    behind = (number, index + 1) if kind == "rotation" else (number + 1, 0)
     for at, run in enumerate(planted):
         for one, file in enumerate(run):
+            told, ending = _before_its_end(file)
             if (at, one) > (number, index):
-                stands = [row for row in file if row["event"] == "stands" and row["sequence"] == sequence]
-                accepted = [row for row in stands if row["detail"] != "held"]
-                if accepted:
-                    file.insert(file.index(accepted[-1]) + 1, accepted[-1] | {"number": PLANTED, "count": 1})
-            if (at, one) == where:
-                usual = dict.fromkeys(file[-1]) | {name: file[-1][name] for name in ("run", "worker", "at")}
+                _let_stand(sequence, told)
+            if (at, one) == (behind if said_behind else (number, index)):
+                usual = dict.fromkeys(told[-1]) | {name: told[-1][name] for name in ("run", "worker", "at")}
                 more = {"event": "acknowledged", "sequence": sequence, "number": PLANTED, "count": 1}
-                file.append(usual | more)
+                told.append(usual | more)
+            if (at, one) >= (number, index):
+                _let_stand(sequence, ending)
+            file[:] = told + ending
         ordinal = run[0][0]["ordinal"]
         for file in run:
             for place, row in enumerate(file):
                 file[place] = row | {"ordinal": ordinal}
                 ordinal += 1
     return planted
+
+
+def _before_its_end(file: list[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows of a file up to the list of what stands with which its run ends in order, and that list."""
+    end = len(file)
+    if file[-1]["event"] == "stopped":
+        end -= 1
+        while file[end - 1]["event"] in ("stands", "queue stands", "handled stands"):
+            end -= 1
+            if file[end]["event"] == "queue stands" and file[end - 1]["event"] != "queue stands":
+                break  # such a list begins with the queues
+    return file[:end], file[end:]
+
+
+def _let_stand(sequence: str, listed: list[Row]) -> None:
+    stands = [row for row in listed if row["event"] == "stands" and row["sequence"] == sequence]
+    accepted = [row for row in stands if row["detail"] != "held"]
+    if accepted:
+        listed.insert(listed.index(accepted[-1]) + 1, accepted[-1] | {"number": PLANTED, "count": 1})

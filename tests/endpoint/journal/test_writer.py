@@ -106,6 +106,28 @@ async def test_the_next_run_begins_with_what_is_durable(serve, tmp_path):
     assert len(epoch) == 1
 
 
+async def test_a_run_that_ends_in_order_lists_what_the_next_run_begins_with(serve, tmp_path):
+    """So an audit knows whether anything else wrote to the store between the two."""
+    inbox = tmp_path / "inbox"
+    service = await serve(made(inbox, journal=JournalPolicy(file_age=0.001)))  # it is time for a file all the while
+    async with Source(service.url, tmp_path / "outbox") as source:
+        await source.send("<n/>", action=ACTION)
+        await source.flush(60)
+        await service.app.handled()
+        await service.close()
+        service = await serve(made(inbox))
+        await service.close()
+    told = rows(inbox / "journal")
+    first, second = ([row for row in told if row["run"] == run] for run in dict.fromkeys(row["run"] for row in told))
+    names = ("event", "sequence", "number", "count", "queue", "partition", "offset", "key", "peer")
+    listed = [tuple(row[name] for name in names) for row in second if row["event"].endswith("stands")]
+    begun = listed[: len(listed) // 2]
+    assert {one[0] for one in begun} == {"queue stands", "handled stands", "stands"}
+    assert listed == begun * 2
+    assert [tuple(row[name] for name in names) for row in first][-1 - len(begun) : -1] == begun
+    assert [run[-1]["event"] for run in (first, second)] == ["stopped"] * 2
+
+
 async def test_it_is_where_it_was_told_or_nowhere(serve, tmp_path):
     service = await serve(made(tmp_path / "inbox", journal=JournalPolicy(str(tmp_path / "told"))))
     await send(service.url, 1)

@@ -46,7 +46,8 @@ COLUMNS = (
 
 EVENTS: Mapping[str, str] = {
     "started": "A process began to write this journal. `attempt`: which run it is, from 1; `detail`: the version.",
-    "stopped": "It ended in order: nothing of this run is missing behind it.",
+    "stopped": "The run ended in order, and lacks no event at its end. Before it, the journal lists again what is "
+    "durable, as at the beginning of a file.",
     "recovered": "Its state was read from the store, as the `stands` that follow say. `count`: Sequences.",
     "gap": "`count` events of this run were not written. `detail`: why.",
     "stands": "What is durable of a Sequence where a file of the journal begins. A range of the numbers that are "

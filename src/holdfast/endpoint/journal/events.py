@@ -334,8 +334,14 @@ class Collector:
         """A process begins to write."""
         self._row(self._clock(), "started", attempt=self.run, detail=version)
 
-    def ended(self) -> None:
-        """It ends in order."""
+    def ended(self, queues: Iterable[Queue]) -> None:
+        """Say that the run ends in order, after what is durable then: the next run may list more, if something else
+        wrote to the store between the two.
+
+        Args:
+            queues: What messages come to.
+        """
+        self.stand(queues)
         self._row(self._clock(), "stopped")
 
     def lost(self, count: int, why: str) -> None:
@@ -356,7 +362,8 @@ class Collector:
         self._row(self._clock(), "recovered", count=len(self._states))
 
     def stand(self, queues: Iterable[Queue]) -> None:
-        """Say what is durable: at the start, and where a file begins, so that each tells what those before it left.
+        """Say what is durable: at the start, where a file begins, so that each tells what those before it left, and
+        where a run ends in order.
 
         Args:
             queues: What messages come to.

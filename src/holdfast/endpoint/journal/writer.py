@@ -193,9 +193,9 @@ class Journal:
         finally:
             self._writing = None
 
-    async def _write_taken(self) -> None:
-        """Write what was gathered; into a new file, which begins with how all stands, if it is time for one, or if some
-        was lost."""
+    async def _write_taken(self, *, is_last: bool = False) -> None:
+        """Write what was gathered; into a new file, which begins with how all stands, if it is time for one and this is
+        not the end, or if some was lost."""
         collector = self.collector
         if collector.broken and not self.trouble:
             self.trouble = collector.broken
@@ -207,7 +207,7 @@ class Journal:
             self._lose(entries, self.trouble, told=False)
             collector.lost(self._missing, self.trouble or "the disk did not answer")
             entries = []
-        if self._missing or (is_complete and entries):
+        if self._missing or (is_complete and entries and not is_last):
             collector.stand(self._queues)
             opening = collector.take()
         if not entries and not opening:
@@ -336,8 +336,9 @@ class Journal:
         self._timer.cancel()
         if self._writing is not None:
             await asyncio.wait([self._writing])
-        self.collector.ended()
-        await self._write_taken()
+        if not self.collector.broken:  # else events are missing that nothing tells of
+            self.collector.ended(self._queues)
+        await self._write_taken(is_last=True)
         await self._loop.run_in_executor(None, self._end)
         if self._is_settled:
             self._making = self._make_parquet(alone=True)

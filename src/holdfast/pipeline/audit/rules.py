@@ -3,7 +3,8 @@ of a queue, in the order in which they happened. Plain Python: Spark only brings
 
 A rule compares what was said with what was durable, and decides nothing itself. Where the journal has a hole, no rule
 makes a violation of it: behind a hole, and where a run begins, what stands counts as told. Where a file begins within a
-run that has no hole, it does not: every number that stands there must have been told (docs/internals/journal.md).
+run that has no hole, and where a run ends in order, it does not: every number that stands there must have been told
+(docs/internals/journal.md). A number that was not is not believed in later runs either.
 What is remembered are ranges, so memory grows with gaps, not with messages.
 """
 
@@ -30,8 +31,8 @@ from holdfast.pipeline.audit.events import (
 from holdfast.pipeline.audit.gaps import Gaps
 
 RULES = {
-    "acknowledged, not delivered": "It was acknowledged, and nothing in its run put it into a queue, held or discarded "
-    "it.",
+    "acknowledged, not delivered": "It was acknowledged, and no event says that it was put into a queue, held or "
+    "discarded.",
     "acknowledged, never released": "It was acknowledged and held, its Sequence is forgotten, and it went nowhere.",
     "acknowledged too early": "It was acknowledged before it was durable.",
     "acknowledged, then gone": "It was acknowledged, and a later file does not list it as accepted.",
@@ -92,6 +93,8 @@ class OfInbound:
         self._said, self._placed = Ranges(), self._gaps.there
         self._waited, self._gone, self._standing = Ranges(), Ranges(), Ranges()
         self._dead = Ranges()
+        self._untold = Ranges()
+        """Numbers that stood where nothing was missing before, and of which nothing was told."""
         self._waits: dict[int, tuple[int, int | None]] = {}
         self._delivered: dict[tuple[str | None, str | None], Ranges] = defaultdict(Ranges)
         """By queue; of a store that was put back each epoch for itself: what was lost with one comes again."""
@@ -243,9 +246,14 @@ class OfInbound:
         upper = number + count - 1
         self._gaps.come_together(number, upper, told.at)
         listed.known.add_range(number, upper)
-        if not listed.is_first:
-            return  # whatever stands here was told one by one, or it is not believed
-        self._here.add_range(number, upper)
+        if not listed.is_first:  # whatever stands here was told one by one, or it is not believed
+            if not _is_inside(number, upper, self._here):
+                self._untold.update(Ranges([(number, upper)]).outside(self._here))
+            return
+        believed = Ranges([(number, upper)])
+        if len(self._untold) and not self._restored:
+            believed = Ranges(believed.outside(self._untold))
+        self._here.update(believed)
         if is_held:
             # The range that it lies in was told before: it is no more than held.
             self._waited.add_range(number, upper)
@@ -253,14 +261,16 @@ class OfInbound:
                 self._standing.discard(one)
                 self._stood.discard(one)
         else:
-            self._standing.add_range(number, upper)
-            self._stood.add_range(number, upper)
+            self._standing.update(believed)
+            self._stood.update(believed)
 
     def _put(self, told: Told, number: int) -> None:
         """It is durable: what was said of it before that, in this run, was said too early."""
         if number in self._early:
             self._early.discard(number)
             self._tell("acknowledged too early", told)
+        if number in self._untold:
+            self._untold.discard(number)
         self._gaps.come(number, told.at)
         self._here.add(number)
 
