@@ -228,6 +228,13 @@ INPUT = 'input = "orders"\n'
             "Did you mean 'amount'?",
         ),
         (
+            step(INPUT + 'xml = {element = "order", xsd = "o.xsd", columns = ["a.id", "b.customer", "l AS line"]}'),
+            17,
+            "steps.one.xml.columns",
+            "the XSD requires 'amount' in order, and no column has this name",
+            'Add such a column: "… AS amount".',
+        ),
+        (
             step(INPUT + 'xml = {element = "order", zone = "Berlin"}'),
             17,
             "steps.one.xml.zone",
@@ -327,6 +334,27 @@ def test_a_mistake_is_told_with_its_line_key_and_mend(
     assert told, found
     assert remedy in told[0].remedy, told
     assert told[0].line == line, told
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        '["a.id", "x AS customer", "y AS amount", "z AS line"]',
+        '["a.id", "m.*"]',  # which may have the others
+        '["a.id", "upper(b)"]',
+        '"o"',  # which may be a struct
+        '"o.id AS o"',
+    ],
+)
+def test_columns_that_may_be_all_that_an_element_needs_are_no_mistake(here: Path, columns: str) -> None:
+    text = step(INPUT + f'xml = {{element = "order", xsd = "o.xsd", columns = {columns}}}')
+    assert read_pipeline(saved(here, text)).steps
+
+
+def test_a_required_field_whose_column_has_a_wrong_name_is_told_once(here: Path) -> None:
+    columns = '["a.id", "x AS customer", "y AS amuont", "z AS line"]'
+    (one,) = mistakes(here, step(INPUT + f'xml = {{element = "order", xsd = "o.xsd", columns = {columns}}}'))
+    assert one.remedy == "Did you mean 'amount'?"
 
 
 def test_every_mistake_is_told_at_once_in_the_order_of_lines(here: Path) -> None:

@@ -174,6 +174,43 @@ def test_children_may_be_of_substitution_groups_groups_and_other_namespaces(tmp_
 
 
 @pytest.mark.parametrize(
+    ("content", "required"),
+    [
+        ('<xs:sequence><xs:element name="a" type="xs:int"/><xs:element name="b" type="xs:int" minOccurs="0"/>'
+         '<xs:element name="c" type="xs:int" nillable="true" maxOccurs="5"/></xs:sequence>', "a c"),
+        ('<xs:all><xs:element name="a" type="xs:int"/></xs:all>', "a"),
+        ('<xs:sequence minOccurs="0"><xs:element name="a" type="xs:int"/></xs:sequence>', ""),
+        ('<xs:choice><xs:element name="a" type="xs:int"/><xs:element name="b" type="xs:int"/></xs:choice>', ""),
+        ('<xs:choice><xs:element name="a" type="xs:int"/></xs:choice>', "a"),
+        ('<xs:sequence><xs:choice><xs:sequence><xs:element name="a" type="xs:int"/></xs:sequence>'
+         '<xs:element name="b" type="xs:int"/></xs:choice><xs:element name="b" type="xs:int"/></xs:sequence>', "b"),
+        ('<xs:sequence><xs:element ref="shape"/><xs:element ref="alone"/></xs:sequence>', "one"),
+        ('<xs:sequence><xs:element name="a" type="xs:int"/></xs:sequence>'
+         '<xs:attribute name="a" use="required"/><xs:attribute name="b"/>', "a a_attribute"),
+        ('<xs:simpleContent><xs:extension base="xs:int"><xs:attribute name="u" use="required"/></xs:extension>'
+         '</xs:simpleContent>', "u value"),
+        ('<xs:simpleContent><xs:extension base="xs:string"/></xs:simpleContent>', ""),
+    ],
+)  # fmt: skip
+def test_the_columns_are_known_without_which_an_element_is_not_valid(
+    tmp_path: Path, content: str, required: str
+) -> None:
+    groups = (
+        '<xs:element name="shape" type="xs:string" abstract="true"/>'
+        '<xs:element name="round" type="xs:string" substitutionGroup="shape"/>'
+        '<xs:element name="square" type="xs:string" substitutionGroup="shape"/>'
+        '<xs:element name="alone" type="xs:string" abstract="true"/>'
+        '<xs:element name="one" type="xs:string" substitutionGroup="alone"/>'
+    )
+    assert sorted(schema(tmp_path, groups + element(content)).required("o")) == required.split()
+
+
+@pytest.mark.parametrize(("kind", "required"), [("xs:int", {"value"}), ("xs:string", set())])
+def test_a_single_value_is_required_unless_its_text_may_be_empty(tmp_path: Path, kind: str, required: set[str]) -> None:
+    assert schema(tmp_path, f'<xs:element name="o" type="{kind}"/>').required() == required
+
+
+@pytest.mark.parametrize(
     ("inside", "what"),
     [
         ('<xs:import namespace="urn:x" schemaLocation="http://127.0.0.1:9/x.xsd"/>', "which is on a network"),

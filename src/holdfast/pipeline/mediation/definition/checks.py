@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -218,14 +218,31 @@ def _of_written(xml: XmlPlan, path: KeyPath) -> Iterator[Wrong]:
         return
     wrong = list(_of_an_xsd(xml.xsd, xml.element, path, columns=True))
     yield from wrong
-    names = [name for name in map(_name_of, xml.columns) if name]
-    if wrong or len(xml.columns) < 2:  # one column may be a struct whose fields are meant
-        return
+    if not wrong and len(xml.columns) > 1:  # one column may be a struct whose fields are meant
+        yield from of_written_columns(xml, list(map(_name_of, xml.columns)), path)
+
+
+def of_written_columns(xml: XmlPlan, names: Collection[str], path: KeyPath) -> Iterator[Wrong]:
+    """What columns lack to be those of the element in the XSD.
+
+    Args:
+        xml: With an XSD that can be used.
+        names: The columns' names, "" for an unknown one: then any field may be there.
+        path: Where ``xml`` stands.
+    """
+    assert xml.xsd is not None
     xsd = XSD.read(xml.xsd)
-    known = xsd.columns(xsd.element(xml.element)).fieldNames()
+    known = xsd.columns(xml.element).fieldNames()
+    given = {name.lower() for name in names}
+    suggested = set()
     for name in names:
-        if name.lower() not in map(str.lower, known):
+        if name and name.lower() not in map(str.lower, known):
+            suggested.update(get_close_matches(name, known, 1, 0.6))
             yield (*path, "columns"), *_nearest(name, known, f"field of {xml.element} in the XSD")
+    for name in sorted(xsd.required(xml.element) - suggested) if "" not in given else ():
+        if name.lower() not in given:
+            what = f"the XSD requires '{name}' in {xml.element}, and no column has this name"
+            yield (*path, "columns"), what, f'Add such a column: "… AS {name}".'
 
 
 def _name_of(column: str) -> str:

@@ -1,6 +1,7 @@
-"""Mistakes in the syntax of a pipeline's SQL, found by Spark's own parser, without a Spark session.
+"""Mistakes in a pipeline's SQL, found by Spark's own parser, without a Spark session.
 
-The parser needs Java: some two seconds. Tables and columns are not looked up.
+The parser needs Java: some two seconds. Tables and columns are not looked up, except fields of what an XSD describes
+(``parsed_fields``).
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from holdfast.config.lines import KeyPath
 from holdfast.pipeline.mediation.definition.checks import Said, Wrong
+from holdfast.pipeline.mediation.definition.parsed_fields import Node, missing_fields, tree_of
 from holdfast.pipeline.mediation.definition.plan import RoutePlan
 from holdfast.pipeline.session import check_spark
 from holdfast.pipeline.spark.java import java_home
@@ -21,7 +24,7 @@ _REMEDY = "Write it as Spark's SQL has it; `check --dry-run` looks up its tables
 
 
 def syntax_mistakes(said: Said) -> Iterator[Wrong]:
-    """The SQL of a plan's steps, routes and sinks that Spark cannot parse.
+    """The SQL of a plan's steps, routes and sinks that Spark cannot parse, and the fields in it that an XSD lacks.
 
     Args:
         said: Field of PipelinePlan -> what was read of it.
@@ -29,11 +32,17 @@ def syntax_mistakes(said: Said) -> Iterator[Wrong]:
     Raises:
         ConfigurationError: pyspark is not installed, or there is no Java for it.
     """
-    if texts := list(_texts(said)):
-        with _parsing() as parser:
-            for path, text, is_query in texts:
-                if what := _problem(parser.parsePlan if is_query else parser.parseExpression, text):
-                    yield path, what, _REMEDY
+    if not (texts := list(_texts(said))):
+        return
+    parsed: dict[KeyPath, list[Node]] = {}
+    with _parsing() as parser:
+        for path, text, is_query in texts:
+            what, tree = _parsed(parser.parsePlan if is_query else parser.parseExpression, text)
+            if what:
+                yield path, what, _REMEDY
+            if tree is not None:
+                parsed.setdefault(path, []).append(tree)
+    yield from missing_fields(said, parsed)
 
 
 def _texts(said: Said) -> Iterator[tuple[tuple[str | int, ...], str, bool]]:
@@ -57,16 +66,19 @@ def _texts(said: Said) -> Iterator[tuple[tuple[str | int, ...], str, bool]]:
             yield ("sinks", sink.name, "order"), text, False
 
 
-def _problem(parse: Callable[[str], Any], text: str) -> str:
-    """Why Spark cannot parse a text; "" if it can."""
+def _parsed(parse: Callable[[str], Any], text: str) -> tuple[str, Node | None]:
+    """Why Spark cannot parse a text, "" if it can; and what it makes of it, None if that cannot be read here."""
     from py4j.protocol import Py4JJavaError
 
     try:
-        parse(text)
+        tree = parse(text)
     except Py4JJavaError as error:
         told = str(error.java_exception.getMessage() or error.java_exception.toString()).strip()
-        return f"Spark cannot parse it: {told.splitlines()[0]}"
-    return ""
+        return f"Spark cannot parse it: {told.splitlines()[0]}", None
+    try:
+        return "", tree_of(tree.toJSON())
+    except (Py4JJavaError, ValueError, LookupError, RecursionError):
+        return "", None
 
 
 @contextmanager

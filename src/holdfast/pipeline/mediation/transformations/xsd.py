@@ -91,6 +91,17 @@ class XSD:
 
         return columns_of(self, name)
 
+    def required(self, name: str = "") -> frozenset[str]:
+        """The names of those columns of an element without which it is not valid: children and attributes that must
+        occur, and a text that must not be empty. Not there: of which of several children one must occur.
+
+        Raises:
+            ConfigurationError: There is no such element, or it holds itself.
+        """
+        from holdfast.pipeline.mediation.transformations.xsd_columns import required_of
+
+        return required_of(self, name)
+
     def validator(self) -> etree.XMLSchema:
         """What validates by it; made once a process.
 

@@ -58,11 +58,24 @@ def element_of(schema: XSD, name: str) -> str:
 
 def columns_of(schema: XSD, name: str) -> T.StructType:
     """See ``XSD.columns``."""
-    wanted = element_of(schema, name)
-    kind = _kind(next(one for one in _declared(schema).elements.values() if one.name == wanted), ())
+    element = _element(schema, name)
+    kind = _kind(element, ())
     if isinstance(kind, T.StructType):
         return kind
     return T.StructType([T.StructField("value", kind, metadata={"xml": "text"})])
+
+
+def required_of(schema: XSD, name: str) -> frozenset[str]:
+    """See ``XSD.required``."""
+    element = _element(schema, name)
+    if isinstance(element.type, XsdComplexType):
+        return frozenset(_fields(element, ()).required)
+    return frozenset() if _may_be_empty(element, element.type) else frozenset({"value"})
+
+
+def _element(schema: XSD, name: str) -> Any:
+    wanted = element_of(schema, name)
+    return next(one for one in _declared(schema).elements.values() if one.name == wanted)
 
 
 @lru_cache(32)
@@ -74,20 +87,39 @@ def _declared(schema: XSD) -> Any:
 
 
 class _Fields:
-    """The fields of one struct: names that differ by more than case, each with where it is in XML."""
+    """The fields of one struct: names that differ by more than case, each with where it is in XML.
+
+    Attributes:
+        required: The names of those without which the element is not valid.
+    """
 
     def __init__(self) -> None:
+        self.required: set[str] = set()
         self._fields: dict[tuple[str, str, str], T.StructField] = {}
         self._names: set[str] = set()
 
-    def add(self, place: str, namespace: str, local: str, kind: T.DataType, *, many: bool, nil: bool = False) -> None:
+    def add(
+        self,
+        place: str,
+        namespace: str,
+        local: str,
+        kind: T.DataType,
+        *,
+        required: bool,
+        many: bool = False,
+        nil: bool = False,
+    ) -> None:
         key = (place, namespace, local)
         if (known := self._fields.get(key)) is not None:
             if many and not isinstance(known.dataType, T.ArrayType):
                 known.dataType = T.ArrayType(known.dataType)
+            if required:
+                self.required.add(known.name)
             return
         name = next(one for one in self._called(place, local) if one.lower() not in self._names)
         self._names.add(name.lower())
+        if required:
+            self.required.add(name)
         metadata: dict[str, Any] = {"xml": place}
         if place != "text":
             metadata["namespace"] = namespace
@@ -111,9 +143,16 @@ class _Fields:
 
 def _kind(element: Any, above: tuple[Any, ...]) -> T.DataType:
     """What an element is held as."""
+    if not isinstance(element.type, XsdComplexType):
+        return _simple(element.type)
+    struct = _fields(element, above).struct()
+    # Nothing but wildcards, or empty: that it is there can be told all the same.
+    return struct if struct.fields else T.StringType()
+
+
+def _fields(element: Any, above: tuple[Any, ...]) -> _Fields:
+    """What an element of a complex type holds."""
     kind = element.type
-    if not isinstance(kind, XsdComplexType):
-        return _simple(kind)
     if any(kind is one for one in above):
         raise ConfigurationError(
             f"the element {element.local_name!r} of the schema holds itself, which no column can",
@@ -121,35 +160,50 @@ def _kind(element: Any, above: tuple[Any, ...]) -> T.DataType:
         )
     fields = _Fields()
     if kind.has_simple_content():
-        fields.add("text", "", "value", _simple(kind.content), many=False)
+        required = not _may_be_empty(element, kind.content)
+        fields.add("text", "", "value", _simple(kind.content), required=required)
     else:
-        _children(kind.content, fields, (*above, kind), many=False)
+        content = kind.content
+        _children(content, fields, (*above, kind), many=False, required=content.min_occurs > 0)
     for name, attribute in kind.attributes.items():
         if name is not None and attribute.use != "prohibited":
             namespace, _, local = name.rpartition("}")
-            fields.add("attribute", namespace.lstrip("{"), local, _simple(attribute.type), many=False)
-    if not fields.struct().fields:  # nothing but wildcards, or empty: that it is there can be told all the same
-        return T.StringType()
-    return fields.struct()
+            required = attribute.use == "required"
+            fields.add("attribute", namespace.lstrip("{"), local, _simple(attribute.type), required=required)
+    return fields
 
 
-def _children(group: Any, fields: _Fields, above: tuple[Any, ...], *, many: bool) -> None:
+def _may_be_empty(element: Any, kind: Any) -> bool:
+    """Whether an element is valid without a text."""
+    return element.default is not None or element.fixed is not None or bool(kind.is_valid(""))
+
+
+def _children(group: Any, fields: _Fields, above: tuple[Any, ...], *, many: bool, required: bool) -> None:
     seen: set[str] = set()
     is_choice = group.model == "choice"
+    required = required and not (is_choice and len(group) > 1)
     for particle in group:
         often = many or group.max_occurs is None or group.max_occurs > 1
         often = often or particle.max_occurs is None or particle.max_occurs > 1
+        must = required and particle.min_occurs > 0
         if isinstance(particle, XsdGroup):
-            _children(particle, fields, above, many=often)
+            _children(particle, fields, above, many=often, required=must)
         elif isinstance(particle, XsdElement):
-            for one in (particle, *particle.iter_substitutes()):
-                if one.abstract:
-                    continue
+            possible = [one for one in (particle, *particle.iter_substitutes()) if not one.abstract]
+            for one in possible:
                 namespace = one.name.rpartition("}")[0].lstrip("{")
                 again = one.name in seen and not is_choice
                 seen.add(one.name)
                 nil = bool(one.nillable)
-                fields.add("element", namespace, one.local_name, _kind(one, above), many=often or again, nil=nil)
+                fields.add(
+                    "element",
+                    namespace,
+                    one.local_name,
+                    _kind(one, above),
+                    required=must and len(possible) == 1,
+                    many=often or again,
+                    nil=nil,
+                )
 
 
 def _simple(kind: Any) -> T.DataType:

@@ -1,0 +1,200 @@
+"""Fields that SQL expects in a body that an XSD describes: those that the XSD lacks are reported, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.exceptions import ConfigurationMistakes
+from holdfast.pipeline.mediation.definition import sql_syntax
+from holdfast.pipeline.mediation.definition.file import read_pipeline
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "mediation"
+
+
+@pytest.fixture(scope="module")
+def parser() -> Iterator[Any]:
+    with sql_syntax._parsing() as parser:
+        yield parser
+
+
+@pytest.fixture
+def example(parser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the example, whose Java is started once for all tests."""
+
+    @contextmanager
+    def parsing() -> Iterator[Any]:
+        yield parser
+
+    monkeypatch.setattr(sql_syntax, "_parsing", parsing)
+    for name in ("customers.csv", "order.xsd", "orders.toml"):
+        (tmp_path / name).write_bytes((EXAMPLE / name).read_bytes())
+    return tmp_path / "orders.toml"
+
+
+def mistakes(file: Path, *changed: tuple[str, str]) -> list[tuple[str, str, str]]:
+    text = file.read_text()
+    for before, after in changed:
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    file.write_text(text)
+    try:
+        read_pipeline(file, {}, sql_syntax.syntax_mistakes)
+    except ConfigurationMistakes as error:
+        return [(one.key, one.what, one.remedy) for one in error.mistakes]
+    return []
+
+
+SQL = """\
+SELECT m.*, c.name, c.tier, aggregate(m.o.line.pieces, 0, (all, n) -> all + n) AS pieces
+FROM checked m LEFT JOIN customers c ON c.id = m.o.customer
+"""
+COLUMNS = 'columns = ["o.id AS order", "name AS customer", "o.amount.value AS amount", "pieces"]'
+
+
+def known(sql: str) -> tuple[str, str]:
+    """The step "known" with other SQL."""
+    return SQL, sql + "\n"
+
+
+@pytest.mark.parametrize(
+    ("changed", "key", "what", "remedy"),
+    [
+        (
+            ("o.amount.value > 0", "o.amuont.value > 0"),
+            'steps.checked.validate.rules."the amount is not above 0"',
+            "'o' has no field 'amuont' in the XSD",
+            "Did you mean 'amount'?",
+        ),
+        (
+            ("o.amount.currency =", "O.Amount.unit ="),
+            'steps.checked.validate.rules."only EUR is taken"',
+            "'O.Amount' has no field 'unit' in the XSD",
+            "It has value, currency.",
+        ),
+        (
+            ("o.amount.value > 0", "o.id.value > 0"),
+            'steps.checked.validate.rules."the amount is not above 0"',
+            "'o.id' is a single value in the XSD, and has no field 'value'",
+            "Leave out '.value'.",
+        ),
+        (
+            ("o.amount.value > 0", "o.line[0].artcle != ''"),
+            'steps.checked.validate.rules."the amount is not above 0"',
+            "'o.line[0]' has no field 'artcle' in the XSD",
+            "Did you mean 'article'?",
+        ),
+        (
+            ("m.o.customer", "m.o.custmer"),
+            "steps.known.sql",
+            "'m.o' has no field 'custmer' in the XSD",
+            "Did you mean 'customer'?",
+        ),
+        (
+            ("m.o.line.pieces, 0", "o.lines.pieces, 0"),
+            "steps.known.sql",
+            "'o' has no field 'lines' in the XSD",
+            "Did you mean 'line'?",
+        ),
+        (
+            ("o.amount.value > ${large}", "o.amount.valu > 1"),
+            "routes[1].when",
+            "'o.amount' has no field 'valu' in the XSD",
+            "Did you mean 'value'?",
+        ),
+        (
+            (COLUMNS, COLUMNS.replace("o.id", "o.idd")),
+            "steps.confirmed.xml.columns",
+            "'o' has no field 'idd' in the XSD",
+            "Did you mean 'id'?",
+        ),
+        (
+            known("SELECT *, o.amount AS paid, 'x' AS name, 'y' AS tier, 1 AS pieces, o.amount.vlue FROM checked"),
+            "steps.known.sql",
+            "'o.amount' has no field 'vlue' in the XSD",
+            "Did you mean 'value'?",
+        ),
+        (
+            known(
+                "SELECT k.*, 'x' AS name, 'y' AS tier, 1 AS pieces FROM checked k "
+                "WHERE k.o.id IN (SELECT id FROM customers WHERE id = k.o.custmer)"
+            ),
+            "steps.known.sql",
+            "'k.o' has no field 'custmer' in the XSD",
+            "Did you mean 'customer'?",
+        ),
+    ],
+)
+def test_a_field_that_the_xsd_lacks_is_reported_where_sql_names_it(
+    example: Path, changed: tuple[str, str], key: str, what: str, remedy: str
+) -> None:
+    assert mistakes(example, changed) == [(key, what, remedy)]
+
+
+def test_a_struct_that_sql_renames_is_followed_into_the_steps_below(example: Path) -> None:
+    sql = known("SELECT o.amount AS paid, o, 'x' AS name, 'y' AS tier, 1 AS pieces FROM checked ORDER BY o.id LIMIT 5")
+    found = mistakes(example, sql, (COLUMNS, COLUMNS.replace("o.amount.value", "paid.valeu")))
+    assert found == [("steps.confirmed.xml.columns", "'paid' has no field 'valeu' in the XSD", "Did you mean 'value'?")]
+
+
+OTHERS = "'x' AS name, 'y' AS tier, 1 AS pieces"
+REMEDY = "It has customer, amount, line, id."
+MADE = "named_struct('id', 1, 'customer', 'a', 'amount', named_struct('value', 1))"
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_followed"),
+    [
+        (f"SELECT checked.*, exists(o.line, o -> o.whatever > 1) AS any, {OTHERS} FROM checked", True),
+        (f"SELECT {MADE} AS o, {OTHERS}, body FROM checked ORDER BY o.more", False),
+        (f"SELECT o.more AS more, k.o.more AS other, {OTHERS} FROM (SELECT {MADE} AS o FROM checked) k", False),
+        (
+            f"WITH c AS (SELECT {MADE} AS o FROM checked) SELECT c.o.more AS more, o.more AS other, {OTHERS} FROM c",
+            False,
+        ),
+        (f"WITH read AS (SELECT {MADE} AS o FROM checked) SELECT k.o.more, {OTHERS} FROM read AS k", False),
+        (f"SELECT a.*, (SELECT max(o.more) FROM customers) AS most, {OTHERS} FROM checked AS a", False),
+        (f"SELECT a.*, o.more AS more, {OTHERS} FROM checked AS a LATERAL VIEW explode(o.line) o AS line", True),
+        (f"SELECT a.*, l.article, {OTHERS} FROM checked AS a LATERAL VIEW explode(o.line) t AS l", True),
+        (f"SELECT o, {OTHERS}, body FROM checked UNION ALL SELECT {MADE}, {OTHERS}, o.more FROM customers", False),
+        (f"SELECT checked.* EXCEPT (o), {MADE} AS o, {OTHERS} FROM checked", False),
+    ],
+)
+def test_names_that_may_mean_anything_else_are_not_reported(example: Path, sql: str, is_followed: bool) -> None:
+    found = mistakes(example, known(sql), ("o.amount.value > ${large}", "o.more > 1"))
+    assert found == [("routes[1].when", "'o' has no field 'more' in the XSD", REMEDY)] * is_followed
+
+
+def test_what_a_python_step_makes_is_not_known(example: Path) -> None:
+    (example.parent / "own_rows.py").write_text("def rows(some):\n    return some\n")
+    python = '[steps.own]\ninput = "checked"\npython = "own_rows:rows"\n\n[steps.known]'
+    other = SQL.replace("FROM checked m", "FROM own m").replace("m.o.customer", "m.o.cstomer")
+    assert mistakes(example, ("[steps.known]", python), (SQL, other)) == []
+
+
+def test_the_example_has_no_mistake(example: Path) -> None:
+    assert mistakes(example) == []
+
+
+def test_one_column_that_is_no_struct_must_be_a_field_of_the_element(example: Path) -> None:
+    found = mistakes(example, (COLUMNS, 'columns = "o.id AS ordr"'))
+    assert [(key, what) for key, what, _ in found] == [
+        ("steps.confirmed.xml.columns", "there is no field of confirmation in the XSD 'ordr'"),
+        ("steps.confirmed.xml.columns", "the XSD requires 'amount' in confirmation, and no column has this name"),
+        ("steps.confirmed.xml.columns", "the XSD requires 'customer' in confirmation, and no column has this name"),
+        ("steps.confirmed.xml.columns", "the XSD requires 'pieces' in confirmation, and no column has this name"),
+    ]
+
+
+def test_one_column_that_is_a_struct_has_the_fields_of_the_element_whatever_its_name(example: Path) -> None:
+    written = ('element = "confirmation"', 'element = "order"')
+    assert mistakes(example, written, (COLUMNS, 'columns = "o AS whole"')) == []
+    found = mistakes(example, ("o AS whole", "o.amount AS whole"))
+    assert ("steps.confirmed.xml.columns", "there is no field of order in the XSD 'value'") in [
+        (key, what) for key, what, _ in found
+    ]
+    assert mistakes(example, ("o.amount AS whole", "named_struct('value', 1) AS whole")) == []
