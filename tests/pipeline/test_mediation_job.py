@@ -6,8 +6,13 @@ import json
 import queue
 import subprocess
 import sys
+import urllib.request
 from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -170,3 +175,70 @@ def test_batches_are_told_that_have_rows_or_dropped_late_ones(capsys: pytest.Cap
     }
     # each message once, though a step with state reads it as well
     assert _messages(total, {"orders": "orders", "hourly": "orders", "other": "returns"}) == 7
+
+
+class Running:
+    """Stands for a pipeline that runs: its first batch has rows, and its metrics are scraped before it ends.
+
+    Args:
+        on_batch: Is given the batch.
+        told: Gives what the command has printed to standard error since the last call.
+    """
+
+    def __init__(self, on_batch: Callable[[MediatedBatch], None], told: Callable[[], str]) -> None:
+        offsets = {"startOffset": 0, "endOffset": 5, "latestOffset": 12}
+        source = {name: json.dumps({"orders": {"0": at}}) for name, at in offsets.items()}
+        self.queries = {"incoming": SimpleNamespace(lastProgress={"sources": [source]})}
+        self.scraped = ""
+        self._on_batch, self._told = on_batch, told
+        self._waits = 0
+
+    def wait(self, seconds: float) -> bool:
+        self._waits += 1
+        if self._waits == 1:
+            self._on_batch(MediatedBatch("incoming", 0, 5, {"first": 3, "others": 1}, dead=1, late=2, repeated=False))
+        if self._waits == 2:
+            address = self._told().removeprefix("metrics at ").strip()
+            with urllib.request.urlopen(address, timeout=60) as answer:
+                self.scraped = answer.read().decode()
+        return self._waits == 3
+
+    def settle(self, away: float) -> dict[str, Any]:
+        return {"incoming": {"orders": [5]}}
+
+
+def test_a_run_serves_its_rows_and_lag_and_its_last_line_has_its_sums(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[Running] = []
+    printed = ""
+
+    def told() -> str:
+        nonlocal printed
+        out, err = capsys.readouterr()
+        printed += out
+        return err
+
+    def run(*_: Any, on_batch: Callable[[MediatedBatch], None], **__: Any) -> Running:
+        made.append(Running(on_batch, told))
+        return made[0]
+
+    monkeypatch.setattr("holdfast.pipeline.mediation.execution.run.run", run)
+    monkeypatch.setattr(mediation_job, "command_session", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(mediation_job, "_reached", lambda plan, *_: plan)
+    monkeypatch.setattr(mediation_job, "hear", lambda _: None)
+    assert holdfast(monkeypatch, "run", str(EXAMPLE), "--metrics", "127.0.0.1:0") in (0, None)
+    lines = made[0].scraped.splitlines()
+    assert 'holdfast_pipeline_rows_read_total{query="incoming"} 5.0' in lines
+    assert 'holdfast_pipeline_rows_out_total{query="incoming",sink="first"} 3.0' in lines
+    assert 'holdfast_pipeline_late_rows_total{query="incoming"} 2.0' in lines
+    assert 'holdfast_pipeline_lag_records{query="incoming",queue="orders"} 7.0' in lines
+    told()
+    assert json.loads(printed.splitlines()[-1]) == {
+        "event": "end",
+        "rows": 5,
+        "dead": 1,
+        "late": 2,
+        "doubles": 0,
+        "cursors": {"incoming": {"orders": [5]}},
+    }
