@@ -6,8 +6,10 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
@@ -24,7 +26,7 @@ from holdfast.pipeline.mediation.execution.settled import Settled
 from holdfast.pipeline.mediation.execution.sinks import as_messages, write_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -338,6 +340,87 @@ def test_a_dry_run_tells_every_step_and_moves_nothing(spark: SparkSession, order
     found = try_out(spark, plan, 2)
     assert found["incoming"]["rows"] == 2
     assert sorted(row["partition"] for row in found["incoming"]["first"]) == [0, 1]  # a sample is of all partitions
+
+
+def records_read(server: FakeServer) -> list[str]:
+    return [request for request in server.requests if "/records?" in request]
+
+
+def counting(spark: SparkSession, made: Pipeline, *names: str) -> dict[str, Any]:
+    """Steps one below the other that count the rows which pass through their Python."""
+    counts = {name: spark.sparkContext.accumulator(0) for name in names}
+
+    def counted(name: str) -> Callable[[DataFrame], DataFrame]:
+        count = counts[name]
+
+        def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                count.add(batch.num_rows)
+                yield batch
+
+        return lambda rows: rows.mapInArrow(pass_on, rows.schema)
+
+    for above, name in pairwise(("orders", *names)):
+        made.step(name, counted(name), above)
+    return counts
+
+
+def test_a_batch_with_three_sinks_is_read_once_and_made_once(
+    spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
+) -> None:
+    made = told(tmp_path, orders)
+    counts = counting(spark, made, "first", "second")
+    made.step("large", sql="SELECT * FROM first WHERE offset > 1")
+    for sink in ("all", "large", "rest"):
+        made.sink(sink, queue=sink, action="'urn:x'")
+    made.route("second", "all", onwards=True)
+    made.route("second", "rest", when="offset < 2")
+    made.route("large", "large")
+    put(orders, *(order(number) for number in range(5)))
+    put(orders, *(order(number) for number in range(5, 8)), partition=1)
+    here = Here(spark, patiently, made.plan())
+    here.run()
+    assert [batch.sinks for batch in here.batches] == [{"all": 8, "large": 4, "rest": 4}]
+    assert {name: count.value for name, count in counts.items()} == {"first": 8, "second": 8}
+    assert len(records_read(orders)) == 2  # one for each partition
+
+
+def test_a_dry_run_reads_its_sample_once_and_makes_each_step_once(
+    spark: SparkSession, orders: FakeServer, tmp_path: Path
+) -> None:
+    made = told(tmp_path, orders)
+    names = ("first", "second", "third", "fourth")
+    counts = counting(spark, made, *names)
+    made.sink("out", queue="out", action="'urn:x'")
+    made.route("fourth", "out")
+    put(orders, *(order(number) for number in range(5)))
+    found = try_out(spark, made.plan(), 5)
+    assert {name: found[name]["rows"] for name in names} == dict.fromkeys(names, 5)
+    assert {name: count.value for name, count in counts.items()} == dict.fromkeys(names, 5)
+    assert len(records_read(orders)) == 1
+
+
+def test_a_batch_is_sent_to_its_sinks_side_by_side(
+    spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
+) -> None:
+    made = told(tmp_path, orders)
+    asked = {"p.first": threading.Event(), "p.second": threading.Event()}
+    alone = []
+
+    def meet(request: str) -> None:
+        """Answer a sink once the other has asked, too."""
+        sink = urlsplit(request.partition(" ")[2]).path.split("/")[2]
+        asked[sink].set()
+        alone.extend(name for name, one in asked.items() if not one.wait(60))
+
+    for sink in ("first", "second"):
+        made.sink(sink, queue=sink, action="'urn:x'")
+    made.route("orders", ["first", "second"])
+    orders.on_sink = meet
+    put(orders, order(1), order(2))
+    Here(spark, patiently, made.plan()).run()
+    assert alone == []
+    assert bodies(orders, "p.first") == bodies(orders, "p.second") == [order(1), order(2)]
 
 
 def test_rows_of_a_settled_batch_are_not_lost_when_their_sink_is_called_otherwise(

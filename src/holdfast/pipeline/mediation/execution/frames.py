@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -51,7 +52,7 @@ class Frames:
 
     def keep(self, rows: DataFrame) -> DataFrame:
         """Rows that are made once, however often they are looked at; until ``release``."""
-        if not self.keeps:
+        if not self.keeps or rows.is_cached:
             return rows
         self._kept.append(rows.persist())
         return self._kept[-1]
@@ -69,6 +70,9 @@ class Frames:
             ConfigurationError: A step cannot be made; says which.
         """
         inputs = Graph(self.plan).inputs
+        steps = list(steps)
+        uses = Counter(name for step in steps for name in inputs[step.name])
+        uses.update({one.input for one in self.plan.routes})
         for step in steps:
             for table in self.plan.tables:
                 if table.name in inputs[step.name] and table.name not in self.rows:
@@ -80,7 +84,8 @@ class Frames:
             if PROBLEMS in made.columns and can_fail(step):
                 made, wrong = split(self.keep(made))
                 self.failed.append((step.name, wrong))
-            self.add(step.name, made)
+            # Made again, a step that looks at a clock would give two sinks different rows of one message.
+            self.add(step.name, self.keep(made) if uses[step.name] > 1 else made)
 
     def _made(self, step: StepPlan, inputs: tuple[str, ...]) -> DataFrame:
         if step.sql:
