@@ -87,6 +87,38 @@ def test_an_address_that_cannot_be_read_is_wrong_usage_before_spark_starts(tmp_p
         assert (result.exit_code, why in result.output) == (2, True), result.output
 
 
+VIOLATED = "holdfast: what was promised is broken: violations: 1,234"
+DAMAGED = "holdfast: files of the journal are damaged or missing: 2. "
+
+
+@pytest.mark.parametrize(
+    ("found", "arguments", "exit_code", "told"),
+    [
+        ((0, 0), [], 0, []),
+        ((0, 0), ["--strict"], 0, []),
+        ((0, 2), [], 0, [DAMAGED]),
+        ((0, 2), ["--strict"], 1, [DAMAGED]),
+        ((1234, 0), [], 1, [VIOLATED]),
+        ((1234, 2), [], 1, [VIOLATED, DAMAGED]),
+    ],
+)
+def test_the_exit_code_says_what_was_found_and_with_strict_what_is_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    found: tuple[int, int],
+    arguments: list[str],
+    exit_code: int,
+    told: list[str],
+) -> None:
+    monkeypatch.setattr(audit_job, "command_session", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(audit_job, "_audit", lambda *_, **__: found)
+    result = CliRunner().invoke(audit_job.audit_command, [str(tmp_path), *arguments])
+    assert result.exit_code == exit_code, result.output
+    lines = result.stderr.splitlines()
+    assert len(lines) == len(told)
+    assert all(line.startswith(one) for line, one in zip(lines, told, strict=True)), lines
+
+
 @pytest.mark.spark
 @pytest.mark.nightly
 def test_an_honest_run_ends_with_0_and_a_planted_violation_with_1(
