@@ -8,11 +8,15 @@ import json
 import zipfile
 import zlib
 from base64 import b64encode
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lxml import etree
 
 from holdfast.pipeline.reassembly import captures
 from holdfast.pipeline.reassembly.captures import pieces
@@ -219,6 +223,31 @@ def test_what_a_recorder_wrote_is_read(kind: str) -> None:
 def test_a_recorder_says_when_a_message_was_captured(kind: str) -> None:
     first = next(iter(pieces(READ[kind][0])))
     assert first.captured_at == TIME
+
+
+RECORDED = Path(__file__).parents[1] / "data" / "recorders"
+
+
+@pytest.mark.parametrize("file", sorted(RECORDED.glob("*.gz")), ids=lambda file: file.name)
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_a_file_that_a_real_recorder_wrote_is_read_whole(file: Path, is_packed: bool) -> None:
+    data = file.read_bytes() if is_packed else gzip.decompress(file.read_bytes())
+    actions = [str(etree.fromstring(piece.content).findtext(".//{*}Action")) for piece in pieces(data)]
+    asked = ("CreateSequence", "CloseSequence", "TerminateSequence")
+    answered = ("SequenceAcknowledgement", *(f"{one}Response" for one in asked))
+    told = Counter(one.rpartition("/")[2] for one in actions)
+    assert told == Counter({"Submit": 2, "SequenceAcknowledgement": 2}) | Counter((*asked, *answered))
+    reader = Reader()
+    reader.read(data, file.name, 0, None)
+    assert reader.unplaced == []
+    assert [(number, body.decode()) for _, _, number, *_, body, _, _, _, _, _ in reader.messages] == [
+        (number, f"<order xmlns='urn:example:orders' id='{number}'><customer>Åsa</customer></order>")
+        for number in (1, 2)
+    ]
+    assert len({message[0] for message in reader.messages}) == 1
+    times = [piece.captured_at for piece in pieces(data)]
+    day = datetime(2026, 11, 24, tzinfo=UTC).timestamp() * 1e6
+    assert all(time is not None and day < time < day + 86_400e6 for time in times)
 
 
 def test_a_sequence_recorded_by_several_recorders_is_put_together() -> None:
