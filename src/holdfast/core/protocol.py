@@ -9,6 +9,7 @@ to be called next.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import BackChannel, Effect, ReadWanted, Transmit
@@ -297,6 +298,8 @@ class RMProtocol:
             problem = None
         if envelope.sequence is not None:
             self.accepting.receive(envelope, back_channel, now, problem, origin)
+            if any(one.final for one in envelope.acknowledgements):
+                self.commit.then(partial(self.hearing.ends, envelope, origin, sent))
         elif envelope.control is None:
             self.accepting.receive_plain(Incoming(envelope, back_channel, now, origin, problem, asked))
         else:

@@ -225,15 +225,18 @@ class Hearing:
         self, envelope: Envelope, origin: Origin, now: float, sent: Transmit | None = None
     ) -> Fault | None:
         """Every SequenceAcknowledgement of a message; the fault for the first that is bad. What carries it is processed
-        as without it (WS-RM 3.2)."""
+        as without it (WS-RM 3.2). If that is a message of a Sequence, ``ends`` is called behind it."""
         problem = None
         for acknowledgement in envelope.acknowledgements:
             identifier = acknowledgement.identifier
             outbox = self._authority.find(identifier, origin)
             if outbox is not None:
                 asked_at = self._asked_at(envelope, sent)
-                if acknowledgement.final and self._outbound.exchanges.awaits_certainty(outbox):
-                    acknowledgement = replace(acknowledgement, final=False)  # the last answer says it again
+                if acknowledgement.final and (
+                    envelope.sequence is not None or self._outbound.exchanges.awaits_certainty(outbox)
+                ):
+                    # ``ends``, or the last answer, says it again.
+                    acknowledgement = replace(acknowledgement, final=False)
                 fault = self._outbound.receive_acknowledgement(outbox, acknowledgement, now, asked_at)
                 problem = problem or fault
                 self._replies.acknowledged(identifier, now)
@@ -243,3 +246,15 @@ class Hearing:
                 problem = problem or sequence_fault(UNKNOWN_SEQUENCE, identifier)
             # else of replies whose Sequence ended with the requests', which are being ended once more
         return problem
+
+    def ends(self, envelope: Envelope, origin: Origin, sent: Transmit | None, now: float) -> None:
+        """Every final SequenceAcknowledgement that a message of a Sequence carried, once that message is durable.
+
+        The message may be a reply, and the Sequence of replies ends with that of the requests: taken in behind the end,
+        the reply would be one of an unknown Sequence.
+        """
+        for acknowledgement in envelope.acknowledgements:
+            if acknowledgement.final:
+                outbox = self._authority.find(acknowledgement.identifier, origin)
+                if outbox is not None and not self._outbound.exchanges.awaits_certainty(outbox):
+                    self._outbound.receive_acknowledgement(outbox, acknowledgement, now, self._asked_at(envelope, sent))

@@ -433,11 +433,17 @@ class Inbound:
         self.held.forget(destination)
         self.commit.forget(destination.identifier)
 
-    def forget_offered(self, identifier: str) -> None:
-        """The Sequence that this one was offered with is over, and so is this one."""
+    def forget_offered(self, identifier: str, now: float) -> None:
+        """End an offered Sequence with the one that it was offered with.
+
+        What it holds beyond a gap is acknowledged, so its IncompleteSequenceBehavior decides about that (WS-RM 3.4), as
+        at every other end.
+        """
         destination = self.destinations.get(identifier)
         if destination is not None:
-            if not destination.is_over:
+            if destination.held and destination.handle(DestinationEvent.EXPIRED) is DestinationAction.END:
+                self.end(destination, None, nothing, now)
+            elif not destination.is_over:
                 self.shares.closed(destination.party)
             if destination.is_releasing:
                 self.held.when_released(destination, lambda _now: self._forget(destination))

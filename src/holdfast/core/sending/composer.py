@@ -43,8 +43,8 @@ class Offered(Protocol):
         """Whether all that came in it is durable."""
         ...
 
-    def forget_offered(self, identifier: str) -> None:
-        """The Sequence it was offered with is over."""
+    def forget_offered(self, identifier: str, now: float) -> None:
+        """The Sequence it was offered with is over: settle it, then forget it."""
         ...
 
 

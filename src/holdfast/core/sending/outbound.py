@@ -671,7 +671,7 @@ class Outbound:
             self._unname(source, source.identifier)
         if source.offer is not None:
             self.by_offer.pop(source.offer, None)
-            self._offered.forget_offered(source.offer)
+            self._offered.forget_offered(source.offer, now)
         self.commit.forget(source.local_id)
         outbox.first = max(outbox.first, source.start + source.records_done)
         outbox.skip()

@@ -229,7 +229,7 @@ class _NothingOffered:
     def is_all_acknowledged(self, identifier: str) -> bool:
         return True
 
-    def forget_offered(self, identifier: str) -> None:
+    def forget_offered(self, identifier: str, now: float) -> None:
         self._commit.forget(identifier)
 
 

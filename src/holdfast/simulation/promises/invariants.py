@@ -371,7 +371,8 @@ class InOrder(Invariant):
                 was_refused |= is_requeued(world, queued.body)
                 is_of_sink = node.setup.forwards and is_row(queued.body)  # its numbers are those of no Sequence of ours
                 if queued.sequence and not is_of_sink:
-                    is_open = disk.behaviors[queued.sequence]["state"] == "created"
+                    # A Sequence of replies ends, and is forgotten, in the batch that releases what it held.
+                    is_open = disk.sequences.get(queued.sequence, {}).get("state") == "created"
                     self._follow(node, queued.sequence, queued.number, is_open and not skips(node))
                 if not is_row(queued.body) and not was_refused:
                     self._follow_outbox(world, node, queued.body)
