@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ from wcf.live_client import PROGRAM, LiveWCFClient
 from wcf.wire import Profile
 
 import holdfast
+from holdfast.broker.broker import Broker
+from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy
 
@@ -116,6 +120,38 @@ async def test_an_operation_that_nobody_handles_is_refused_and_the_session_conti
     assert all("No handler here takes the action" in line["said"] for line in client.failed)
     assert [line["ok"] for line in said if "ok" in line] == ["open", "cancel 7", "cancel 8", "cancel 9", "close"]
     assert orders.called == ["cancel 2", "cancel 4", "cancel 6"]
+
+
+@contextlib.asynccontextmanager
+async def broker_before(url: str, store: Path, **told: Any) -> AsyncIterator[str]:
+    """A broker that forwards to a service; gives its URL."""
+    forwarder = ForwarderConfig("service", "inbox", url, **told)
+    listen, admin = ListenConfig(port=0), AdminConfig(port=0)
+    broker = Broker(BrokerConfig(store=str(store), listen=listen, admin=admin, forwarders=(forwarder,)))
+    await broker.service.start()
+    try:
+        yield broker.service.url
+    finally:
+        await broker.service.close(0.5)
+
+
+@every_combination
+@pytest.mark.parametrize("service", [{}, {"rm": "1.0", "addressing": "2004/08", "soap": "1.1"}], ids=["any", "old"])
+async def test_orders_through_a_broker_are_answered_as_without_one(
+    profile: Profile, service: dict[str, str], tmp_path: Path
+) -> None:
+    orders = Orders()
+    del orders.app.handlers[f"{ORDERS}/Price"]
+    async with running_destination(orders.app) as url, broker_before(url, tmp_path / "broker", **service) as broker:
+        client = LiveWCFClient(broker, contract="orders", **versions_of(profile))
+        said = await client.run("open; submit 1; cancel 7; cancel 13; price apple; cancel 8; close")
+    problem, unknown = client.failed
+    assert (problem["failed"], problem["exception"], problem["typed"]) == ("cancel 13", "FaultException", True)
+    assert problem["said"] == "too late" and "it has left" in problem["detail"]
+    assert (unknown["failed"], unknown["exception"]) == ("price apple", "ActionNotSupportedException")
+    assert "No handler here takes the action" in unknown["said"]
+    assert [line["ok"] for line in said if "ok" in line] == ["open", "submit 1", "cancel 7", "cancel 8", "close"]
+    assert [called.split()[0] for called in orders.called] == ["submit", "cancel", "cancel", "cancel"]
 
 
 @each_version

@@ -22,7 +22,7 @@ from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.sending.outbox import Outbox
 from holdfast.core.sending.retraction import RETRACTED
-from holdfast.core.versions import Versions
+from holdfast.core.versions import Addressing, Versions
 from holdfast.endpoint.destination.dead_letters import seal, unseal
 from holdfast.store import MemoryStore
 
@@ -59,10 +59,11 @@ def void(_value: object) -> None:
     """Drop what a call returned."""
 
 
-def fault_as_reply(record: Record, fault: Fault) -> Record | None:
+def fault_as_reply(record: Record, fault: Fault, addressing: Addressing) -> Record | None:
     if not record.wants_reply:
         return None
-    return Record("", 0, "urn:fault", f"fault {fault.code}: {fault.reason}".encode(), record.received_at)
+    action = f"urn:fault:{addressing.value}"
+    return Record("", 0, action, f"fault {fault.code}: {fault.reason}".encode(), record.received_at)
 
 
 def echo(record: Record) -> Record | None:

@@ -195,14 +195,20 @@ DEFAULT_FAULT_ACTIONS = {
 }
 
 
-@pytest.mark.parametrize("stored", [*DEFAULT_FAULT_ACTIONS.values(), "urn:orders/ProblemFault"])
+WSA_FAULT = "http://www.w3.org/2005/08/addressing/fault"
+"""WS-Addressing 2005/08 has an action of its own for its own faults; 2004/08 has one for all."""
+
+
+@pytest.mark.parametrize("stored", [*DEFAULT_FAULT_ACTIONS.values(), WSA_FAULT, "urn:orders/ProblemFault"])
 @pytest.mark.parametrize("addressing", Addressing)
 def test_the_default_action_of_a_stored_fault_is_that_of_the_version_spoken(
     stored: str, addressing: Addressing
 ) -> None:
-    """WCF's client knows a typed fault by that action."""
+    """WCF's client knows a typed fault by that action, and ActionNotSupported by the one of WS-Addressing's faults."""
     body = b"<s:Fault xmlns:s='http://www.w3.org/2003/05/soap-envelope'/>"
     fault = Envelope(SOAP.V1_2, addressing, action=stored, body=body)
-    due = DEFAULT_FAULT_ACTIONS[addressing] if stored in DEFAULT_FAULT_ACTIONS.values() else stored
+    due = DEFAULT_FAULT_ACTIONS[addressing] if stored in {*DEFAULT_FAULT_ACTIONS.values(), WSA_FAULT} else stored
+    if stored == WSA_FAULT and addressing is Addressing.V2005_08:
+        due = stored
     assert wire.action_of(fault) == due
     assert f">{due}</wsa:Action>".encode() in wire.encode(fault)

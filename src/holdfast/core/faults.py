@@ -87,6 +87,19 @@ def addressing_fault(code: str, reason: str) -> Fault:
     return Fault(code, reason, is_addressing=True)
 
 
+_NAMES_OF_2004_08 = {
+    MESSAGE_ADDRESSING_HEADER_REQUIRED: MESSAGE_INFORMATION_HEADER_REQUIRED,
+    INVALID_ADDRESSING_HEADER: INVALID_MESSAGE_INFORMATION_HEADER,
+}
+_NAMES_OF_2005_08 = {old: new for new, old in _NAMES_OF_2004_08.items()}
+
+
+def addressing_code(code: str, addressing: Addressing) -> str:
+    """Return the name that a fault code of WS-Addressing has in that version."""
+    names = _NAMES_OF_2004_08 if addressing is Addressing.V2004_08 else _NAMES_OF_2005_08
+    return names.get(code, code)
+
+
 _WS_SECURITY = "{http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-secext-1.0.xsd}Security"
 _WS_TRUST = ("http://schemas.xmlsoap.org/ws/2005/02/trust/", "http://docs.oasis-open.org/ws-sx/ws-trust/")
 _NO_MESSAGE_SECURITY = (

@@ -181,18 +181,21 @@ def action_of_fault(rm: RM | None, addressing: Addressing, fault: Fault) -> str:
 
 
 def translated_fault_action(action: str, addressing: Addressing) -> str:
-    """Gives the action of an application's fault in another version of WS-Addressing, if it is the default one.
+    """Gives the action of a stored fault in another version of WS-Addressing, if it is one of WS-Addressing's own.
 
     WCF's client knows a typed fault by the default action of its own version, or by the contract's own.
     """
-    return _DEFAULT_ACTIONS[addressing] if action in _DEFAULT_ACTIONS.values() else action
+    return _TRANSLATED_ACTIONS[addressing].get(action, action)
 
 
-_DEFAULT_ACTIONS = {
-    Addressing.V2004_08: WSA_NS[Addressing.V2004_08] + "/fault",
-    Addressing.V2005_08: WSA_NS[Addressing.V2005_08] + "/soap/fault",
+_TRANSLATED_ACTIONS = {
+    Addressing.V2004_08: {
+        WSA_NS[Addressing.V2005_08] + end: WSA_NS[Addressing.V2004_08] + "/fault" for end in ("/fault", "/soap/fault")
+    },
+    Addressing.V2005_08: {WSA_NS[Addressing.V2004_08] + "/fault": WSA_NS[Addressing.V2005_08] + "/soap/fault"},
 }
-"""The action of a fault that has none of its own (WS-Addressing 2005/08 SOAP binding section 6; 2004/08 section 4)."""
+"""2004/08 (section 4) has one action for all faults. 2005/08 (SOAP binding section 6) has ``/fault`` for its own faults
+and ``/soap/fault`` for all others: a stored fault of 2004/08 with the former meaning is written anew before."""
 
 
 def encode_fault_header(fault: Fault, dialect: Dialect | None, addressing: Addressing | None) -> str:

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.core.events import Stopped, Transmit
+from holdfast.core.faults import addressing_fault
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
     NONE_EPR,
@@ -22,7 +23,7 @@ from holdfast.core.messages import (
     Sequence,
 )
 from holdfast.core.policy import Assurance, ForwardingPolicy, SourcePolicy
-from holdfast.core.versions import Versions
+from holdfast.core.versions import Addressing, Versions
 from holdfast.store import MemoryStore
 from tests.support.chain import BROKER, SERVICE, STEADY, WAYS, Chain, Journey, echo
 
@@ -132,6 +133,68 @@ def as_fault(envelope: Envelope) -> None:
     """A service's replies are faults."""
     if envelope.body:
         envelope.fault = Fault("Broken", "it broke")
+
+
+def as_addressing_fault(envelope: Envelope) -> None:
+    if envelope.body:
+        envelope.fault = addressing_fault("ActionNotSupported", "no such operation")
+        envelope.action = WSA_FAULT[envelope.addressing]
+
+
+WSA_FAULT = {
+    Addressing.V2004_08: "http://schemas.xmlsoap.org/ws/2004/08/addressing/fault",
+    Addressing.V2005_08: "http://www.w3.org/2005/08/addressing/fault",
+}
+SPEAKS = {addressing: Versions("1.0", addressing) for addressing in Addressing}
+
+
+def between(requester: Addressing, service: Addressing, **told: Any) -> Chain:
+    """A chain whose requester and service speak these versions of WS-Addressing, and the same SOAP."""
+    chain = Chain(versions=SPEAKS[service], **told)
+    chain.choices[:] = [(SPEAKS[requester], True)]
+    chain.requester.kill()
+    chain.settle()
+    return chain
+
+
+each_pair = pytest.mark.parametrize(
+    ("requester", "service"), [(requester, service) for requester in Addressing for service in Addressing], ids=str
+)
+
+
+@each_pair
+def test_a_fault_of_the_services_addressing_goes_back_in_that_of_the_requester(
+    requester: Addressing, service: Addressing
+) -> None:
+    chain = between(requester, service)
+    chain.service.write = as_addressing_fault
+    chain.ask("one")
+    chain.go()
+    (reply,) = chain.requester.kept
+    if requester is service:
+        assert (reply.action, reply.body) == (WSA_FAULT[service], b"re one"), "what a service wrote is passed on"
+    else:
+        assert reply.action == f"urn:fault:{requester.value}"
+        assert reply.body == b"fault ActionNotSupported: no such operation"
+    assert chain.forwarder.is_empty
+
+
+@each_pair
+@pytest.mark.parametrize("fate", ["refused", "no reply", "expired", "no reply, restarted"])
+def test_a_fault_that_a_forwarder_tells_is_in_the_requesters_addressing(
+    requester: Addressing, service: Addressing, fate: str
+) -> None:
+    chain = between(requester, service, handler=lambda _record: None)
+    if fate == "refused":
+        chain.refuse("one")
+    chain.service.is_up = fate != "expired"
+    chain.ask("one")
+    if fate == "no reply, restarted":
+        chain.go(until=lambda: bool(chain.broker.kept))
+        chain.broker.kill()
+    chain.go()
+    (reply,) = chain.requester.kept
+    assert reply.action == f"urn:fault:{requester.value}"
 
 
 def test_a_reply_to_a_requester_whose_sequence_is_gone_is_dropped_and_told() -> None:

@@ -267,7 +267,7 @@ def ending(*, forwards: bool = False) -> tuple[Sending, Outbox, Transmit]:
     sending = Sending()
     sending.choices = [(OLD, False)]
     if forwards:
-        Forwarding(DeadLetters(), seal=seal, unseal=unseal, tell=lambda _request, _fault: None).join(
+        Forwarding(DeadLetters(), seal=seal, unseal=unseal, tell=lambda _request, _fault, _wsa: None).join(
             sending.protocol.outbound, sending.protocol.replies
         )
     outbox, (message,) = sending.opened("a", "1")

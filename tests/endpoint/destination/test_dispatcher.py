@@ -206,7 +206,7 @@ async def test_an_application_fault_is_final_and_no_dead_letter(serve: Any) -> N
 def test_a_service_s_own_code_and_detail_go_to_a_requester_of_either_soap_version(soap: str) -> None:
     fault = Fault("OutOfStock", "sold out", code_namespace="urn:c", detail=b"<left xmlns='urn:c'>0</left>")
     record = Record("urn:s", 1, "urn:a", b"<a/>", 0.0, wants_reply=True, soap=soap)
-    reply = passed_on(record, fault)
+    reply = passed_on(record, fault, Addressing.V2005_08)
     assert reply is not None
     with pytest.raises(PeerFault, match="sold out") as caught:
         Message.from_record(reply).raise_for_fault()
@@ -238,6 +238,18 @@ def test_a_fault_of_our_own_about_a_request_has_the_code_of_its_specification(
         named = etree.fromstring(b"<headers>%b</headers>" % reply.headers).findall("{*}NotUnderstood")
         assert [one.get("qname") for one in named] == ["h:h"] * len(fault.not_understood if soap == "1.2" else ())
         assert all(one.nsmap["h"] == "urn:x" for one in named)
+
+
+@pytest.mark.parametrize("required", ["MessageAddressingHeaderRequired", "MessageInformationHeaderRequired"])
+@pytest.mark.parametrize("addressing", list(Addressing), ids=str)
+def test_a_code_of_ws_addressing_has_the_name_of_the_requesters_version(required: str, addressing: Addressing) -> None:
+    record = Record("urn:s", 1, "urn:a", b"<a/>", 0.0, wants_reply=True)
+    reply = passed_on(record, addressing_fault(required, "no"), addressing)
+    assert reply is not None
+    with pytest.raises(PeerFault) as caught:
+        Message.from_record(reply).raise_for_fault()
+    is_old = addressing is Addressing.V2004_08
+    assert caught.value.code == ("MessageInformationHeaderRequired" if is_old else "MessageAddressingHeaderRequired")
 
 
 async def test_a_request_whose_handler_returns_nothing_is_answered_with_an_empty_element(serve: Any) -> None:

@@ -19,6 +19,7 @@ from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outbox import Outbox
+from holdfast.core.versions import Addressing
 
 _NO_REPLY = no_reply("The service received the request and sent no reply.")
 
@@ -61,7 +62,7 @@ class Forwarding:
     Args:
         letters: Where goes what is given up.
         seal, unseal: A letter as the record that is kept, and back.
-        tell: A fault as the reply to a request; None for one that wants no reply.
+        tell: A fault as the reply to a request, in that version of WS-Addressing; None for one that wants no reply.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Forwarding:
         *,
         seal: Callable[[Letter], Record],
         unseal: Callable[[Record], Letter],
-        tell: Callable[[Record, Fault], Record | None],
+        tell: Callable[[Record, Fault, Addressing], Record | None],
     ) -> None:
         self._tell = tell
         self.giving_up = GivingUp(letters, seal, unseal, tell)
@@ -104,8 +105,11 @@ class Forwarding:
         return reply is not None and self._replies.keep(query, reply, now)
 
     def _reply(self, request: Record, envelope: Envelope, now: float) -> Record | None:
-        if envelope.fault is not None and envelope.soap.value != request.soap:
-            return self._tell(request, envelope.fault)  # the requester would not understand it as it is
+        fault, addressing = envelope.fault, self._replies.addressing_of(request)
+        if fault is not None and (
+            envelope.soap.value != request.soap or (fault.is_addressing and envelope.addressing is not addressing)
+        ):
+            return self._tell(request, fault, addressing)  # the requester would not understand it as it is
         headers = b"".join(envelope.headers)
         return Record("", 0, envelope.action, envelope.body, now, soap=envelope.soap.value, headers=headers)
 
@@ -123,4 +127,5 @@ class Forwarding:
             detail = {"action": request.action, "forwarder": outbox.key}
             told = Incident("request without a reply", request.sequence, request.message_number, "warning", detail)
             self._outbound.effects.append(told)
-            self._replies.reply(request, self._tell(request, _NO_REPLY), now)
+            fault = self._tell(request, _NO_REPLY, self._replies.addressing_of(request))
+            self._replies.reply(request, fault, now)

@@ -26,6 +26,7 @@ from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outbox import Doubt, Outbox, Quiet, Refusal, Unwelcome
 from holdfast.core.sending.reasons import DISCARDED, NO_ANSWER_WHAT_ARRIVED
 from holdfast.core.states import DoubtEvent, SourceState
+from holdfast.core.versions import Addressing
 
 EXPIRED = "expired"
 """In the place of a fault's code: the message was too old to be sent."""
@@ -94,7 +95,7 @@ class GivingUp:
     Args:
         letters: Where it goes.
         seal, unseal: A letter as the record that is kept, and back.
-        tell: A fault as the reply to a request; None for one that wants no reply.
+        tell: A fault as the reply to a request, in that version of WS-Addressing; None for one that wants no reply.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class GivingUp:
         letters: DeadLetters,
         seal: Callable[[Letter], Record],
         unseal: Callable[[Record], Letter],
-        tell: Callable[[Record, Fault], Record | None],
+        tell: Callable[[Record, Fault, Addressing], Record | None],
     ) -> None:
         self.letters = letters
         self._seal = seal
@@ -381,7 +382,7 @@ class GivingUp:
 
     def _answer(self, record: Record, fault: Fault, now: float) -> None:
         if record.wants_reply:
-            self._replies.reply(record, self._tell(record, fault), now)
+            self._replies.reply(record, self._tell(record, fault, self._replies.addressing_of(record)), now)
 
     # --- what is in doubt -----------------------------------------------------------------------------------------
 

@@ -87,6 +87,11 @@ class Replies:
         destination = self._inbound.destinations.get(record.sequence)
         return (record.reply_to or ANONYMOUS) == ANONYMOUS and (destination is None or not self._are_sent(destination))
 
+    def addressing_of(self, record: Record) -> Addressing:
+        """Return the WS-Addressing version of a request's Sequence: that of its requester."""
+        destination = self._inbound.destinations.get(record.sequence)
+        return Addressing.V2005_08 if destination is None else destination.versions.addressing
+
     def is_given_up(self, record: Record, now: float) -> bool:
         """Whether the requester of such a request has given up: its Sequence is over, or it repeated the request and
         has been silent for longer than between its own repeats."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.faults import MUST_UNDERSTAND
+from holdfast.core.faults import MUST_UNDERSTAND, addressing_code
 from holdfast.core.messages import Fault
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP, Addressing
@@ -28,7 +28,7 @@ def set_aside(record: Record) -> Record | None:
     return fault_reply(record, _SET_ASIDE)
 
 
-def passed_on(record: Record, fault: Fault, addressing: Addressing = Addressing.V2005_08) -> Record | None:
+def passed_on(record: Record, fault: Fault, addressing: Addressing) -> Record | None:
     """Return the reply that tells a requester of a fault: another service's, or our own about the request itself.
 
     Args:
@@ -36,13 +36,13 @@ def passed_on(record: Record, fault: Fault, addressing: Addressing = Addressing.
         fault: The fault.
         addressing: The requester's version of WS-Addressing, whose codes are in its namespace.
     """
-    namespace, action = fault.code_namespace, ""
+    namespace, name, action = fault.code_namespace, fault.code, ""
     if fault.is_addressing:
-        namespace = WSA_NS[addressing]
+        namespace, name = WSA_NS[addressing], addressing_code(name, addressing)
         action = f"{namespace}/fault"
     elif fault.code == MUST_UNDERSTAND:
         namespace = SOAP_NS[SOAP(record.soap)]
-    code = f"{{{namespace}}}{fault.code}" if namespace else ""
+    code = f"{{{namespace}}}{name}" if namespace else ""
     try:
         told = ApplicationFault(fault.reason, sender=fault.sender, detail=fault.detail, code=code, action=action)
     except EnvelopeError:  # a fault may have several details, and ours has one

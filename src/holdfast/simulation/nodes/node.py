@@ -248,7 +248,7 @@ class Node:
         if setup.forwards:
             queue = Queue(INBOX, drops_passed=setup.trims, dead_letters=letters)
             queue.divide(setup.partitions, setup.sessions)
-            forwarding = Forwarding(letters, seal=seal, unseal=unseal, tell=lambda request, _fault: reply_to(request))
+            forwarding = Forwarding(letters, seal=seal, unseal=unseal, tell=lambda request, *_fault: reply_to(request))
             return self._build(queue, read, new_identifier, None, forwarding)
         queue = Queue(INBOX, setup.partitions, setup.retention, drops_passed=setup.trims, dead_letters=letters)
         queue.is_handled = True
