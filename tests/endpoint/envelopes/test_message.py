@@ -67,10 +67,46 @@ def test_the_services_own_code_is_the_most_specific_one(soap: str, code: str) ->
     assert (fault.code, fault.code_namespace) == ("OutOfStock", "urn:c" if code.startswith("{") else "")
 
 
-@pytest.mark.parametrize("code", ["out of stock", "{urn:c}", "{urn:c}a b", "<c/>"])
-def test_what_is_no_name_is_no_code_of_a_fault(code: str) -> None:
-    with pytest.raises(EnvelopeError, match="code of a fault must be a name"):
-        ApplicationFault("sold out", code=code)
+@pytest.mark.parametrize("soap", ["1.1", "1.2"])
+@pytest.mark.parametrize("subcode", ["{urn:c}OutOfStock", "OutOfStock"])
+@pytest.mark.parametrize(
+    ("told", "top"),
+    [
+        ({}, "Sender"),
+        ({"sender": False}, "Receiver"),
+        ({"code": "Receiver"}, "Receiver"),
+        ({"code": "Sender", "sender": False}, "Sender"),
+        ({"code": "{http://www.w3.org/2003/05/soap-envelope}Receiver"}, "Receiver"),
+    ],
+)
+def test_a_subcode_stands_below_the_code_of_soap_s_own(soap: str, subcode: str, told: Any, top: str) -> None:
+    fault = ApplicationFault("sold out", subcode=subcode, **told)
+    assert fault.sender is (top == "Sender")
+    body = fault_body(fault, soap)
+    root = etree.fromstring(body)
+    if soap == "1.1":
+        assert len(root.findall("faultcode")) == 1
+    else:
+        assert root.findtext("{*}Code/{*}Value") == f"s:{top}"
+        assert len(root.findall(".//{*}Subcode")) == 1
+    read = decode(encode(Envelope(SOAP(soap), Addressing.V2005_08, action="urn:c/Fault", body=body))).fault
+    assert read is not None
+    assert (read.code, read.code_namespace) == ("OutOfStock", "urn:c" if subcode.startswith("{") else "")
+    assert read.sender is (top == "Sender" or soap == "1.1"), "SOAP 1.1 says the most specific code alone"
+
+
+@pytest.mark.parametrize("code", ["{urn:c}OutOfStock", "OutOfStock", "{urn:c}Sender", "Client"])
+def test_above_a_subcode_there_is_a_code_of_soap_s_own_alone(code: str) -> None:
+    with pytest.raises(EnvelopeError, match="must be Sender or Receiver") as caught:
+        ApplicationFault("sold out", code=code, subcode="{urn:c}OutOfStock")
+    assert "subcode" in caught.value.remedy
+
+
+@pytest.mark.parametrize("argument", ["code", "subcode"])
+@pytest.mark.parametrize("name", ["out of stock", "{urn:c}", "{urn:c}a b", "<c/>", "{no uri}Out"])
+def test_what_is_no_name_is_no_code_of_a_fault(argument: str, name: str) -> None:
+    with pytest.raises(EnvelopeError, match=f"The {argument} of a fault must be a name"):
+        ApplicationFault("sold out", **{argument: name})
 
 
 @pytest.mark.parametrize("detail", ["<left/>", b"<left/>", etree.Element("left"), bytearray(b"<left/>")])

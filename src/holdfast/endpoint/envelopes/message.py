@@ -138,32 +138,62 @@ class ApplicationFault(HoldfastError):
         reason: English text for the requester.
         sender: Whether the requester is to blame (Sender) or not (Receiver).
         detail: One XML element for the Detail, as text, bytes or an lxml element; empty for none.
-        code: The service's own code, as "{namespace}Name" or "Name": SOAP 1.2's Subcode, SOAP 1.1's faultcode; "" for
-            none.
+        code: The service's own code, as "{namespace}Name" or "Name", the same as ``subcode``. Together with
+            ``subcode``, it is the code above that: "Sender" or "Receiver", instead of ``sender``. "" for none.
+        subcode: The service's own code: SOAP 1.2's Subcode. SOAP 1.1 has one code, so it is the faultcode there. ""
+            for none.
         action: The wsa:Action of the fault, as the contract declares it; "" for WS-Addressing's own.
 
     Raises:
-        EnvelopeError: the detail is not one XML element, the code is no name, or the action is WS-RM's or none.
+        EnvelopeError: the detail is not one XML element, a code is no name, ``code`` is neither "Sender" nor "Receiver"
+            beside a subcode, or the action is WS-RM's or none.
     """
 
     def __init__(
-        self, reason: str, *, sender: bool = True, detail: Body = b"", code: str = "", action: str = ""
+        self,
+        reason: str,
+        *,
+        sender: bool = True,
+        detail: Body = b"",
+        code: str = "",
+        subcode: str = "",
+        action: str = "",
     ) -> None:
         super().__init__(str(reason))
         self.sender = sender
         self.code = code
+        self.subcode = subcode
         self.action = action
         if action:
             check_action(action)
-        try:
-            if code:
-                etree.QName(code)
-        except ValueError:
-            raise EnvelopeError(f"The code of a fault must be a name as {{namespace}}Name, not {code!r}.") from None
+        check_code("code", code)
+        check_code("subcode", subcode)
+        if code and subcode:
+            name = etree.QName(code)
+            if name.localname not in ("Sender", "Receiver") or name.namespace not in (None, *SOAP_NS.values()):
+                raise EnvelopeError(
+                    f"The code of a fault with a subcode must be Sender or Receiver, not {code!r}.",
+                    remedy="Give the service's own code as the subcode alone.",
+                )
+            self.sender = name.localname == "Sender"
         try:
             self.detail = body_bytes(detail, AROUND + 2)  # Fault and Detail
         except EnvelopeError as error:
             raise EnvelopeError(f"The detail of a fault must be one XML element: {error.message}") from None
+
+
+def check_code(argument: str, name: str) -> None:
+    """See that this can be a code of a fault, or that it is "".
+
+    Raises:
+        EnvelopeError: it is no name, or its namespace no URI.
+    """
+    try:
+        if name:
+            etree.Element(name)
+    except ValueError:
+        text = f"The {argument} of a fault must be a name as {{namespace}}Name, not {name!r}."
+        raise EnvelopeError(text) from None
 
 
 def body_bytes(body: Body, around: int = AROUND) -> bytes:
@@ -203,13 +233,14 @@ def empty_response(body: bytes) -> bytes:
 
 def fault_body(fault: ApplicationFault, soap: str) -> bytes:
     """The fault as the element that goes into soap:Body (SOAP 1.2 part 1, 5.4; SOAP 1.1, 4.4)."""
-    own = etree.QName(fault.code) if fault.code else None
+    name = fault.subcode or fault.code
+    own = etree.QName(name) if name else None
     is_1_1 = soap == SOAP.V1_1.value
     namespace = SOAP_NS[SOAP(soap)]
     prefixes = {"s": namespace} | ({"c": own.namespace} if own is not None and own.namespace else {})
     own_code = "" if own is None else f"c:{own.localname}" if own.namespace else own.localname
     value = "s:Sender" if fault.sender else "s:Receiver"
-    if own is not None and own.namespace == namespace:  # a code of SOAP's own, such as MustUnderstand, has no Subcode
+    if not fault.subcode and own is not None and own.namespace == namespace:  # SOAP's own, such as MustUnderstand
         value, own_code = f"s:{own.localname}", f"s:{own.localname}" if is_1_1 else ""
     root = etree.Element(f"{{{namespace}}}Fault", nsmap=prefixes)
     if is_1_1:
