@@ -200,6 +200,8 @@ class Fault:
         code_namespace: Of the code of an application's own; "" for the codes of a specification.
         has_sequence_fault_header: Whether (SOAP 1.1) it came with a SequenceFault header. Not set by us.
         not_understood: The headers that a MustUnderstand fault of ours is about, as the envelope names them.
+        action: The wsa:Action it came with, if a service's contract declares that one; "" for those of the
+            specifications. Not set by us.
     """
 
     code: str
@@ -214,6 +216,7 @@ class Fault:
     code_namespace: str = ""
     has_sequence_fault_header: bool = False
     not_understood: tuple[str, ...] = ()
+    action: str = ""
 
 
 # --- the envelope ----------------------------------------------------------------------------------------------------

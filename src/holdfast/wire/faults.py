@@ -79,14 +79,15 @@ def decode_fault(node: Node, headers: list[Node], soap: SOAP, max_ranges: int) -
         EnvelopeError: if it has no code.
     """
     if soap is SOAP.V1_2:
-        codes, reason, details = _parts_1_2(node, SOAP_NS[soap])
+        codes, reason, detail = _parts_1_2(node, SOAP_NS[soap])
         header = None
     else:
-        codes, reason, details = _parts_1_1(node)
+        codes, reason, detail = _parts_1_1(node)
         header = next((block for block in headers if block.name in SEQUENCE_FAULT_NAMES), None)
     if not codes:
         raise EnvelopeError("the fault has no code", soap=soap.value)
     top = codes[0]
+    details = detail.children if detail is not None else []
     if header is not None:
         code, content = _sequence_fault(header)
         codes, details = [*codes, code], content or details
@@ -96,12 +97,12 @@ def decode_fault(node: Node, headers: list[Node], soap: SOAP, max_ranges: int) -
     fault.sender = _SOAP_1_1_CODES.get(top[1], top[1]) != "Receiver"
     fault.has_sequence_fault_header = header is not None
     _read_details(fault, details, DIALECTS[rm] if rm else None, max_ranges)
-    if not details and soap is SOAP.V1_1 and (detail := node.child("detail")) is not None:
+    if not details and detail is not None:  # text is no detail entry, but some services write no other
         fault.detail = escape(detail.text).encode()
     return fault, rm
 
 
-def _parts_1_2(node: Node, namespace: str) -> tuple[list[_Code], str, list[Node]]:
+def _parts_1_2(node: Node, namespace: str) -> tuple[list[_Code], str, Node | None]:
     codes: list[_Code] = []
     level = node.child(f"{namespace}}}Code")
     while level is not None:
@@ -111,14 +112,13 @@ def _parts_1_2(node: Node, namespace: str) -> tuple[list[_Code], str, list[Node]
         level = level.child(f"{namespace}}}Subcode")
     reason = node.child(f"{namespace}}}Reason")
     texts = [child.text for child in reason.children if child.local == "Text"] if reason is not None else []
-    detail = node.child(f"{namespace}}}Detail")
-    return codes, texts[0] if texts else "", detail.children if detail is not None else []
+    return codes, texts[0] if texts else "", node.child(f"{namespace}}}Detail")
 
 
-def _parts_1_1(node: Node) -> tuple[list[_Code], str, list[Node]]:
-    code, reason, detail = node.child("faultcode"), node.child("faultstring"), node.child("detail")
+def _parts_1_1(node: Node) -> tuple[list[_Code], str, Node | None]:
+    code, reason = node.child("faultcode"), node.child("faultstring")
     codes = [code.resolve(code.text)] if code is not None and code.text else []
-    return codes, reason.text if reason is not None else "", detail.children if detail is not None else []
+    return codes, reason.text if reason is not None else "", node.child("detail")
 
 
 def _sequence_fault(header: Node) -> tuple[_Code, list[Node]]:

@@ -23,7 +23,7 @@ from holdfast import (
     SourcePolicy,
 )
 from holdfast.core.faults import addressing_fault, not_understood
-from holdfast.core.messages import Fault
+from holdfast.core.messages import Envelope, Fault
 from holdfast.core.queues.queue import DEAD_LETTERS
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP, Addressing
@@ -31,10 +31,12 @@ from holdfast.endpoint.envelopes.fault_replies import passed_on
 from holdfast.http.client import HTTPClient
 from holdfast.store.rocksdb.store import RocksDBStore
 from holdfast.testing.ports import free_ports
+from holdfast.wire import decode, encode
 from holdfast.wire.names import SOAP_NS, WSA_NS
 
 ACTION = "urn:test:submit"
 QUICK = HandlingPolicy(attempts=3, backoff=0.01, backoff_cap=0.02)
+WSA = WSA_NS[Addressing.V2005_08].encode()
 QUICK_SOURCE = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.2, floor=0.1, cap=0.3))
 
 
@@ -238,6 +240,82 @@ def test_a_fault_of_our_own_about_a_request_has_the_code_of_its_specification(
         named = etree.fromstring(b"<headers>%b</headers>" % reply.headers).findall("{*}NotUnderstood")
         assert [one.get("qname") for one in named] == ["h:h"] * len(fault.not_understood if soap == "1.2" else ())
         assert all(one.nsmap["h"] == "urn:x" for one in named)
+
+
+def passed_through(
+    fault: bytes, soap: SOAP, requester: SOAP, action: str = f"{WSA_NS[Addressing.V2005_08]}/soap/fault"
+) -> Envelope:
+    """What a requester reads of a fault that a service writes in its SOAP version and a broker passes on."""
+    came = decode(encode(Envelope(soap, Addressing.V2005_08, action=action, body=fault)))
+    assert came.fault is not None
+    record = Record("urn:s", 1, "urn:a", b"<a/>", 0.0, wants_reply=True, soap=requester.value)
+    reply = passed_on(record, came.fault, Addressing.V2004_08)
+    assert reply is not None
+    return decode(encode(Envelope(requester, Addressing.V2004_08, action=reply.action, body=reply.body)))
+
+
+def fault_with(soap: SOAP, detail: bytes, code: bytes = b"c:OutOfStock") -> bytes:
+    """A fault as some service writes it."""
+    namespace = SOAP_NS[soap].encode()
+    if soap is SOAP.V1_1:
+        said = b"<faultcode>%b</faultcode><faultstring>sold out</faultstring><detail>%b</detail>" % (code, detail)
+    else:
+        said = b"<s:Code><s:Value>s:Sender</s:Value><s:Subcode><s:Value>%b</s:Value></s:Subcode></s:Code>" % code
+        said += b"<s:Reason><s:Text xml:lang='en'>sold out</s:Text></s:Reason><s:Detail>%b</s:Detail>" % detail
+    return b"<s:Fault xmlns:s='%b' xmlns:c='urn:c'>%b</s:Fault>" % (namespace, said)
+
+
+DETAILS = {
+    "one element": (b"<c:left>0</c:left>", [("{urn:c}left", "0")], None),
+    "two elements": (b"<c:left>0</c:left><due>5</due>", [("{urn:c}left", "0"), ("due", "5")], None),
+    "text": (b"none &lt; left", [], "none < left"),
+    "nothing": (b"", [], None),
+}
+
+
+@pytest.mark.parametrize(("soap", "requester"), [(SOAP.V1_1, SOAP.V1_2), (SOAP.V1_2, SOAP.V1_1)], ids=str)
+@pytest.mark.parametrize("kind", DETAILS)
+def test_a_services_detail_goes_whole_to_a_requester_of_the_other_soap_version(
+    kind: str, soap: SOAP, requester: SOAP
+) -> None:
+    detail, elements, text = DETAILS[kind]
+    read = passed_through(fault_with(soap, detail), soap, requester)
+    assert read.fault is not None
+    assert (read.fault.code, read.fault.code_namespace, read.fault.reason) == ("OutOfStock", "urn:c", "sold out")
+    written = etree.fromstring(b"<detail>%b</detail>" % read.fault.detail)
+    assert ([(child.tag, child.text) for child in written], written.text) == (elements, text)
+    assert len(etree.fromstring(read.body).findall(".//{*}detail")) <= 1
+
+
+def test_a_detail_that_no_receiver_would_take_is_left_out_of_a_fault_that_is_passed_on() -> None:
+    record = Record("urn:s", 1, "urn:a", b"<a/>", 0.0, wants_reply=True)
+    for detail in (b"<a>" * 61 + b"</a>" * 61, b"<a/></Detail><Detail>", b"<?pi?>", b"<!DOCTYPE a><a/>", b"\xff"):
+        reply = passed_on(record, Fault("Sender", "no", detail=detail), Addressing.V2005_08)
+        assert reply is not None and b"Detail" not in reply.body and b"no</" in reply.body
+
+
+@pytest.mark.parametrize(("soap", "requester"), [(SOAP.V1_1, SOAP.V1_2), (SOAP.V1_2, SOAP.V1_1)], ids=str)
+def test_a_fault_keeps_the_action_of_its_contract_and_no_default_one_of_another_version(
+    soap: SOAP, requester: SOAP
+) -> None:
+    fault = fault_with(soap, b"<c:left>0</c:left>")
+    own = "http://tempuri.org/IOrders/CancelProblemFault"
+    assert passed_through(fault, soap, requester, own).action == own
+    default = f"{WSA_NS[Addressing.V2004_08]}/fault"
+    assert passed_through(fault, soap, requester).action == default
+    unsupported = fault_with(soap, b"", b"a:ActionNotSupported").replace(b"urn:c'", b"urn:c' xmlns:a='%b'" % WSA)
+    assert passed_through(unsupported, soap, requester, own).action == default, "WS-Addressing says which"
+
+
+@pytest.mark.parametrize("namespace", ["urn:c", "no uri", "urn:}c"])
+@pytest.mark.parametrize("code", ["out of stock", "1st", "a:b", ""])
+def test_a_services_code_that_is_no_name_is_passed_on_as_a_plain_fault(code: str, namespace: str) -> None:
+    record = Record("urn:s", 1, "urn:a", b"<a/>", 0.0, wants_reply=True)
+    reply = passed_on(record, Fault(code, "sold out", code_namespace=namespace, detail=b"<a/>"), Addressing.V2005_08)
+    assert reply is not None
+    with pytest.raises(PeerFault, match="sold out") as caught:
+        Message.from_record(reply).raise_for_fault()
+    assert (caught.value.code, etree.fromstring(caught.value.detail).tag) == ("Sender", "a")
 
 
 @pytest.mark.parametrize("required", ["MessageAddressingHeaderRequired", "MessageInformationHeaderRequired"])

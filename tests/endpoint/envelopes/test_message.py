@@ -68,6 +68,15 @@ def test_the_services_own_code_is_the_most_specific_one(soap: str, code: str) ->
 
 
 @pytest.mark.parametrize("soap", ["1.1", "1.2"])
+def test_names_in_the_detail_of_a_fault_keep_their_prefixes(soap: str) -> None:
+    xsi = "http://www.w3.org/2001/XMLSchema-instance"
+    detail = f'<q:left xmlns:q="urn:c" xmlns:i="{xsi}" i:type="q:Count">ö</q:left>'
+    body = fault_body(ApplicationFault("sold out", subcode="{urn:c}OutOfStock", detail=detail), soap)
+    (left,) = etree.fromstring(body).iter("{urn:c}left")
+    assert (left.get(f"{{{xsi}}}type"), left.nsmap["q"], left.text) == ("q:Count", "urn:c", "ö")
+
+
+@pytest.mark.parametrize("soap", ["1.1", "1.2"])
 @pytest.mark.parametrize("subcode", ["{urn:c}OutOfStock", "OutOfStock"])
 @pytest.mark.parametrize(
     ("told", "top"),

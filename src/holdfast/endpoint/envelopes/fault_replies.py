@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from holdfast.core.faults import MUST_UNDERSTAND, addressing_code
 from holdfast.core.messages import Fault
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP, Addressing
-from holdfast.endpoint.envelopes.message import ApplicationFault, fault_body
+from holdfast.endpoint.envelopes.message import ApplicationFault, check_code, detail_content, fault_body
 from holdfast.exceptions import EnvelopeError
+from holdfast.wire import check_action
 from holdfast.wire.faults import encode_not_understood
 from holdfast.wire.names import SOAP_NS, WSA_NS
 
@@ -36,17 +39,23 @@ def passed_on(record: Record, fault: Fault, addressing: Addressing) -> Record | 
         fault: The fault.
         addressing: The requester's version of WS-Addressing, whose codes are in its namespace.
     """
-    namespace, name, action = fault.code_namespace, fault.code, ""
+    namespace, name, action = fault.code_namespace, fault.code, fault.action
     if fault.is_addressing:
         namespace, name = WSA_NS[addressing], addressing_code(name, addressing)
         action = f"{namespace}/fault"
     elif fault.code == MUST_UNDERSTAND:
         namespace = SOAP_NS[SOAP(record.soap)]
     code = f"{{{namespace}}}{name}" if namespace else ""
-    try:
-        told = ApplicationFault(fault.reason, sender=fault.sender, detail=fault.detail, code=code, action=action)
-    except EnvelopeError:  # a fault may have several details, and ours has one
-        told = ApplicationFault(fault.reason, sender=fault.sender, code=code, action=action)
+    told = ApplicationFault(fault.reason, sender=fault.sender)
+    # A service may write what cannot be written here: each part by itself is kept or left out.
+    with suppress(EnvelopeError):
+        check_code("code", code)
+        told.code = code
+    with suppress(EnvelopeError):
+        check_action(action)
+        told.action = action
+    with suppress(EnvelopeError):
+        told.detail = detail_content(fault.detail)
     reply = fault_reply(record, told)
     if reply is not None and record.soap == SOAP.V1_2.value:
         declared = f' xmlns:s="{SOAP_NS[SOAP.V1_2]}"'

@@ -221,6 +221,16 @@ def body_bytes(body: Body, around: int = AROUND) -> bytes:
     return body_content(data, around)
 
 
+def detail_content(detail: bytes) -> bytes:
+    """The content of a service's Detail, checked to be one that receivers take: elements, text or nothing.
+
+    Raises:
+        EnvelopeError: it is not.
+    """
+    body_content(b"<detail>%b</detail>" % detail, AROUND + 1)  # Fault
+    return detail
+
+
 def empty_response(body: bytes) -> bytes:
     """The reply's body of an operation that returns nothing: the request element's name with ``Response`` behind it, in
     its namespace, as WCF's own server answers; b"" for a request without an element."""
@@ -246,7 +256,6 @@ def fault_body(fault: ApplicationFault, soap: str) -> bytes:
     if is_1_1:
         etree.SubElement(root, "faultcode").text = own_code or ("s:Client" if fault.sender else "s:Server")
         etree.SubElement(root, "faultstring").text = storable_text(fault.message)
-        detail = "detail"
     else:
         code = etree.SubElement(root, f"{{{namespace}}}Code")
         etree.SubElement(code, f"{{{namespace}}}Value").text = value
@@ -256,7 +265,9 @@ def fault_body(fault: ApplicationFault, soap: str) -> bytes:
         reason = etree.SubElement(etree.SubElement(root, f"{{{namespace}}}Reason"), f"{{{namespace}}}Text")
         reason.set("{http://www.w3.org/XML/1998/namespace}lang", "en")
         reason.text = storable_text(fault.message)
-        detail = f"{{{namespace}}}Detail"
-    if fault.detail:
-        etree.SubElement(root, detail).append(parse_element(fault.detail))
-    return etree.tostring(root)
+    written = etree.tostring(root)
+    if not fault.detail:
+        return written
+    # As it is: lxml would drop the prefixes of its namespaces that have another one here, also those in xsi:type.
+    tag, end = b"detail" if is_1_1 else b"s:Detail", b"</s:Fault>"
+    return b"%b<%b>%b</%b>%b" % (written.removesuffix(end), tag, fault.detail, tag, end)

@@ -223,4 +223,6 @@ def _read_content(
     envelope.rm = envelope.rm or fault_rm
     if not envelope.fault.is_rm:
         envelope.body = content.raw()  # an application's fault is a message like any other to whoever it is for
+        if not envelope.fault.is_addressing and envelope.action not in RESERVED_ACTIONS:
+            envelope.fault.action = envelope.action
     return [node for node in foreign if node.name not in FAULT_HEADER_NAMES]
