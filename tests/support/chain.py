@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from holdfast.core.events import BackChannel, Effect, Handle, Incident, ReadWanted, Respond, Transmit
+from holdfast.core.faults import creation_refused
 from holdfast.core.forwarding.forwarded_requests import Forwarding
 from holdfast.core.handling.delivery import Handling
 from holdfast.core.handling.handler_cursor import HandlingPolicy
-from holdfast.core.messages import ANONYMOUS, Envelope, Fault
+from holdfast.core.messages import ANONYMOUS, CreateSequence, Envelope, Fault
 from holdfast.core.origin import Origin, secret_in
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
@@ -71,6 +72,15 @@ def echo(record: Record) -> Record | None:
     if not record.wants_reply:
         return None
     return Record("", 0, "urn:reply", b"re " + record.body, record.received_at)
+
+
+def grants_nothing(envelope: Envelope) -> Envelope | None:
+    """A service refuses to create a Sequence."""
+    if not isinstance(envelope.control, CreateSequence):
+        return None
+    answer = Envelope(envelope.soap, envelope.addressing, envelope.rm, relates_to=envelope.message_id)
+    answer.fault = creation_refused("not now")
+    return answer
 
 
 class Party:
@@ -372,11 +382,13 @@ class Chain:
             lambda: sender.happen(journey.run, lambda: sender.protocol.received(journey.transmit, envelope, self.now))
         )
 
-    def fail(self, journey: Journey) -> None:
+    def fail(self, journey: Journey, *, has_left: bool = True) -> None:
         sender = journey.sender
-        self.events.append(
-            lambda: sender.happen(journey.run, lambda: sender.protocol.failed(journey.transmit, self.now, "it is down"))
-        )
+
+        def failed() -> None:
+            sender.protocol.failed(journey.transmit, self.now, "it is down", has_left=has_left)
+
+        self.events.append(lambda: sender.happen(journey.run, failed))
 
     def settle(self, until: Callable[[], bool] = lambda: False) -> None:
         """All that happens without time passing."""

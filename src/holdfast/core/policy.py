@@ -256,7 +256,7 @@ class ForwardingPolicy:
             grants no Sequence. If several forwarders have the same address, the newest one's policy applies.
         expires: Seconds since a message was received after which the forwarder does not send it for the first time.
             None means 50 for a request whose requester waits for the answer, since clients wait for a minute, and
-            never for others.
+            never for others. A stopped forwarder returns such a request with a fault at once.
         on_expired: What happens to an expired message.
 
     Raises:

@@ -109,6 +109,7 @@ class Steering:
             )
         outbox.suspend(reason)
         outbox.save()
+        self._outbound.ready(outbox)  # requesters wait
         self._tell(Incident("sending suspended"), key=outbox.key, reason=reason)
 
     def resume(self, outbox: Outbox, now: float) -> None:

@@ -1,4 +1,4 @@
-"""What is not sent on: refused for good, or too old. It becomes a letter once, its requester is told once, and all else
+"""What is not sent on as it is refused for good. It becomes a letter once, its requester is told once, and all else
 arrives once."""
 
 from __future__ import annotations
@@ -8,22 +8,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.events import BackChannel, Incident, Stopped
-from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, SEQUENCE_TERMINATED, creation_refused
-from holdfast.core.messages import CreateSequence, Envelope, Fault, IncompleteSequenceBehavior, Sequence
+from holdfast.core.events import BackChannel, Stopped
+from holdfast.core.faults import CREATE_SEQUENCE_REFUSED
+from holdfast.core.messages import Envelope, Fault, IncompleteSequenceBehavior, Sequence
 from holdfast.core.origin import Origin
 from holdfast.core.policy import (
     Assurance,
     CircuitPolicy,
     DestinationPolicy,
     ForwardingPolicy,
-    OnExpired,
     OnRefused,
     SourcePolicy,
 )
 from holdfast.core.queues.dead_letters import Origin as LetterOrigin
 from holdfast.core.versions import Versions
-from tests.support.chain import BROKER, SERVICE, STEADY, Chain, Journey
+from tests.support.chain import BROKER, SERVICE, STEADY, Chain, Journey, grants_nothing
 
 UNORDERED = SourcePolicy(retransmission=STEADY, assurance=Assurance.parse("exactly-once"))
 IN_ORDER = SourcePolicy(retransmission=STEADY)
@@ -338,122 +337,7 @@ def test_a_letter_goes_into_its_queue_again_and_arrives_once_the_service_takes_i
     assert len(chain.replies) == 3, "who asked was told already"
 
 
-# --- expiry -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("on_expired", OnExpired)
-def test_what_was_never_sent_and_is_too_old_is_not_sent_and_its_requester_is_told(on_expired: OnExpired) -> None:
-    chain = Chain(policy=forwarding(expires=600.0, on_expired=on_expired))
-    chain.settle()
-    chain.service.is_up = False
-    old = [f"old{number}" for number in range(200)]
-    chain.ask(*old, wants_reply=False)
-    chain.ask("asked0", "asked1", key="another")
-    chain.go(500.0)
-    chain.ask("new")
-    chain.go(110.0)
-    chain.service.is_up = True
-    chain.go(300.0)
-    assert chain.bodies == ["new"]
-    told = dict(chain.replies)
-    assert len(chain.replies) == len(told) == 3
-    assert [told[f"urn:m:asked{number}"][:14] for number in (0, 1)] == ["fault expired:"] * 2
-    assert len(chain.letters) == (202 if on_expired is OnExpired.DEAD_LETTER else 0)
-    if chain.letters:
-        assert chain.letters[7].origin == LetterOrigin("inbox", 0, 7, "forward/x/0", "expired")
-    sequences = {one.sequence.identifier for _, to, one in chain.journeys if to == SERVICE and one.sequence}
-    assert len(sequences) == 1, "however many were too old"
-    assert chain.forwarder.is_empty and chain.outbox.is_empty
-
-
-WAIT = {"all anonymous": {}, "nobody offers": {"offers": False, "forwarder_offers": False}}
-"""Requesters that wait for the answer to their request."""
-
-
-@pytest.mark.parametrize("way", WAIT)
-def test_a_requester_that_waits_is_told_within_a_minute_that_the_service_is_away(way: str) -> None:
-    chain = Chain(**WAIT[way])
-    chain.service.is_up = False
-    chain.ask("m0")
-    chain.ask("m1", wants_reply=False)
-    chain.go(58.0)
-    assert chain.replies == [("urn:m:m0", "fault expired: The message was too old to be sent on when its turn came.")]
-    chain.service.start()
-    chain.go()
-    assert chain.bodies == ["m1"] and [letter.record.body for letter in chain.letters] == [b"m0"]
-
-
-def test_a_requester_with_an_address_of_its_own_waits_for_as_long_as_the_service_is_away() -> None:
-    chain = Chain(listens=(True, False))
-    chain.service.is_up = False
-    chain.ask("m0")
-    chain.go(600.0)
-    chain.service.start()
-    chain.go(until=lambda: bool(chain.replies))
-    assert chain.replies == [("urn:m:m0", "re m0")] and chain.letters == []
-
-
-@pytest.mark.parametrize("fate", ["its Sequence ended", "its Sequence is forgotten", "it is silent", "it asks again"])
-def test_a_request_is_not_sent_on_when_its_requester_has_given_up(fate: str) -> None:
-    chain = Chain(policy=ForwardingPolicy(expires=3600.0))
-    chain.service.is_up = False
-    chain.ask("m0")
-    chain.go(40.0)  # it has been told once that there is no reply yet, and asked again
-    inbound = chain.broker.protocol.inbound
-    (session,) = inbound.destinations.values()
-    if fate == "its Sequence ended":
-        inbound.fault_received(session, SEQUENCE_TERMINATED, chain.now)
-    elif fate == "its Sequence is forgotten":
-        inbound._forget(session)
-    chain.broker.settle()
-    if fate != "it asks again":
-        chain.requester.is_up = False
-    chain.go(200.0)
-    chain.service.start()
-    chain.go()
-    if fate == "it asks again":
-        assert chain.replies == [("urn:m:m0", "re m0")] and chain.bodies == ["m0"]
-    else:
-        assert chain.bodies == [] and chain.forwarder.is_empty
-        assert [letter.origin.code for letter in chain.letters if letter.origin] == ["given up"]
-
-
-def test_what_may_have_been_transmitted_never_expires() -> None:
-    chain = Chain(policy=forwarding(expires=60.0))
-    chain.ask("m0")
-    chain.go(1.0)
-    assert chain.bodies == ["m0"]
-    chain.service.kill()
-    chain.ask("m1")
-    chain.go(0.0, until=lambda: any(one.body == b"m1" for _, to, one in chain.journeys if to == SERVICE))
-    chain.service.is_up = False
-    chain.ask(*(f"late{number}" for number in range(100)))
-    chain.go(500.0)
-    chain.service.is_up = True
-    chain.go(300.0)
-    assert "m1" in chain.bodies and len(set(chain.bodies)) == len(chain.bodies)
-    assert len(chain.replies) == 102 and chain.forwarder.is_empty
-    assert len(chain.bodies) + len(chain.letters) == 102
-
-
-def test_the_time_of_the_next_message_wakes_a_forwarder_that_waits_for_its_destination() -> None:
-    chain = Chain(policy=forwarding(expires=3600.0))
-    chain.settle()
-    chain.service.is_up = False
-    chain.ask("m0")
-    chain.go(3599.0)
-    assert chain.letters == []
-    chain.go(2.0)
-    assert len(chain.letters) == 1
-    assert [one.name for one in chain.broker.incidents if isinstance(one, Incident)].count("messages expired") == 1
-
-
-def grants_nothing(envelope: Envelope) -> Envelope | None:
-    if not isinstance(envelope.control, CreateSequence):
-        return None
-    answer = Envelope(envelope.soap, envelope.addressing, envelope.rm, relates_to=envelope.message_id)
-    answer.fault = creation_refused("not now")
-    return answer
+# --- a destination that grants no Sequence ---------------------------------------------------------------------------
 
 
 def test_a_destination_that_grants_no_sequence_for_a_while_is_asked_again_and_gets_everything() -> None:

@@ -14,8 +14,9 @@ from functools import partial
 
 from holdfast.core.events import Discarded, Incident, ReadWanted
 from holdfast.core.faults import HOLDFAST_NS
+from holdfast.core.forwarding.expiry import Expiry, GivenUp
 from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
-from holdfast.core.policy import Delivery, ForwardingPolicy, OnExpired, OnRefused
+from holdfast.core.policy import Delivery, OnExpired, OnRefused
 from holdfast.core.queues.dead_letters import DeadLetters, Letter, Origin
 from holdfast.core.queues.queue import Queue
 from holdfast.core.ranges import AcknowledgementRanges
@@ -28,23 +29,9 @@ from holdfast.core.sending.reasons import DISCARDED, NO_ANSWER_WHAT_ARRIVED
 from holdfast.core.states import DoubtEvent, SourceState
 from holdfast.core.versions import Addressing
 
-EXPIRED = "expired"
-"""In the place of a fault's code: the message was too old to be sent."""
-
-REQUEST_EXPIRES = 50.0
-"""Seconds after which a request is not sent on any more if it never was, where the policy says nothing and the reply
-goes back in an answer. Clients of WCF, CXF and Metro wait for a minute: the fault is there before that is over."""
-
-PROMPT = 1.0
-"""Seconds within which a request is sent on though its Sequence has ended. A client that sends one-way messages with a
-ReplyTo may end its Sequence at once, and they are not to be kept from a service that is there."""
-
 LEAST_QUIET = 60.0
 """Seconds, at least, that a destination has to answer requests that it acknowledged, or that follow a message which it
 refuses for good; the policy's patience if that is longer."""
-
-UNWANTED = "given up"
-"""The same for a request that nobody waits for any more."""
 
 _IN_DOUBT = Fault(
     "InDoubt",
@@ -52,8 +39,6 @@ _IN_DOUBT = Fault(
     sender=False,
     code_namespace=HOLDFAST_NS,
 )
-_TOO_OLD = Fault(EXPIRED, "The message was too old to be sent on when its turn came.", sender=False)
-_UNWANTED = Fault(UNWANTED, "Its requester had given up when its turn came.", sender=False)
 _SENDING = (SourceState.CREATED, SourceState.ROLLOVER)
 
 
@@ -117,6 +102,7 @@ class GivingUp:
         self._replies = replies
         self._commit = outbound.commit
         self._effects = outbound.effects
+        self._expiry = Expiry(outbound, replies)
 
     def turn(self, outbox: Outbox, now: float) -> bool:
         """Before it is the outbox's turn to send: see what is given up. Whether it may send now."""
@@ -128,9 +114,15 @@ class GivingUp:
             self._ask_when_due(outbox, outbox.unwelcome, now)
         if now >= outbox.next_unanswered and outbox.source is not None:
             self._see_unanswered(outbox, outbox.source, now)
-        if outbox.has_requests and outbox.source is not None and not self._is_prompt(outbox, outbox.first, now):
-            self._see_untaken(outbox, outbox.source, now)
-        return self._see_expired(outbox, now)
+        if outbox.has_requests and outbox.source is not None:
+            self._give_up_untaken(outbox, outbox.source, now)
+        given_up = self._expiry.see(outbox, now)
+        for one in given_up:
+            self._expire(outbox, one, now)
+        if given_up:
+            return False  # it has another turn at once
+        # No Sequence begins with what may be too old.
+        return outbox.source is not None or not outbox.wants_front
 
     def _see_unanswered(self, outbox: Outbox, source: RMSource, now: float) -> None:
         """Give up the replies to requests that the destination acknowledged, and did not answer within the patience.
@@ -431,88 +423,24 @@ class GivingUp:
 
     # --- what is too old ------------------------------------------------------------------------------------------
 
-    def _see_expired(self, outbox: Outbox, now: float) -> bool:
-        """Give up what is too old of what comes next; whether that is known of what comes first."""
-        policy = outbox.forwarding
-        assert policy is not None
-        start = outbox.unsent
-        if policy.expires is None and (not outbox.has_requests or self._is_prompt(outbox, start, now)):
-            outbox.front = None  # it may have had one, by another policy
-            return True
-        due, expired, unwanted, seen = math.inf, [], [], start
-        while (record := outbox.record(seen)) is not None:
-            expires_at = self._expires_at(record, policy)
-            if seen + 1 in outbox.left_out:
-                pass  # it is given up already, or has arrived
-            elif expires_at <= now:
-                expired.append(seen)
-            elif self._is_unwanted(record, now):
-                unwanted.append(seen)
-            else:
-                due = min(due, expires_at)
-                if seen >= start + outbox.policy.window:
-                    break
-            seen += 1
-        outbox.front = start if start < outbox.durable_end else None
-        if expired:
-            self._expire(outbox, policy, expired, _TOO_OLD, now)
-        if unwanted:
-            self._expire(outbox, policy, unwanted, _UNWANTED, now)
-        if expired or unwanted:
-            outbox.front = outbox.unsent if outbox.unsent < outbox.durable_end else None
-        if due < math.inf:
-            self._outbound.wake(outbox, due)
-        if outbox.front is None or outbox.front in outbox.here:
-            return True
-        self._outbound.reading.ask(outbox)
-        return outbox.source is not None  # no Sequence begins with what may be too old
-
-    def _see_untaken(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        """Give up requests that have a number and never left, as nobody listens there, as if they had been refused."""
-        policy = outbox.forwarding
-        assert policy is not None
-        if source.state not in _SENDING or outbox.stopped:
-            return
-        refused = outbox.quiet.refused if outbox.quiet is not None else ()
-        for number in source.flight.untaken:
-            record = outbox.record(outbox.offset_of(number))
-            if record is None or not record.wants_reply or number <= source.sent_before or number in refused:
-                continue
-            expires_at = self._expires_at(record, policy)
-            if expires_at > now and not self._is_unwanted(record, now):
-                if expires_at < math.inf:
-                    self._outbound.wake(outbox, expires_at)
-                continue
-            fault = _TOO_OLD if expires_at <= now else _UNWANTED
+    def _give_up_untaken(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        """Give up requests that have a number and never left, as if they had been refused."""
+        for number, fault in list(self._expiry.untaken(outbox, source, now)):
             outbox.refusals[outbox.offset_of(number)] = Refusal(now, fault, 1)
             self._ask_for_quiet(outbox, source, number, now)
+            self._outbound.ready(outbox)
 
-    def _expires_at(self, record: Record, policy: ForwardingPolicy) -> float:
-        expires = policy.expires
-        if expires is None and record.wants_reply and self._replies.is_asked_for(record):
-            expires = REQUEST_EXPIRES
-        return math.inf if expires is None else record.received_at + expires
-
-    @staticmethod
-    def _is_prompt(outbox: Outbox, offset: int, now: float) -> bool:
-        """Whether the record there, and so what follows it, came just now: nothing of it is to be given up."""
-        record = outbox.record(offset)
-        return record is not None and now - record.received_at <= PROMPT
-
-    def _is_unwanted(self, record: Record, now: float) -> bool:
-        """Whether it is a request that nobody waits for any more."""
-        is_old = record.wants_reply and now - record.received_at > PROMPT
-        return is_old and self._replies.is_asked_for(record) and self._replies.is_given_up(record, now)
-
-    def _expire(self, outbox: Outbox, policy: ForwardingPolicy, offsets: list[int], fault: Fault, now: float) -> None:
+    def _expire(self, outbox: Outbox, given_up: GivenUp, now: float) -> None:
+        policy, offsets, fault = outbox.forwarding, given_up.offsets, given_up.fault
+        assert policy is not None
         for offset in offsets:
             if policy.on_expired is OnExpired.DEAD_LETTER:
                 self._bury(outbox, offset, fault, 0, now)
             else:
                 self._answer(outbox.here[offset], fault, now)
         detail = {"forwarder": outbox.key, "count": len(offsets), "first": offsets[0], "then": policy.on_expired.value}
-        detail["reason"] = fault.reason
-        self._effects.append(Incident("messages expired", level="warning", detail=detail))
+        given_up.told.detail = detail | {"reason": fault.reason}
+        self._effects.append(given_up.told)
         _pass(self._outbound, outbox, offsets, now)
 
     # --- letters that somebody wants sent once more ---------------------------------------------------------------

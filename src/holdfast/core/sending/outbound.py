@@ -639,6 +639,7 @@ class Outbound:
     ) -> None:
         if outbox.stop(code, reason) is OutboxAction.TELL_STOPPED:
             outbox.save()
+            self.ready(outbox)  # requesters wait
             self.commit.then(partial(self._tell, Stopped(outbox.key, code, reason, first, last, refused, in_doubt)))
 
     def _tell(self, effect: Effect, now: float) -> None:

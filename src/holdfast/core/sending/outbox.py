@@ -197,6 +197,27 @@ class Doubt:
         return cls(state["start"], numbers, behind, state["code"], state["reason"], held)
 
 
+@dataclass(slots=True, eq=False)
+class HeldBack:
+    """How far an outbox from which nothing is sent was looked at for requests.
+
+    Args:
+        next: The offset that is looked at next.
+        skip_from, skip_to: These are not looked at: a backlog may be of any length, and who asked so long ago has given
+            up. What comes from ``skip_to`` on came later.
+    """
+
+    next: int
+    skip_from: int
+    skip_to: int
+
+    def passed(self) -> None:
+        """The record at ``next`` was looked at."""
+        self.next += 1
+        if self.next == self.skip_from:
+            self.next = max(self.next, self.skip_to)
+
+
 class Outbox:
     """What is sent under one sequence key.
 
@@ -272,6 +293,8 @@ class Outbox:
         """When the next Sequence may be asked for."""
         self.front: int | None = None
         """The offset of the message that is to be seen next, to know whether it has expired; None: of none."""
+        self.held_back: HeldBack | None = None
+        """Set while nothing is sent and requesters may wait."""
         self.has_requests = False
         """Whether a request was among what was to be sent, in this run."""
         self._is_reading = False
@@ -317,17 +340,27 @@ class Outbox:
     def stop(self, code: str, reason: str = "") -> OutboxAction | None:
         """Send nothing until somebody decides; ``code`` and ``reason`` say why."""
         self.stopped, self.stopped_for = code, reason
-        self.suspended = None
+        self.suspended = self.held_back = None
         return self.handle(OutboxEvent.STOP)
 
     def resume(self) -> OutboxAction | None:
         """Somebody decided that it goes on."""
         self.stopped = self.stopped_for = ""
-        self.suspended = None
+        self.suspended = self.held_back = None
         self.refused.clear()
         self.unwelcome = None
         self.fruitless, self.begins_at = 0, 0.0
         return self.handle(OutboxEvent.RESUME)
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether nothing is sent until somebody says so."""
+        return bool(self.stopped) or self.suspended is not None
+
+    @property
+    def wants_front(self) -> bool:
+        """Whether the message that is to be seen next is not in memory."""
+        return self.front is not None and self.front not in self.here
 
     @property
     def is_ending(self) -> bool:
@@ -647,7 +680,7 @@ class Outbox:
     def rewind(self, offset: int, now: float) -> None:
         """Go back to an earlier record. All from there on is to be sent in Sequences that have not begun yet."""
         assert self.source is None, self.key
-        self.left_out, self.cuts, self.doubt = AcknowledgementRanges(), [], None
+        self.left_out, self.cuts, self.doubt, self.held_back = AcknowledgementRanges(), [], None, None
         self.first = self.queue.put_cursor(self.cursor, self.partition, offset, now)
 
     def leave_out_arrived(self) -> None:

@@ -1,0 +1,222 @@
+"""Expiry: which messages are too old to be sent on, and when a requester that waits is told so.
+
+While a service is away, or its forwarder is held back, nobody but the forwarder tells requesters anything. So every
+request that is not sent at once is looked at again in time, whatever else happens to its outbox. This decides only;
+``undeliverable`` does what follows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from holdfast.core.events import Incident
+from holdfast.core.faults import HOLDFAST_NS
+from holdfast.core.messages import Fault
+from holdfast.core.policy import ForwardingPolicy
+from holdfast.core.receiving.replies import Replies
+from holdfast.core.records import Record
+from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outbox import HeldBack, Outbox
+from holdfast.core.states import SourceState
+
+EXPIRED = "expired"
+"""In the place of a fault's code: the message was too old to be sent."""
+
+UNWANTED = "given up"
+"""The same for a request that nobody waits for any more."""
+
+REQUEST_EXPIRES = 50.0
+"""Seconds after which a request is not sent on any more if it never was, where the policy says nothing and the reply
+goes back in an answer. Clients of WCF, CXF and Metro wait for a minute: the fault is there before that is over."""
+
+PROMPT = 1.0
+"""Seconds within which a request is sent on though its Sequence has ended. A client that sends one-way messages with a
+ReplyTo may end its Sequence at once, and they are not to be kept from a service that is there."""
+
+MOST_LEFT_OUT = 1_000
+"""Runs of records that an outbox leaves out of what it keeps, at most, while it is held back: they are saved with it
+each time."""
+
+_TOO_OLD = Fault(EXPIRED, "The message was too old to be sent on when its turn came.", sender=False)
+_UNWANTED = Fault(UNWANTED, "Its requester had given up when its turn came.", sender=False)
+_SENDING = (SourceState.CREATED, SourceState.ROLLOVER)
+
+
+class GivenUp(NamedTuple):
+    """Records that are not sent on.
+
+    Args:
+        offsets: Where they are, ascending.
+        fault: What their requesters are told.
+        told: What the log is told, without its details.
+    """
+
+    offsets: list[int]
+    fault: Fault
+    told: Incident
+
+
+class Expiry:
+    """What comes too late, or is waited for in vain.
+
+    Args:
+        outbound: Who sends.
+        replies: Who knows which requesters wait.
+    """
+
+    def __init__(self, outbound: Outbound, replies: Replies) -> None:
+        self._outbound = outbound
+        self._replies = replies
+
+    def see(self, outbox: Outbox, now: float) -> list[GivenUp]:
+        """What is given up of what comes next and never was transmitted. What has to be known for that and is not in
+        memory is being read then: :attr:`Outbox.front`."""
+        policy, start = outbox.forwarding, outbox.unsent
+        assert policy is not None
+        outbox.front = None  # it may have had one, by another policy
+        given_up: list[GivenUp] = []
+        if outbox.is_held_back:
+            given_up += self._see_requests(outbox, policy, start, now)
+        if not given_up and not outbox.wants_front and self._may_expire(outbox, policy, start, now):
+            given_up += self._see_next(outbox, policy, start, now)
+        if outbox.wants_front:
+            self._outbound.reading.ask(outbox)
+        return given_up
+
+    def _may_expire(self, outbox: Outbox, policy: ForwardingPolicy, start: int, now: float) -> bool:
+        """Whether what comes next may be too old."""
+        if policy.expires is not None:
+            return True
+        if outbox.is_held_back or start >= outbox.durable_end:
+            return False
+        record = outbox.record(start)
+        if record is None:
+            return True  # a request may be among what is read
+        return outbox.has_requests and not self._came_just_now(outbox, record, now)
+
+    def _came_just_now(self, outbox: Outbox, record: Record, now: float) -> bool:
+        """Whether a record, and so what follows it, came just now. It is seen again: it may not be sent soon, and
+        nothing else may happen to its outbox."""
+        if now >= record.received_at + PROMPT:
+            return False
+        self._outbound.wake(outbox, record.received_at + PROMPT)
+        return True
+
+    def _see_next(self, outbox: Outbox, policy: ForwardingPolicy, start: int, now: float) -> list[GivenUp]:
+        due, seen = math.inf, start
+        expired: list[int] = []
+        unwanted: list[int] = []
+        while (record := outbox.record(seen)) is not None:
+            expires_at = self._expires_at(record, policy)
+            if seen + 1 in outbox.left_out:
+                pass  # it is given up already, or has arrived
+            elif expires_at <= now:
+                expired.append(seen)
+            elif self._is_unwanted(record, now):
+                unwanted.append(seen)
+            else:
+                due = min(due, expires_at)
+                if seen >= start + outbox.policy.window:
+                    break
+            seen += 1
+        outbox.front = start if start < outbox.durable_end else None
+        if due < math.inf:
+            self._outbound.wake(outbox, due)
+        return _late(expired, unwanted)
+
+    def _see_requests(self, outbox: Outbox, policy: ForwardingPolicy, start: int, now: float) -> list[GivenUp]:
+        """Requests whose requesters wait, while nothing is sent: of a stopped outbox at once, as only an operator lets
+        it go on, of a suspended one when they are too old. One-way messages before them make no difference."""
+        if outbox.held_back is None:
+            outbox.held_back = HeldBack(start, start + outbox.policy.window, outbox.durable_end)
+        held = outbox.held_back
+        held.next = max(held.next, start)
+        expired: list[int] = []
+        unwanted: list[int] = []
+        returned: list[int] = []
+        others = self._others(outbox) if outbox.stopped else []
+        room = MOST_LEFT_OUT - len(outbox.left_out)
+        while held.next < outbox.durable_end and len(expired) + len(unwanted) + len(returned) < room:
+            offset = held.next
+            record = outbox.record(offset)
+            if record is None:
+                outbox.front = offset
+                break
+            if offset + 1 not in outbox.left_out and record.wants_reply and self._replies.is_asked_for(record):
+                expires_at = self._expires_at(record, policy)
+                if expires_at <= now:
+                    expired.append(offset)
+                elif self._is_unwanted(record, now):
+                    unwanted.append(offset)
+                elif not outbox.stopped:
+                    self._outbound.wake(outbox, expires_at)
+                    break  # those behind it came later
+                elif all(one.is_acknowledged(offset) for one in others):
+                    returned.append(offset)
+            held.passed()
+        given_up = _late(expired, unwanted)
+        if returned:
+            given_up.append(GivenUp(returned, _stopped(outbox), Incident("requests returned", level="warning")))
+        return given_up
+
+    def _others(self, outbox: Outbox) -> list[Outbox]:
+        """Other forwarders of the same records, which may yet bring the replies."""
+        return [
+            one
+            for one in self._outbound.outboxes.values()
+            if one.queue is outbox.queue and one.partition == outbox.partition and one is not outbox and not one.stopped
+        ]
+
+    def untaken(self, outbox: Outbox, source: RMSource, now: float) -> Iterator[tuple[int, Fault]]:
+        """Requests that have a number and never left, as nobody listens there, and that are given up; and why."""
+        policy = outbox.forwarding
+        assert policy is not None
+        if source.state not in _SENDING or outbox.stopped:
+            return
+        first = outbox.record(outbox.first)
+        if first is not None and self._came_just_now(outbox, first, now):
+            return
+        refused = outbox.quiet.refused if outbox.quiet is not None else ()
+        for number in source.flight.untaken:
+            record = outbox.record(outbox.offset_of(number))
+            if record is None or not record.wants_reply or number <= source.sent_before or number in refused:
+                continue
+            expires_at = self._expires_at(record, policy)
+            if expires_at <= now:
+                yield number, _TOO_OLD
+            elif self._is_unwanted(record, now):
+                yield number, _UNWANTED
+            elif expires_at < math.inf:
+                self._outbound.wake(outbox, expires_at)
+
+    def _expires_at(self, record: Record, policy: ForwardingPolicy) -> float:
+        expires = policy.expires
+        if expires is None and record.wants_reply and self._replies.is_asked_for(record):
+            expires = REQUEST_EXPIRES
+        return math.inf if expires is None else record.received_at + expires
+
+    def _is_unwanted(self, record: Record, now: float) -> bool:
+        """Whether it is a request that nobody waits for any more."""
+        is_old = record.wants_reply and now >= record.received_at + PROMPT
+        return is_old and self._replies.is_asked_for(record) and self._replies.is_given_up(record, now)
+
+
+def _late(expired: list[int], unwanted: list[int]) -> list[GivenUp]:
+    both = (expired, _TOO_OLD), (unwanted, _UNWANTED)
+    return [
+        GivenUp(offsets, fault, Incident("messages expired", level="warning")) for offsets, fault in both if offsets
+    ]
+
+
+def _stopped(outbox: Outbox) -> Fault:
+    """What requesters are told while an outbox is stopped."""
+    why = f"{outbox.stopped}: {outbox.stopped_for}" if outbox.stopped_for else outbox.stopped
+    return Fault(
+        outbox.stopped,
+        f"The forwarder has stopped until an operator decides: {why}",
+        sender=False,
+        code_namespace=HOLDFAST_NS,
+    )
