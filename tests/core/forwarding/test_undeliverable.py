@@ -43,6 +43,16 @@ SERVICES: dict[str, dict[str, Any]] = {
 KEEPS_ORDER = [name for name, options in SERVICES.items() if "service_policy" not in options or "gap" in name]
 
 
+POISON = {"code": "Poison", "reason": "it cannot be read"}
+
+
+def refusals_told(chain: Chain) -> list[tuple[str, int, object]]:
+    """What the broker's log says of refusals: level, number and fields."""
+    told = [one for one in chain.broker.incidents if one.name == "refused by the destination"]
+    assert all(one.identifier for one in told)
+    return [(one.level, one.number, one.detail) for one in told]
+
+
 def forwarding(sending: SourcePolicy = UNORDERED, **options: Any) -> ForwardingPolicy:
     return ForwardingPolicy(sending=sending, **{**HASTY, **options})
 
@@ -200,6 +210,7 @@ def test_a_request_that_is_refused_goes_back_to_its_requester_at_once(
     assert chain.replies == [("urn:m:m0", "fault Poison: it cannot be read")]
     assert not chain.forwarder.stopped and chain.forwarder.is_empty
     assert [letter.attempts for letter in chain.letters] == [1]
+    assert refusals_told(chain) == [("warning", 1, {"forwarder": "forward/x/0", "action": "urn:a"} | POISON)]
     chain.ask("m1")
     chain.go(5.0)
     assert chain.replies[1:] == [("urn:m:m1", "re m1")] and chain.bodies == ["m1"]
@@ -290,6 +301,7 @@ def test_patience_is_both_times_and_seconds_and_a_service_that_recovers_gets_the
     chain.ask("m0", "m1", wants_reply=False)
     chain.go(190.0)
     assert chain.letters == [] and chain.bodies == ["m1"]
+    assert [told[:2] for told in refusals_told(chain)] == [("warning", 1)], "however often it was refused"
     chain.refuse()
     chain.go()
     assert sorted(chain.bodies) == ["m0", "m1"] and chain.letters == [] and chain.forwarder.refusals == {}
