@@ -139,13 +139,13 @@ def test_a_requester_that_aborts_its_session_ends_both_sequences(rm: str, is_han
     if is_handled:
         endpoint.reply(2)
     endpoint = endpoint.restart() if is_restarted else endpoint
+    before = len(endpoint.incidents)
     endpoint.ask(fault=Fault(SEQUENCE_TERMINATED, "the user aborted", is_rm=True, identifier="urn:o"))
     assert endpoint.protocol.inbound.destinations[identifier].is_over
     assert endpoint.protocol.outbound.outboxes == {}
-    assert [(one.name, one.level) for one in endpoint.incidents[-2:]] == [
-        ("sequence abandoned", "info"),
-        ("sequence terminated", "info"),
-    ]
+    (told,) = endpoint.incidents[before:]
+    assert (told.name, told.level, told.identifier) == ("sequence terminated", "info", identifier)
+    assert told.detail == {"why": "abandoned by its source", "code": SEQUENCE_TERMINATED, "reason": "the user aborted"}
     if not is_handled:
         endpoint.reply(2)  # nobody wants it any more
     answer = endpoint.send(identifier, 3)

@@ -23,6 +23,9 @@ from holdfast.core.receiving.replies import Replies
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outbox import Outbox
 
+ABANDONED = "abandoned by its source"
+"""Why a Sequence ended whose source ended the Sequence that it had offered for replies."""
+
 
 class Receive(Protocol):
     """Takes a message in, whatever it says."""
@@ -187,12 +190,11 @@ class Hearing:
     def _abandoned(self, outbox: Outbox, answered: str, fault: Fault, now: float) -> None:
         """The requester terminated the Sequence that it had offered for replies: it wants none, and sends nothing more
         (WCF says so when its user calls Abort). The Sequence ``answered`` is over with it."""
-        detail = {"code": fault.code, "reason": fault.reason}
-        self._inbound.effects.append(Incident("sequence abandoned", answered, detail=detail))
         self._outbound.close_outbox(outbox.key, now)
         destination = self._inbound.destinations.get(answered)
         if destination is not None:
-            self._inbound.fault_received(destination, fault.code, now)
+            why: dict[str, object] = {"why": ABANDONED, "code": fault.code, "reason": fault.reason}
+            self._inbound.fault_received(destination, fault.code, now, why)
 
     def _outbox_of(self, envelope: Envelope, fault: Fault, sent: Transmit | None, origin: Origin) -> Outbox | None:
         """The outbox of the Sequence that a fault is about; None for none, or one of another peer."""

@@ -327,9 +327,10 @@ class Inbound:
         now: float,
         *,
         by_source: bool = False,
+        why: dict[str, object] | None = None,
     ) -> None:
         """It takes no new message any more: settle it, durably, then call ``then``. ``by_source``: its source ended it,
-        and wants every acknowledgement now."""
+        and wants every acknowledgement now. ``why``: what the log says of that."""
         settled = destination.end(last_message_number)
         is_decided = settled is not None
         if by_source and destination.waive():
@@ -338,7 +339,7 @@ class Inbound:
             _, discard, gaps = settled
             self._settle(destination, discard, gaps, now)
         if destination.is_over:
-            self._remember(destination, now, by_source=by_source)
+            self._remember(destination, now, by_source=by_source, why=why)
         self.commit.save(destination.identifier, destination)
         if is_decided:
             self.commit.then(partial(self._settled, destination, destination.decide()))
@@ -368,11 +369,12 @@ class Inbound:
         destination.settle(decision)
         self.answers.settled(destination, now)
 
-    def _remember(self, destination: RMDestination, now: float, *, by_source: bool) -> None:
+    def _remember(
+        self, destination: RMDestination, now: float, *, by_source: bool, why: dict[str, object] | None = None
+    ) -> None:
         if destination.ended_at is None:
             destination.ended_at = now
             self.shares.closed(destination.party)
-            why = {"why": destination.last_fault} if destination.last_fault == TIME_IS_UP else None
             self.effects.append(Incident("sequence terminated", destination.identifier, detail=why))
             self.answers.over(destination, by_source=by_source)
             self.end_session(destination, now)
@@ -396,21 +398,24 @@ class Inbound:
             elif destination.ended_at is None:
                 if destination.handle(DestinationEvent.EXPIRED) is DestinationAction.END:
                     destination.last_fault = TIME_IS_UP
-                    self.end(destination, None, nothing, now)
+                    self.end(destination, None, nothing, now, why={"why": TIME_IS_UP})
             elif (destination.awaiting or destination.waived) and now < destination.ended_at + LONGEST_HANDLING:
                 self._deadlines.want(identifier, now + self.policy.remember_terminated)
             else:
                 self._end_memory(destination, now)
 
-    def fault_received(self, destination: RMDestination, code: str, now: float) -> None:
-        """The source says the Sequence is over, or that our acknowledgement was illegal."""
+    def fault_received(
+        self, destination: RMDestination, code: str, now: float, why: dict[str, object] | None = None
+    ) -> None:
+        """The source says the Sequence is over, or that our acknowledgement was illegal. ``why``: what the log says if
+        it ends."""
         if not destination.is_over:  # how it ended says what it is answered with
             destination.last_fault = code
         is_ending = code in ENDS_FOR_DESTINATION
         destination.disowned |= is_ending
         action = destination.handle(DestinationEvent.ENDING_FAULT if is_ending else DestinationEvent.OTHER_FAULT)
         if action is DestinationAction.END_FOR_SOURCE:
-            self.end(destination, None, nothing, now, by_source=True)
+            self.end(destination, None, nothing, now, by_source=True, why=why)
 
     def _end_memory(self, destination: RMDestination, now: float) -> None:
         if destination.identifier not in self.destinations:
