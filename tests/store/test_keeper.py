@@ -108,6 +108,23 @@ def test_records_can_be_read_and_committed_while_space_is_given_back(small, tmp_
     store.close()
 
 
+def test_what_is_trimmed_during_a_compaction_leaves_the_disk_too(small, tmp_path, monkeypatch):
+    store = RocksDBStore(tmp_path / "store")
+    fill(store, 300)
+    compact, rest = keeper._compact, [Batch(trims={("q", 0): 300})]
+
+    def compact_and_trim_the_rest(*arguments) -> None:
+        compact(*arguments)
+        if rest:
+            store.commit(rest.pop())
+
+    monkeypatch.setattr(keeper, "_compact", compact_and_trim_the_rest)
+    monkeypatch.setattr(keeper, "_pieces", lambda tables, begin, end: [(begin, end)])
+    store.commit(Batch(trims={("q", 0): 150}))
+    wait_for(lambda: not rest and tables(tmp_path / "store") < 350 * SIZE)
+    store.close()
+
+
 def test_a_store_that_is_closed_while_space_is_given_back_ends_and_goes_on_later(small, tmp_path):
     for _ in range(3):
         store = RocksDBStore(tmp_path / "store")

@@ -129,7 +129,7 @@ class Keeper:
             tables: Those of this look.
         """
         with self._lock:
-            ranges, trimmed = self._ranges, self.trimmed
+            ranges, trimmed = list(self._ranges), self.trimmed  # more may come during the compaction
         least = 0 if self._is_without_space else COMPACT_BYTES
         if trimmed <= least:
             return True
