@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -58,3 +59,24 @@ def record() -> Callable[..., Record]:
 @pytest.fixture(scope="session")
 def content() -> Callable[[Store], dict[str, Any]]:
     return _content
+
+
+@pytest.fixture
+def mount_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Mount a file system of so many megabytes."""
+    mounted: list[Path] = []
+
+    def mount(megabytes: int) -> Path:
+        place = tmp_path / f"disk-{len(mounted)}"
+        place.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", place]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"no file system can be mounted here: {error}")
+        mounted.append(place)
+        return place
+
+    yield mount
+    for place in mounted:
+        subprocess.run(["umount", "-l", place], check=True)

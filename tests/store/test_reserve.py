@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ import holdfast
 from holdfast.core.records import Batch, Record
 from holdfast.exceptions import StoreFailed
 from holdfast.store import directory
-from holdfast.store.rocksdb import keeper, reserve
+from holdfast.store.rocksdb import free_space, keeper, opening, reserve
 from holdfast.store.rocksdb import store as rocksdb
 from holdfast.store.rocksdb.reserve import Reserve
 from holdfast.store.rocksdb.store import RocksDBStore
@@ -64,7 +64,7 @@ def test_the_reserve_is_given_up_at_a_start_without_space_and_filled_when_there_
     monkeypatch.setattr(reserve, "RESERVE_BYTES", 1 << 60)
     store = RocksDBStore(tmp_path / "store")
     assert not ballast.exists()
-    assert "nothing new is accepted until there is space" in store.trouble
+    assert "accepts new messages again when" in store.trouble
     assert len(store.read("q", 0, 0, 10, 1 << 40)) == 10
     store.commit(Batch(trims={("q", 0): 10}))
     monkeypatch.setattr(reserve, "RESERVE_BYTES", 1 << 20)
@@ -84,56 +84,30 @@ def test_a_store_without_a_reserve_is_opened_however_little_space_there_is(small
 def test_a_reserve_for_which_there_is_no_space_is_left_out_and_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setattr(reserve, "RESERVE_BYTES", 1 << 60)
     one = Reserve(tmp_path)
-    one.fill()
+    one.fill(0)
     assert not one.is_there
     monkeypatch.setattr(Reserve, "free", lambda self: 1 << 62)
-    one.fill()
+    one.fill(0)
     assert not one.is_there
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_is_nearly_full_is_told_before_it_is_full_and_when_there_is_space_again(
-    small, tmp_path, monkeypatch
-):
-    free = 1 << 40
-    monkeypatch.setattr(Reserve, "free", lambda self: free)
-    store = RocksDBStore(tmp_path / "store")
-    fill(store)
-    wait_for((tmp_path / "store" / directory.BALLAST).exists)
-    assert not store.trouble
-    free = reserve.SHORT_BYTES - 1
-    store.commit(Batch(appends=[("q", 0, 10, Record("urn:s", 10, "a", b"x" * 200_000, 0.0))]))
-    wait_for(lambda: "nearly full" in store.trouble)
-    store.commit(Batch(trims={("q", 0): 5}))
-    free = 2 * reserve.SHORT_BYTES
-    wait_for(lambda: not store.trouble)
-    store.close()
-
-
-@pytest.mark.parametrize(
-    ("stored", "least"), [(0, 32 << 20), (1 << 28, 32 << 20), (1 << 30, 1 << 27), (1 << 40, 1 << 30)]
-)
-def test_the_space_that_compacting_needs_grows_with_the_store(stored, least, tmp_path, monkeypatch):
-    """Compacting writes before it deletes: 32 MB do for a small store, not for one of gigabytes."""
+def test_a_reserve_leaves_what_the_engine_may_need(tmp_path, monkeypatch):
+    monkeypatch.setattr(reserve, "RESERVE_BYTES", 1 << 20)
     one = Reserve(tmp_path)
-    for free, was_short, is_short in (
-        (least - 1, False, True), (least, False, False), (2 * least - 1, True, True), (2 * least, True, False)
-    ):  # fmt: skip
-        monkeypatch.setattr(Reserve, "free", lambda self, free=free: free)
-        assert one.is_short(was_short, stored) is is_short
+    for needed, least in ((0, 2 << 20), (5 << 20, 6 << 20)):
+        monkeypatch.setattr(Reserve, "free", lambda self, least=least: least - 1)
+        one.fill(needed)
+        assert not one.is_there
+        monkeypatch.setattr(Reserve, "free", lambda self, least=least: least)
+        one.fill(needed)
+        assert one.is_there
+        (tmp_path / directory.BALLAST).unlink()
 
 
 @pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 MB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    try:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", place], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no file system can be mounted here: {error}")
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
+def tiny_disk(mount_disk: Callable[[int], Path]) -> Path:
+    return mount_disk(64)
 
 
 def eat_up(disk: Path) -> None:
@@ -170,6 +144,8 @@ except StoreFailed as error:
 def test_after_a_disk_was_really_full_the_store_opens_and_is_drained(tiny_disk, monkeypatch):
     place = tiny_disk / "store"
     monkeypatch.setattr(reserve, "RESERVE_BYTES", 16 << 20)
+    monkeypatch.setattr(free_space, "SHORT_BYTES", 8 << 20)
+    monkeypatch.setattr(opening, "MEMTABLE_BYTES", 4 << 20)
     monkeypatch.setattr(keeper, "LOOK_AGAIN_SECONDS", 0.05)
     said = subprocess.run([sys.executable, "-c", FILL, place], env=ENV, capture_output=True, text=True, check=False)
     committed = int(said.stdout)

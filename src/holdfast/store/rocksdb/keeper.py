@@ -10,14 +10,14 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from rocksdict import CompactOptions, Rdict
 
 from holdfast.store.content import Partition
 from holdfast.store.processors import run_anywhere
 from holdfast.store.records import PREFIX_END, RECORD, number
-from holdfast.store.rocksdb.reserve import Reserve, short_bytes
+from holdfast.store.rocksdb.free_space import FreeSpace, Table
+from holdfast.store.rocksdb.reserve import Reserve
 
 KEEP_BYTES = 4 << 20
 """Written since it last looked after the store."""
@@ -31,12 +31,7 @@ LOOK_AGAIN_SECONDS = 10.0
 """Between looks for free space while it is short or the reserve is in use, and before what could not be compacted is
 tried again."""
 
-SPARE_BYTES = 4 << 20
-"""Of the space that is left, not counted on."""
-
 Range = tuple[bytes, bytes]
-Table = dict[str, Any]
-"""What the engine tells of one of its tables."""
 
 
 class Keeper:
@@ -45,28 +40,24 @@ class Keeper:
     Args:
         engine: The store's engine.
         reserve: Its reserve.
+        space: The free space on the store's disk.
         note: Leaves a note of how far everything is durable; False if the store's directory is not its own any more.
         count: How many records there are.
-        on_reserve: Called when the reserve is filled again.
-        on_space: Called when space becomes short, with how many bytes there should be, and with 0 when it is no more.
     """
 
     def __init__(
         self,
         engine: Rdict,
         reserve: Reserve,
+        space: FreeSpace,
         note: Callable[[], bool],
         count: Callable[[], int],
-        on_reserve: Callable[[], None],
-        on_space: Callable[[int], None],
     ) -> None:
         self._engine = engine
         self._reserve = reserve
+        self._space = space
         self._note = note
         self._count = count
-        self._on_reserve = on_reserve
-        self._on_space = on_space
-        self._is_short = False
         self._wanted = threading.Event()
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
@@ -98,29 +89,17 @@ class Keeper:
     def _run(self) -> None:
         run_anywhere()  # a commit may have started it
         while not self._closing.is_set():
-            tables = self._engine.live_files()
-            self._look_for_space(tables)
+            tables = self._space.look()
             is_in_place = self._note()
             is_done = self._give_back(tables)
             if is_in_place and not self._closing.is_set():
                 was_in_use = self._reserve.is_in_use
-                self._reserve.fill()
+                self._reserve.fill(self._space.needed)
                 if was_in_use and not self._reserve.is_in_use:
-                    self._on_reserve()
-            looks_again = self._is_without_space or not is_done
+                    self._space.look()
+            looks_again = self._space.is_low or not is_done
             self._wanted.wait(LOOK_AGAIN_SECONDS if looks_again else None)
             self._wanted.clear()
-
-    @property
-    def _is_without_space(self) -> bool:
-        return self._reserve.is_in_use or self._is_short
-
-    def _look_for_space(self, tables: list[Table]) -> None:
-        stored = sum(table["size"] for table in tables)
-        is_short = self._reserve.is_short(self._is_short, stored)
-        if is_short is not self._is_short:
-            self._is_short = is_short
-            self._on_space(short_bytes(stored) if is_short else 0)
 
     def _give_back(self, tables: list[Table]) -> bool:
         """Compact what was trimmed, if it is worth it; False if it could not be done now.
@@ -130,7 +109,7 @@ class Keeper:
         """
         with self._lock:
             ranges, trimmed = list(self._ranges), self.trimmed  # more may come during the compaction
-        least = 0 if self._is_without_space else COMPACT_BYTES
+        least = 0 if self._space.is_low else COMPACT_BYTES
         if trimmed <= least:
             return True
         if least and trimmed < sum(table["size"] for table in tables) // COMPACT_SHARE:
@@ -152,11 +131,10 @@ class Keeper:
         return True
 
     def _fits(self, tables: list[Table]) -> bool:
-        """Whether there is space for what is not trimmed, with some to spare: it is written before anything goes. If it
-        were not there, the engine would stop all its work."""
+        """Whether there is space for the records that are not trimmed. The engine writes them before it deletes its
+        inputs, and stops if the disk is full."""
         share = self._count() / max(sum(table["num_entries"] for table in tables), 1)
-        needed: float = 2 * share * sum(table["size"] for table in tables) + SPARE_BYTES
-        return self._reserve.free() > needed
+        return self._space.fits(2 * share * sum(table["size"] for table in tables))
 
 
 def gaps_between(partitions: Iterable[Partition[bytes]]) -> list[Range]:

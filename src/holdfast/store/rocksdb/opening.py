@@ -21,6 +21,9 @@ from holdfast.store.rocksdb import evidence
 
 MEMTABLE_BYTES = 32 << 20
 MEMTABLES = 6
+COMPACTION_BYTES = 256 << 20
+"""The approximate limit for the inputs of a compaction below the base level. RocksDB's default is 1.6 GB, and all of it
+would have to be free."""
 BLOCK_BYTES = 32 << 10
 """What is read of a table at once. Queues are read in order: with RocksDB's own 4 KB every few records cost a look into
 the index, which would have to be in memory, too: 90 MB for ten million records of 1 KB, and so it is 13."""
@@ -48,7 +51,8 @@ def make_options(*, keep_prefix: bool, compacts: bool = True) -> Options:
     )
     options.set_write_buffer_size(MEMTABLE_BYTES)
     options.set_max_write_buffer_number(MEMTABLES)
-    options.set_max_background_jobs(2)
+    options.set_max_background_jobs(2)  # one flush and one compaction at a time, as free_space assumes
+    options.set_max_compaction_bytes(COMPACTION_BYTES)
     options.set_compression_type(DBCompressionType.lz4())
     tables = BlockBasedOptions()
     tables.set_block_size(BLOCK_BYTES)

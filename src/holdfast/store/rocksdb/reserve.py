@@ -18,23 +18,6 @@ RESERVE_BYTES = 64 << 20
 more where the disk is slow; then the error of a start names the amount."""
 
 
-SHORT_BYTES = 32 << 20
-"""With less than that free nothing new should be accepted: the engine is about to write out a memtable."""
-MOST_SHORT_BYTES = 1 << 30
-"""The same at most, beside a large store."""
-SHARE = 8
-"""The engine compacts tables by writing them anew before it deletes them: about an eighth of a store at a time."""
-
-
-def short_bytes(stored: int) -> int:
-    """Bytes of free space below which nothing new should be accepted; above twice that it is accepted again.
-
-    Args:
-        stored: Bytes of the store's tables.
-    """
-    return max(SHORT_BYTES, min(stored // SHARE, MOST_SHORT_BYTES))
-
-
 class Reserve:
     """The reserve of one store; only whoever has the store's lock touches it.
 
@@ -61,13 +44,25 @@ class Reserve:
                 self._file.unlink()
                 self.is_in_use = True
 
-    def fill(self) -> None:
-        """Fill it, unless that would leave less space than it takes itself."""
+    def least_free(self, needed: int) -> int:
+        """Return the bytes that must be free before the reserve is filled. The engine's space must stay free.
+
+        Args:
+            needed: Bytes that the engine may need.
+        """
+        return RESERVE_BYTES + max(RESERVE_BYTES, needed)
+
+    def fill(self, needed: int) -> None:
+        """Fill the reserve if there is enough space.
+
+        Args:
+            needed: Bytes that the engine may need.
+        """
         if self.is_there:
             return
         draft = self._file.with_suffix(".new")
         try:
-            if self.free() < 2 * RESERVE_BYTES:
+            if self.free() < self.least_free(needed):
                 return
             with draft.open("wb") as file:
                 os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
@@ -77,18 +72,6 @@ class Reserve:
                 draft.unlink(missing_ok=True)
             return
         self.is_in_use = False
-
-    def is_short(self, was_short: bool, stored: int) -> bool:
-        """Whether there is so little space that nothing new should be accepted.
-
-        Args:
-            was_short: Whether it was so before: until there is enough again.
-            stored: Bytes of the store's tables.
-        """
-        try:
-            return self.free() < (2 if was_short else 1) * short_bytes(stored)
-        except OSError:
-            return was_short
 
     def free(self) -> int:
         """Bytes that are free where the store is.

@@ -31,20 +31,13 @@ from holdfast.store.plan import BATCH_REMEDY, Where
 from holdfast.store.records import decode_record, decode_state
 from holdfast.store.rocksdb import evidence, opening
 from holdfast.store.rocksdb.changes import SWEEP_BYTES, Changes
+from holdfast.store.rocksdb.free_space import FreeSpace, may_compact_at_once
 from holdfast.store.rocksdb.keeper import COMPACT_BYTES, KEEP_BYTES, Keeper, gaps_between
 from holdfast.store.rocksdb.reserve import Reserve
 
 _Item = tuple[bytes, bytes]
 
 _FREE_SPACE = "Free space or repair the disk, then start again."
-_SHORT_OF_SPACE = (
-    "The disk of the store at {} was full, and the space that was kept in reserve is in use. What is stored can be "
-    "drained; nothing new is accepted until there is space to fill the reserve again."
-)
-_NEARLY_FULL = (
-    "The disk of the store at {} is nearly full: less than {} MB are free. What is stored can be drained; nothing new "
-    "is accepted until {} MB are free."
-)
 _BATCH_BYTES = 256  # what a batch counts besides its records
 _STALL_SECONDS = 30.0
 _STALL_STEP = 0.005
@@ -99,6 +92,7 @@ class RocksDBStore(Reads):
         # Held from the write of a batch until readers may see it: who misses something looks again under it.
         self._committing = threading.Lock()
         self._reserve = Reserve(self._home)
+        self._space: FreeSpace | None = None
         self._keeper: Keeper | None = None
         self._unkept = 0
         self._trimmed_noted = 0
@@ -342,7 +336,7 @@ class RocksDBStore(Reads):
                 evidence.forget_note(self.path)
             self._reserve.give_up_if_needed()
             opening.require_whole(self.path)
-        compacts = not self._reserve.is_in_use
+        compacts = found is None or may_compact_at_once(self._home, self._reserve)
         options = opening.make_options(keep_prefix=keep_prefix, compacts=compacts)
         options.create_if_missing(found is None)
         engine = self._home / directory.ENGINE
@@ -358,18 +352,18 @@ class RocksDBStore(Reads):
                 directory.finish(self.path)
             self._find_content()
             opening.require_reached(self.path, self.serial)
-            self._begin_keeping()
+            self._begin_keeping(compacts)
         except BaseException:
             opening.give_up(self._db)
             del self._db  # what cannot be closed ends with its last name
             raise
 
-    def _begin_keeping(self) -> None:
-        self._keeper = Keeper(
-            self._db, self._reserve, self._note_serial, self._count, self._reserve_is_filled, self._space_is_short
+    def _begin_keeping(self, compacts: bool) -> None:
+        self._space = FreeSpace(
+            self._db, self.path, self._home, self._reserve, compacts=compacts, on_trouble=self._be_in_trouble
         )
-        if self._reserve.is_in_use:
-            self.trouble = _SHORT_OF_SPACE.format(self.path)
+        self._keeper = Keeper(self._db, self._reserve, self._space, self._note_serial, self._count)
+        self._space.look()
         with self._reading():
             noted = cast("bytes | None", self._db.get(layout.TRIMMED))
         # A store that was trimmed before such notes were made may have anything on the disk.
@@ -381,20 +375,11 @@ class RocksDBStore(Reads):
             trimmed = max(trimmed, COMPACT_BYTES + 1)
         if trimmed:
             self._keeper.add(gaps_between(self.content.partitions.values()), trimmed)
-        if trimmed > SWEEP_BYTES or self._reserve.is_in_use:
+        if trimmed > SWEEP_BYTES or self._space.is_low:
             self._keeper.wake()
 
-    def _reserve_is_filled(self) -> None:
-        self._db.set_options({"disable_auto_compactions": "false"})
-        self.trouble = ""
-
-    def _space_is_short(self, least: int) -> None:
-        """There are fewer than so many bytes free; 0: there is enough again."""
-        if self._reserve.is_in_use:
-            return  # which is trouble already
-        # Compacting writes before it deletes, and what it runs out of space with stops the engine.
-        self._db.set_options({"disable_auto_compactions": "true" if least else "false"})
-        self.trouble = _NEARLY_FULL.format(self.path, least >> 20, least >> 19) if least else ""
+    def _be_in_trouble(self, why: str) -> None:
+        self.trouble = why
 
     def _count(self) -> int:
         """How many records there are."""
@@ -549,10 +534,12 @@ class RocksDBStore(Reads):
         """Show readers what is durable now."""
         changes.take_over()
         self._unkept += changes.size + _BATCH_BYTES
-        assert self._keeper is not None
+        assert self._keeper is not None and self._space is not None
         if changes.erased:
             self._keeper.add(changes.erased, changes.erased_bytes)
             self._trimmed_noted = self._keeper.trimmed
         if self._unkept > KEEP_BYTES or changes.erased:
             self._unkept = 0
+            # The keeper may be busy with a compaction for seconds, while memtables fill up.
+            self._space.look_if_near()
             self._keeper.wake()
