@@ -198,10 +198,17 @@ def _plan(store: RocksDBStore, report: Report, durable: int) -> Repair:
 
 def _seemingly_missing(store: _Rebuilt) -> str:
     engine = store.path / directory.ENGINE
-    missing = [name for name in sorted(store.manifest.tables) if not _has_bytes(engine / name)]
-    if not missing:
-        return "Every table that it names is there."
-    return f"It names {', '.join(missing)}, which is not there: it was replaced since, or its content is lost."
+    named = store.manifest.tables
+    missing = sorted(name for name in named if not (engine / name).exists())
+    empty = sorted(file.name for file in engine.glob("*.sst") if not _has_bytes(file))
+    told = []
+    if missing:
+        told.append(f"It names {', '.join(missing)}, which is missing: it was replaced since, or its content is lost.")
+    if empty:
+        told.append(f"{', '.join(empty)} is empty: it was never finished, or its content is lost.")
+    if not told:
+        told.append("Every table that it names is there." if named else "It names no table.")
+    return " ".join(told)
 
 
 def _plan_queue(store: RocksDBStore, snapshot: Snapshot, where: Where, offsets: list[int], repair: Repair) -> None:
