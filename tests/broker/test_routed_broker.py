@@ -13,6 +13,7 @@ import holdfast
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import RouteConfig
 from holdfast.broker.config_file import parse_config
+from holdfast.broker.routing import LOOP_STEPS
 from holdfast.broker.xpath_program import Program
 
 ROUTES = """
@@ -110,3 +111,22 @@ async def test_a_large_body_is_looked_into_beside_the_loop(broker: Broker, monke
     assert ends(broker) == {"orders": 0, "audit": 2, "big": 2}
     assert threads[0] == threading.main_thread().name
     assert threads[1].startswith("holdfast-decode")
+
+
+async def test_a_small_body_that_costs_many_steps_is_decided_beside_the_loop(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+    real = Program.run
+
+    def run(program: Program, body: bytes, most: int) -> Any:
+        runs.append((threading.current_thread().name.split("_")[0], most))
+        return real(program, body, most)
+
+    monkeypatch.setattr(Program, "run", run)
+    slow = RouteConfig(("orders",), xpath=" or ".join(f"//*[@* = 'n{n}']" for n in range(40)))
+    broker.destination._router = type(broker.destination._router)([slow], {}, "audit", 1 << 20)
+    async with holdfast.Source(broker.service.url, ":memory:") as source:
+        await (await source.send("<r>" + '<a k="v"/>' * 3_000 + "</r>", action=ORDER)).acknowledged(60)
+    assert runs == [(threading.main_thread().name, LOOP_STEPS), ("holdfast-decode", 1 << 20)]
+    assert ends(broker) == {"orders": 0, "audit": 1, "big": 0}

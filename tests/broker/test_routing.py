@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
-from holdfast.broker import routing
+from holdfast.broker import routing, xpath_program
 from holdfast.broker.config import HeaderConfig, RouteConfig
 from holdfast.broker.config_checks import hides
-from holdfast.broker.routing import Router, read_header
+from holdfast.broker.routing import LOOP_STEPS, Router, read_header
 from holdfast.config.patterns import matches
 from holdfast.core.messages import Envelope, Expects, Fault, Routed
 from holdfast.core.versions import SOAP
+from holdfast.endpoint.envelopes.decoder import OFF_LOOP
 
 NAMESPACES = {"o": "urn:o"}
 LOOK = 1 << 16
@@ -107,7 +108,8 @@ def test_nothing_is_parsed_that_is_not_needed(monkeypatch: pytest.MonkeyPatch) -
     assert queues(route, message("urn:a", None, "<a>", "<b>")) == ("a",)
     assert queues(route, message("urn:b", None, "<a>", "<b>")) == ("rest",)
     assert queues(route, message("urn:h", None, "<a>", "<b/>")) == ("rest",)  # nothing like that name is in it
-    assert not route.looks_inside(message("urn:a")) and route.looks_inside(message("urn:x"))
+    assert route.at_once(message("urn:a", None, "<a/>" * (OFF_LOOP // 4))) == route(message("urn:a"))
+    assert route.at_once(message("urn:x", None, "<a/>" * (OFF_LOOP // 4))) is None
     with pytest.raises(AssertionError, match="parsed"):
         route(message("urn:x"))
 
@@ -130,6 +132,43 @@ def test_a_body_that_costs_too_much_is_refused_and_only_where_it_decides() -> No
         assert queues(route, message("urn:a", None, body)) == ("a",)
     fault = route(message("urn:b", None, "<a"))
     assert isinstance(fault, Fault) and "not well-formed" in fault.reason
+
+
+SLOW = tuple(RouteConfig((f"q{n}",), xpath=f"//*[@* = 'n{n}']") for n in range(40))
+"""Routes that cost some 80 steps for each element with an attribute."""
+
+
+def test_the_loop_spends_a_bounded_number_of_steps_on_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+    real = xpath_program._Run
+    monkeypatch.setattr(xpath_program, "_Run", lambda *given: (runs.append(real(*given)), runs[-1])[1])
+    route = router(*SLOW, default="rest", most=1 << 20)
+    body = '<a k="v"/>' * 6_000
+    assert len(body) < OFF_LOOP, "its size alone does not send it to the thread"
+    assert route.at_once(message("", None, body)) is None
+    one_element = 1 + 40 * 2 + 1
+    assert runs[-1].steps <= LOOP_STEPS + one_element
+    assert queues(route, message("", None, body)) == ("rest",)
+    assert runs[-1].steps > 10 * LOOP_STEPS
+    small = message("", None, '<a k="n7"/>')
+    assert route.at_once(small) == route(small) == Routed(("q7",))
+
+
+def test_what_the_configuration_allows_is_decided_at_once_where_it_is_less() -> None:
+    route = router(*SLOW, default="rest", most=1_000)
+    for body in ("<a/>" * 300, '<a k="v"/>' * 50, "<a"):
+        found = route.at_once(message("", None, body))
+        assert isinstance(found, Fault) and found == route(message("", None, body))
+
+
+def test_each_header_is_parsed_once_however_many_routes_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = []
+    real = routing.read_header
+    monkeypatch.setattr(routing, "read_header", lambda block: (parsed.append(block), real(block))[1])
+    route = router(*(RouteConfig((f"q{n}",), header=HeaderConfig("o:Tenant", (f"t{n}",))) for n in range(40)))
+    headers = [f'<t:Tenant xmlns:t="urn:o">t{n}</t:Tenant>' for n in (50, 39)]
+    assert queues(route, message("", None, "<a/>", *headers)) == ("q39",)
+    assert len(parsed) == 2
 
 
 def test_somebody_replies_if_anybody_behind_the_queues_does() -> None:

@@ -16,6 +16,7 @@ from holdfast.broker.xpath_program import LOOKED_AT, Program, TooMuch
 from holdfast.config.patterns import matches
 from holdfast.core.faults import addressing_fault
 from holdfast.core.messages import Envelope, Expects, Fault, Routed
+from holdfast.endpoint.envelopes.decoder import OFF_LOOP
 
 DESTINATION_UNREACHABLE = "DestinationUnreachable"
 """WS-Addressing 1.0 SOAP binding, 6.4.3: no route can be determined to reach the destination."""
@@ -23,6 +24,8 @@ DESTINATION_UNREACHABLE = "DestinationUnreachable"
 _MOST_KNOWN = 1_024
 """Pairs of Action and To whose routes are remembered: those that are usual come again and again."""
 _MOST_PROGRAMS = 256
+LOOP_STEPS = 20_000
+"""Steps that the event loop spends on a body, in a few milliseconds. A thread decides bodies that take more."""
 _MOST_TOLD = 200
 """Characters of what a message says that a fault repeats."""
 
@@ -40,6 +43,24 @@ class _Texts:
         return text in self._exact or any(matches(one, text) for one in self._patterns)
 
 
+class _Headers:
+    """The header blocks of one message, each parsed once at most, however many routes ask for it."""
+
+    def __init__(self, blocks: Sequence[bytes]) -> None:
+        self.blocks = blocks
+        self._read: dict[int, tuple[str, str]] = {}
+
+    def read(self, index: int) -> tuple[str, str]:
+        found = self._read.get(index)
+        if found is None:
+            found = self._read[index] = read_header(self.blocks[index])
+        return found
+
+
+class _Costly(Exception):
+    """The event loop must not decide this."""
+
+
 class _Header:
     """What a SOAP header must be."""
 
@@ -48,10 +69,10 @@ class _Header:
         self._hint = self._name.rpartition("}")[2].encode()
         self._texts = _Texts(config.value) if config.value else None
 
-    def takes(self, blocks: Sequence[bytes]) -> bool:
-        for block in blocks:
+    def takes(self, headers: _Headers) -> bool:
+        for index, block in enumerate(headers.blocks):
             if self._hint in block:
-                name, text = read_header(block)
+                name, text = headers.read(index)
                 if name == self._name and (self._texts is None or self._texts.take(text)):
                     return True
         return False
@@ -144,28 +165,35 @@ class Router:
 
     def __call__(self, envelope: Envelope) -> Routed | Fault:
         """Where a message goes, or the fault for its sender."""
+        return self._route(envelope, self._max_body)
+
+    def at_once(self, envelope: Envelope) -> Routed | Fault | None:
+        """Return the same if a small body and :data:`LOOP_STEPS` steps suffice, else None."""
+        try:
+            return self._route(envelope, LOOP_STEPS)
+        except _Costly:
+            return None
+
+    def _route(self, envelope: Envelope, most: int) -> Routed | Fault:
         choice = self._choice(envelope)
+        headers = _Headers(envelope.headers)
         found: list[bool] | None = None
         asked = 0
         for route in choice.routes:
             number, asked = asked, asked + (route.xpath is not None)
-            if route.header is not None and not route.header.takes(envelope.headers):
+            if route.header is not None and not route.header.takes(headers):
                 continue
             if route.xpath is None:
                 return route.routed
             if found is None:
                 assert choice.program is not None
-                looked = self._look(choice.program, envelope.body)
+                looked = self._look(choice.program, envelope.body, most)
                 if isinstance(looked, Fault):
                     return looked
                 found = looked
             if found[number]:
                 return route.routed
         return choice.otherwise or _unreachable(envelope)
-
-    def looks_inside(self, envelope: Envelope) -> bool:
-        """Whether the message's body may have to be read to route it."""
-        return self._choice(envelope).program is not None
 
     def _choice(self, envelope: Envelope) -> _Choice:
         key = (envelope.action, envelope.to)
@@ -201,12 +229,22 @@ class Router:
             program = self._programs[tuple(asking)] = Program(conditions)
         return program
 
-    def _look(self, program: Program, body: bytes) -> list[bool] | Fault:
+    def _look(self, program: Program, body: bytes, most: int) -> list[bool] | Fault:
+        """Decide all expressions over a body.
+
+        Raises:
+            _Costly: In so many steps they cannot be decided, in the steps that the configuration allows perhaps.
+        """
         if len(body) > self._max_body:
             return _too_much(f"it has {len(body):,} bytes, and {self._max_body:,} are looked into")
+        is_limited = most < self._max_body
+        if is_limited and len(body) >= OFF_LOOP:
+            raise _Costly
         try:
-            return program.run(body, self._max_body)[0]
+            return program.run(body, min(most, self._max_body))[0]
         except TooMuch:
+            if is_limited:
+                raise _Costly from None
             return _too_much("it has more elements than are looked at for its route")
         except ExpatError as error:
             return Fault("Sender", f"Where this message goes is decided by its body, which is not well-formed: {error}")

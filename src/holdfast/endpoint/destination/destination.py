@@ -63,7 +63,6 @@ from holdfast.endpoint.destination.readers import Readers
 from holdfast.endpoint.destination.unanswered_exchanges import Unanswered
 from holdfast.endpoint.destination.wsdl import ServiceDescription
 from holdfast.endpoint.engine import SOURCES_QUEUE, Clock, Engine, in_thread, new_identifier, open_off_loop, patiently
-from holdfast.endpoint.envelopes.decoder import OFF_LOOP
 from holdfast.endpoint.envelopes.envelopes import Elsewhere, Envelopes, pass_on, refuse_as_soap
 from holdfast.endpoint.envelopes.fault_replies import passed_on, set_aside
 from holdfast.endpoint.envelopes.http_media import refuse_unless_soap
@@ -93,8 +92,8 @@ class Router(Protocol):
         """Where a message goes, or the fault that it is refused with. May be called in another thread."""
         ...
 
-    def looks_inside(self, envelope: Envelope) -> bool:
-        """Whether it may have to read the message's body for that."""
+    def at_once(self, envelope: Envelope) -> Routed | Fault | None:
+        """Return the same if it takes a few milliseconds at most, else None."""
         ...
 
 
@@ -650,10 +649,10 @@ class Destination:
         self.unanswered.add(exchange)
         if self._router is None or refusal is not None or envelope.sequence is None or envelope.control is not None:
             self._take_routed(exchange, envelope, refusal)
-        elif len(envelope.body) >= OFF_LOOP and self._router.looks_inside(envelope):
+        elif (routed := self._router.at_once(envelope)) is None:
             self._envelopes.aside(partial(self._router, envelope), partial(self._routed, exchange, envelope))
         else:
-            self._routed(exchange, envelope, self._router(envelope))
+            self._routed(exchange, envelope, routed)
 
     def _routed(self, exchange: Exchange, envelope: Envelope, routed: Routed | Fault) -> None:
         if self.engine.failure is not None:
