@@ -18,7 +18,7 @@ from holdfast.core.handling.handler_cursor import HandlerCursor
 from holdfast.core.origin import Origin
 from holdfast.core.protocol_messages.peer_acknowledgements import Hearing
 from holdfast.core.queues.dead_letters import DeadLetters
-from holdfast.core.queues.queue import HANDLER, Queue
+from holdfast.core.queues.queue import HANDLER, OUTBOUND, Queue
 from holdfast.core.queues.retention_enforcement import Keeping
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.receiving.acceptance import Accepting
@@ -45,6 +45,7 @@ from holdfast.core.states import (
 )
 from holdfast.core.versions import RM
 from holdfast.simulation.nodes.node import FORWARD
+from holdfast.simulation.nodes.routed_queues import is_routed
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -450,9 +451,7 @@ def count_an_acknowledgement_wherever_it_comes_from(monkeypatch: pytest.MonkeyPa
     replace(monkeypatch, Authority, "find", find)
 
 
-@mutant(
-    "NothingUnacknowledgedDropped", "Liveness", "a destination is accused of no loss that it did not have"
-)  # by the other destination's acknowledgement
+@mutant("NothingUnacknowledgedDropped", "Liveness", "NoFalseAccusation")  # by the other destination's acknowledgement
 def count_what_any_destination_says_in_its_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     def may_speak(self: Authority, outbox: Outbox, origin: Origin) -> bool:
         is_answer = outbox.source is not None and not outbox.is_for_replies and bool(origin.address)
@@ -734,3 +733,24 @@ def publish_every_part_that_is_staged_of_a_batch(monkeypatch: pytest.MonkeyPatch
 @mutant("Liveness")
 def remember_a_sink_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     replace(monkeypatch, Staging, "_forget_ended", lambda self, now: None)
+
+
+@mutant("EveryForwarderSendsItsQueue")
+def let_go_in_every_queue_of_what_one_forwarder_has_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined: list[tuple[Any, Queue]] = []
+
+    def join(self: Queue, commit: Any, *rest: Any) -> None:
+        joined.append((commit, self))
+        original_join(self, commit, *rest)
+
+    def move_cursor(self: Queue, name: str, partition: int, *rest: Any) -> int:
+        stands: int = original(self, name, partition, *rest)
+        others = [queue for commit, queue in joined if commit is self._commit and is_routed(queue.name)]
+        for queue in others if name.startswith(OUTBOUND + FORWARD) and not is_routed(self.name) else ():
+            one = queue.partitions[partition]
+            if one.first < min(stands, one.durable_end):
+                queue.delete_below(partition, min(stands, one.durable_end))
+        return stands
+
+    original_join = replace(monkeypatch, Queue, "join", join)
+    original = replace(monkeypatch, Queue, "move_cursor", move_cursor)

@@ -12,11 +12,12 @@ from dataclasses import replace
 import pytest
 
 from holdfast.core.policy import Assurance, Delivery
+from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.simulation.nodes.network import NetworkFaults
-from holdfast.simulation.nodes.routed_queues import names_of, route_of
+from holdfast.simulation.nodes.routed_queues import is_routed, names_of, route_of
 from holdfast.simulation.options import Options
-from holdfast.simulation.simulator import Simulator
+from holdfast.simulation.simulator import SimulationFailed, Simulator
 
 RETENTIONS = (
     RetentionPolicy(age=None, size=1, reader_age=None, reader_size=None),
@@ -34,7 +35,7 @@ def drawn(seed: int) -> Options:
 def is_new(options: Options) -> bool:
     """Whether a world has any of what this file is about."""
     has_writers = options.writers > 1 or options.repeats > 0.0 or options.remembers is not None
-    return options.queues > 0 or options.block_bytes is not None or has_writers
+    return options.queues > 0 or options.broker_queues > 0 or options.block_bytes is not None or has_writers
 
 
 def test_every_kind_of_world_is_among_all_seeds() -> None:
@@ -43,6 +44,7 @@ def test_every_kind_of_world_is_among_all_seeds() -> None:
     assert {one.partitions for one in worlds if one.queues} == {1, 2, 3}
     assert sum(one.block_crashes > 0.0 for one in worlds) > 30
     assert sum(one.writers > 1 for one in worlds) > 5 and sum(one.repeats > 0.0 for one in worlds) > 5
+    assert sum(one.broker_queues > 0 for one in worlds) > 8
     assert sum(is_new(one) for one in worlds) < 240
 
 
@@ -97,6 +99,40 @@ def test_the_rows_of_several_writers_whose_requests_come_twice_arrive_once_and_t
         worlds += 1
     assert counts["requests of writers that came twice"] > worlds and counts["crashes"] > worlds
     assert counts["sink forgotten"] >= 2 * worlds
+
+
+def with_broker_queues(seed: int) -> Options:
+    """A world with a broker that has several queues, and crashes often."""
+    chance = random.Random(seed)
+    drawn = next(found for _ in range(1000) if (found := Options.draw(chance).with_broker(chance)).broker is not None)
+    options = next(found for _ in range(1000) if (found := drawn.with_broker_queues(chance)).broker_queues)
+    return replace(options, crash_broker=0.05)
+
+
+def test_every_forwarder_of_a_broker_sends_its_queue_whoever_crashes() -> None:
+    counts: Counter[str] = Counter()
+    worlds = [with_broker_queues(seed) for seed in range(40)]
+    assert {one.broker_queues for one in worlds} == {1, 2, 3} and {one.partitions for one in worlds} == {1, 2}
+    for seed, options in enumerate(worlds):
+        counts.update(Simulator(seed, options).run().counts)
+    assert counts["crashes"] > 100 and counts["messages to services of further queues"] > 400
+
+
+def test_a_forwarder_that_passes_over_what_waits_at_a_start_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def follow(self: Queue, name: str, partition: int, start: int | None, grown: object) -> None:
+        if is_routed(self.name) and name in self.cursors:
+            self.cursors[name].offsets[partition] = self.partitions[partition].durable_end
+        original(self, name, partition, start, grown)
+
+    original = Queue.follow
+    monkeypatch.setattr(Queue, "follow", follow)
+    found = set()
+    for seed in range(40):
+        try:
+            Simulator(seed, with_broker_queues(seed)).run()
+        except SimulationFailed as failure:
+            found.add(failure.invariant)
+    assert "EveryForwarderSendsItsQueue" in found
 
 
 @pytest.mark.nightly

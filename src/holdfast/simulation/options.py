@@ -76,6 +76,7 @@ class Options:
         certified: Whether the endpoints show client certificates; the strangers show another one.
         queues: Further queues of the destination; each has several readers.
         routed_retention: How long these keep records.
+        broker_queues: Further queues of the broker; each has a forwarder, which sends to a service of its own.
         block_bytes: Bytes of held messages that an endpoint releases in one batch; None: as the core does.
         block_crashes: How often a destination crashes between two such batches, or soon after readers went back.
         writers: Sinks that are written to at once, where there is a writer.
@@ -138,6 +139,7 @@ class Options:
     certified: bool = False
     queues: int = 0
     routed_retention: RetentionPolicy = USUAL_RETENTION
+    broker_queues: int = 0
     block_bytes: int | None = None
     block_crashes: float = 0.0
     writers: int = 1
@@ -200,6 +202,26 @@ class Options:
             clock_jumps=chance.random() < 0.3,
             again=chance.random() < 0.3,
         )
+
+    @classmethod
+    def of_seed(cls, seed: int, chance: random.Random) -> Options:
+        """Draw the whole world of a seed. What is special in some worlds is drawn separately, so that more of it leaves
+        the other worlds as they are.
+
+        Args:
+            seed: The seed.
+            chance: Draws the rest, and goes on with it.
+        """
+        drawn = cls.draw(chance)
+        drawn = drawn.turned_to_the_rare(random.Random(f"rare {seed}"))
+        drawn = drawn.with_handlers(random.Random(f"reads of {seed}"))
+        drawn = drawn.with_broker(random.Random(f"broker of {seed}"))
+        drawn = drawn.with_slow_services(random.Random(f"slow services of {seed}"))
+        drawn = drawn.with_refusals(random.Random(f"refusals of {seed}"))
+        drawn = drawn.with_twin(random.Random(f"twin of {seed}"))
+        drawn = drawn.with_strangers(random.Random(f"strangers of {seed}"))
+        drawn = drawn.with_queues(random.Random(f"queues of {seed}"))
+        return drawn.with_broker_queues(random.Random(f"queues of the broker of {seed}"))
 
     def turned_to_the_rare(self, chance: random.Random) -> Options:
         """Every third world is turned to what others seldom see: Sequences that the destination ends, handlers that are
@@ -362,6 +384,18 @@ class Options:
             )
         return options
 
+    def with_broker_queues(self, chance: random.Random) -> Options:
+        """Add further queues to every third broker, each with a forwarder and a service. These get one-way messages."""
+        if self.broker is None or chance.random() >= 1 / 3:
+            return self
+        return replace(
+            self,
+            broker_queues=chance.choice((1, 2, 3)),
+            clock_jumps=False,
+            requests=min(self.requests, 0.5),
+            messages=max(self.messages, 6),
+        )
+
     @staticmethod
     def _network(chance: random.Random) -> NetworkFaults:
         def sometimes(*rates: float) -> float:
@@ -455,6 +489,7 @@ class Options:
             certified=self.certified,
             forwarding=FORWARDING if self.refuses else PATIENT,
             forwards=True,
+            routed=names_of(self.broker_queues),
             block_bytes=self.block_bytes,
             staging=StagingPolicy(remember=self.remembers) if self.remembers is not None else USUAL_STAGING,
         )

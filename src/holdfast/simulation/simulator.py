@@ -20,6 +20,7 @@ from holdfast.simulation.actors.reader import Reader
 from holdfast.simulation.actors.routed_readers import RoutedReaders
 from holdfast.simulation.actors.strangers import Stranger
 from holdfast.simulation.actors.writer import Writer
+from holdfast.simulation.forwarded_services import ForwardedService
 from holdfast.simulation.nodes.clock import EPOCH
 from holdfast.simulation.nodes.network import PERFECT, Network
 from holdfast.simulation.nodes.node import SECOND, Arrival, Journey, Node
@@ -102,16 +103,7 @@ class Simulator:
     ) -> None:
         self.seed = seed
         self.random = random.Random(seed)
-        drawn = Options.draw(self.random) if options is None else options
-        if options is None:
-            drawn = drawn.turned_to_the_rare(random.Random(f"rare {seed}"))
-            drawn = drawn.with_handlers(random.Random(f"reads of {seed}"))
-            drawn = drawn.with_broker(random.Random(f"broker of {seed}"))
-            drawn = drawn.with_slow_services(random.Random(f"slow services of {seed}"))
-            drawn = drawn.with_refusals(random.Random(f"refusals of {seed}"))
-            drawn = drawn.with_twin(random.Random(f"twin of {seed}"))
-            drawn = drawn.with_strangers(random.Random(f"strangers of {seed}"))
-            drawn = drawn.with_queues(random.Random(f"queues of {seed}"))
+        drawn = Options.of_seed(seed, self.random) if options is None else options
         self.options = drawn if loss is None else drawn.with_loss(loss)
         self.network = Network(self.options.network, self.random)
         self._trace = trace
@@ -152,7 +144,11 @@ class Simulator:
             self._twin = Twin(
                 self.options, self.world, self._at, chance, *carried, invariants=tuple(invariants), build=build
             )
-        self._endpoints = self.world.nodes if self._twin is None else (*self.world.nodes, self._twin.node)
+        self._services = self._forwarded_services(tuple(invariants), build)
+        self._others: dict[int, Node] = {one.number: one.node for one in self._services}
+        if self._twin is not None:
+            self._others[SECOND] = self._twin.node
+        self._endpoints = (*self.world.nodes, *self._others.values())
         self._requests = OpenRequests(self.world)
         self._readers: RoutedReaders | None = None
         if self.options.queues:
@@ -161,12 +157,23 @@ class Simulator:
         self._block_chance = random.Random(f"blocks {seed}")
         self._heard = Heard(self.world.nodes[-1])
 
+    def _forwarded_services(
+        self, invariants: tuple[type[Invariant], ...], build: Callable[..., RMProtocol]
+    ) -> list[ForwardedService]:
+        """Make the services behind the broker's further queues."""
+        made, watching = [], (*invariants, *ROUTED_INVARIANTS)
+        for index in range(self.options.broker_queues):
+            chance = random.Random(f"service {index} of {self.seed}")
+            driven = (self.options, self.world, self._at, chance, self.request, self.respond)
+            made.append(ForwardedService(index, *driven, invariants=watching, build=build))
+        return made
+
     def _all_invariants(self, always: Iterable[type[Invariant]]) -> list[type[Invariant]]:
         """Return those that must hold in every world, and those of what this world has besides."""
         found = list(always)
         if self.options.refuses:
             found += [RefusedInOnePlace, RequeuedInOneBatch]
-        if self.options.queues:
+        if self.options.queues or self.options.broker_queues:
             found += ROUTED_INVARIANTS
         return found
 
@@ -205,6 +212,8 @@ class Simulator:
             self._start(node)
         if self._twin is not None:
             self._twin.begin()
+        for service in self._services:
+            service.world.start(service.node)
         if self._reader is not None:
             self._reader.begin()
         if self._readers is not None:
@@ -279,6 +288,9 @@ class Simulator:
                 return missing
         if self._twin is not None and (missing := self._twin.missing()) is not None:
             return missing
+        for service in self._services:
+            if (missing := service.missing()) is not None:
+                return missing
         missing = unfinished(self.world, may_stop=self.options.may_stop)
         if missing is None and self._readers is not None:
             missing = self._readers.missing()
@@ -431,7 +443,7 @@ class Simulator:
 
     def _node(self, index: int) -> Node:
         """The endpoint with that index in a journey."""
-        return self.world.nodes[index] if self._twin is None or index != SECOND else self._twin.node
+        return self._others.get(index) or self.world.nodes[index]
 
     # --- the applications -----------------------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from holdfast.simulation.nodes.node import (
     INBOX,
     OUTBOX,
     SECOND,
-    SECOND_ADDRESS,
     SECOND_OUTBOX,
     STRANGER,
     Arrival,
@@ -26,7 +25,7 @@ from holdfast.simulation.nodes.node import (
     Setup,
     Surroundings,
 )
-from holdfast.simulation.nodes.routed_queues import LEFT_BEHIND
+from holdfast.simulation.nodes.routed_queues import LEFT_BEHIND, is_routed
 from holdfast.simulation.nodes.words import describe
 from holdfast.simulation.promises.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
 
@@ -98,6 +97,12 @@ class World:
         """Decides what the destination refuses; None: it refuses nothing."""
         self.second: World | None = None
         """The world of a second destination of the source; None: there is none."""
+        self.others: dict[str, tuple[int, World]] = {}
+        """Address -> the number and the world of an endpoint that has a world of its own."""
+        self.services: dict[str, World] = {}
+        """A broker's further queue -> the world of the service that gets its messages."""
+        self.broker: tuple[str, DurableState] | None = None
+        """For the world of such a service: the queue, and the disk of the broker."""
         self.journeys = 0
         """Requests that were sent so far."""
         names = ("source", "broker", "destination") if count > 2 else ("source", "destination")
@@ -160,15 +165,18 @@ class World:
 
     def transmit(self, node: Node, transmit: Transmit) -> None:
         """An endpoint sends a request."""
-        if self.second is not None and transmit.to == SECOND_ADDRESS:
-            receiver = SECOND
-            if transmit.envelope.sequence is not None:
-                if any(name == transmit.envelope.sequence.identifier for name, _ in self.ledger.words[SOURCE].bodies):
-                    self.count("messages in a Sequence with the Identifier of another")
-                self.second.ledger.words[SOURCE].transmitted(transmit.envelope)
-        else:
-            receiver = next(one.index for one in self.nodes if one.setup.address == transmit.to.partition("?")[0])
+        address, sequence = transmit.to.partition("?")[0], transmit.envelope.sequence
+        receiver, other = self.others.get(address, (None, None))
+        if other is not None and sequence is not None:
+            if any(name == sequence.identifier for name, _ in self.ledger.words[SOURCE].bodies):
+                self.count("messages in a Sequence with the Identifier of another")
+            if receiver != SECOND:
+                self.count("messages to services of further queues")
+            other.ledger.words[SOURCE].transmitted(transmit.envelope)
+        if receiver != SECOND:
             self._leaving(node, transmit.envelope)
+        if receiver is None:
+            receiver = next(one.index for one in self.nodes if one.setup.address == address)
         self.journeys += 1
         journey = Journey(node.index, node.run, transmit, receiver, self.journeys)
         self.note(lambda: f"{node.name} sends #{journey.number} {describe(transmit.envelope)}")
@@ -243,8 +251,18 @@ class World:
                 raise InvariantViolation(
                     "NothingUnacknowledgedDropped", f"{node.name} reports offset {offset}: no such"
                 )
+            if is_routed(effect.key.removeprefix(FORWARD)):
+                self._reached(node, effect.key, records[offset].body)
+                continue
             for invariant in self.watches[node.index].reported:
                 invariant.reported(world, node, records[offset].body)
+
+    def _reached(self, node: Node, key: str, body: bytes) -> None:
+        service = self.services[key.removeprefix(FORWARD).partition("/")[0]]
+        if not service.ledger.has_arrived(1, body):
+            raise InvariantViolation(
+                "NothingUnacknowledgedDropped", f"{node.name} reports {body.decode()} of {key}: it has not arrived"
+            )
 
     def ended(self, node: Node, effect: Ended) -> None:
         """An outbox has nothing more to send and its Sequence is over."""
@@ -274,7 +292,7 @@ class World:
             if effect.name == LEFT_BEHIND:
                 self._left_behind(effect)
             if effect.name == RETRACTED:  # no destination here forgets what it acknowledged
-                raise InvariantViolation("a destination is accused of no loss that it did not have", str(effect.detail))
+                raise InvariantViolation("NoFalseAccusation", str(effect.detail))
 
     def _left_behind(self, effect: Incident) -> None:
         detail = effect.detail or {}

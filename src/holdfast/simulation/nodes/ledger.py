@@ -19,7 +19,7 @@ from holdfast.core.records import Batch, Record
 from holdfast.core.sending.outbox import outbox_queue, replies_queue
 from holdfast.core.sinks.staging import STAGING
 from holdfast.simulation.nodes.node import FORWARD, INBOX, OUTBOX, SECOND_OUTBOX
-from holdfast.simulation.nodes.routed_queues import RoutedQueues, is_routed
+from holdfast.simulation.nodes.routed_queues import Kept, RoutedQueues, is_routed
 from holdfast.store.staged import appended
 
 Key = tuple[str, int]
@@ -138,10 +138,11 @@ class DurableState:
                 self.trimmed[queue] = max(offset, self.trimmed.get(queue, 0))
         self.routed.apply(batch, self.records)
 
-    def sent_under(self, key: str) -> Sequence[Record | Queued]:
+    def sent_under(self, key: str) -> Sequence[Record | Queued | Kept]:
         """What ever was in the outbox with that key."""
         if key.startswith(FORWARD):
-            return self.queues[int(key.removeprefix(FORWARD))]
+            queue, _, partition = key.removeprefix(FORWARD).rpartition("/")
+            return self.routed.records[queue, int(partition)] if queue else self.queues[int(partition)]
         return self.outbound.get(outbox_queue(key)) or self.outbound.get(replies_queue(key)) or []
 
     def sending(self, identifier: str) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ from holdfast.core.records import Batch, Record
 from holdfast.core.sending.outbox import Outbox
 from holdfast.core.versions import Versions
 from holdfast.endpoint.destination.dead_letters import seal, unseal
-from holdfast.simulation.nodes.routed_queues import route_of
+from holdfast.simulation.nodes.routed_queues import route_of, service_address
 from holdfast.simulation.nodes.store import SimStore
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ SECOND_ADDRESS = "http://second.test/"
 SECOND_OUTBOX = "orders for the second destination"
 """The key of the outbox that leads to it."""
 FORWARD = "forward/"
-"""Before the number of a partition: the key of the outbox that sends it on."""
+"""Before the number of a partition: the key of the outbox that forwards that partition of a broker's first queue. For a
+further queue, the queue's name and a slash are before the number."""
 
 
 @dataclass(slots=True, eq=False)
@@ -147,7 +148,7 @@ class Setup:
         forwarding: When a broker gives a message up; None: the default.
         forwards: Whether it is a broker: without handlers, it sends on to the last endpoint what it receives.
         routed: The names of its further queues: see :mod:`holdfast.simulation.nodes.routed_queues`.
-        routed_retention: How long these keep records.
+        routed_retention: How long these keep records; those of a broker keep what is not forwarded yet.
         block_bytes: Bytes of held messages that it releases in one batch; None: as the core does.
         staging: Limits of its sinks.
     """
@@ -229,14 +230,19 @@ class Node:
                 self.protocol.outbound.want_end(self.outbox, now)
 
     def _forward(self) -> None:
-        to, queue = self.world.nodes[-1].setup.address, self.protocol.inbound.queue
+        inbound = self.protocol.inbound
+        forwarders = [(FORWARD, inbound.queue, self.world.nodes[-1].setup.address, [*self.setup.choices])]
+        for name in self.setup.routed:
+            choices = [(versions, False) for versions, _ in self.setup.choices]
+            forwarders.append((f"{FORWARD}{name}/", inbound.queues[name], service_address(name), choices))
 
         def follow(partition: int) -> None:
-            key, choices = f"{FORWARD}{partition}", [*self.setup.choices]
-            self.protocol.outbound.forward(key, to, choices, queue, partition, policy=self.setup.forwarding)
+            for prefix, queue, to, choices in forwarders:
+                key, policy = f"{prefix}{partition}", self.setup.forwarding
+                self.protocol.outbound.forward(key, to, choices, queue, partition, policy=policy)
 
-        for partition, one in enumerate(queue.partitions):
-            if partition < queue.shared or one.end:
+        for partition, one in enumerate(inbound.queue.partitions):
+            if partition < inbound.queue.shared or one.end:
                 follow(partition)
         if self.protocol.sessions is not None:
             self.protocol.sessions.on_begin = follow
@@ -277,7 +283,7 @@ class Node:
             read,
             new_identifier,
             self.world.jitter,
-            further=[Queue(name, setup.partitions, setup.routed_retention) for name in setup.routed],
+            further=[self._further(name) for name in setup.routed],
             staging_policy=setup.staging,
             destination_policy=self.setup.destination_policy,
             source_policy=self.setup.source_policy,
@@ -291,6 +297,14 @@ class Node:
         if setup.block_bytes is not None:
             protocol.inbound.held.block_bytes = setup.block_bytes
         return protocol
+
+    def _further(self, name: str) -> Queue:
+        setup = self.setup
+        if not setup.forwards:
+            return Queue(name, setup.partitions, setup.routed_retention)
+        queue = Queue(name, drops_passed=True)
+        queue.divide(setup.partitions, setup.sessions)
+        return queue
 
     @property
     def handling(self) -> Handling:
@@ -349,8 +363,14 @@ class Node:
             self.protocol.refuse(envelope, replace(REFUSED), BackChannel(arrival))
             return
         if self.setup.routed and envelope.sequence is not None:
-            envelope.routed = Routed((INBOX, *route_of(envelope.body, self.setup.routed)))
+            envelope.routed = Routed((INBOX, *self.route_of(envelope.body)))
         self.protocol.receive(envelope, BackChannel(arrival), self.now, origin=self.origin_of(journey))
+
+    def route_of(self, body: bytes) -> tuple[str, ...]:
+        """Return the further queues of a message. Those of a broker get one-way messages only: one service replies."""
+        if self.setup.forwards and (not body.startswith(b"m") or body in self.world.ledger.wants_reply):
+            return ()
+        return route_of(body, self.setup.routed)
 
     def origin_of(self, journey: Journey) -> Origin:
         """Where a request came from, as its transport tells."""

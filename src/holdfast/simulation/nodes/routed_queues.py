@@ -1,7 +1,8 @@
-"""The further queues of a simulated destination: which messages go there, and what its disk says of each queue.
+"""The further queues of a simulated destination or broker: the routes to them, and what a disk says of each queue.
 
-A message's body decides its route, so every run of the destination routes a repeat in the same way. Each route also
-names the destination's first queue, whose records the other invariants watch.
+A message's body decides its route, so every run of the endpoint routes a repeat in the same way. Each route also
+names the endpoint's first queue, whose records the other invariants watch. A broker has a forwarder for each of its
+further queues, which sends to a service of its own.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ Place = tuple[str, int]
 def names_of(count: int) -> tuple[str, ...]:
     """Return the names of so many further queues."""
     return tuple(f"{PREFIX}{number}" for number in range(count))
+
+
+def service_address(queue: str) -> str:
+    """Return the address of the service that gets the messages of a broker's further queue."""
+    return f"http://service-of-{queue}.test/"
 
 
 def is_routed(queue: str) -> bool:

@@ -1,6 +1,6 @@
 """What must hold of several queues: records in every queue of their route, deleted as retention and readers say.
 
-These invariants watch the destination's further queues, in worlds that have them.
+These invariants watch the further queues of a destination or of a broker, in worlds that have them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.records import Batch
+from holdfast.simulation.nodes.ledger import DurableState, is_row
 from holdfast.simulation.nodes.node import INBOX, Node
-from holdfast.simulation.nodes.routed_queues import Kept, Place, is_routed, route_of
-from holdfast.simulation.promises.invariants import Invariant
+from holdfast.simulation.nodes.routed_queues import Kept, Place, is_routed
+from holdfast.simulation.promises.invariants import Invariant, is_requeued
 from holdfast.store.staged import appended
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ class RoutedToEvery(Invariant):
         self._last: dict[tuple[str, str], int] = {}
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
-        names = node.setup.routed
         entered: dict[tuple[str, int], list[str]] = defaultdict(list)
         for queue, _, _, record in appended(batch):
             if queue == INBOX or is_routed(queue):
@@ -38,7 +38,10 @@ class RoutedToEvery(Invariant):
         for (sequence, number), queues in entered.items():
             if not sequence:
                 continue  # a plain message has no route
-            wanted = [INBOX, *route_of(disk.records[sequence, number].body, names)]
+            body = disk.records[sequence, number].body
+            if node.setup.forwards and (is_row(body) or is_requeued(world, body)):
+                continue  # a sink and a dead letter name their queue
+            wanted = [INBOX, *node.route_of(body)]
             if sorted(queues) != sorted(wanted):
                 self.broken(f"{node.name} puts {number} of {sequence} into {queues}, its route is {wanted}")
         self._follow(world, node)
@@ -63,6 +66,8 @@ class RetentionKeepsItsWord(Invariant):
         self._firsts: dict[Place, int] = {}
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
+        if node.setup.forwards:
+            return  # its forwarders let go of records: see EveryForwarderSendsItsQueue
         policy, routed = node.setup.routed_retention, world.ledger.disks[node.index].routed
         for place in batch.trims:
             first, before = routed.firsts.get(place, 0), self._firsts.get(place, 0)
@@ -113,5 +118,62 @@ class CursorsAreTheReaders(Invariant):
             self._stood[key] = stands
 
 
-ROUTED_INVARIANTS: tuple[type[Invariant], ...] = (RoutedToEvery, RetentionKeepsItsWord, CursorsAreTheReaders)
+class EveryForwarderSendsItsQueue(Invariant):
+    """A forwarder sends its queue, and no other: its service gets each message once, in order where that is promised,
+    and the broker deletes only what the service has."""
+
+    def __init__(self) -> None:
+        self._places: dict[bytes, tuple[int, int]] = {}
+        """Message -> the partition and the offset in the broker's queue."""
+        self._known: dict[int, int] = {}
+        self._next: dict[int, int] = {}
+        self._came: set[bytes] = set()
+        self._seen = 0
+        self._deleted: dict[Place, int] = {}
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        if world.broker is not None:
+            self._compare(world, node, *world.broker)
+        elif node.setup.forwards:
+            self._look_at_trims(world, node, batch)
+
+    def _compare(self, world: World, node: Node, queue: str, broker: DurableState) -> None:
+        for (name, partition), records in broker.routed.records.items():
+            if name == queue:
+                for offset in range(self._known.get(partition, 0), len(records)):
+                    self._places[records[offset].body] = (partition, offset)
+                self._known[partition] = len(records)
+        came = world.ledger.disks[node.index].queues[0]
+        for queued in came[self._seen :]:
+            place = self._places.get(queued.body)
+            if place is None:
+                self.broken(f"{node.name} gets {queued.body.decode()}, which is not in {queue}")
+            if queued.body in self._came:
+                self.broken(f"{node.name} gets {queued.body.decode()} of {queue} twice")
+            self._came.add(queued.body)
+            partition, offset = place
+            expected = self._next.get(partition, 0)
+            if node.setup.destination_policy.assurance.in_order and offset != expected:
+                self.broken(f"{node.name} gets offset {offset} of {queue}, partition {partition}, before {expected}")
+            self._next[partition] = offset + 1
+        self._seen = len(came)
+
+    def _look_at_trims(self, world: World, node: Node, batch: Batch) -> None:
+        records = world.ledger.disks[node.index].routed.records
+        for place, first in batch.trims.items():
+            if not is_routed(place[0]):
+                continue
+            service = world.services[place[0]]
+            for kept in records[place][self._deleted.get(place, 0) : first]:
+                if not service.ledger.has_arrived(1, kept.body):
+                    self.broken(f"{node.name} deletes {kept.body.decode()} of {place}, which has not arrived")
+            self._deleted[place] = first
+
+
+ROUTED_INVARIANTS: tuple[type[Invariant], ...] = (
+    RoutedToEvery,
+    RetentionKeepsItsWord,
+    CursorsAreTheReaders,
+    EveryForwarderSendsItsQueue,
+)
 """Every invariant of further queues."""

@@ -1,0 +1,94 @@
+"""An endpoint in a world of its own, whose packets and events the simulator of the first world carries.
+
+The endpoint is the real core, with its own disk, ledger and invariants. Its world also has the setup of the endpoint
+that sends to it, which never starts there: the sender lives in the first world.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.core.events import Handle, ReadWanted
+from holdfast.core.messages import Envelope
+from holdfast.core.protocol import RMProtocol
+from holdfast.simulation.actors.reader import At
+from holdfast.simulation.nodes.node import Arrival, Journey, Node, Setup
+from holdfast.simulation.promises.invariants import Invariant
+from holdfast.simulation.world import World
+
+if TYPE_CHECKING:
+    from holdfast.simulation.options import Options
+
+
+class SecondWorld:
+    """A world with one endpoint, and the decisions when its packets travel and its batches become durable.
+
+    Args:
+        number: Stands for the endpoint in a journey.
+        first: The world of the sender.
+        sender: The endpoint that sends here.
+        setups: The setups of the sender and of the endpoint.
+        options: What the first world is like.
+        at: Schedules an event, in seconds from now.
+        chance: Chooses every delay.
+        request: Carries an HTTP request of the endpoint.
+        respond: Carries its answer to one.
+        invariants: What must hold for it.
+        build: Makes its protocol.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        first: World,
+        sender: Node,
+        setups: tuple[Setup, Setup],
+        options: Options,
+        at: At,
+        chance: random.Random,
+        request: Callable[[Journey], None],
+        respond: Callable[[Arrival, Envelope | None], None],
+        *,
+        invariants: Iterable[type[Invariant]],
+        build: Callable[..., RMProtocol],
+    ) -> None:
+        self.number = number
+        self.first = first
+        self.sender = sender
+        self.options = options
+        self._at = at
+        self._chance = chance
+        self._request = request
+        self.respond = respond
+        self.world = World(setups, self, chance.random, invariants=invariants, build=build)
+        self.world.clock, self.world.counts = first.clock, first.counts
+        self.node = self.world.nodes[1]
+        first.others[self.node.setup.address] = (number, self.world)
+
+    def request(self, journey: Journey) -> None:
+        """See :class:`Surroundings`."""
+        self.first.journeys += 1
+        self._request(Journey(self.number, journey.run, journey.transmit, self.sender.index, self.first.journeys))
+
+    def batch_taken(self, node: Node) -> None:
+        """See :class:`Surroundings`. The disk is a steady one: batches become durable in their order."""
+        self._at(self.options.commit_latency, self._durable)
+
+    def _durable(self) -> Node:
+        self.node.durable()
+        return self.node
+
+    def read_wanted(self, node: Node, wanted: ReadWanted) -> None:
+        """See :class:`Surroundings`."""
+        node.read(wanted)
+
+    def handler_started(self, node: Node, handle: Handle) -> None:
+        """See :class:`Surroundings`."""
+        self._at(self._chance.random() * self.options.handler_latency, partial(self._handled, handle))
+
+    def _handled(self, handle: Handle) -> Node:
+        self.node.handled(handle)
+        return self.node
