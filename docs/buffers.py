@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.core.handling import delivery as handling
-from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
+from holdfast.core.policy import DestinationPolicy, StagingPolicy
 from holdfast.core.receiving import held_messages as held
+from holdfast.core.sending import outbound_room
 from holdfast.core.sending import read_ahead_buffer as here
 from holdfast.endpoint.admin.data_plane import record_stream
 from holdfast.endpoint.admin.data_plane import sinks as sinks_admin
@@ -23,7 +24,7 @@ from holdfast.http.client import HTTPClient
 from holdfast.http.exchange import HTTPLimits
 from holdfast.store.rocksdb import opening
 
-LIMITS, INBOUND, OUTBOUND, SINKS = HTTPLimits(), DestinationPolicy(), SourcePolicy(), StagingPolicy()
+LIMITS, INBOUND, SINKS = HTTPLimits(), DestinationPolicy(), StagingPolicy()
 LARGEST = LIMITS.max_body
 """The largest message: ``max_body``."""
 READ = 1 << 20
@@ -102,6 +103,16 @@ PROCESS = [
         READ + LARGEST, MOST_AT_A_TIME, "the next read follows", "`endpoint.store_reads.MOST_AT_A_TIME`",
     ),
     Buffer(
+        "records of forwarders, sources and replies, read or received before they are sent, and one record more",
+        here.MOST_OF_ALL + LARGEST, 1, "the forwarder that read longest ago reads its records again",
+        "`core.sending.read_ahead_buffer.MOST_OF_ALL`",
+    ),
+    Buffer(
+        "messages on their way to destinations: the record, what is written of it, and a transport's copy of that",
+        3 * outbound_room.MOST_BYTES, 1, "forwarders wait in turn; one destination has at most 32 MB of messages",
+        "`core.sending.outbound_room.MOST_BYTES`",
+    ),
+    Buffer(
         "blocks of large records that wait for readers, and one record more",
         record_stream.WAITING_BYTES + LARGEST, 1, "the oldest gives way, and is read again",
         "`endpoint.admin.data_plane.record_stream.WAITING_BYTES`",
@@ -145,18 +156,6 @@ PROCESS = [
 
 EACH = [
     Buffer(
-        "each forwarder, and each address that replies go to: records read ahead, and one more",
-        here.MOST_BYTES + LARGEST, 1, "read when they are needed", "`core.sending.read_ahead_buffer.MOST_BYTES`",
-    ),
-    Buffer(
-        "each of these: messages on their way, or one message",
-        max(OUTBOUND.window_bytes, LARGEST), 2, "they wait in the store", "`SourcePolicy.window_bytes`",
-    ),
-    Buffer(
-        "each of these: large answers, of those of all destinations",
-        answer_room.MOST_OF_ONE, 1, "not read until there is room", "`http.answer_room.MOST_OF_ONE`",
-    ),
-    Buffer(
         "each reader of the data plane: a piece in its connection's buffer, and its copy",
         2 * record_stream.PIECE_BYTES, 1, "the next piece follows when it has left",
         "`endpoint.admin.data_plane.record_stream.PIECE_BYTES`",
@@ -176,6 +175,10 @@ EACH = [
 
 NO_BUFFERS = {
     "core.staged_blocks": {"MOST_BYTES": "what held.BLOCK_BYTES is", "ROW_BYTES": "counted, not held"},
+    "core.sending.read_ahead_buffer": {
+        "MOST_BYTES": "of MOST_OF_ALL, for one outbox",
+        "RECORD_BYTES": "counted, not held",
+    },
     "core.queues.retention": {"MEASURE_BYTES": "a distance between marks", "RECORD_BYTES": "counted, not held"},
     "core.receiving.destination": {"UNKNOWN_BYTES": "counted, not held"},
     "endpoint.journal.files": {"LARGEST_FRAME": "of a file"},
@@ -210,7 +213,7 @@ NO_BUFFERS = {
 
 HERE = {
     "core.handling.delivery": {"MAX_HELD_BYTES"},
-    "core.sending.read_ahead_buffer": {"MOST_BYTES"},
+    "core.sending.outbound_room": {"MOST_BYTES"},
     "core.receiving.held_messages": {"BLOCK_BYTES"},
     "endpoint.admin.data_plane.record_stream": {"BLOCK_BYTES", "PIECE_BYTES", "WAITING_BYTES"},
     "endpoint.destination.dead_letters": {"PAGE_BYTES"},

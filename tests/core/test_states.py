@@ -14,6 +14,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.read_ahead_buffer import Buffers
 from holdfast.core.states import (
     DESTINATION_TABLES,
     DOUBT_TABLE,
@@ -57,7 +58,7 @@ def source(rm: RM, state: SourceState = SourceState.NONE) -> RMSource:
 def outbox() -> Outbox:
     queue = Queue("outbox/key")
     queue.follow("outbound/key", 0, None, lambda *_: None)
-    return Outbox("key", queue, 0, "http://d/", SourcePolicy())
+    return Outbox("key", queue, 0, "http://d/", SourcePolicy(), Buffers())
 
 
 def check(cell: Any, state: Enum, event: Event, handle: Any, now: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import re
@@ -150,22 +151,26 @@ class Hostile:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.append(writer)
-        while True:
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = re.search(rb"(?i)content-length: (\d+)", head)
-            asked = decode(await reader.readexactly(int(length[1]) if length else 0))
-            if asked.control is not None:
-                granted = Envelope(asked.soap, asked.addressing, asked.rm, relates_to=asked.message_id)
-                granted.control = CreateSequenceResponse(f"urn:uuid:{next(_ids)}")
-                body = encode(granted)
-                writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-                continue
-            self.answering += 1
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/soap+xml\r\n")
-            writer.write(f"Content-Length: {15 * MB}\r\n\r\n".encode())
-            for _ in range(15 * 16 - 1):
-                writer.write(b"x" * 65_536)
-                await writer.drain()
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"(?i)content-length: (\d+)", head)
+                asked = decode(await reader.readexactly(int(length[1]) if length else 0))
+                if asked.control is not None:
+                    granted = Envelope(asked.soap, asked.addressing, asked.rm, relates_to=asked.message_id)
+                    granted.control = CreateSequenceResponse(f"urn:uuid:{next(_ids)}")
+                    body = encode(granted)
+                    writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+                else:
+                    await self._answer(writer)
+
+    async def _answer(self, writer: asyncio.StreamWriter) -> None:
+        self.answering += 1
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/soap+xml\r\n")
+        writer.write(f"Content-Length: {15 * MB}\r\n\r\n".encode())
+        for _ in range(15 * 16 - 1):
+            writer.write(b"x" * 65_536)
+            await writer.drain()
 
     def close(self) -> None:
         for writer in self._writers:
@@ -197,3 +202,31 @@ async def test_eight_destinations_that_answer_with_15_megabytes_cost_less_than_4
     for one in hostile:
         one.close()
     peer.close()
+
+
+class Silent(Hostile):
+    """A destination that grants every Sequence, reads each message, and answers none."""
+
+    async def _answer(self, writer: asyncio.StreamWriter) -> None:
+        self.answering += 1
+
+
+async def test_a_destination_that_stays_silent_costs_less_than_400_megabytes(tmp_path: Path) -> None:
+    silent = Silent()
+    server = broker(tmp_path, await silent.start(), partitions=64, timeout="60s")
+    await server.start()
+    peer = Peer(int(server.url.rsplit(":", 1)[1].strip("/")))
+    try:
+        for number in range(60):
+            identifier = await peer.create()
+            await peer.send(identifier, 1, 15 * MB)
+            print(f"{number + 1} messages: {server.most_resident / MB:.0f}, on their way {silent.answering}")
+            async with asyncio.timeout(120):  # what the store has not written yet is another bound
+                while server.resident >= 200 * MB:
+                    await asyncio.sleep(0.05)
+            assert server.most_resident < 400 * MB
+        assert silent.answering >= 2
+    finally:
+        await server.kill()
+        silent.close()
+        peer.close()

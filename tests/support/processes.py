@@ -111,24 +111,25 @@ admin.port = {admin_port}
 [forwarders.next]
 queue = "inbox"
 to = "{to}"
-timeout = "2s"
+timeout = "{timeout}"
 policy.sending.retransmission = {{initial = "200ms", floor = "50ms", cap = "400ms"}}
 policy.circuit = {{first = "200ms", cap = "1s"}}
 {more}
 """
 
 
-def broker(directory: Path, to: str, *, partitions: int = 2, more: str = "") -> Process:
+def broker(directory: Path, to: str, *, partitions: int = 2, timeout: str = "2s", more: str = "") -> Process:
     """A broker that forwards all it gets to an address.
 
     Args:
         directory: Its store is ``broker`` there.
         to: The address.
         partitions: Of its queue.
+        timeout: How long the forwarder waits for an answer.
         more: Further lines of its configuration, those of the forwarder first.
     """
     port, admin_port = free_ports(2)
-    config = CONFIG.format(partitions=partitions, port=port, admin_port=admin_port, to=to, more=more)
+    config = CONFIG.format(partitions=partitions, port=port, admin_port=admin_port, to=to, timeout=timeout, more=more)
     (directory / "broker.toml").write_text(config)
     return Process(directory, "broker", port, "broker", "--config", "broker.toml")
 

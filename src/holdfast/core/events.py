@@ -37,6 +37,7 @@ class Transmit:
         attempt: Which attempt of this process's it is, from 1; 0 for what is not repeated by us.
         left_at: When it left the core, in seconds; 0 if that is of no use.
         query: The forwarded message that it carries, if its answer may bring a reply though none is awaited.
+        size: Bytes of the message that it carries, until its exchange has ended.
     """
 
     to: str
@@ -46,6 +47,7 @@ class Transmit:
     attempt: int = 0
     left_at: float = 0.0
     query: Record | None = None
+    size: int = 0
 
 
 TakeRecords = Callable[[list[tuple[int, Record]], float], None]

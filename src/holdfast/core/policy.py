@@ -151,6 +151,7 @@ class SourcePolicy:
             operator decides.
         window: Number of unacknowledged messages in flight.
         window_bytes: Bytes of bodies in flight. The source holds them in memory. One message may exceed this alone.
+            All Sequences to one destination share 32 MB, and all Sequences of the process 128 MB.
         initial_window: Window before the first acknowledgement. It doubles with each round trip up to ``window``.
         expires: Lifetime in seconds that the source asks for each Sequence; None asks for no end.
         keep_alive: Seconds of silence after which the source sends AckRequested to keep an idle Sequence alive. The

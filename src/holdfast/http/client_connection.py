@@ -96,6 +96,7 @@ class ClientConnection(asyncio.Protocol):
         else:
             self.transport.write(call.head)
             self.transport.write(call.body)
+        call.body = b""  # the transport has it until it is written; an answer may take long after that
 
     def fail(self, message: str, *, status: int = 0, remedy: str = "") -> None:
         """End the call in progress with an error, and the connection with it: nobody knows what comes on it."""

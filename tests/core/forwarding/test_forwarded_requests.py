@@ -92,7 +92,7 @@ def test_a_request_that_is_not_in_memory_is_read_before_its_reply_is_taken(forwa
     chain = Chain(forwarder_offers=forwarder_offers, handler=reply)
     chain.ask("one")
     chain.go(until=lambda: bool(chain.handled))
-    chain.forwarder.here.clear()
+    chain.forwarder.here.release()
     reads = chain.broker.reads
     chain.go()
     assert chain.broker.reads > reads

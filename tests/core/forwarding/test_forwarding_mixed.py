@@ -423,7 +423,7 @@ def test_a_forwarder_that_is_deleted_while_it_reads_and_while_others_wait_behind
     waiting = [one for one in mixed.forwarders if one.to == SERVICE and one.waiting]
     assert len(waiting) > 1
     for outbox in waiting[:-1]:
-        outbox.here.clear()
+        outbox.here.release()
         outbox.front = outbox.first
         outbound.reading.ask(outbox)
         mixed.steering.suspend(outbox, "it goes")

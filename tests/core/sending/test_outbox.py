@@ -161,6 +161,7 @@ def test_whatever_their_sizes_messages_are_read_some_times_each_and_all_go_out(
 ) -> None:
     """What is in memory and what a read gives are bounded in bytes: neither may make the other in vain, for ever."""
     monkeypatch.setattr("holdfast.core.sending.read_ahead_buffer.MOST_BYTES", most)
+    monkeypatch.setattr("holdfast.core.sending.read_ahead_buffer.RECORD_BYTES", 0)
     store = MemoryStore()
     before = Sending(store)
     outbox = before.open()

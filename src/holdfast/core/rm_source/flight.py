@@ -7,10 +7,18 @@ next one is, which is the lowest. Decides nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
 from holdfast.core.records import Record
+
+Claim = Callable[[int], bool]
+"""``claim(size)``: reserve room for a message of that many bytes, which then leaves; return whether there was room."""
+
+
+def always(_size: int) -> bool:
+    """Return True: there is room for every message."""
+    return True
 
 
 @dataclass(slots=True)
@@ -73,7 +81,8 @@ class InFlight:
         return self.attempts > 0 and self.arrived_at == math.inf
 
 
-def _size_of(record: Record | None) -> int:
+def size_of(record: Record | None) -> int:
+    """Return the bytes of a message's body; None: the message that ends the Sequence, without one."""
     return 0 if record is None else len(record.body)
 
 
@@ -93,7 +102,7 @@ class Flight(dict[int, InFlight]):
         self.bytes = 0
         """Of the bodies of all."""
         self.missing = 0
-        """The lowest that is due and cannot leave before its record is read; 0: none, as far as was looked."""
+        """The lowest due number that waits for its record to be read, or for room; 0: none, as far as was looked."""
         self._due_from = math.inf
         self._leaving: set[int] = set()
         """Those that were said to be due, and did not leave yet."""
@@ -102,11 +111,11 @@ class Flight(dict[int, InFlight]):
 
     def has_room(self, record: Record | None, most: int) -> bool:
         """Whether that body fits in beside the others, with ``most`` bytes in all. One always goes."""
-        return not self or self.bytes + _size_of(record) <= most
+        return not self or self.bytes + size_of(record) <= most
 
     def begin(self, number: int, record: Record | None, now: float) -> None:
         """``number`` is to leave now, for the first time; without a record it is nothing but the end."""
-        size = _size_of(record)
+        size = size_of(record)
         self[number] = InFlight(now, now, 0, now, size=size)
         self.bytes += size
         self._leaving.add(number)
@@ -163,8 +172,31 @@ class Flight(dict[int, InFlight]):
         """Whether one waits for a lower one, or did when :meth:`due` looked last."""
         return self._has_waiting
 
+    def leaving(
+        self, due: Mapping[int, Record | None], last_number: int | None, claim: Claim
+    ) -> tuple[list[int], bool]:
+        """Return the due numbers that leave now, and whether there was room for all. The others are held.
+
+        Args:
+            due: Number -> its record. A number whose record is not in memory (None) is held.
+            last_number: The number that leaves without a record.
+            claim: Reserves room. Numbers above one without room are held.
+        """
+        leaving, held, has_room = [], [], True
+        for number, record in due.items():
+            if has_room and (record is not None or number == last_number):
+                has_room = claim(size_of(record))
+                if has_room:
+                    leaving.append(number)
+                    continue
+            held.append(number)
+        if held:
+            self.hold(held)
+        return leaving, has_room
+
     def hold(self, numbers: list[int]) -> None:
-        """Those are due, and cannot leave before their records are read: until then the time alone says nothing."""
+        """Those are due, and cannot leave before their records are read, or there is room: until then the time alone
+        says nothing."""
         self.missing = numbers[0]
         self._leaving.difference_update(numbers)
 

@@ -16,7 +16,7 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, State
 from holdfast.core.retransmission import RoundTrip
 from holdfast.core.rm_source.acknowledgement_history import AcknowledgementHistory
-from holdfast.core.rm_source.flight import Flight, InFlight
+from holdfast.core.rm_source.flight import Claim, Flight, InFlight, always, size_of
 from holdfast.core.rm_source.saved_state import restore, state_of
 from holdfast.core.rm_source.waiting_requests import Requests
 from holdfast.core.rm_source.window import Early, Window
@@ -357,22 +357,22 @@ class RMSource:
         """What its destination does with messages that come before others with a lower number."""
         return self._window.early
 
-    def numbers_to_send(self, now: float, here: Mapping[int, Record]) -> list[int]:
+    def numbers_to_send(self, now: float, here: Mapping[int, Record], claim: Claim = always) -> list[int]:
         """Numbers to transmit now, ascending: those due again first of all, then new ones as the window allows.
 
         Args:
             now: Seconds.
             here: The records that are in memory, by offset. What is due and is not among them stays due; what is new
                 waits until it is.
+            claim: Reserves room for each message. Without room, nothing more leaves.
         """
         before = self.start - 1
         due = self.flight.due(now, self.unreplied, self.replying)
         if due:
-            due = self._slow_down(due, now)
-            missing = [number for number in due if before + number not in here and number != self.last_number]
-            if missing:
-                self.flight.hold(missing)
-                due = [number for number in due if number not in missing]
+            records = {number: here.get(before + number) for number in self._slow_down(due, now)}
+            due, has_room = self.flight.leaving(records, self.last_number, claim)
+            if not has_room:
+                return due
         window = self.window
         if not window and self.next_number < self.acknowledged.highest:
             window = 1  # it fills a gap, as after a restart: what the peer holds behind that makes room again
@@ -386,6 +386,8 @@ class RMSource:
                 record = here.get(before + number)
                 is_here = record is not None or number == self.last_number
                 if not is_here or not self.flight.has_room(record, self.policy.window_bytes):
+                    break
+                if not claim(size_of(record)):
                     break
                 due.append(number)
                 self.flight.begin(number, record, now)

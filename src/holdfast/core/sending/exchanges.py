@@ -52,6 +52,8 @@ class Exchanges:
     def ended(self, sent: Transmit, now: float) -> None:
         """The exchange that carried this is over. To be called once for each exchange, before anything else is made of
         how it ended. A request is not retransmitted at once: what came back may be its reply."""
+        self._outbound.room.give_back(sent.to, sent.size)
+        sent.size = 0
         found = self._find(sent)
         if found is None:
             return

@@ -39,8 +39,10 @@ from holdfast.core.sending.composer import Composer, Offered
 from holdfast.core.sending.creation import OutboundCreation
 from holdfast.core.sending.exchanges import Exchanges
 from holdfast.core.sending.forwarding_hooks import Forwarders
+from holdfast.core.sending.outbound_room import OutboundRoom
 from holdfast.core.sending.outbox import Choice, Outbox, Submitting, outbox_queue, replies_queue
 from holdfast.core.sending.read_ahead import ReadingAhead
+from holdfast.core.sending.read_ahead_buffer import Buffers
 from holdfast.core.sending.reasons import NO_REASON, WHEN_DUE, Why
 from holdfast.core.sending.retraction import made_after, retraction
 from holdfast.core.sending.transmission_mark import Marking
@@ -104,7 +106,9 @@ class Outbound:
         self._deadlines = Deadlines()
         self._ready: dict[str, None] = {}
         self.circuits = Circuits(self.outboxes, self._deadlines, self._ready, effects, jitter)
-        self.reading = ReadingAhead(effects, self.outboxes, self._ready)
+        self.room = OutboundRoom(self._ready)
+        self.reading = ReadingAhead(effects, self.outboxes, self._ready, self.room)
+        self._buffers = Buffers()
         self.marking = Marking(commit, self._ready)
         self.exchanges = Exchanges(self, self._happen)
         self.creation = OutboundCreation(self, self._happen, offered, new_identifier)
@@ -183,7 +187,7 @@ class Outbound:
     def make(self, key: str, queue: Queue, partition: int, to: str | None, start: int | None = None) -> Outbox:
         """An outbox, with its cursor if that is not there."""
         queue.follow(OUTBOUND + key, partition, start, partial(self._grown, key))
-        outbox = self.outboxes[key] = Outbox(key, queue, partition, to, self.policy_of(to))
+        outbox = self.outboxes[key] = Outbox(key, queue, partition, to, self.policy_of(to), self._buffers)
         return outbox
 
     def _grown(self, key: str, offset: int, record: Record | None) -> None:
@@ -265,15 +269,23 @@ class Outbound:
             self._ready.clear()
             for key in keys:
                 outbox = self.outboxes.get(key)
-                if outbox is None or (outbox.forwarding and not self.forwarders.giving_up.turn(outbox, now)):
+                if outbox is None:
                     continue
-                if self.circuits.holds(outbox, now):
-                    continue
-                if outbox.handle(OutboxEvent.TURN) is OutboxAction.SEND:
-                    told = len(self.effects)
-                    self._pump_one(outbox, now)
-                    if outbox.forwarding is not None:
-                        self.circuits.pumped(outbox, told)
+                self.room.begin_turn()
+                self._give_turn(outbox, now)
+                if self.room.is_waited_for:
+                    self.room.end_turn(key, is_reading=self.reading.is_reading(outbox))
+
+    def _give_turn(self, outbox: Outbox, now: float) -> None:
+        if outbox.forwarding is not None and not self.forwarders.giving_up.turn(outbox, now):
+            return
+        if self.circuits.holds(outbox, now):
+            return
+        if outbox.handle(OutboxEvent.TURN) is OutboxAction.SEND:
+            told = len(self.effects)
+            self._pump_one(outbox, now)
+            if outbox.forwarding is not None:
+                self.circuits.pumped(outbox, told)
 
     def deadline(self) -> float | None:
         """When :meth:`pump` has something to do next."""
@@ -363,7 +375,7 @@ class Outbound:
 
     def _transmit(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         self._send_due_request(outbox, source, now, why)
-        numbers = source.numbers_to_send(now, outbox.here)
+        numbers = source.numbers_to_send(now, outbox.here, partial(self.room.claim, outbox.key, outbox.to or ""))
         for number in numbers:
             self._send_message(outbox, source, number, now, is_last=number == numbers[-1])
         self.marking.see(source)
@@ -381,7 +393,8 @@ class Outbound:
             envelope.ack_requested = (AckRequested(source.identifier),)
         attempt = source.sent(number, wants_reply, self._jitter(), now, asks=asks)
         assert outbox.to is not None
-        self.effects.append(Transmit(outbox.to, envelope, source.local_id, number, attempt, now, outbox.query(number)))
+        query, size = outbox.query(number), len(envelope.body)
+        self.effects.append(Transmit(outbox.to, envelope, source.local_id, number, attempt, now, query, size))
 
     def message(self, outbox: Outbox, source: RMSource, number: int, again: Callable[[float], None]) -> Envelope | None:
         """Message ``number`` of the Sequence as it goes out, the same every time but for piggybacked headers. None if
@@ -648,6 +661,7 @@ class Outbound:
     def redirect(self, outbox: Outbox, to: str) -> None:
         """An outbox in which nothing waits, and for which no Sequence is open, serves another address."""
         self.circuits.leave(outbox)
+        self.room.leave(outbox.key)
         outbox.to = to
         if outbox.forwarding is not None:
             self.circuits.know(to, outbox.forwarding.circuit)
@@ -693,6 +707,8 @@ class Outbound:
             self.drop(outbox, outbox.source, now)
         self._deadlines.forget(key)
         self.circuits.leave(outbox)
+        self.room.leave(key)
+        outbox.here.release()
         if outbox.is_for_replies:
             self._queues.delete(outbox.queue)
         else:

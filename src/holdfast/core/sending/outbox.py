@@ -23,7 +23,7 @@ from holdfast.core.queues.queue import OUTBOUND, OUTBOX, Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.read_ahead_buffer import Here
+from holdfast.core.sending.read_ahead_buffer import Buffers, Here
 from holdfast.core.states import OUTBOX_TABLE, OutboxAction, OutboxEvent, OutboxState, absent
 from holdfast.core.versions import Versions
 
@@ -227,9 +227,10 @@ class Outbox:
         partition: In which partition.
         to: The address it sends to; None for an anonymous one.
         policy: How its Sequences are treated.
+        buffers: The records of all outboxes in memory.
     """
 
-    def __init__(self, key: str, queue: Queue, partition: int, to: str | None, policy: SourcePolicy):
+    def __init__(self, key: str, queue: Queue, partition: int, to: str | None, policy: SourcePolicy, buffers: Buffers):
         self.key = key
         self.queue = queue
         self.partition = partition
@@ -272,7 +273,7 @@ class Outbox:
         self.cuts: list[int] = []
         """Offsets, ascending: no Sequence carries records from both sides of one. A session ended there."""
         self._records: Partition = queue.partitions[partition]
-        self.here = Here()
+        self.here = Here(key, buffers)
         self.refusals: dict[int, Refusal] = {}
         """Offsets of messages that the destination refuses."""
         self.quiet: Quiet | None = None
@@ -297,7 +298,7 @@ class Outbox:
         """Set while nothing is sent and requesters may wait."""
         self.has_requests = False
         """Whether a request was among what was to be sent, in this run."""
-        self._is_reading = False
+        self.is_reading = False  # whether the store is reading records for it
         self._waiting: list[tuple[int, Callable[[float], None]]] = []
 
     @property
@@ -417,30 +418,29 @@ class Outbox:
         """Call ``then(now)`` once the record at ``offset`` was read, or is found to be there no more."""
         self._waiting.append((offset, then))
 
-    def wanted(self) -> tuple[int, int] | None:
-        """What is to be read next, from where to where; None for nothing. Asked for once: :meth:`take` is to follow.
-
-        What somebody waits for comes first. Else it is what comes next, before it is needed: as soon as fewer are in
-        front of the Sequence than are read at once.
-        """
-        if self._is_reading:
-            return None
-        start = self._next_wanted()
-        if start is None:
-            return None
-        self._is_reading = True
+    def begin_reading(self, start: int) -> tuple[int, int]:
+        """Return the range of offsets to read from ``start`` on; :meth:`take` must follow."""
+        self.is_reading = True
         return start, min(start + READ_AHEAD, self._records.durable_end)
 
-    def _next_wanted(self) -> int | None:
-        here, source = self.here, self.source
+    @property
+    def awaited(self) -> int | None:
+        """The offset of a record that is needed for another reason than transmission; None: no such record."""
         if self._waiting:
             return self._waiting[0][0]
-        if self.front is not None and self.front not in here:
-            return self.front
+        return self.front if self.front is not None and self.front not in self.here else None
+
+    @property
+    def wanted(self) -> int | None:
+        """The offset from which to read what is transmitted next; None: nothing needs to be read.
+
+        That is a record that is due, or the next ones, as soon as fewer are in memory than one read returns.
+        """
+        here, source = self.here, self.source
         if source is None or source.polled:
             return None
-        if source.flight.missing:
-            return self.offset_of(source.flight.missing)
+        if source.flight.missing and (missing := self.offset_of(source.flight.missing)) not in here:
+            return missing
         start, end = source.start + source.next_number - 1, source.start + source.available
         if start >= end or (start in here and (here.is_full or min(start + READ_AHEAD, end) - 1 in here)):
             return None
@@ -449,7 +449,7 @@ class Outbox:
     def take(self, start: int, found: list[tuple[int, Record]], now: float) -> None:
         """What was read from ``start`` on is there. Of what was here before, as much stays as there is room: what is to
         go out next, then what has gone out."""
-        self._is_reading = False
+        self.is_reading = False
         found = found[:READ_AHEAD]
         source = self.source
         following = self.first if source is None else source.start + source.next_number - 1
@@ -460,6 +460,7 @@ class Outbox:
         for offset, record in found:
             here.put(offset, record)
             self.has_requests |= record.wants_reply
+        here.has_read()
         # It is kept for us as long as it is neither acknowledged nor given up.
         assert start < self.first or (found and found[0][0] == start) or self._waiting, (self.key, start)
         waiting, self._waiting = self._waiting, []

@@ -8,7 +8,11 @@ from functools import partial
 from holdfast.core.events import Effect, ReadWanted
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.outbound_room import OutboundRoom
 from holdfast.core.sending.outbox import Outbox
+
+MOST_AT_A_TIME = 4
+"""Outboxes whose records the store reads at a time. Each read may return one record of any size."""
 
 
 class ReadingAhead:
@@ -18,12 +22,19 @@ class ReadingAhead:
         effects: Where it asks.
         outboxes: By key.
         ready: Keys of those to look at.
+        room: Says which outboxes read: those that wait behind others do not.
     """
 
-    def __init__(self, effects: list[Effect], outboxes: dict[str, Outbox], ready: dict[str, None]) -> None:
+    def __init__(
+        self, effects: list[Effect], outboxes: dict[str, Outbox], ready: dict[str, None], room: OutboundRoom
+    ) -> None:
         self._effects = effects
         self._outboxes = outboxes
         self._ready = ready
+        self._room = room
+        self._under_way = 0
+        self._line: dict[str, None] = {}
+        """Keys of outboxes that wait to read, in order."""
         self._recovering: set[str] = set()
 
     @property
@@ -31,6 +42,10 @@ class ReadingAhead:
         """Whether it is not known yet which requests an earlier run may have transmitted. Until it is, nothing is sent,
         and nothing may be taken in: it would be taken for the answer to nothing."""
         return bool(self._recovering)
+
+    def is_reading(self, outbox: Outbox) -> bool:
+        """Return whether the outbox reads, or waits to read."""
+        return outbox.is_reading or outbox.key in self._line
 
     def has(self, outbox: Outbox, source: RMSource, number: int, again: Callable[[float], None]) -> bool:
         """Whether the record of message ``number`` is in memory. If not, ``again(now)`` is called once it was read, or
@@ -43,14 +58,33 @@ class ReadingAhead:
         return False
 
     def ask(self, outbox: Outbox) -> None:
-        """Have read what the outbox wants next, if anything."""
-        wanted = outbox.wanted()
-        if wanted is not None:
-            start, end = wanted
-            take = partial(self._read, outbox, start)
-            self._effects.append(ReadWanted(outbox.queue.name, outbox.partition, start, end, take))
+        """Read what the outbox wants next, if anything."""
+        if outbox.is_reading:
+            return
+        start = outbox.awaited
+        if start is None:
+            start = outbox.wanted
+            if start is None or not self._room.may_read(outbox.key, outbox.to or ""):
+                return
+        if self._under_way >= MOST_AT_A_TIME:
+            self._line[outbox.key] = None
+            return
+        self._under_way += 1
+        start, end = outbox.begin_reading(start)
+        take = partial(self._read, outbox, start)
+        self._effects.append(ReadWanted(outbox.queue.name, outbox.partition, start, end, take))
+
+    def _ask_next(self) -> None:
+        while self._line and self._under_way < MOST_AT_A_TIME:
+            key = next(iter(self._line))
+            del self._line[key]
+            outbox = self._outboxes.get(key)
+            if outbox is not None:
+                self.ask(outbox)
 
     def _read(self, outbox: Outbox, start: int, found: list[tuple[int, Record]], now: float) -> None:
+        self._under_way -= 1
+        self._ask_next()
         if self._outboxes.get(outbox.key) is not outbox:
             outbox.abandon(now)  # somebody deleted it meanwhile
             return

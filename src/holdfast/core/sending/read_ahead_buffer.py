@@ -1,4 +1,4 @@
-"""Here: those records of an outbox that are in memory. Never many, in number and in bytes."""
+"""Outbox records held in memory, bounded in number and in bytes, for each outbox and for all of them."""
 
 from __future__ import annotations
 
@@ -7,34 +7,85 @@ from collections.abc import Iterable
 from holdfast.core.records import Record
 
 MOST_BYTES = 4 << 20
-"""Of bodies that an outbox has in memory before it reads no further ahead; one read more, at most."""
+"""Of an outbox's records in memory; above it the outbox reads no further ahead. One more read may follow."""
+
+MOST_OF_ALL = 32 << 20
+"""Of the records of all outboxes in memory, and one record more. Beyond it, the outbox that read longest ago drops its
+records, and reads them again when it needs them."""
+
+RECORD_BYTES = 1_000
+"""Approximate bytes of a record besides its body and headers."""
+
+
+def size_of(record: Record) -> int:
+    """Return the bytes of memory that a record takes."""
+    return len(record.body) + len(record.headers) + RECORD_BYTES
+
+
+class Buffers:
+    """The records of all outboxes in memory, which share one bound."""
+
+    __slots__ = ("_by_age", "bytes")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._by_age: dict[str, Here] = {}
+        """Key of an outbox -> its records, the outbox that read longest ago first."""
+
+    def has_records(self, here: Here) -> None:
+        """Note that an outbox has records in memory again."""
+        self._by_age.setdefault(here.key, here)
+
+    def has_read(self, here: Here) -> None:
+        """Let other outboxes drop their records, after one has read and together they exceed the bound."""
+        self._by_age.pop(here.key, None)
+        while self.bytes > MOST_OF_ALL and self._by_age:
+            next(iter(self._by_age.values())).release()
+        self._by_age[here.key] = here
+
+    def forget(self, here: Here) -> None:
+        """Note that an outbox has no records in memory."""
+        self._by_age.pop(here.key, None)
 
 
 class Here(dict[int, Record]):
-    """Offset -> record, and how many bytes their bodies have. Change it by its own verbs only."""
+    """Offset -> record of one outbox. Change it only through its methods, which count the bytes.
 
-    __slots__ = ("bytes",)
+    Args:
+        key: Key of the outbox.
+        buffers: The records of all outboxes.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_buffers", "bytes", "key")
+
+    def __init__(self, key: str, buffers: Buffers) -> None:
         super().__init__()
+        self.key = key
         self.bytes = 0
+        self._buffers = buffers
 
     @property
     def is_full(self) -> bool:
-        """Whether there are bytes enough."""
-        return self.bytes >= MOST_BYTES
+        """Whether the outbox reads no further ahead."""
+        return self.bytes >= MOST_BYTES or self._buffers.bytes >= MOST_OF_ALL
 
     def put(self, offset: int, record: Record) -> None:
         """A record is in memory from now on."""
         if offset not in self:
+            if not self:
+                self._buffers.has_records(self)
             self[offset] = record
-            self.bytes += len(record.body)
+            self._count(size_of(record))
 
     def drop(self, offset: int) -> None:
         """A record needs not be in memory."""
         record = self.pop(offset, None)
         if record is not None:
-            self.bytes -= len(record.body)
+            self._count(-size_of(record))
+
+    def _count(self, size: int) -> None:
+        self.bytes += size
+        self._buffers.bytes += size
 
     def keep(self, offsets: Iterable[int], most: int) -> None:
         """Drop all but the first ``most`` of those offsets, and of these all for which there are not the bytes."""
@@ -42,10 +93,20 @@ class Here(dict[int, Record]):
         room = MOST_BYTES
         for offset in offsets:
             record = self[offset]
-            room -= len(record.body)
+            room -= size_of(record)
             if len(kept) >= most or room < 0:
                 break
             kept[offset] = record
         self.clear()
         self.update(kept)
-        self.bytes = sum(len(record.body) for record in kept.values())
+        self._count(sum(size_of(record) for record in kept.values()) - self.bytes)
+
+    def has_read(self) -> None:
+        """Let other outboxes make room for what this one has read."""
+        self._buffers.has_read(self)
+
+    def release(self) -> None:
+        """Drop every record. The outbox reads it again when it needs it."""
+        self.clear()
+        self._count(-self.bytes)
+        self._buffers.forget(self)
