@@ -17,6 +17,7 @@ from holdfast.endpoint.admin.data_plane import sinks as sinks_admin
 from holdfast.endpoint.admin.resources import queues as queues_admin
 from holdfast.endpoint.destination import dead_letters as letters
 from holdfast.endpoint.journal import writer as journal
+from holdfast.endpoint.source import reply_collection
 from holdfast.endpoint.store_reads import MOST_AT_A_TIME
 from holdfast.endpoint.workers import routing as neighbours
 from holdfast.http import answer_room, client_connection
@@ -101,6 +102,11 @@ PROCESS = [
     Buffer(
         "records being read for the core",
         READ + LARGEST, MOST_AT_A_TIME, "the next read follows", "`endpoint.store_reads.MOST_AT_A_TIME`",
+    ),
+    Buffer(
+        "messages that other transactions enqueued for a source: a round of them, and one message more",
+        reply_collection.ROUND_BYTES + LARGEST, 1, "the next round follows when this one is durable",
+        "`endpoint.source.reply_collection.ROUND_BYTES`",
     ),
     Buffer(
         "records of forwarders, sources and replies, read or received before they are sent, and one record more",
@@ -217,6 +223,7 @@ HERE = {
     "core.receiving.held_messages": {"BLOCK_BYTES"},
     "endpoint.admin.data_plane.record_stream": {"BLOCK_BYTES", "PIECE_BYTES", "WAITING_BYTES"},
     "endpoint.destination.dead_letters": {"PAGE_BYTES"},
+    "endpoint.source.reply_collection": {"ROUND_BYTES"},
     "endpoint.admin.resources.queues": {"PEEKED_BYTES"},
     "http.client_connection": {"MAX_HEAD_BYTES"},
     "http.answer_room": {"MOST_BYTES"},

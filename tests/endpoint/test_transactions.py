@@ -428,6 +428,30 @@ async def test_a_confirmation_is_part_of_the_handlers_transaction(shop, serve, l
     assert shop.effects == Counter("012")
 
 
+async def test_a_source_takes_about_a_megabyte_of_enqueued_messages_at_a_time(shop, landed, monkeypatch):
+    url, got = landed
+    sizes: list[int] = []
+    enqueued = sql.SQLStore.enqueued
+
+    def counted(store: sql.SQLStore, *limits: int) -> list[Any]:
+        found = enqueued(store, *limits)
+        sizes.append(len(found))
+        return found
+
+    monkeypatch.setattr(sql.SQLStore, "enqueued", counted)
+    async with Source(url, shop.url) as waiting:
+        pass  # which makes the store
+    with shop.engine.connect() as connection:
+        for n in range(20):
+            waiting.send(body(f"{n} {'x' * 1_000_000}"), action=NOTE, connection=connection)
+        connection.commit()
+    async with Source(url, shop.url, policy=QUICK) as source:
+        await source.flush(60)
+    assert [one.partition(" ")[0] for one in got] == [str(n) for n in range(20)]
+    assert sum(sizes) == 20
+    assert max(sizes) <= 2
+
+
 async def test_transactions_that_end_in_any_order_lose_double_and_overtake_nothing(shop, landed, monkeypatch):
     monkeypatch.setattr(collecting, "AT_ONCE", 7)
     url, got = landed

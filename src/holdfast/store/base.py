@@ -116,9 +116,13 @@ class Transactional(Protocol):
         """
         ...
 
-    def enqueued(self, limit: int) -> Sequence[Record]:
-        """Records that transactions of others have put there for an outbox, the oldest first: whoever appends one to a
-        queue, as the very same object, takes it out of there with that batch.
+    def enqueued(self, limit: int, max_bytes: int = 1 << 20) -> Sequence[Record]:
+        """Return records that other transactions have enqueued for an outbox, the oldest first. The batch that appends
+        one of them to a queue, as the very same object, removes it from there.
+
+        Args:
+            limit: Records at most.
+            max_bytes: Bytes after which no further record is read. One record may exceed this alone.
 
         Raises:
             StoreFailed: The database does not answer.

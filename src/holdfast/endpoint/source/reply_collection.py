@@ -16,6 +16,8 @@ from holdfast.store import Transactional
 
 AT_ONCE = 500
 """Messages of one round's batch."""
+ROUND_BYTES = 1 << 20
+"""Bytes of them, and one message more."""
 PAUSE_SECONDS = 0.2
 """After a round that found nothing."""
 
@@ -49,7 +51,7 @@ class Collecting:
     async def _collect(self) -> None:
         try:
             while self._engine.failure is None and not self._is_over.is_set():
-                records = await asyncio.to_thread(self._store.enqueued, AT_ONCE)
+                records = await asyncio.to_thread(self._store.enqueued, AT_ONCE, ROUND_BYTES)
                 if not records:
                     return
                 for record in records:

@@ -516,19 +516,29 @@ class SQLStore(Reads):
         """Let the database find all that it may find wrong when the open transaction is committed."""
         self._dialect.find_all(connection)
 
-    def enqueued(self, limit: int) -> list[EnqueuedRecord]:
-        """What transactions of others have put there for a source, committed and not taken yet; the oldest first.
+    def enqueued(self, limit: int, max_bytes: int = 1 << 20) -> list[EnqueuedRecord]:
+        """Return what other transactions have enqueued for a source, committed and not yet taken; the oldest first.
 
         Raises:
             StoreFailed: The database does not answer for longer than the patience.
         """
-        return self._trying(lambda: self._enqueued(limit))
+        return self._trying(lambda: self._enqueued(limit, max_bytes))
 
-    def _enqueued(self, limit: int) -> list[EnqueuedRecord]:
+    def _enqueued(self, limit: int, max_bytes: int) -> list[EnqueuedRecord]:
         table = schema.outgoing
-        asked = select(table.c.number, table.c.data).where(table.c.space == self.space).order_by(table.c.number)
+        sizes = select(table.c.number, func.octet_length(table.c.data)).where(table.c.space == self.space)
         with self._reader.connect() as connection:
-            rows = connection.execute(asked.limit(limit)).all()
+            numbers: list[int] = []
+            for number, size in connection.execute(sizes.order_by(table.c.number).limit(limit)).all():
+                numbers.append(number)
+                max_bytes -= size
+                if max_bytes <= 0:
+                    break
+            if not numbers:
+                return []
+            # By number: a transaction that ends meanwhile may have taken a lower one.
+            asked = select(table.c.number, table.c.data).where(table.c.number.in_(numbers)).order_by(table.c.number)
+            rows = connection.execute(asked).all()
         return [EnqueuedRecord(**_fields(decode_record(bytes(data))), enqueued=number) for number, data in rows]
 
     # --- reading --------------------------------------------------------------------------------------------------
