@@ -103,6 +103,23 @@ async def test_an_operation_that_returns_nothing_and_a_typed_fault_reach_the_cli
     assert orders.called == ["submit 1", "cancel 2", "cancel 3", "price 4"], "nobody called again"
 
 
+@each_version
+async def test_a_handler_that_returns_a_text_makes_no_request_of_a_one_way_operation(profile: Profile) -> None:
+    orders = Orders()
+    del orders.app.handlers[f"{ORDERS}/Submit"]
+
+    @orders.app.on(f"{ORDERS}/Submit")
+    async def submit(message: holdfast.Message) -> str:
+        orders._note("submit", message)
+        return "<SubmitResponse xmlns='http://tempuri.org/'/>"
+
+    async with running_destination(orders.app) as url:
+        client = LiveWCFClient(url, contract="orders", **versions_of(profile))
+        await client.run("open; submit 1; price apple; submit 2; close")
+    assert client.failed == []
+    assert orders.called == ["submit 1", "price 2", "submit 3"]
+
+
 @pytest.mark.parametrize("binding", ["ws", "ws2007"])
 async def test_the_bindings_of_the_guide_do_what_it_says(binding: str) -> None:
     orders = Orders()

@@ -10,12 +10,16 @@ from reads import take_effects
 
 from holdfast.core.events import Incident, Respond, Transmit
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Fault, Sequence
+from holdfast.core.origin import Origin
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.versions import Addressing, Versions
 from holdfast.store.memory import MemoryStore
+
+NAMELESS = Origin(is_named=False)
+"""Who asks: as WCF's client, it sends no User-Agent."""
 
 
 def never(_value: str) -> bool:
@@ -101,7 +105,7 @@ class Endpoint:
 
     def ask(self, *, durable: bool = True, **fields: Any) -> Envelope | None:
         exchange = object()
-        self.protocol.receive(self.envelope(**fields), exchange, self.now)
+        self.protocol.receive(self.envelope(**fields), exchange, self.now, origin=NAMELESS)
         self.settle(durable=durable)
         return self.answers.get(exchange, self.envelope(action="no answer yet"))
 

@@ -14,11 +14,14 @@ from holdfast.core.versions import RM, Addressing
 def is_kept_alive(envelope: Envelope, create: CreateSequence, origin: Origin) -> bool:
     """Whether a CreateSequence is that of a two-way WCF client.
 
-    All other stacks that were recorded differ: they say ReplyTo under WS-Addressing 2005/08, Expires, or a User-Agent.
-    A durable source may come back after a night, so a request counts only if every part of it is WCF's.
+    All other stacks that were recorded differ: they send a User-Agent, which WCF does not, ReplyTo under WS-Addressing
+    2005/08, or Expires. A durable source may come back after a night, so a request counts only if every part of it is
+    WCF's.
     """
     offer = create.offer
-    if offer is None or not create.acks_to.is_anonymous or create.expires is not None or offer.expires is not None:
+    if origin.is_named or offer is None or not create.acks_to.is_anonymous:
+        return False
+    if create.expires is not None or offer.expires is not None:
         return False
     if envelope.rm is RM.V1_1:
         behavior = offer.incomplete_sequence_behavior
@@ -27,4 +30,4 @@ def is_kept_alive(envelope: Envelope, create: CreateSequence, origin: Origin) ->
             return False
     if envelope.addressing is Addressing.V2005_08:
         return envelope.reply_to is None
-    return envelope.reply_to is not None and envelope.reply_to.is_anonymous and not origin.is_named
+    return envelope.reply_to is not None and envelope.reply_to.is_anonymous

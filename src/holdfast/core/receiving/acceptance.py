@@ -295,7 +295,9 @@ class Accepting:
             return self._replies_to(envelope.action)
         if envelope.relates_to is not None or (envelope.reply_to is not None and envelope.reply_to.is_none):
             return False
-        is_open = envelope.addressing is Addressing.V2005_08 and not destination.asks_by_reply_to
+        # A two-way WCF client names one in every request, so its session needs no request before that is known.
+        asks_by_reply_to = destination.asks_by_reply_to or destination.is_kept_alive
+        is_open = envelope.addressing is Addressing.V2005_08 and not asks_by_reply_to
         return is_open and self._always_replies(envelope.action)
 
     def receive_plain(self, incoming: Incoming) -> None:

@@ -341,10 +341,10 @@ class Destination:
         ``sqlalchemy.Connection``: what it does there commits together with the mark that the message is handled, and
         with its reply; if it raises, all of it is undone.
 
-        A message asks for a reply by its ReplyTo. One that says nothing of replies is a request all the same (gSOAP
-        sends such) if its handler is annotated to return something, as ``-> str``, or the ``wsdl`` has an output for
-        it; otherwise, or where its sender has named a ReplyTo in the same Sequence, it is one-way. A request whose
-        handler returns None is answered with an empty element: the request's name and ``Response``.
+        A message asks for a reply by its ReplyTo. A message without one, as gSOAP sends, is a request if its handler is
+        annotated to return something, as ``-> str``, or the ``wsdl`` has an output for it. Otherwise it is one-way. It
+        is always one-way from a WCF client, and from a sender that has named a ReplyTo in the same Sequence. A request
+        whose handler returns None is answered with an empty element: the request's name and ``Response``.
 
         Args:
             action: wsa:Action; "" for every action without a handler of its own.

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import aiohttp
 import pytest
 
-from holdfast import Destination, Message
+from holdfast import Destination, Message, Source
+from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, Envelope, IncompleteSequenceBehavior, Offer
+from holdfast.core.versions import ALL_VERSIONS, RM, Versions
+from holdfast.wire import action_of, decode, encode, http_headers
 
 WSDL = """<wsdl:definitions targetNamespace="urn:t" xmlns:t="urn:t" xmlns:wsdl="http://schemas.xmlsoap.org/wsdl/"
     xmlns:soap="http://schemas.xmlsoap.org/wsdl/soap12/" xmlns:wsaw="http://www.w3.org/2006/05/addressing/wsdl">
@@ -78,3 +82,30 @@ async def test_where_the_session_names_a_reply_to_for_its_requests_a_message_wit
         service = await serve(app(), port=port)
     assert (await one.message(3, action="urn:test:price")).envelope.body == b""
     assert (await one.request(4, action="urn:test:price")).envelope.body == b"<r/>"
+
+
+@pytest.mark.parametrize("rm", [RM.V1_0, RM.V1_1])
+async def test_the_first_message_of_a_wcf_session_is_one_way_where_it_names_no_reply_to(
+    serve: Any, peer: Any, rm: RM
+) -> None:
+    app = service([], "urn:test:price")
+    one = peer((await serve(app)).url, Versions(rm.value))
+    offer = Offer("urn:offered", ANONYMOUS_EPR, None, IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP)
+    asked = CreateSequence(ANONYMOUS_EPR, offer=offer if rm is RM.V1_1 else Offer("urn:offered"))
+    envelope = Envelope(one.versions.soap, one.versions.addressing, rm, to=one.url, control=asked, message_id="urn:m")
+    async with aiohttp.ClientSession(skip_auto_headers=["User-Agent"]) as nameless:  # as WCF's
+        headers = http_headers(envelope.soap, action_of(envelope))
+        async with nameless.post(one.url, data=encode(envelope), headers=headers) as answer:
+            one.identifier = decode(await answer.read()).control.identifier
+    assert (await one.message(1, action="urn:test:price")).envelope.body == b""
+    assert (await one.request(2, action="urn:test:price")).envelope.body == b"<r/>"
+    assert (await one.message(3, action="urn:test:price")).envelope.body == b""
+
+
+@pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)
+async def test_a_source_of_ours_that_offers_a_sequence_is_no_wcf_client(serve: Any, versions: Versions) -> None:
+    """A WCF client keeps nothing on disk, so that its Sequence ends when it is silent for half an hour."""
+    app = service([], "urn:test:price")
+    async with Source((await serve(app)).url, ":memory:", versions=versions, offer=True) as source:
+        await (await source.send("<a/>", action="urn:test:price")).acknowledged(60)
+        assert [one.is_kept_alive for one in app.engine.protocol.inbound.destinations.values()] == [False]
