@@ -10,7 +10,7 @@ import json
 import shutil
 import sys
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -84,9 +84,7 @@ def place_and_rest(arguments: Sequence[str | None], admin: str | None) -> tuple[
     Raises:
         click.UsageError: both are given.
     """
-    context = click.get_current_context(silent=True)
-    source = context.get_parameter_source("admin") if context is not None else ParameterSource.COMMANDLINE
-    if admin is not None and source is not ParameterSource.ENVIRONMENT:
+    if _is_told(admin):
         if arguments[-1] is not None:
             raise click.UsageError("--admin needs no STORE.")
         return admin, [None, *arguments[:-1]]
@@ -94,10 +92,44 @@ def place_and_rest(arguments: Sequence[str | None], admin: str | None) -> tuple[
     if first is None:
         return admin or DEFAULT_ADMIN, list(arguments)
     if len(arguments) > 1 and arguments[-1] is None and not _may_be_store(first):
-        if context is not None:
-            context.meta[_NO_STORE] = first
+        _remember_no_store(first)
         return admin or DEFAULT_ADMIN, [None, *arguments[:-1]]
     return None, list(arguments)
+
+
+def place_and_names(
+    arguments: Sequence[str], admin: str | None, is_name: Callable[[str], bool]
+) -> tuple[str | None, str | None, list[str]]:
+    """STORE and any number of names behind it, as they were meant; otherwise as :func:`place_and_rest`.
+
+    Args:
+        arguments: All that were given.
+        admin: The listener of ``--admin`` or of the environment.
+        is_name: Whether a text can be a name. The first argument is a STORE if it cannot, or if a store lies there.
+
+    Returns:
+        The admin listener to ask, None for a store; the store, None without one; the names.
+    """
+    names = list(arguments)
+    if _is_told(admin):
+        return admin, None, names
+    if not names or (is_name(names[0]) and not _may_be_store(names[0])):
+        if names:
+            _remember_no_store(names[0])
+        return admin or DEFAULT_ADMIN, None, names
+    return None, names[0], names[1:]
+
+
+def _is_told(admin: str | None) -> bool:
+    """Whether ``--admin`` was written on the command line, and does not come from the environment."""
+    context = click.get_current_context(silent=True)
+    source = context.get_parameter_source("admin") if context is not None else ParameterSource.COMMANDLINE
+    return admin is not None and source is not ParameterSource.ENVIRONMENT
+
+
+def _remember_no_store(text: str) -> None:
+    if (context := click.get_current_context(silent=True)) is not None:
+        context.meta[_NO_STORE] = text
 
 
 _NO_STORE = "holdfast.no-store"

@@ -11,50 +11,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.testing import pair
 
 
-class Desk:
-    """A destination whose handler fails while the database is away, and the store it fills."""
-
-    def __init__(self, store: Path, failing: int = 3) -> None:
-        self.is_away = True
-        self.handled: list[str] = []
-        self.app = holdfast.Destination(store, handling=holdfast.HandlingPolicy(attempts=2))
-
-        @self.app.on("urn:submit")
-        def submit(message: holdfast.Message) -> None:
-            if self.is_away:
-                raise ConnectionError("the database\x1b[2J is away")
-            self.handled.append(message.body.text or "")
-
-        self.failing = failing
-
-    def fill(self) -> None:
-        with pair(self.app, store=Path(str(self.app.store_location)).parent) as source:
-            for number in range(self.failing):
-                source.send(f"<n>{number}</n>", action="urn:submit")
-
-    def serve_once(self) -> None:
-        """Start it, let it do what is to be done, and close it."""
-
-        async def run() -> None:
-            await self.app.start()
-            await asyncio.wait_for(self.app.handled(), 60)
-            await self.app.close()
-
-        asyncio.run(run())
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    """Three letters in ``destination``, and nobody serves it."""
-    one = Desk(tmp_path / "destination")
-    one.fill()
-    return one
-
-
-def test_a_store_that_nobody_serves_is_listed_shown_and_steered(run: Any, desk: Desk) -> None:
+def test_a_store_that_nobody_serves_is_listed_shown_and_steered(run: Any, desk: Any) -> None:
     result = run("dead-letters", "list", "destination")
     assert result.code == 0
     header, *lines = result.out.splitlines()
@@ -91,7 +50,9 @@ def settle(served: Any) -> None:
     asyncio.run_coroutine_threadsafe(served.app.handled(), served.loop).result(60)
 
 
-def test_a_server_that_runs_is_asked_and_its_store_can_be_looked_at(run: Any, served: Any) -> None:
+def test_a_server_that_runs_is_asked_and_its_store_can_be_looked_at(
+    run: Any, served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     is_away = True
     handled: list[str] = []
 
@@ -123,10 +84,13 @@ def test_a_server_that_runs_is_asked_and_its_store_can_be_looked_at(run: Any, se
         assert (result.code, "--yes" in result.err or "--admin" in result.err) == (1, True)
 
     is_away = False
-    assert run("dead-letters", "retry", *admin, "1").out == "1 dead letter is tried again now.\n"
+    monkeypatch.setenv("HOLDFAST_ADMIN", served.admin)
+    assert run("dead-letters", "retry", "1").out == "1 dead letter is tried again now.\n"
+    monkeypatch.delenv("HOLDFAST_ADMIN")
     settle(served)
     assert handled == ["1"]
-    assert run("dead-letters", "discard", *admin, "--all", "--yes").out == "2 dead letters are given up; 0 left.\n"
+    monkeypatch.setattr("holdfast.cli.tables.DEFAULT_ADMIN", served.admin)
+    assert run("dead-letters", "discard", "--all", "--yes").out == "2 dead letters are given up; 0 left.\n"
     assert run("dead-letters", "list", *admin).out == f"There are no dead letters in {served.admin}.\n"
     assert "there is no dead letter 0" in run("dead-letters", "retry", *admin, "0").err
 
@@ -144,7 +108,7 @@ def test_a_server_that_runs_is_asked_and_its_store_can_be_looked_at(run: Any, se
     ],
 )
 def test_what_cannot_be_done_is_a_sentence_and_nothing_is_changed(
-    run: Any, desk: Desk, how: str, arguments: tuple[str, ...], code: int, why: str
+    run: Any, desk: Any, how: str, arguments: tuple[str, ...], code: int, why: str
 ) -> None:
     result = run("dead-letters", how, *arguments)
     assert (result.code, why in result.err) == (code, True), result.err
@@ -153,7 +117,7 @@ def test_what_cannot_be_done_is_a_sentence_and_nothing_is_changed(
     assert [(one["letter"], one["retry"]) for one in listed["dead_letters"]] == [(0, False), (1, False), (2, False)]
 
 
-def test_a_letter_must_be_named_to_be_shown(run: Any, desk: Desk) -> None:
+def test_a_letter_must_be_named_to_be_shown(run: Any, desk: Any) -> None:
     assert run("dead-letters", "show", "destination").code == 2
     result = run("dead-letters", "show", "destination", "9")
     assert (result.code, "there is no dead letter 9" in result.err) == (1, True)

@@ -89,15 +89,31 @@ def test_wrong_usage_is_told(run: Any, arguments: list[str]) -> None:
 
 
 def test_an_argument_that_is_a_store_wins_over_the_listener_of_the_environment(
-    run: Any, served: Any, monkeypatch: pytest.MonkeyPatch
+    run: Any, served: Any, desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For every command that takes a STORE, or a listener in its place."""
     send(served.url)
+    with holdfast.sync.Source("http://127.0.0.1:9/", store="outbox") as source:
+        for number in range(2):
+            source.send(f"<n>{number}</n>", action="urn:a", sequence_key="a")
     monkeypatch.setenv("HOLDFAST_ADMIN", "http://127.0.0.1:1")
-    for command in (["sequences"], ["queues"], ["outbox", "list"], ["dead-letters", "list"], ["cursors"]):
-        found = run(*command, "served")
+    for command in ("sequences", "queues", "outbox list", "dead-letters list", "cursors"):
+        found = run(*command.split(), "served")
+        assert found.code == 0, (command, found.err)
+    for command in (
+        "dead-letters show destination 0",
+        "dead-letters retry destination 0",
+        "dead-letters retry destination --all",
+        "dead-letters discard destination 0 1 --yes",
+        "dead-letters discard destination --all --yes",
+        "outbox show outbox a/0",
+        "outbox discard outbox a/0 --yes",
+        "outbox retry outbox",
+    ):
+        found = run(*command.split())
         assert found.code == 0, (command, found.err)
     assert run("sequences", "served", "urn:s", "--admin", served.admin).code == 2, "both were given by hand"
+    assert run("dead-letters", "retry", "served", "--all", "--admin", served.admin).code == 2
 
 
 def test_a_name_that_is_no_place_is_looked_for_at_the_server(

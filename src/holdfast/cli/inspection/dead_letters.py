@@ -16,12 +16,12 @@ import click
 from holdfast.cli.inspection.listing import named, opened_store
 from holdfast.cli.inspection.operations import ListedNoun, confirm, yes_option
 from holdfast.cli.tables import (
-    DEFAULT_ADMIN,
     admin_option,
     age_text,
     ask_admin,
     json_option,
     listed,
+    place_and_names,
     place_and_rest,
     print_one,
     print_table,
@@ -119,26 +119,21 @@ def show(store: str | None, letter: str | None, admin: str | None, as_json: bool
 
 def _change(
     how: str,
-    store: str | None,
-    letters: tuple[str, ...],
+    location: str | None,
+    names: list[str],
     every: bool,
     admin: str | None,
     sure: Callable[[], None] = lambda: None,
 ) -> tuple[int, int]:
     """Have letters tried again or given up, once ``sure`` says so; how many, and how many there are then."""
-    names = list(letters)
-    if admin is not None:
-        names = [store, *names] if store is not None else names
-    elif store is None:
-        admin = DEFAULT_ADMIN
     if every == bool(names):
         raise click.UsageError(
             "Name the LETTERs, or all of them with --all; holdfast dead-letters list has their numbers."
         )
     numbers: list[int | None] = [None] if every else [int(_number(name)) for name in names]
-    if admin is None:
-        assert store is not None
-        return _change_stored(how, store, numbers, sure)
+    if location is not None:
+        return _change_stored(how, location, numbers, sure)
+    assert admin is not None
     sure()
     done, count = 0, 0
     for number in numbers:
@@ -146,6 +141,14 @@ def _change(
         done += int(answer["retried" if how == "retry" else "discarded"])
         count = int(answer["count"])
     return done, count
+
+
+def _place_and_letters(
+    store: str | None, letters: tuple[str, ...], every: bool, admin: str | None
+) -> tuple[str | None, str | None, list[str]]:
+    """The admin listener to ask, or the store, and the letters. With ``--all`` an argument can only be a STORE."""
+    arguments = [*([store] if store is not None else []), *letters]
+    return place_and_names(arguments, admin, lambda text: not every and _is_number(text))
 
 
 ALL = click.option("--all", "every", is_flag=True, help="All that are there.")
@@ -167,8 +170,9 @@ def retry(store: str | None, letters: tuple[str, ...], every: bool, admin: str |
     One that fails again is a dead letter again, under a new number. Whoever asked for a reply was told of the failure
     when the message became a dead letter: a reply that the handler gives now is given to nobody.
     """
-    done, count = _change("retry", store, letters, every, admin)
-    when = "now" if admin is not None else f"when {named(store)} is next served"
+    admin, location, names = _place_and_letters(store, letters, every, admin)
+    done, count = _change("retry", location, names, every, admin)
+    when = "now" if location is None else f"when {named(location)} is next served"
     _tell("retried", done, count, f"{_several(done)} tried again {when}.", as_json)
 
 
@@ -189,7 +193,8 @@ def discard(
     holdfast dead-letters discard --admin http://127.0.0.1:8081 --all --yes
     """
     sure = partial(confirm, "A dead letter that is given up is deleted.", yes)
-    done, count = _change("discard", store, letters, every, admin, sure)
+    admin, location, names = _place_and_letters(store, letters, every, admin)
+    done, count = _change("discard", location, names, every, admin, sure)
     _tell("discarded", done, count, f"{_several(done)} given up; {count:,} left.", as_json)
 
 
@@ -258,8 +263,12 @@ def _missing(number: int, location: str) -> ConfigurationError:
     )
 
 
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
 def _number(text: str) -> str:
-    if not text.isascii() or not text.isdecimal():
+    if not _is_number(text):
         raise click.UsageError(f"{text!r} is no dead letter's number; holdfast dead-letters list has them.")
     return text
 
