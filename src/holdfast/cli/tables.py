@@ -133,14 +133,18 @@ def _remember_no_store(text: str) -> None:
 
 
 _NO_STORE = "holdfast.no-store"
-"""In a command's context: what was taken for a name, as there is no such directory."""
+"""In a command's context: what was read as a name, because no store lies there."""
 
 
 def _may_be_store(text: str) -> bool:
-    """Whether an argument is a place where a store may be, rather than the name of a queue, a Sequence or a letter."""
-    from holdfast.store import is_sql
+    """Whether an argument is a place where a store may be, rather than the name of a queue, a Sequence or a letter.
 
-    return is_sql(text) or Path(text).is_dir() or text.startswith(("/", "./", "../"))
+    A name may also be that of a directory, so one that is not written as a path counts only if it holds a store.
+    """
+    from holdfast.store import is_sql
+    from holdfast.store.directory import holds_store
+
+    return is_sql(text) or text.startswith(("/", "./", "../")) or text.endswith("/") or holds_store(Path(text))
 
 
 def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -171,7 +175,7 @@ def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] |
     except (OSError, http.client.HTTPException) as error:
         reason, remedy = describe_failure(error, admin)
         if name := click.get_current_context().meta.get(_NO_STORE):
-            remedy = f"{remedy} If {name!r} was meant as a STORE: there is no such directory."
+            remedy = f"{remedy} If {name!r} was meant as a STORE: no directory of that name holds one."
         remedy = in_words_of(click.get_current_context().command, remedy)
         raise HoldfastError(f"{server} cannot be read: {reason}", remedy=remedy) from error
     finally:

@@ -69,6 +69,17 @@ def read_format(path: Path) -> int | None:
     return found
 
 
+def holds_store(path: Path) -> bool:
+    """Whether a directory holds a store or what is left of one. A directory that may not be read may hold one."""
+    try:
+        names = {entry.name for entry in path.iterdir()}
+    except PermissionError:
+        return True
+    except OSError:  # none there, no directory, a name too long for one
+        return False
+    return not names.isdisjoint((MARKER, DRAFT)) or (path / ENGINE / "CURRENT").exists()
+
+
 def begin(path: Path) -> None:
     """Note that a store is being made here, so that a first start that is killed can be repeated. Needs the lock.
 

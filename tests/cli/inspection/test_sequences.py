@@ -124,10 +124,27 @@ def test_a_name_that_is_no_place_is_looked_for_at_the_server(
         if variable is not None:
             monkeypatch.setenv("HOLDFAST_ADMIN", variable)
         assert "there is no queue orders in" in run("queues", "orders").err
+        Path("inbox").mkdir(exist_ok=True)
+        Path("inbox", "readme.txt").touch()
+        assert "there is no queue q" in run("queues", "q" * 300).err, "longer than a file's name may be"
         assert run("queues", "inbox").out.startswith("name        inbox")
     monkeypatch.delenv("HOLDFAST_ADMIN")
     monkeypatch.setattr("holdfast.cli.tables.DEFAULT_ADMIN", "http://127.0.0.1:1")
-    assert "If 'orders' was meant as a STORE: there is no such directory." in run("queues", "orders").err
+    assert "If 'orders' was meant as a STORE: no directory of that name holds one." in run("queues", "orders").err
+
+
+@pytest.mark.parametrize("left", ["HOLDFAST", "HOLDFAST.new", "db/CURRENT"])
+def test_a_directory_with_a_store_or_what_is_left_of_one_is_a_place(run: Any, tmp_path: Path, left: str) -> None:
+    (tmp_path / "orders" / left).parent.mkdir(parents=True)
+    (tmp_path / "orders" / left).touch()
+    found = run("queues", "orders")
+    assert (found.code, "orders" in found.err, "127.0.0.1" in found.err) == (1, True, False), found.err
+
+
+def test_a_path_is_a_place_whatever_lies_there(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "orders").mkdir()
+    for place in ("./orders", "orders/", str(tmp_path / "orders")):
+        assert "There is no store at" in run("queues", place).err
 
 
 def test_without_a_store_the_broker_of_this_machine_is_asked(
