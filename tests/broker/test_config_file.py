@@ -189,6 +189,77 @@ def test_each_mistake_names_its_key_what_is_wrong_and_the_mend(text: str, key: s
     assert remedy in one.remedy
 
 
+OF_A_FORWARDER = """\
+[queues.orders]
+[forwarders.a]
+queue = "ordrs"
+to = "https://partner.example/"
+profile = "wcf"
+rm = "1.0"
+timeout = 0
+tls.ca = "no.pem"
+credentials = {username = "me", token_env = "NO_SUCH_TOKEN"}
+proxy = {url = "http://p/", username = "u"}
+address = "https://partner.example/"
+policy = {refusals = -1}
+"""
+
+
+def test_an_unreadable_value_hides_no_other_mistake_of_its_table() -> None:
+    assert [(one.line, one.key) for one in mistakes(OF_A_FORWARDER)] == [
+        (3, "forwarders.a.queue"),
+        (6, "forwarders.a.rm"),
+        (7, "forwarders.a.timeout"),
+        (8, "forwarders.a.tls.ca"),
+        (9, "forwarders.a.credentials.token_env"),
+        (9, "forwarders.a.credentials.token_env"),
+        (10, "forwarders.a.proxy"),
+        (11, "forwarders.a.address"),
+        (12, "forwarders.a.policy.refusals"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("store = 5\nstore_password_env = 'HOME'\nworkers = 2", ["store"]),
+        ("store = ':memory:'\nworkers = '2'", ["workers"]),
+        ("listen.port = true\nadmin.port = 8080", ["listen.port"]),
+        ("admin.port = true\nadmin.token_env = 'NO_SUCH'\nadmin.token_file = 'no-file'",
+         ["admin.port", "admin.token_env", "admin.token_env", "admin.token_file"]),
+        ("listen = {port = 'x', tls.certificate = 'none.pem'}", ["listen.port", "listen.tls.certificate"]),
+        ("default_queue = 'a'\nqueues = 5", ["queues"]),
+        ("default_queue = 'b'\nlimits.max_queues = 'x'\n[queues]\na = 5",
+         ["default_queue", "limits.max_queues", "queues.a"]),
+        ("forwarders = 5\n" + ROUTE + "[[routes]]\nqueues = 'a'\nexpects = 'request'", ["forwarders"]),
+        (ROUTE + "[[routes]]\nqueues = 'c'\nexpects = 'x'\nxpath = '//o:a'",
+         ["routes[1].queues", "routes[1].expects", "routes[1].xpath"]),
+        (ROUTE + "[[routes]]\nqueues = 5\n[[routes]]\nqueues = 'b'", ["routes[1].queues", "routes[2]"]),
+        (ROUTE + "[[routes]]\nqueues = 'a'\naction = 5\n[[routes]]\nqueues = 'b'", ["routes[1].action"]),
+        (ROUTE + "[[routes]]\nqueues = 'a'\nxpath = '//o:a[p:b]'\n[namespaces]\no = 5",
+         ["routes[1].xpath", "namespaces.o"]),
+        ("[namespaces]\nx = ''\n" + ROUTE + "[[routes]]\nqueues = 'a'\nxpath = '//x:a'", ["namespaces.x"]),
+        ("namespaces = 5\n" + ROUTE + "[[routes]]\nqueues = 'a'\nxpath = '//x:a'", ["namespaces"]),
+        (FORWARDER.replace("to =", "too =") + "tls.ca = 'no.pem'\nrm = '1.1'\naddressing = '2004/08'",
+         ["forwarders.a.too", "forwarders.a.tls.ca", "forwarders.a.rm"]),
+        (FORWARDER.replace("https", "http") + "tls.ca = 'no.pem'", ["forwarders.a.tls", "forwarders.a.tls.ca"]),
+        (FORWARDER + "credentials = {username = 'a:b', password_fil = 'x'}",
+         ["forwarders.a.credentials.password_fil", "forwarders.a.credentials.username"]),
+        (FORWARDER + "credentials = {username = 5, password_env = 'NO_SUCH'}",
+         ["forwarders.a.credentials.password_env", "forwarders.a.credentials.username"]),
+        (FORWARDER + "tls.ca = 'no.pem'\n[forwarders.b]"
+         "\nqueue = 'orders'\nto = 'https://partner.example/'\ntimeout = 5",
+         ["forwarders.a.tls.ca", "forwarders.b.timeout"]),
+        (FORWARDER + "profile = 'wfc'\nsoap = '1.1'", ["forwarders.a.profile", "forwarders.a.soap"]),
+        (FORWARDER + "offer = 'x'\n[[routes]]\nqueues = 'orders'\nexpects = 'request'", ["forwarders.a.offer"]),
+        ("[queues.q]\n[forwarders]\na = 5\nb = {queue = 'r', to = 'http://h/'}",
+         ["forwarders.a", "forwarders.b.queue"]),
+    ],
+)  # fmt: skip
+def test_all_that_is_wrong_is_told_and_nothing_that_only_follows_from_it(text: str, keys: list[str]) -> None:
+    assert sorted(one.key for one in mistakes(text)) == sorted(keys)
+
+
 def test_tls_is_read_when_the_file_is(tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))

@@ -17,6 +17,7 @@ from holdfast.broker.config_checks import contradictions
 from holdfast.broker.destinations import check_pattern
 from holdfast.config.lines import KeyLines, KeyPath
 from holdfast.config.tables import Table, TableReading, load_toml, read_file
+from holdfast.config.unreadable import Unreadable, is_partial
 from holdfast.config.values import Unfit, told_type, told_value
 from holdfast.core.policy import ForwardingPolicy
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes
@@ -81,13 +82,14 @@ class Reading(TableReading):
             "policies": self._policies,
             "namespaces": self._namespaces,
         }
-        said = self.read_table(BrokerConfig, data, (), special)
+        said, unread = self.read_table(BrokerConfig, data, (), special)
         forwarders = data.get("forwarders")
-        if isinstance(forwarders, dict) and "forwarders" in said:
+        if isinstance(forwarders, dict):
             said["forwarders"] = self._with_policies(said["forwarders"], forwarders, said.get("policies", ()))
-        for path, what, remedy in contradictions(said, data):
+        config: BrokerConfig = self.made(BrokerConfig, said, unread, ())
+        for path, what, remedy in contradictions(config):
             self.wrong(path, what, remedy)
-        return BrokerConfig(**said) if not self.mistakes else None
+        return config if not self.mistakes else None
 
     def special(self, cls: type[Any]) -> Mapping[str, Callable[[Any, KeyPath], Any]]:
         """What a forwarder's policy is, is put together when all is read."""
@@ -120,26 +122,32 @@ class Reading(TableReading):
         self, forwarders: tuple[ForwarderConfig, ...], tables: Table, policies: tuple[PolicyConfig, ...]
     ) -> tuple[ForwarderConfig, ...]:
         """Forwarders with what is said of each and of where it sends to, put together."""
-        made = []
-        for one in forwarders:
-            path: KeyPath = ("forwarders", one.name, "policy")
-            before = len(self.mistakes)
-            quiet = Reading(self._file, self._lines, self._base)  # its mistakes are told already
-            own = quiet._policy(tables[one.name].get("policy", {}), path)
-            try:
-                made.append(replace(one, policy=resolved_policy(policies, one.to, own)))
-            except ConfigurationError as error:
-                if len(self.mistakes) == before and not quiet.mistakes:
-                    self.wrong(path, f"together with policies: {error.message}", error.remedy)
-        return tuple(made)
+        return tuple(
+            self._with_policy(one, tables[one.name], policies) if isinstance(tables[one.name], dict) else one
+            for one in forwarders
+        )
 
-    def _namespaces(self, value: Any, path: KeyPath) -> Mapping[str, str]:
+    def _with_policy(self, one: ForwarderConfig, table: Table, policies: tuple[PolicyConfig, ...]) -> ForwarderConfig:
+        path: KeyPath = ("forwarders", one.name, "policy")
+        quiet = Reading(self._file, self._lines, self._base)  # its mistakes are told already
+        own = quiet._policy(table.get("policy", {}), path)
+        try:
+            policy = resolved_policy(policies, one.to, own)
+        except Unreadable:
+            return one
+        except ConfigurationError as error:
+            if not quiet.mistakes:
+                self.wrong(path, f"together with policies: {error.message}", error.remedy)
+            return one
+        return one if is_partial(one) else replace(one, policy=policy)
+
+    def _namespaces(self, value: Any, path: KeyPath) -> Mapping[str, str] | None:
         if not isinstance(value, dict):
             self.wrong(path, f"{told_type(value)} is not a table", 'Write [namespaces] and o = "urn:orders" below.')
-            return {}
+            return None
         for prefix, namespace in value.items():
             if not isinstance(namespace, str) or not namespace:
                 self.wrong((*path, prefix), f"{told_value(namespace)} is no namespace", "Write it in quotes.")
             elif re.fullmatch(r"[^\W\d][\w.-]*", prefix) is None:
                 self.wrong((*path, prefix), f"'{prefix}' is no prefix", "A prefix is a word, such as o.")
-        return dict(value)
+        return {prefix: str(namespace) for prefix, namespace in value.items()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum
@@ -17,6 +17,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from holdfast.config.lines import KeyLines, KeyPath
+from holdfast.config.unreadable import partial_table, unread_table
 from holdfast.config.values import (
     ASSURANCE,
     DURATION,
@@ -143,8 +144,9 @@ class TableReading:
         *,
         partly: bool = False,
         called: bool = False,
-    ) -> Table:
-        """Field -> what a table says of it, each one read; of what cannot be read there is a mistake instead.
+    ) -> tuple[Table, set[str]]:
+        """Field -> what a table says of it, each one read; and the fields that it gives a value that cannot be read. Of
+        each of these there is a mistake. A table that can be read in part counts as read.
 
         Args:
             cls: The class whose fields are its keys.
@@ -155,23 +157,27 @@ class TableReading:
             called: Whether the class' ``name`` stands above the table.
         """
         said: Table = {}
-        meant: set[str] = set()
+        unread: set[str] = set()
         known = {one.name: one for one in fields(cls) if not (called and one.name == "name")}
         hints = get_type_hints(cls, include_extras=True)
         for name, value in table.items():
             here = (*path, name)
             if name not in known:
-                meant.add(self._unknown(name, list(known), here))
+                if meant := self._unknown(name, list(known), here):
+                    unread.add(meant)
                 continue
             before = len(self.mistakes)
             read = (special or {}).get(name)
             found = read(value, here) if read is not None else self._value(cls, name, hints[name], value, here, partly)
-            if len(self.mistakes) == before or isinstance(found, tuple):
+            if len(self.mistakes) == before or found is not None:
                 said[name] = found
+            else:
+                unread.add(name)
         for name, one in known.items():
-            if name not in table | dict.fromkeys(meant) and one.default is MISSING and one.default_factory is MISSING:
+            is_told = name in table or name in unread
+            if not is_told and one.default is MISSING and one.default_factory is MISSING:
                 self.wrong(path, f"'{name}' is missing", f"Write {name} = … there.")
-        return said
+        return said, unread - said.keys()
 
     def _unknown(self, name: str, known: list[str], path: KeyPath) -> str:
         """Note a key that there is not; the one that was meant, "" if none is near."""
@@ -208,13 +214,13 @@ class TableReading:
         if not isinstance(value, dict):
             self.wrong(path, f"{told_type(value)} is not a table", f"Write [{told_key(path)}] and its keys below.")
             return None
-        said = self.read_table(cls, value, path, partly=partly)
+        said, unread = self.read_table(cls, value, path, partly=partly)
         said = self._checked(cls, said, path)
-        return said if partly else self._made(cls, said, path)
+        return said if partly else self.made(cls, said, unread, path)
 
     def _checked(self, cls: type[Any], said: Table, path: KeyPath) -> Table:
         """What is said without what the class itself refuses of it, each by itself."""
-        if cls.__module__.startswith(("holdfast.broker", "holdfast.pipeline")):
+        if _is_of_a_file(cls):
             return said  # all of that is in the kinds
         fit: Table = {}
         for name, value in said.items():
@@ -229,7 +235,17 @@ class TableReading:
             fit[name] = value
         return fit
 
-    def _made(self, cls: type[Any], said: Table, path: KeyPath) -> Any:
+    def made(self, cls: type[Any], said: Table, unread: Collection[str], path: KeyPath) -> Any:
+        """A table as its class: whole, or in part if some of it cannot be read; None if the class refuses it.
+
+        Args:
+            cls: The class.
+            said, unread: As :meth:`read_table` gives them.
+            path: Where the table stands.
+        """
+        needed = (one.name for one in fields(cls) if one.default is MISSING and one.default_factory is MISSING)
+        if _is_of_a_file(cls) and (unread or not said.keys() >= set(needed)):
+            return partial_table(cls, said, unread)
         try:
             return cls(**said)
         except ConfigurationError as error:  # two that do not go together
@@ -238,34 +254,32 @@ class TableReading:
             assert self.mistakes, said
         return None
 
-    def _tables(self, cls: type[Any], value: Any, path: KeyPath) -> tuple[Any, ...]:
-        """Several tables: called by their names, or in an order if they have none."""
+    def _tables(self, cls: type[Any], value: Any, path: KeyPath) -> tuple[Any, ...] | None:
+        """Several tables: called by their names, or in an order if they have none. Each keeps its place."""
         if "name" in {one.name for one in fields(cls)}:
-            return tuple(self._named(cls, value, path))
+            return self._named(cls, value, path)
         if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
             self.wrong(path, f"{told_type(value)} is not a list of tables", f"Write [[{told_key(path)}]] before each.")
-            return ()
-        # What could not be read stays as None, so that the others keep their places.
+            return None
         return tuple(self._table(cls, one, (*path, index)) for index, one in enumerate(value))
 
-    def _named(self, cls: type[Any], value: Any, path: KeyPath) -> list[Any]:
+    def _named(self, cls: type[Any], value: Any, path: KeyPath) -> tuple[Any, ...] | None:
         if not isinstance(value, dict):
             self.wrong(path, f"{told_type(value)} is not a table", f"Write [{told_key(path)}.NAME] and its keys below.")
-            return []
+            return None
         special = self.special(cls)
         made = []
         for name, table in value.items():
             here = (*path, name)
-            before = len(self.mistakes)
             self._check_name(cls, name, here)
             if not isinstance(table, dict):
                 self.wrong(here, f"{told_type(table)} is not a table", f"Write [{told_key(here)}] and its keys below.")
+                made.append(unread_table(cls, name))
                 continue
-            said = self.read_table(cls, table, here, special, called=True)
+            said, unread = self.read_table(cls, table, here, special, called=True)
             said = {key: one for key, one in said.items() if key not in special}
-            if len(self.mistakes) == before:
-                made.append(cls(name=name, **said))
-        return made
+            made.append(self.made(cls, {"name": name, **said}, unread, here))
+        return tuple(made)
 
     def _check_name(self, cls: type[Any], name: str, path: KeyPath) -> None:
         kind = kind_of(cls, "name")  # type: ignore[arg-type] # a class can be hashed
@@ -274,6 +288,11 @@ class TableReading:
             kind.read(name, self._base)
         except Unfit as unfit:
             self.wrong(path, unfit.what, unfit.remedy)
+
+
+def _is_of_a_file(cls: type[Any]) -> bool:
+    """Whether a class is there for files, and checks nothing itself."""
+    return cls.__module__.startswith(("holdfast.broker", "holdfast.pipeline"))
 
 
 def told_key(path: KeyPath) -> str:

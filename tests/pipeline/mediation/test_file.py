@@ -357,6 +357,28 @@ def test_a_required_field_whose_column_has_a_wrong_name_is_told_once(here: Path)
     assert one.remedy == "Did you mean 'amount'?"
 
 
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        (TOP.replace("http:", "ftp:") + "[sources.orders.options]\ntoken = 'x'\n",
+         ["sources.orders.broker", "sources.orders.options.token"]),
+        (TOP + 'when = 5\n[[routes]]\ninput = "odrers"\nto = 5\n',
+         ["routes[1].when", "routes[2].input", "routes[2].to"]),
+        (step('sql = 5\ninput = "orders"\nstate.late = "x"'),
+         ["steps.one.sql", "steps.one.input", "steps.one.state.late"]),
+        (step('input = "odrers"\nkeep = 5\n[steps.one.parse]\nxsd = "no.xsd"\nschema = "a INT"'),
+         ["steps.one.input", "steps.one.keep", "steps.one.parse", "steps.one.parse.xsd"]),
+        (step(INPUT + 'state = {}\n[steps.one.xml]\nelement = 5\nzone = "Mars"'),
+         ["steps.one.state", "steps.one.xml.element", "steps.one.xml.zone"]),
+        (TOP.replace('queue = "out"', 'queue = ""\nformat = "delta"\ntopic = "t"'),
+         ["sinks.out.queue", "sinks.out.format", "sinks.out.topic"]),
+        (TOP + "steps.one = 5\n", ["routes[1].steps"]),
+    ],
+)  # fmt: skip
+def test_an_unreadable_value_hides_no_other_mistake(here: Path, text: str, keys: list[str]) -> None:
+    assert sorted(one.key for one in mistakes(here, text)) == sorted(keys)
+
+
 def test_every_mistake_is_told_at_once_in_the_order_of_lines(here: Path) -> None:
     text = step(INPUT + 'python = "own:other"').replace("8081", "8081/?token=x").replace('to = "out"', 'to = "uot"')
     assert [one.line for one in mistakes(here, text)] == [6, 11, 14, 17]

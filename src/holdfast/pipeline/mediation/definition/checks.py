@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config.lines import KeyPath
+from holdfast.config.unreadable import is_given, is_partial, readable
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition import kafka_checks
 from holdfast.pipeline.mediation.definition.graph import Graph, can_fail
@@ -50,23 +51,26 @@ def contradictions(said: Said, data: Said) -> Iterator[Wrong]:
     yield from _of_names(names)
     if not names["sources"]:
         yield (), "there is no source", "Write [sources.NAME] and broker = …, or kafka = …, below."
-    for source in said.get("sources", ()):
-        yield from _of_a_source(source)
-    for table in said.get("tables", ()):
-        yield from _of_a_table(table)
     rows = [*names["sources"], *names["tables"]]
-    for step in said.get("steps", ()):
-        place = names["steps"].index(step.name)
-        yield from _of_a_step(step, [*rows, *names["steps"][:place]], names["steps"])
-    for sink in said.get("sinks", ()):
-        yield from _of_a_sink(sink)
-    routes = said.get("routes", ())
     known = [*rows, *names["steps"]]
-    yield from _of_routes(routes, known, names)
-    is_read = all(len(said.get(kind, ())) == len(names[kind]) for kind in names)
-    if is_read and all(isinstance(one, RoutePlan) and one.input in known for one in routes):
-        plan = PipelinePlan("", "", **{key: said[key] for key in (*names, "routes") if key in said})
-        yield from _of_the_whole(plan, is_kept="dead_letters" in data)
+    yield from readable(
+        *(_of_a_source(source) for source in said.get("sources", ())),
+        *(_of_a_table(table) for table in said.get("tables", ())),
+    )
+    for place, step in enumerate(said.get("steps", ())):
+        above = [*rows, *names["steps"][:place]]
+        yield from readable(_of_a_step(step, above, names["steps"]), _of_parse(step), _of_validate(step), _of_xml(step))
+    yield from readable(
+        *(check for sink in said.get("sinks", ()) for check in (_of_a_sink(sink), _of_a_sinks_options(sink))),
+        _of_routes(said.get("routes", ()), known, names),
+    )
+    kinds = [kind for kind in (*_NAMED, "routes") if kind in data]
+    if all(kind in said and all(_is_whole(one) for one in said[kind]) for kind in kinds):
+        yield from readable(_of_the_whole(said, known, is_kept="dead_letters" in data))
+
+
+def _is_whole(table: Any) -> bool:
+    return not any(is_partial(one) for one in (table, *vars(table).values()))
 
 
 def _of_names(names: Mapping[str, list[str]]) -> Iterator[Wrong]:
@@ -89,12 +93,15 @@ def _nearest(name: str, known: list[str], what: str) -> tuple[str, str]:
 
 def _of_a_source(source: SourcePlan) -> Iterator[Wrong]:
     path: KeyPath = ("sources", source.name)
-    if (source.broker is None) == (source.kafka is None):
-        what = "it has both broker and kafka" if source.broker else "'broker' is missing"
+    if is_given(source, "broker") == is_given(source, "kafka"):
+        what = "it has both broker and kafka" if is_given(source, "broker") else "'broker' is missing"
         yield path, what, "Give it broker, the URL of a server, or kafka, the servers of a Kafka cluster."
         return
-    yield from _of_options(source.options, path)
-    if source.kafka is not None:
+    yield from readable(_of_options(source, path), _of_a_queue_or_topic(source, path))
+
+
+def _of_a_queue_or_topic(source: SourcePlan, path: KeyPath) -> Iterator[Wrong]:
+    if is_given(source, "kafka"):
         yield from kafka_checks.of_a_source(source, path)
         return
     yield from kafka_checks.only_of_kafka(source, ("topic", "once", "properties_file"), path)
@@ -104,8 +111,8 @@ def _of_a_source(source: SourcePlan) -> Iterator[Wrong]:
         yield (*path, "options") if source.options else path, error.message, error.remedy
 
 
-def _of_options(options: Mapping[str, str] | None, path: KeyPath) -> Iterator[Wrong]:
-    if any(name.lower() == "token" for name in options or ()):
+def _of_options(one: SourcePlan | SinkPlan, path: KeyPath) -> Iterator[Wrong]:
+    if any(name.lower() == "token" for name in one.options or ()):
         told = "A secret does not stand in this file: say where it is, by token_file."
         yield (*path, "options", "token"), "there is a token in this file", told
 
@@ -134,7 +141,7 @@ def format_of(table: TablePlan) -> str | None:
 
 
 def _of_a_sink(sink: SinkPlan) -> Iterator[Wrong]:
-    places = [key for key in ("queue", "to", "kafka", "table", "console") if getattr(sink, key) is not None]
+    places = [key for key in ("queue", "to", "kafka", "table", "console") if is_given(sink, key)]
     if len(places) != 1:
         what = f"it has both {places[0]} and {places[1]}" if places else "it does not say where rows go"
         yield ("sinks", sink.name), what, "Give it one of queue, to, kafka, table and console."
@@ -146,7 +153,10 @@ def _of_a_sink(sink: SinkPlan) -> Iterator[Wrong]:
         yield from kafka_checks.only_of_kafka(sink, ("topic", "properties_file"), ("sinks", sink.name))
     if sink.format and sink.table is None:
         yield ("sinks", sink.name, "format"), "only a table has a format", "Leave it out."
-    yield from _of_options(sink.options, ("sinks", sink.name))
+
+
+def _of_a_sinks_options(sink: SinkPlan) -> Iterator[Wrong]:
+    yield from _of_options(sink, ("sinks", sink.name))
     if sink.sends and sink.options:
         given = {"broker": "http://any", "sinkId": "any", "batchId": "0", "queue": "any"}
         try:
@@ -158,62 +168,91 @@ def _of_a_sink(sink: SinkPlan) -> Iterator[Wrong]:
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
+def _kinds(step: StepPlan) -> list[str]:
+    """Which of the five kinds of steps it is, readable or not: one, if it is right."""
+    return [kind for kind in ("sql", "python", "parse", "validate", "xml") if is_given(step, kind)]
+
+
 def _of_a_step(step: StepPlan, above: list[str], steps: list[str]) -> Iterator[Wrong]:
     path: KeyPath = ("steps", step.name)
-    kinds = step.kinds
+    kinds = _kinds(step)
     if len(kinds) != 1:
         what = f"it has both {kinds[0]} and {kinds[1]}" if kinds else "it does not say what it does"
         yield path, what, "Give it one of sql, python, parse, validate and xml."
         return
-    if step.sql and step.input:
-        yield (*path, "input"), "SQL says itself what it is made of", "Leave input out."
+    is_sql = kinds == ["sql"]
+    yield from readable(_of_inputs(step, kinds[0], above, steps), _of_state(step, is_sql), _of_keep(step, is_sql))
+
+
+def _of_inputs(step: StepPlan, kind: str, above: list[str], steps: list[str]) -> Iterator[Wrong]:
+    path: KeyPath = ("steps", step.name, "input")
+    if kind == "sql" and is_given(step, "input"):
+        yield path, "SQL says itself what it is made of", "Leave input out."
     for name in step.input:
         if name not in above:
             if name in steps:
-                yield (*path, "input"), f"'{name}' is not above it", "A step is made of what stands above it: move it."
+                yield path, f"'{name}' is not above it", "A step is made of what stands above it: move it."
             else:
-                yield (*path, "input"), *_nearest(name, above, "source, table or step")
-    if not step.sql and not step.input:
-        yield path, "'input' is missing", f'Write input = "{above[-1] if above else "NAME"}".'
-    if kinds[0] in ("parse", "validate", "xml") and len(step.input) > 1:
-        yield (*path, "input"), "it is made of one", "Join them first, in a step with sql."
-    if step.state is not None and not step.sql:
-        yield (*path, "state"), "only SQL has state", "Leave it out."
-    if step.keep and step.sql:
-        yield (*path, "keep"), "SQL finds no problems", "Leave it out: a column problems goes on as any other."
-    yield from _of_xml(step, path)
+                yield path, *_nearest(name, above, "source, table or step")
+    if kind != "sql" and not step.input:
+        yield path[:-1], "'input' is missing", f'Write input = "{above[-1] if above else "NAME"}".'
+    if kind in ("parse", "validate", "xml") and len(step.input) > 1:
+        yield path, "it is made of one", "Join them first, in a step with sql."
 
 
-def _of_xml(step: StepPlan, path: KeyPath) -> Iterator[Wrong]:
-    parse, validate, xml = step.parse, step.validate, step.xml
-    if parse is not None:
-        given = [key for key in ("xsd", "schema", "schema_file", "infer") if getattr(parse, key)]
-        if len(given) != 1:
-            what = f"it has both {given[0]} and {given[1]}" if given else "it does not say what fields there are"
-            yield (*path, "parse"), what, "Give it one of xsd, schema, schema_file and infer."
-        for key in ("xsd", "element", "infer", "lenient") if parse.json else ():
-            if getattr(parse, key):
-                yield (*path, "parse", key), f"'{key}' is of XML, and this is JSON", "Give it schema or schema_file."
-        if parse.schema_file and (wrong := _of_a_schema_file(parse.schema_file)):
-            yield (*path, "parse", "schema_file"), wrong, 'Write DDL, "id INT, …", or what StructType.json() gives.'
-        if parse.xsd:
-            yield from _of_an_xsd(parse.xsd, parse.element, (*path, "parse"), columns=True)
-    if validate is not None:
-        if not validate.rules and not validate.xsd:
-            yield (*path, "validate"), "it does not say by what", "Give it rules, or an xsd."
-        if validate.xsd:
-            yield from _of_an_xsd(validate.xsd, validate.element, (*path, "validate"), columns=False)
-        if validate.element and not validate.xsd:
-            yield (*path, "validate", "element"), "only an XSD knows elements", "Leave it out, or give xsd."
-    if xml is not None:
-        yield from _of_written(xml, (*path, "xml"))
+def _of_state(step: StepPlan, is_sql: bool) -> Iterator[Wrong]:
+    if is_given(step, "state") and not is_sql:
+        yield ("steps", step.name, "state"), "only SQL has state", "Leave it out."
 
 
-def _of_written(xml: XmlPlan, path: KeyPath) -> Iterator[Wrong]:
+def _of_keep(step: StepPlan, is_sql: bool) -> Iterator[Wrong]:
+    if step.keep and is_sql:
+        what = "SQL finds no problems"
+        yield ("steps", step.name, "keep"), what, "Leave it out: a column problems goes on as any other."
+
+
+def _of_parse(step: StepPlan) -> Iterator[Wrong]:
+    parse, path = step.parse, ("steps", step.name, "parse")
+    if parse is None or len(_kinds(step)) != 1:
+        return
+    given = [key for key in ("xsd", "schema", "schema_file", "infer") if is_given(parse, key)]
+    if len(given) != 1:
+        what = f"it has both {given[0]} and {given[1]}" if given else "it does not say what fields there are"
+        yield path, what, "Give it one of xsd, schema, schema_file and infer."
+    for key in ("xsd", "element", "infer", "lenient") if parse.json else ():
+        if is_given(parse, key):
+            yield (*path, key), f"'{key}' is of XML, and this is JSON", "Give it schema or schema_file."
+    if parse.schema_file and (wrong := _of_a_schema_file(parse.schema_file)):
+        yield (*path, "schema_file"), wrong, 'Write DDL, "id INT, …", or what StructType.json() gives.'
+    if parse.xsd:
+        yield from _of_an_xsd(parse.xsd, parse.element, path, columns=True)
+
+
+def _of_validate(step: StepPlan) -> Iterator[Wrong]:
+    validate, path = step.validate, ("steps", step.name, "validate")
+    if validate is None or len(_kinds(step)) != 1:
+        return
+    if not is_given(validate, "rules") and not is_given(validate, "xsd"):
+        yield path, "it does not say by what", "Give it rules, or an xsd."
+    if validate.element and not is_given(validate, "xsd"):
+        yield (*path, "element"), "only an XSD knows elements", "Leave it out, or give xsd."
+    if validate.xsd:
+        yield from _of_an_xsd(validate.xsd, validate.element, path, columns=False)
+
+
+def _of_xml(step: StepPlan) -> Iterator[Wrong]:
+    if step.xml is not None and len(_kinds(step)) == 1:
+        yield from readable(*(check(step.xml, ("steps", step.name, "xml")) for check in (_of_a_zone, _of_written)))
+
+
+def _of_a_zone(xml: XmlPlan, path: KeyPath) -> Iterator[Wrong]:
     try:
         zone_of(xml.zone)
     except ConfigurationError as error:
         yield (*path, "zone"), error.message, error.remedy
+
+
+def _of_written(xml: XmlPlan, path: KeyPath) -> Iterator[Wrong]:
     if not xml.xsd:
         return
     wrong = list(_of_an_xsd(xml.xsd, xml.element, path, columns=True))
@@ -280,24 +319,40 @@ def _of_an_xsd(file: str, element: str, path: KeyPath, *, columns: bool) -> Iter
 # --- routes, and the whole --------------------------------------------------------------------------------------------
 
 
-def _of_routes(routes: Any, rows: list[str], names: Mapping[str, list[str]]) -> Iterator[Wrong]:
+def _of_routes(routes: tuple[RoutePlan, ...], rows: list[str], names: Mapping[str, list[str]]) -> Iterator[Wrong]:
     done: set[str] = set()
     for place, route in enumerate(routes):
-        if not isinstance(route, RoutePlan):
-            continue
         path: KeyPath = ("routes", place)
-        if route.input not in rows:
-            yield (*path, "input"), *_nearest(route.input, rows, "source, table or step")
-        for sink in route.to:
-            if sink not in names["sinks"]:
-                yield (*path, "to"), *_nearest(sink, names["sinks"], "sink")
-        if route.input in done:
-            yield path, "no row comes here: a route above takes all of them", "Give that one a condition, or onwards."
-        if not route.when and not route.onwards:
-            done.add(route.input)
+        yield from readable(
+            _of_its_input(route, path, rows),
+            _of_its_sinks(route, path, names["sinks"]),
+            _of_its_turn(route, path, done),
+        )
 
 
-def _of_the_whole(plan: PipelinePlan, *, is_kept: bool) -> Iterator[Wrong]:
+def _of_its_input(route: RoutePlan, path: KeyPath, rows: list[str]) -> Iterator[Wrong]:
+    if route.input not in rows:
+        yield (*path, "input"), *_nearest(route.input, rows, "source, table or step")
+
+
+def _of_its_sinks(route: RoutePlan, path: KeyPath, sinks: list[str]) -> Iterator[Wrong]:
+    for sink in route.to:
+        if sink not in sinks:
+            yield (*path, "to"), *_nearest(sink, sinks, "sink")
+
+
+def _of_its_turn(route: RoutePlan, path: KeyPath, done: set[str]) -> Iterator[Wrong]:
+    """``done`` has the inputs whose rows all go to routes above."""
+    if route.input in done:
+        yield path, "no row comes here: a route above takes all of them", "Give that one a condition, or onwards."
+    if not route.when and not route.onwards:
+        done.add(route.input)
+
+
+def _of_the_whole(said: Said, known: list[str], *, is_kept: bool) -> Iterator[Wrong]:
+    plan = PipelinePlan("", "", **{key: said[key] for key in (*_NAMED, "routes") if key in said})
+    if any(one.input not in known for one in plan.routes):
+        return
     graph = Graph(plan)
     used = {name for one in plan.routes for name in graph.ancestors(one.input)}
     for step in plan.steps:

@@ -78,7 +78,7 @@ def plan_of(
     filled = {key: _filled(value, (key,), values, reading) for key, value in data.items() if key != "parameters"}
     if told is not None:
         filled["parameters"] = told
-    said = reading.read_table(PipelinePlan, filled, ())
+    said, _ = reading.read_table(PipelinePlan, filled, ())
     for path, what, remedy in (*contradictions(said, filled), *more(said)):
         reading.wrong(path, what, remedy)
     if reading.mistakes:

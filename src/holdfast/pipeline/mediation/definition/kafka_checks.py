@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 
 from holdfast.config.lines import KeyPath
+from holdfast.config.unreadable import is_given
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition.kafka_options import client_options, ends_of, is_secret
 from holdfast.pipeline.mediation.definition.plan import SinkPlan, SourcePlan
@@ -38,10 +39,10 @@ _OURS = {
 def of_a_source(source: SourcePlan, path: KeyPath) -> Iterator[Wrong]:
     """The mistakes of a source that reads Kafka."""
     for key in ("queue", "token_file"):
-        if getattr(source, key):
+        if is_given(source, key):
             yield (*path, key), "only a source with broker has this key", "Leave it out."
     ways = [name for name in source.options or () if name.lower() in _PATTERNS]
-    if bool(source.topic) + len(ways) != 1:
+    if is_given(source, "topic") + len(ways) != 1:
         what = "it says in two ways which topics it reads" if ways else "'topic' is missing"
         yield path, what, "Give it topic, or one of the options subscribePattern and assign."
     yield from _of_servers(source, path)
@@ -50,10 +51,10 @@ def of_a_source(source: SourcePlan, path: KeyPath) -> Iterator[Wrong]:
 
 def of_a_sink(sink: SinkPlan, path: KeyPath) -> Iterator[Wrong]:
     """The mistakes of a sink that writes to Kafka."""
-    if sink.topic is None:
+    if not is_given(sink, "topic"):
         yield path, "'topic' is missing", "Write topic = … there."
     for key in ("broker", "token_file"):
-        if getattr(sink, key):
+        if is_given(sink, key):
             yield (*path, key), "only a sink with queue or to has this key", "Leave it out."
     yield from _of_servers(sink, path)
     yield from _of_options(sink, path, ())
@@ -69,7 +70,7 @@ def of_a_sink(sink: SinkPlan, path: KeyPath) -> Iterator[Wrong]:
 def only_of_kafka(one: SourcePlan | SinkPlan, keys: Collection[str], path: KeyPath) -> Iterator[Wrong]:
     """Keys that mean nothing without ``kafka``."""
     for key in keys:
-        if getattr(one, key):
+        if is_given(one, key):
             yield (*path, key), f"'{key}' is of Kafka, and there is no 'kafka'", "Write kafka = …, or leave it out."
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql import types as T
 
 from holdfast.config.lines import KeyPath
+from holdfast.config.unreadable import readable
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition.checks import Said, Wrong, of_written_columns
 from holdfast.pipeline.mediation.definition.plan import RoutePlan, StepPlan, XmlPlan
@@ -93,39 +94,44 @@ def missing_fields(said: Said, parsed: Mapping[KeyPath, Sequence[Node]]) -> Iter
     """
     known: dict[str, Structs] = {}
     for step in said.get("steps", ()):
-        path: KeyPath = ("steps", step.name)
-        held: Structs = {}
-        if len(step.input) == 1:
-            held = known.get(step.input[0].lower(), {})
-        if step.sql:
-            for tree in parsed.get((*path, "sql"), ()):
-                query = _Query(tree, known)
-                yield from ((((*path, "sql"), *wrong)) for wrong in query.wrong)
-                held = query.output()
-        else:
-            for place in ("validate", "xml"):
-                for where, trees in parsed.items():
-                    if where[:3] == (*path, place):
-                        yield from _of_expressions(where, trees, held)
-            if step.xml is not None and step.xml.xsd and len(step.xml.columns) == 1:
-                yield from _of_one_column(step.xml, parsed.get((*path, "xml", "columns"), ()), held, path)
-        known[step.name.lower()] = _after(step, held)
-    yield from _of_what_follows(said, parsed, known)
+        yield from readable(_of_a_step(step, parsed, known))
+    for where, trees in parsed.items():
+        yield from readable(_of_what_follows(where, trees, said, known))
+
+
+def _of_a_step(step: StepPlan, parsed: Mapping[KeyPath, Sequence[Node]], known: dict[str, Structs]) -> Iterator[Wrong]:
+    """What is wrong in a step; adds its columns to those that are known."""
+    path: KeyPath = ("steps", step.name)
+    held: Structs = {}
+    if len(step.input) == 1:
+        held = known.get(step.input[0].lower(), {})
+    if step.sql:
+        for tree in parsed.get((*path, "sql"), ()):
+            query = _Query(tree, known)
+            yield from ((((*path, "sql"), *wrong)) for wrong in query.wrong)
+            held = query.output()
+    else:
+        for place in ("validate", "xml"):
+            for where, trees in parsed.items():
+                if where[:3] == (*path, place):
+                    yield from _of_expressions(where, trees, held)
+        if step.xml is not None and step.xml.xsd and len(step.xml.columns) == 1:
+            yield from _of_one_column(step.xml, parsed.get((*path, "xml", "columns"), ()), held, path)
+    known[step.name.lower()] = _after(step, held)
 
 
 def _of_what_follows(
-    said: Said, parsed: Mapping[KeyPath, Sequence[Node]], known: Mapping[str, Structs]
+    where: KeyPath, trees: Sequence[Node], said: Said, known: Mapping[str, Structs]
 ) -> Iterator[Wrong]:
-    """Conditions of routes, and fields of sinks."""
-    routes = [one for one in said.get("routes", ()) if isinstance(one, RoutePlan)]
-    for where, trees in parsed.items():
-        inputs: list[str] = []
-        if where[0] == "routes":
-            inputs = [one.input for place, one in enumerate(said["routes"]) if place == where[1]]
-        elif where[0] == "sinks":
-            inputs = sorted({one.input for one in routes if where[1] in one.to})
-        for name in inputs:
-            yield from _of_expressions(where, trees, known.get(name.lower(), {}))
+    """The condition of a route, or fields of a sink."""
+    routes: Sequence[RoutePlan] = said.get("routes", ())
+    inputs: list[str] = []
+    if where[0] == "routes":
+        inputs = [one.input for place, one in enumerate(routes) if place == where[1]]
+    elif where[0] == "sinks":
+        inputs = sorted({one.input for one in routes if where[1] in one.to})
+    for name in inputs:
+        yield from _of_expressions(where, trees, known.get(name.lower(), {}))
 
 
 def _after(step: StepPlan, held: Structs) -> Structs:

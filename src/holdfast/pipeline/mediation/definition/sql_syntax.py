@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.config.lines import KeyPath
+from holdfast.config.unreadable import readable
 from holdfast.pipeline.mediation.definition.checks import Said, Wrong
 from holdfast.pipeline.mediation.definition.parsed_fields import Node, missing_fields, tree_of
-from holdfast.pipeline.mediation.definition.plan import RoutePlan
+from holdfast.pipeline.mediation.definition.plan import RoutePlan, SinkPlan, StepPlan
 from holdfast.pipeline.session import check_spark
 from holdfast.pipeline.spark.java import java_home
 
+_Text = tuple[KeyPath, str, bool]
 _OF_A_SINK = ("body", "action", "key", "headers", "message_id", "relates_to", "reply_to")
 _REMEDY = "Write it as Spark's SQL has it; `check --dry-run` looks up its tables and columns, too."
 
@@ -45,25 +47,40 @@ def syntax_mistakes(said: Said) -> Iterator[Wrong]:
     yield from missing_fields(said, parsed)
 
 
-def _texts(said: Said) -> Iterator[tuple[tuple[str | int, ...], str, bool]]:
+def _texts(said: Said) -> Iterator[_Text]:
     """Where SQL stands, the text, and whether it is a query or an expression."""
-    for step in said.get("steps", ()):
-        path = ("steps", step.name)
-        if step.sql:
-            yield (*path, "sql"), step.sql, True
-        for reason, rule in (step.validate.rules or {}).items() if step.validate is not None else ():
-            yield (*path, "validate", "rules", reason), rule, False
-        for column in step.xml.columns if step.xml is not None else ():
-            yield (*path, "xml", "columns"), column, False
-    for number, route in enumerate(said.get("routes", ())):
-        if isinstance(route, RoutePlan) and route.when:
-            yield ("routes", number, "when"), route.when, False
-    for sink in said.get("sinks", ()):
-        for key in _OF_A_SINK if sink.has_fields else ():
-            if text := getattr(sink, key):
-                yield ("sinks", sink.name, key), text, False
-        for text in sink.order if sink.has_fields else ():
-            yield ("sinks", sink.name, "order"), text, False
+    steps, routes, sinks = (said.get(kind, ()) for kind in ("steps", "routes", "sinks"))
+    yield from readable(
+        *(of_kind(step) for step in steps for of_kind in (_of_sql, _of_rules, _of_columns)),
+        *(_of_a_route(number, route) for number, route in enumerate(routes)),
+        *(_of_a_sink(sink, key) for sink in sinks for key in (*_OF_A_SINK, "order")),
+    )
+
+
+def _of_sql(step: StepPlan) -> Iterator[_Text]:
+    if step.sql:
+        yield ("steps", step.name, "sql"), step.sql, True
+
+
+def _of_rules(step: StepPlan) -> Iterator[_Text]:
+    for reason, rule in (step.validate.rules or {}).items() if step.validate is not None else ():
+        yield ("steps", step.name, "validate", "rules", reason), rule, False
+
+
+def _of_columns(step: StepPlan) -> Iterator[_Text]:
+    for column in step.xml.columns if step.xml is not None else ():
+        yield ("steps", step.name, "xml", "columns"), column, False
+
+
+def _of_a_route(number: int, route: RoutePlan) -> Iterator[_Text]:
+    if route.when:
+        yield ("routes", number, "when"), route.when, False
+
+
+def _of_a_sink(sink: SinkPlan, key: str) -> Iterator[_Text]:
+    if sink.has_fields and (texts := getattr(sink, key)):
+        for text in (texts,) if isinstance(texts, str) else texts:
+            yield ("sinks", sink.name, key), text, False
 
 
 def _parsed(parse: Callable[[str], Any], text: str) -> tuple[str, Node | None]:
