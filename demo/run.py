@@ -115,6 +115,15 @@ class Outcome:
         return self.queue.is_exact and self.forwarded.is_exact and self.landed.is_exact
 
 
+def progress_text(acknowledged: int, messages: int, forwarded: int, landed: int, *, lost: int) -> str:
+    """How far a run is. Spark starts for half a minute, in which nothing lands."""
+    by_spark = f"{landed:,} landed by Spark" if landed else "Spark is starting"
+    return (
+        f"{acknowledged:,}/{messages:,} acknowledged by the broker, {forwarded:,} forwarded, {by_spark}; "
+        f"{lost:,} lost on the wire"
+    )
+
+
 class Teller:
     """Tells how far a run is: one live line on a terminal, a line every few seconds in a log.
 
@@ -398,11 +407,8 @@ class Demo:
         while True:
             await asyncio.sleep(0.2)
             now, lost = time.monotonic(), self._before.counts.lost + self._behind.counts.lost
-            landed = f"{self._landed:,} landed by Spark" if self._landed else "Spark is starting"
-            self._teller.status(
-                f"{self._acknowledged:,}/{self._options.messages:,} acknowledged by the broker, {self._forwarded:,} "
-                f"forwarded, {landed}; {lost:,} lost on the wire"
-            )
+            counts = (self._acknowledged, self._options.messages, self._forwarded, self._landed)
+            self._teller.status(progress_text(*counts, lost=lost))
             moved = (self._acknowledged, self._forwarded, self._landed)
             if self._moved != moved:
                 self._moved, self._moved_at = moved, now

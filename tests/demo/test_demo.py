@@ -26,7 +26,7 @@ from click.testing import CliRunner
 
 from demo.check import ACTION, Verdict, check_landed, check_queue, numbered
 from demo.flights import COLUMNS, departure_xml, departures
-from demo.run import MARKER, Teller, prepare
+from demo.run import MARKER, Teller, prepare, progress_text
 from holdfast import Destination, Source
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.exceptions import ConfigurationError
@@ -247,6 +247,11 @@ def test_on_a_terminal_progress_is_one_line_written_over(monkeypatch: pytest.Mon
     assert shown[3].endswith("done\n")
 
 
+def test_until_rows_land_it_tells_that_spark_is_starting():
+    assert "30 forwarded, Spark is starting; 7 lost" in progress_text(40, 100, 30, 0, lost=7)
+    assert "30 forwarded, 20 landed by Spark; 7 lost" in progress_text(40, 100, 30, 20, lost=7)
+
+
 # --- the command --------------------------------------------------------------------------------------------------
 
 
@@ -384,6 +389,7 @@ def test_a_small_run_is_exact_at_both_ends_after_kills_of_all_parts_and_leaves_n
     run = start("--messages", "600", "--loss", "0.2", "--seed", "3")
     assert run.end(800) == 0, run.lines
     told = "\n".join(run.lines)
+    assert "starting the Spark driver: its first rows may take half a minute" in told
     assert told.count("killed the source with SIGKILL") >= 1
     assert told.count("killed the broker with SIGKILL") >= 2
     assert told.count("killed the second service with SIGKILL") == 2

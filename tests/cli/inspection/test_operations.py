@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import json
 import re
 import sys
@@ -213,10 +214,15 @@ def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: An
     in_loop(served, forward)
     assert run("forwarders", "suspend", "next", *admin, "--reason", "moving").out == "next is held back.\n"
     send(served.url)
-    result = run("forwarders", *admin)
-    lines = result.out.splitlines()[1:]
-    assert len(lines) == 4
-    assert "suspended: moving" in lines[0]
+    _, first, idle = run("forwarders", *admin).out.splitlines()
+    assert all("suspended: moving" in line for line in (first, idle))
+    assert re.split(" {2,}", idle)[2] == "3 idle"
+    assert [len(run(noun, *admin, "--all").out.splitlines()) for noun in ("forwarders", "cursors")] == [5, 7]
+    for noun, place_ in itertools.product(("cursors", "queues"), (admin, ("served",))):
+        folded = run(noun, *place_).out
+        assert folded.count("outbound/forwarder/next/") == 1 and "outbound/forwarder/next: 3 idle" in folded
+        assert run(noun, *place_, "--all").out.count("outbound/forwarder/next/") == 4
+        assert run(noun, *place_, "--json").out.count('"outbound/forwarder/next/') == 4
     listed = json.loads(run("forwarders", "next", *admin, "--json").out)["forwarders"]
     assert sum(one["lag"] for one in listed) == 3
     assert run("forwarders", "resume", "next", *admin).out == "next goes on.\n"

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.inspection.idle_partitions import all_option, fold_cursors
 from holdfast.cli.inspection.listing import Shelf, Things
 from holdfast.cli.inspection.operations import (
     Noun,
@@ -40,9 +41,10 @@ def cursors() -> None:
 @cursors.command(short_help="List cursors, or show one whole.")
 @click.argument("store", required=False)
 @click.argument("cursor", required=False)
+@all_option
 @admin_option
 @json_option
-def show(store: str | None, cursor: str | None, admin: str | None, as_json: bool) -> None:
+def show(store: str | None, cursor: str | None, every: bool, admin: str | None, as_json: bool) -> None:
     """List the cursors of all queues of STORE, or show one whole.
 
     \b
@@ -50,9 +52,10 @@ def show(store: str | None, cursor: str | None, admin: str | None, as_json: bool
     holdfast cursors show --admin http://127.0.0.1:8081 audit --json
 
     `lag` is the number of records that it has not passed, `age` how long the oldest of them has been there, `idle` how
-    long ago it moved, `out/s` how many records a second it passed lately.
+    long ago it moved, `out/s` how many records a second it passed lately. The cursors of a forwarder
+    whose lag is 0 are one row.
     """
-    CURSORS.show(store, cursor, admin, as_json=as_json)
+    CURSORS.show(store, cursor, admin, as_json=as_json, every=every)
 
 
 def _move(admin: str, queue: str, cursor: str, partition: int | None, where: dict[str, Any], as_json: bool) -> None:
@@ -167,4 +170,5 @@ CURSORS = Shelf(
     look=_look,
     ask=_ask,
     rows=_rows,
+    fold=fold_cursors,
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.inspection.idle_partitions import all_option, folded
 from holdfast.cli.inspection.operations import (
     Noun,
     confirm,
@@ -41,8 +42,9 @@ def forwarders() -> None:
 
 @forwarders.command(short_help="List forwarders, or show one.")
 @click.argument("name", required=False)
+@all_option
 @steer_options
-def show(name: str | None, admin: str, as_json: bool) -> None:
+def show(name: str | None, every: bool, admin: str, as_json: bool) -> None:
     """List the forwarders, partition by partition, or show one.
 
     \b
@@ -51,6 +53,7 @@ def show(name: str | None, admin: str, as_json: bool) -> None:
 
     `lag` is what is not acknowledged, `under way` how much of that was sent and how much may be at a time. Where the
     destination refuses a message, `state` names the first such message; --json lists up to ten, each with its Sequence.
+    Partitions of a forwarder whose lag is 0 are one row.
     """
     found = (
         ask_for_all(admin, "forwarders", "forwarders")
@@ -60,9 +63,28 @@ def show(name: str | None, admin: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"forwarders": found}, indent=2))
     elif found:
-        print_table(COLUMNS, [_row(one, time.time()) for one in found], right=("partition", "lag", "under way"))
+        now = time.time()
+        rows = [_row(one, now) for one in sorted(found, key=_place)]
+        if not every:
+            rows = folded(rows, _idle, _one_row)
+        print_table(COLUMNS, rows, right=("partition", "lag", "under way"))
     else:
         click.echo(f"Nothing is sent on by {admin}.")
+
+
+def _place(one: dict[str, Any]) -> tuple[str, str, bool, int]:
+    """Where a partition stands in the list: behind those of its forwarder that have something to send if it is idle."""
+    return one["name"], one["queue"], not one["lag"], one["partition"]
+
+
+def _idle(row: list[str]) -> tuple[str, ...] | None:
+    name, queue, _partition, to, state, lag, _under_way, _sequence = row
+    return (name, queue, to, state) if lag == "0" else None
+
+
+def _one_row(idle: list[list[str]]) -> list[str]:
+    name, queue, _partition, to, state, lag, _under_way, _sequence = idle[0]
+    return [name, queue, f"{len(idle):,} idle", to, state, lag, "", ""]
 
 
 def _row(one: dict[str, Any], now: float) -> list[str]:

@@ -75,6 +75,7 @@ class Shelf:
         ask: Gets them from the admin listener at a URL.
         rows: The table's rows of one.
         ask_one: Gets more of one from an admin listener; None: what the list says is all.
+        fold: Puts together in a table what is of no interest one by one; None: nothing is.
     """
 
     what: str
@@ -86,8 +87,11 @@ class Shelf:
     ask: Callable[[str], Things]
     rows: Callable[[dict[str, Any]], list[list[str]]]
     ask_one: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None
+    fold: Callable[[Things], Things] | None = None
 
-    def show(self, store: str | None, one: str | None, admin: str | None, *, as_json: bool) -> None:
+    def show(
+        self, store: str | None, one: str | None, admin: str | None, *, as_json: bool, every: bool = False
+    ) -> None:
         """Show all, or the one whose name begins so.
 
         Args:
@@ -95,6 +99,7 @@ class Shelf:
             one: The beginning of a name; None for all.
             admin: The URL of a running server's admin listener, None for a store.
             as_json: Whether to print what the admin listener answers, rather than a table.
+            every: Whether the table has a row for each.
 
         Raises:
             ConfigurationError: there is no such one, or there are several.
@@ -114,6 +119,8 @@ class Shelf:
         elif as_json:
             click.echo(json.dumps({self.name: things}, indent=2))
         elif things:
+            if self.fold is not None and not every:
+                things = self.fold(things)
             print_table(self.columns, [row for thing in things for row in self.rows(thing)], right=self.right)
         else:
             click.echo(f"There are no {self.what}s in {place}.")

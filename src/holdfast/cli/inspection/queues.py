@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.inspection.idle_partitions import all_option, fold_cursors
 from holdfast.cli.inspection.listing import Shelf, Things, opened_to_look
 from holdfast.cli.inspection.operations import Noun, confirm, quoted, steer, steer_options, tell, yes_option
 from holdfast.cli.tables import access, admin_option, age_text, ask_admin, json_option, print_table, shown
@@ -37,9 +38,10 @@ def queues() -> None:
 @queues.command(short_help="List queues, or show one whole.")
 @click.argument("store", required=False)
 @click.argument("name", required=False)
+@all_option
 @admin_option
 @json_option
-def show(store: str | None, name: str | None, admin: str | None, as_json: bool) -> None:
+def show(store: str | None, name: str | None, every: bool, admin: str | None, as_json: bool) -> None:
     """List the queues of STORE and their cursors, or show one whole. A store that a server has open is only looked at.
 
     \b
@@ -48,9 +50,9 @@ def show(store: str | None, name: str | None, admin: str | None, as_json: bool) 
 
     `lag` is the number of records that a cursor has not passed, `age` how long the oldest of them has been there,
     `idle` how long ago the cursor moved. What a queue `keeps`, and how many come in a second (`in/s`), only the server
-    knows.
+    knows. The cursors of a forwarder whose lag is 0 are one row.
     """
-    QUEUES.show(store, name, admin, as_json=as_json)
+    QUEUES.show(store, name, admin, as_json=as_json, every=every)
 
 
 @queues.command(short_help="Look at records.")
@@ -197,6 +199,10 @@ def _look(location: str) -> Things:
         return describe_queues(store.load(), store.read, time.time())
 
 
+def _fold(found: Things) -> Things:
+    return [{**one, "cursors": fold_cursors(one["cursors"])} for one in found]
+
+
 def _rows(one: dict[str, Any]) -> list[list[str]]:
     rate = one.get("rate_in")
     queue = [one["name"], f"{one['records']:,}", "" if rate is None else f"{rate:,.1f}", one["retention"] or ""]
@@ -216,4 +222,5 @@ QUEUES = Shelf(
     look=_look,
     ask=_ask,
     rows=_rows,
+    fold=_fold,
 )

@@ -1,0 +1,61 @@
+"""Idle partitions of forwarders, which the lists show in one row: a queue has 64 shared partitions by default."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+T = TypeVar("T")
+_PARTITION_OF = re.compile(r"(outbound/forwarder/.+)/\d+", re.DOTALL)
+
+
+def all_option(command: Any) -> Any:
+    """Add ``--all``."""
+    return click.option("--all", "every", is_flag=True, help="List each idle partition of a forwarder, too.")(command)
+
+
+def folded(things: Iterable[T], group: Callable[[T], Hashable], fold: Callable[[list[T]], T]) -> list[T]:
+    """Things with the idle ones of a group put together, where the first of them stands.
+
+    Args:
+        things: All of them.
+        group: What idle things have in common that belong together; None for a thing that is not idle.
+        fold: Makes one of several.
+    """
+    groups: dict[Hashable, list[T]] = {}
+    for place, thing in enumerate(things):
+        key = group(thing)
+        groups.setdefault(("", place) if key is None else key, []).append(thing)
+    return [fold(found) if len(found) > 1 else found[0] for found in groups.values()]
+
+
+def fold_cursors(cursors: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The cursors of queues with the idle ones of a forwarder in one, behind those that have something to send."""
+    first: dict[Hashable, int] = {}
+    for place, cursor in enumerate(cursors):
+        first.setdefault(_owner(cursor), place)
+    ordered = sorted(cursors, key=lambda one: (first[_owner(one)], not one["lag"]))
+    return folded(ordered, lambda one: None if one["lag"] else _owner(one), _one_cursor)
+
+
+def _owner(cursor: dict[str, Any]) -> tuple[str, str]:
+    """The queue, and the forwarder that the cursor is of, or the cursor itself."""
+    match = _PARTITION_OF.fullmatch(cursor["name"])
+    return cursor.get("queue", ""), match[1] if match is not None else cursor["name"]
+
+
+def _one_cursor(idle: list[dict[str, Any]]) -> dict[str, Any]:
+    first = idle[0]
+    name = f"{first['name'].rpartition('/')[0]}: {len(idle):,} idle"
+    moved = [one["idle"] for one in idle if one["idle"] is not None]
+    rates = [one["rate"] for one in idle if one.get("rate") is not None]
+    return {
+        **first,
+        "name": name,
+        "idle": min(moved, default=None),
+        "rate": sum(rates) if rates else None,
+        "offsets": {},
+    }
