@@ -158,8 +158,8 @@ class HangingStore(MemoryStore):
         super().commit(batch)
 
 
-async def health(service: Any) -> tuple[int, str]:
-    async with aiohttp.ClientSession() as session, session.get(f"{service.admin_url}/readyz") as answer:
+async def health(service: Any, path: str = "readyz") -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(f"{service.admin_url}/{path}") as answer:
         return answer.status, await answer.text()
 
 
@@ -177,6 +177,8 @@ async def test_a_sync_that_hangs_is_seen_by_health_and_in_the_log_and_goes_on_wh
     status, said = await health(service)
     assert status == 503
     assert "has not answered" in said
+    status, said = await health(service, "healthz")
+    assert status == 200 and "has not answered" in said, "a restart would not help"
     store.answers.set()
     assert (await creating).status == 200
     await until(lambda: "store hangs no more" in caplog.text)

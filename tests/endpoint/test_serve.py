@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -36,6 +37,51 @@ async def test_a_port_that_is_taken_is_an_error_and_leaves_the_store_free(serve:
     with pytest.raises(ConfigurationError, match=f"cannot listen at 127.0.0.1:{port}: Address already in use"):
         await Service(Destination(tmp_path / "inbox"), Listeners(port=port)).start()
     await serve(Destination(tmp_path / "inbox"))
+
+
+async def test_while_a_server_starts_its_admin_listener_answers_probes_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = Destination(":memory:")
+    begun, gate, start = asyncio.Event(), asyncio.Event(), app.start
+
+    async def slow_start() -> None:
+        begun.set()
+        await gate.wait()
+        await start()
+
+    monkeypatch.setattr(app, "start", slow_start)
+    port, admin_port = free_ports(2)
+    service = Service(app, Listeners(port=port, admin_port=admin_port, admin_token="secret"))
+    starting = asyncio.ensure_future(service.start())
+    await begun.wait()
+    async with HTTPClient() as client:
+
+        async def ask(path: str, token: str = "secret") -> tuple[int, bytes]:
+            headers = {"Authorization": f"Bearer {token}"}
+            answer = await client.fetch("GET", f"http://127.0.0.1:{admin_port}/{path}", b"", headers)
+            return answer.status, answer.body
+
+        status, told = await ask("healthz", token="")
+        assert (status, json.loads(told)["status"]) == (200, "ok")
+        assert "starting" in json.loads(told)["trouble"]
+        assert [(await ask(path))[0] for path in ("readyz", "queues", "metrics")] == [503, 503, 200]
+        assert (await ask("metrics", token="wrong"))[0] == 401
+        with pytest.raises(TransportError):
+            await client.fetch("GET", f"http://127.0.0.1:{port}/", b"", {})
+        gate.set()
+        await starting
+        assert await ask("healthz") == (200, b'{"status": "ok"}\n')
+        assert [(await ask(path))[0] for path in ("readyz", "queues")] == [200, 200]
+    await service.close()
+
+
+async def test_a_start_that_fails_leaves_the_admin_port_free(serve: Any, tmp_path: Path) -> None:
+    await serve(Destination(tmp_path / "inbox"))
+    (admin_port,) = free_ports(1)
+    with pytest.raises(StoreError):
+        await Service(Destination(tmp_path / "inbox"), Listeners(port=0, admin_port=admin_port)).start()
+    await serve(Destination(":memory:"), admin_port=admin_port)
 
 
 async def test_a_store_that_another_service_has_open_is_refused(serve: Any, tmp_path: Path) -> None:

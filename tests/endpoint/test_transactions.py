@@ -4,6 +4,7 @@ against real databases, with processes killed between the effect and the commit,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import subprocess
@@ -14,9 +15,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from databases import PostgreSQL, Server
 from sqlalchemy import Connection, Engine, create_engine, make_url, text
+from sqlalchemy.exc import OperationalError
 from waiting import until
 
 import holdfast
@@ -582,6 +585,71 @@ async def test_what_waiting_does_not_mend_is_told_at_once(servers):
             await Destination(f"{url}&patience=600").start()
         assert not isinstance(refused.value, StoreAway)
         assert hint in refused.value.remedy
+
+
+class Away:
+    """The dialect of a store whose database is away: every write and every lock fails as a lost connection does."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.tries = 0
+        self.is_away = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def _fail(self) -> None:
+        self.tries += 1
+        if self.is_away:
+            raise OperationalError(
+                "", None, ConnectionError("server closed the connection"), connection_invalidated=True
+            )
+
+    def write(self, *arguments: Any, **options: Any) -> None:
+        self._fail()
+        self._real.write(*arguments, **options)
+
+    def lock(self, *arguments: Any) -> bool:
+        self._fail()
+        return bool(self._real.lock(*arguments))
+
+
+async def probe(service: Any, path: str) -> tuple[int, dict[str, Any]]:
+    async with aiohttp.ClientSession() as session, session.get(f"{service.admin_url}/{path}") as answer:
+        return answer.status, await answer.json()
+
+
+async def test_a_database_that_is_away_for_longer_than_the_patience_ends_no_server(database, serve, peer):
+    app = Destination(f"{database.new_url()}&patience=0")
+    service = await serve(app)
+    one = peer(service.url)
+    await one.create()
+    away = app.store._dialect = Away(app.store._dialect)
+    sent = asyncio.ensure_future(one.message(1))
+    await until(lambda: away.tries > 3)
+    status, told = await probe(service, "healthz")
+    assert (status, told["status"]) == (200, "ok")
+    assert "does not do its work" in told["trouble"]
+    assert (await probe(service, "readyz"))[0] == 503
+    assert not app.engine.needs_restart
+    away.is_away = False
+    assert (await sent).ranges == ((1, 1),)
+    assert await probe(service, "readyz") == (200, {"status": "ready"})
+    assert "trouble" not in (await probe(service, "healthz"))[1]
+
+
+async def test_a_server_that_is_stopped_waits_for_its_database_no_longer_than_the_patience(database, serve, peer):
+    app = Destination(f"{database.new_url()}&patience=0")
+    service = await serve(app)
+    one = peer(service.url)
+    await one.create()
+    away = app.store._dialect = Away(app.store._dialect)
+    sent = asyncio.ensure_future(one.message(1))
+    await until(lambda: away.tries > 1)
+    await service.close(0.0)
+    assert app.engine.failure is not None
+    with contextlib.suppress(Exception):
+        await sent
 
 
 # --- a database that went back ----------------------------------------------------------------------------------------

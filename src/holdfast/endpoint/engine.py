@@ -277,6 +277,7 @@ class Engine:
                 one.begin(epochs.get(one.name) or secrets.token_hex(8))
         if self.store.went_back:
             self.protocol.commit.then(self._forget_went_back)
+        self.store.outlasts = True
         self._look_after()
         return snapshot
 
@@ -510,7 +511,8 @@ class Engine:
         self._told = kind
         self._watch = self._loop.call_later(_WATCH_SECONDS, self._look_after)
 
-    def _stop_looking(self) -> None:
+    def _stop(self) -> None:
+        self.store.outlasts = False
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -595,12 +597,12 @@ class Engine:
 
     async def give_up(self) -> None:
         """End the threads, if there are any, and leave undone what was asked for: starting has failed."""
-        self._stop_looking()
+        self._stop()
         await self._end_threads()
 
     async def stop(self) -> None:
         """Make what was asked for durable and end the threads; the store is left open for its owner to close."""
-        self._stop_looking()
+        self._stop()
         if self._timer is not None:
             self._timer.cancel()
         if self._thread is not None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from holdfast.endpoint.admin.application import Admin
 from holdfast.endpoint.admin.guard import Guard
 from holdfast.endpoint.admin.merged.application import JoinedAdmin
+from holdfast.endpoint.admin.starting import StartingAdmin
 from holdfast.endpoint.descriptors import SPARE_FILES, Shares, divide
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.envelopes.envelopes import refuse_as_soap, tell_of_handshake
@@ -108,7 +109,8 @@ class Service:
         """What :meth:`run` waits for when it is told to end, until the destination closes."""
 
     async def start(self) -> None:
-        """Recover, then listen: no message is taken before every Sequence is back.
+        """Recover, then listen: no message is taken before every Sequence is back. The admin listener of a process that
+        serves alone answers probes from the beginning; that of several workers is asked when one of them has started.
 
         Raises:
             ConfigurationError: it cannot listen there, or the queue has another number of partitions.
@@ -120,7 +122,14 @@ class Service:
         gc.set_threshold(COLLECT_EVERY)
         where = self._listeners
         shares = self._divide(where)
-        await self.app.start()
+        if where.admin_port is not None and self.post is None:
+            starting = StartingAdmin(_guard(where))
+            await self._listen_for_operators(where, where.admin_port, shares.admin, starting.handle)
+        try:
+            await self.app.start()
+        except BaseException:
+            await self._admin_server.close()
+            raise
         try:
             handler: Handler = self.app.handle
             if self.post is not None:
@@ -171,7 +180,6 @@ class Service:
             self._admin_server.use(shares.admin, listeners.admin_ssl_context)
 
     async def _start_admin(self, where: Listeners, port: int, limits: HTTPLimits) -> None:
-        context = where.admin_ssl_context
         guard = _guard(where)
         if self._neighbours is None:
             self._admin = Admin(self.app, guard)
@@ -180,20 +188,26 @@ class Service:
             self._admin = Admin(self.app, guard, joined)
             self._neighbours.on_admin = self._admin.handle_own
         self._admin.start()
-        with listening_at(where.admin_host, port):
-            await self._admin_server.start(
-                self._admin.handle,
-                where.admin_host,
-                port,
-                sockets=self.post.admin if self.post is not None else (),
-                ssl_context=context,
-                limits=limits,
-            )
+        if self.post is None:
+            self._admin_server.handler = self._admin.handle
+        else:
+            await self._listen_for_operators(where, port, limits, self._admin.handle)
         if where.is_admin_open:
             log.warning(
                 "the admin listener is open to whoever reaches it",
                 url=self.admin_url,
                 remedy="give it a token or ask for client certificates, or listen at 127.0.0.1",
+            )
+
+    async def _listen_for_operators(self, where: Listeners, port: int, limits: HTTPLimits, handler: Handler) -> None:
+        with listening_at(where.admin_host, port):
+            await self._admin_server.start(
+                handler,
+                where.admin_host,
+                port,
+                sockets=self.post.admin if self.post is not None else (),
+                ssl_context=where.admin_ssl_context,
+                limits=limits,
             )
 
     @property
@@ -227,7 +241,7 @@ class Service:
             await self._neighbours.close()
         if self._admin is not None:
             await self._admin.close()
-            await self._admin_server.close(1.0)
+        await self._admin_server.close(1.0)
         await self.app.close(grace)
 
     def _waits_for(self) -> str:

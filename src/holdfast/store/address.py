@@ -32,7 +32,8 @@ class SQLAddress:
         url: For SQLAlchemy, with the driver, and with the password if there is one: not to be shown.
         database: "postgresql", "mysql" or "mariadb".
         space: The part of the database: one endpoint's or broker's, under this name.
-        patience: Seconds for which a commit or read goes on trying while the database does not answer.
+        patience: Seconds for which an opening, or a call of a store that no endpoint runs with, goes on trying while
+            the database does not answer.
         shown: The same for people.
     """
 

@@ -20,6 +20,9 @@ class Store(Protocol):
     """Whether ``read`` never waits for a disk or a network, so that an event loop may call it."""
     trouble: str
     """Why nothing new should be stored, though it could be (the disk is nearly full); "" for nothing."""
+    outlasts: bool
+    """Whether calls wait for a database that is away for as long as it is: so while an endpoint runs, which a restart
+    would not help. Otherwise they fail after the patience of its URL. A store on a disk does not look at it."""
     went_back: str
     """How an earlier process found out that the store had been put back to an older copy; "" for nothing."""
 
@@ -67,6 +70,7 @@ class Reads:
     """A store's ``read`` by its ``read_encoded``. It cannot know that it went back, unless it says otherwise."""
 
     went_back = ""
+    outlasts = False
 
     def forget_went_back(self) -> None:
         """See :meth:`Store.forget_went_back`."""

@@ -542,6 +542,7 @@ class Destination:
         if not self._started:
             return
         self._started = False
+        self.store.outlasts = False
         self.stage = "requests that are being decoded"
         await self._envelopes.close()
         self.engine.protocol.stop()

@@ -369,6 +369,7 @@ class Source:
         if not self._open:
             return
         self._open = False
+        self._store.outlasts = False
         try:
             if timeout > 0 and self._engine.failure is None:
                 await self._end_finished(timeout)

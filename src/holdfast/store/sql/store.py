@@ -64,7 +64,7 @@ class SQLStore(Reads):
 
     Args:
         location: The database's URL, with ``space=NAME`` for what part of it to use and ``patience=SECONDS`` for how
-            long to go on trying while the database does not answer.
+            long to go on trying while the database does not answer, unless the store ``outlasts`` that.
         read_only: Look at it as it is now, also while another process has it open; nothing in it is changed.
 
     Raises:
@@ -364,7 +364,7 @@ class SQLStore(Reads):
 
     def commit(self, batch: Batch) -> None:
         """See :meth:`Store.commit`. While the database does not answer, it is tried again for as long as the URL's
-        patience says."""
+        patience says, or longer if the store ``outlasts`` that."""
         self._require_open()
         with self._committing, self._ending():
             changes = SQLChanges(self, batch)
@@ -641,7 +641,8 @@ class SQLStore(Reads):
     # --- trouble --------------------------------------------------------------------------------------------------
 
     def _trying(self, call: Callable[[], _Result], what: str = "be read") -> _Result:
-        """Make the call, again and again while the database is away, full or busy: as long as the patience lasts."""
+        """Make the call, again and again while the database is away, full or busy: as long as the patience lasts, or
+        for any length of time while an endpoint runs (``outlasts``)."""
         until = time.monotonic() + self._address.patience
         pause = _FIRST_PAUSE
         while True:
@@ -650,7 +651,8 @@ class SQLStore(Reads):
             except (SQLAlchemyError, _StillLocked, self._raised) as found:
                 error = found if isinstance(found, SQLAlchemyError | _StillLocked) else self._wrapped(found)
                 is_passing = isinstance(error, _StillLocked) or self._dialect.is_passing(error)
-                if not is_passing or time.monotonic() > until or self._closed.is_set():
+                is_over = time.monotonic() > until and not self.outlasts
+                if not is_passing or is_over or self._closed.is_set():
                     raise self._failed(error, f"could not {what}") from found
                 why = str(error) if isinstance(error, _StillLocked) else said(error)
                 self.trouble = f"The database of the store at {self.place} does not do its work: {why}"

@@ -1,0 +1,48 @@
+"""The admin listener while a server starts: probes and metrics are answered, everything else has to wait.
+
+So what watches over the process sees that it lives, however long the store takes to recover or the database to answer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from holdfast.endpoint.admin.guard import Guard
+from holdfast.endpoint.admin.routes import Refused
+from holdfast.endpoint.destination.destination import json_answer
+from holdfast.http.exchange import Exchange
+
+STARTING: Final = "The server is starting: it recovers its store, or waits for its database."
+REMEDY: Final = "Wait until /readyz answers 200; the log says what it waits for."
+RETRY_AFTER: Final = 5
+
+
+class StartingAdmin:
+    """Answers until the destination has started.
+
+    Args:
+        guard: Who may ask.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer one HTTP request."""
+        request = exchange.request
+        try:
+            self._guard.check(request)
+        except Refused as refused:
+            json_answer(exchange, refused.status, {"error": refused.message, "remedy": refused.remedy}, refused.headers)
+            return
+        path = request.target.partition("?")[0]
+        is_read = request.method in ("GET", "HEAD")
+        if is_read and path == "/healthz":
+            json_answer(exchange, 200, {"status": "ok", "trouble": STARTING})
+        elif is_read and path == "/metrics":
+            exchange.respond(200, b"", CONTENT_TYPE_LATEST.encode())
+        else:
+            headers = ((b"Retry-After", str(RETRY_AFTER).encode()),)
+            json_answer(exchange, 503, {"error": STARTING, "remedy": REMEDY}, headers)
