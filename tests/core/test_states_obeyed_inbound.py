@@ -159,7 +159,7 @@ ANSWERS: dict[type, A] = {
 TOLD: dict[type, A] = {CloseSequence: A.SEND_CLOSE, TerminateSequence: A.SEND_TERMINATE}
 
 
-def seen(one: Inbound, accepted: int, was_over: bool, was_telling: bool) -> set[A]:
+def seen(one: Inbound, accepted: int, was_over: bool, was_disowned: bool, was_telling: bool) -> set[A]:
     """What it did, told from what came out of it."""
     done: set[A] = set()
     incidents = {effect.name for effect in one.effects if isinstance(effect, Incident)}
@@ -183,7 +183,9 @@ def seen(one: Inbound, accepted: int, was_over: bool, was_telling: bool) -> set[
     if "duplicate dropped" in incidents:
         done.add(A.ACKNOWLEDGE)
     if one.destination.is_over and not was_over and not done:
-        done.add(A.END if one.destination.last_fault == "time is up" else A.END_FOR_SOURCE)
+        done.add(A.END_FOR_SOURCE if one.destination.disowned else A.END)
+    elif one.destination.disowned and not was_disowned:
+        done.add(A.DISOWN)
     if was_telling and not done:
         one.effects.clear()
         one.wait(3.0)
@@ -200,12 +202,17 @@ CELLS = [(rm, *cell, *outcome) for rm in RM for cell, outcome in DESTINATION_TAB
 def test_what_comes_of_an_event_is_what_its_cell_says(rm: RM, state: D, event: E, action: A, after: D) -> None:
     one = Inbound(rm, event)
     one.bring_to(state)
-    accepted, was_over = one.destination.accepted.count, one.destination.is_over
+    destination = one.destination
+    accepted, was_over, was_disowned = destination.accepted.count, destination.is_over, destination.disowned
     is_telling = event in RESPONSES and state in (D.CLOSED, D.TERMINATING)
     one.effects.clear()
     one.happen()
     assert one.destination.state is after
-    assert seen(one, accepted, was_over, is_telling) == ({action} - {A.NOTHING})
+    assert seen(one, accepted, was_over, was_disowned, is_telling) == ({action} - {A.NOTHING})
+    if action is A.END:
+        assert one.destination.last_fault == "time is up"
+    if action in (A.END_FOR_SOURCE, A.DISOWN):
+        assert one.protocol.inbound.acknowledgement(one.identifier) is None
 
 
 @pytest.mark.parametrize("rm", RM)

@@ -118,7 +118,8 @@ class DestinationAction(_Name):
     SEND_FAULT = "send SequenceTerminated"
     STOP_TELLING = "tell it no more"
     END = "end it"
-    END_FOR_SOURCE = "end it, and acknowledge what awaits a reply"
+    END_FOR_SOURCE = "end it, acknowledge what awaits a reply, and then disown it"
+    DISOWN = "disown it: acknowledge it to its source no more"
     NOTHING = "nothing"
 
 
@@ -183,7 +184,7 @@ _DESTINATION: DestinationTable = {
     (_D.TERMINATED, _E.TERMINATE_SEQUENCE): (_A.ANSWER_TERMINATE, _D.TERMINATED),
     (_D.TERMINATED, _E.CLOSE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.TERMINATED),
     (_D.TERMINATED, _E.TERMINATE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.TERMINATED),
-    (_D.TERMINATED, _E.ENDING_FAULT): (_A.NOTHING, _D.TERMINATED),
+    (_D.TERMINATED, _E.ENDING_FAULT): (_A.DISOWN, _D.TERMINATED),
     (_D.TERMINATED, _E.OTHER_FAULT): (_A.NOTHING, _D.TERMINATED),
 }
 

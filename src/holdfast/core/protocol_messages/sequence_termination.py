@@ -27,7 +27,7 @@ from holdfast.core.messages import (
 from holdfast.core.receiving.answers import Answering, envelope_in, response_to
 from holdfast.core.receiving.authority import Authority
 from holdfast.core.receiving.destination import RMDestination
-from holdfast.core.receiving.inbound import Inbound, nothing
+from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.states import (
@@ -144,7 +144,7 @@ class Ending:
         if self._heard(response.identifier, event) is DestinationAction.END_FOR_SOURCE:
             self._stop_telling(response.identifier)
             destination = self._inbound.destinations[response.identifier]
-            self._inbound.end(destination, None, nothing, incoming.now, by_source=True)
+            self._inbound.end_for_source(destination, incoming.now)
         self._outbound_heard(response.identifier, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, incoming)
         self._answering.done(incoming.back_channel)
 

@@ -179,7 +179,7 @@ class RMDestination:
         self.asks_by_reply_to = False
         """Whether a message of it has named a ReplyTo: then one that names none is one-way."""
         self.disowned = False
-        """Whether its source said that it is over, or unknown to it: then nothing is acknowledged to it any more."""
+        """Whether its source said that it is over, or unknown to it: it is acknowledged no more (DISOWN)."""
         self.suspended: str | None = None
         """What somebody gave as the reason to hold it back: no new message is accepted; None: nobody does."""
         self.kept_out_by: QueueLimit | None = None

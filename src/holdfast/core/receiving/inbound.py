@@ -412,10 +412,17 @@ class Inbound:
         if not destination.is_over:  # how it ended says what it is answered with
             destination.last_fault = code
         is_ending = code in ENDS_FOR_DESTINATION
-        destination.disowned |= is_ending
         action = destination.handle(DestinationEvent.ENDING_FAULT if is_ending else DestinationEvent.OTHER_FAULT)
         if action is DestinationAction.END_FOR_SOURCE:
-            self.end(destination, None, nothing, now, by_source=True, why=why)
+            self.end_for_source(destination, now, why)
+        elif action is DestinationAction.DISOWN:
+            destination.disowned = True
+            self.commit.save(destination.identifier, destination)
+
+    def end_for_source(self, destination: RMDestination, now: float, why: dict[str, object] | None = None) -> None:
+        """The source knows the Sequence no more: what the table calls END_FOR_SOURCE. ``why``: as of :meth:`end`."""
+        destination.disowned = True
+        self.end(destination, None, nothing, now, by_source=True, why=why)
 
     def _end_memory(self, destination: RMDestination, now: float) -> None:
         if destination.identifier not in self.destinations:
