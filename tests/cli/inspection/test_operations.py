@@ -16,6 +16,7 @@ import click
 import pytest
 
 import holdfast
+from holdfast.cli.inspection.forwarders import _row as forwarder_row
 from holdfast.cli.inspection.operations import duration, place
 from holdfast.cli.main import COMMANDS, cli
 from holdfast.core.records import Record
@@ -271,6 +272,22 @@ def test_the_list_of_forwarders_says_what_the_destination_refuses(
             break
         asyncio.run(asyncio.sleep(0.1))
     assert "offset 0 refused" in shown and "Not today." in shown
+
+
+@pytest.mark.parametrize(
+    ("fields", "state"),
+    [
+        ({}, "sending"),
+        ({"last_answer": "fault Receiver: no"}, "sending, last answer: fault Receiver: no"),
+        ({"last_answer": "fault Receiver: no", "lag": 0}, "sending"),
+        ({"last_answer": "fault Receiver: no", "refused": "no"}, "destination grants no Sequence: no"),
+        ({"last_answer": "no", "state": "stopped", "stopped": "Expires"}, "stopped: Expires"),
+    ],
+)
+def test_a_forwarders_state_says_what_is_wrong_with_the_last_answer(fields: dict[str, Any], state: str) -> None:
+    shown = {"name": "next", "queue": "q", "partition": 0, "to": "http://h/", "state": "sending", "suspended": None}
+    shown |= {"stopped": "", "lag": 1, "flight": None, "sequence": None, "refused": None}
+    assert forwarder_row({**shown, **fields}, 0.0)[4] == state
 
 
 def test_sinks_are_listed_bound_and_forgotten(run: Any, served: Any) -> None:

@@ -364,6 +364,27 @@ async def test_waiting_ends_with_what_is_the_matter_when_nobody_is_there() -> No
         assert source.progress.outstanding == 2
 
 
+async def test_any_answer_even_an_empty_one_ends_a_failure_of_the_transport() -> None:
+    answers: list[int] = []
+    problems: list[str] = []
+
+    def handle(exchange: Exchange, envelope: Envelope) -> None:
+        if isinstance(envelope.control, CreateSequence):
+            answer = Envelope(envelope.soap, envelope.addressing, envelope.rm, relates_to=envelope.message_id)
+            answer.control = CreateSequenceResponse("urn:s")
+            exchange.respond(200, encode(answer), content_type(envelope.soap).encode())
+        else:
+            answers.append(202 if answers else 503)
+            exchange.respond(answers[-1])
+
+    async with scripted(handle) as url, Source(url, ":memory:", offer=False, policy=QUICK) as source:
+        source.on_progress = lambda progress: problems.append(progress.problem)
+        await source.send("<n>1</n>", action=ACTION)
+        await until(lambda: any("503" in problem for problem in problems) and problems[-1] == "")
+        assert 202 in answers
+        await source.close(0.0)
+
+
 # --- resuming after an end of any kind --------------------------------------------------------------------------------
 
 

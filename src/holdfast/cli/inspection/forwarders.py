@@ -53,7 +53,7 @@ def show(name: str | None, every: bool, admin: str, as_json: bool) -> None:
 
     `lag` is what is not acknowledged, `under way` how much of that was sent and how much may be at a time. Where the
     destination refuses a message, `state` names the first such message; --json lists up to ten, each with its Sequence.
-    Partitions of a forwarder whose lag is 0 are one row.
+    Otherwise `state` says what is wrong with the last answer. Partitions of a forwarder whose lag is 0 are one row.
     """
     found = (
         ask_for_all(admin, "forwarders", "forwarders")
@@ -101,6 +101,8 @@ def _row(one: dict[str, Any], now: float) -> list[str]:
         times, since = first["times"], age_text(max(0.0, now - first["since"]))
         state = f"offset {first['offset']} refused {times} times, first {since} ago"
         why = f"{first['code']}: {first['reason']} ({first['action'] or 'no action'})"
+    elif state == "sending" and one["lag"] and one.get("last_answer"):
+        state, why = "sending, last answer", one["last_answer"]
     return [
         one["name"],
         one["queue"],

@@ -135,6 +135,7 @@ class Hearing:
             if outbox is not None and fault.is_rm and fault.code == SEQUENCE_TERMINATED and outbox.answers is not None:
                 self._abandoned(outbox, outbox.answers, fault, now)
             elif outbox is not None and outbox.source is not None:
+                outbox.last_answer = f"fault {fault.code}: {fault.reason}"
                 self._outbound.receive_fault(outbox, fault, number, now, envelope.relates_to)
 
     def _refused_request(self, envelope: Envelope, origin: Origin) -> tuple[Outbox | None, int]:

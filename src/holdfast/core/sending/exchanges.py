@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from holdfast.core.sending.outbound import Outbound
 
 _SENDING = (SourceState.CREATED, SourceState.ROLLOVER)
+NOT_GRANTED = "CreateSequence was answered with neither a grant nor a fault"
+"""What is wrong with such an answer."""
 _ENDING = (SourceEvent.ENDING_FAULT, SourceEvent.CLOSED_FAULT)
 
 
@@ -107,6 +109,8 @@ class Exchanges:
         outbox, source = found
         wants_reply = sent.number in source.unreplied
         self._leave_last_message(source, sent.number)
+        is_ungranted = source.state is SourceState.CREATING and self._outbound.is_anonymous(source)
+        outbox.last_answer = NOT_GRANTED if is_ungranted else ""
         source.answered(sent.number, now, in_answers=self._outbound.is_anonymous(source))
         is_question = isinstance(sent.envelope.control, RequestAcknowledgement)
         if is_question and was_empty and source.is_silent_in_doubt(in_answers=self._outbound.is_anonymous(source)):
@@ -161,6 +165,7 @@ class Exchanges:
         if found is None:
             return
         outbox, source = found
+        outbox.last_answer = unreachable or outbox.last_answer
         if unreachable and outbox.forwarding is not None:
             self._outbound.circuits.failed(sent.to, unreachable, now, has_left=has_left)
         if not has_left:

@@ -239,8 +239,7 @@ class Outbox:
         self.forwarding = None if queue.kind == OUTBOX else ForwardingPolicy()
         """What it gives up by itself, if it sends on what came in; None: nothing, as nobody but its owner may."""
         self.address = ""
-        """Where a forwarder's destination sends replies and acknowledgements of the next Sequence; "" for this side's
-        own address."""
+        """Where a forwarder's destination answers the next Sequence; "" for this side's own address."""
         self.cursor = OUTBOUND + key
         """The name of its cursor, which is moved now and then."""
         self._cursor = queue.cursors[self.cursor]
@@ -268,8 +267,7 @@ class Outbox:
         """What was submitted into the open batch, or into the last one that is not durable."""
         self.left_out = AcknowledgementRanges()
         """Offsets, each one higher, of records that no Sequence carries any more: given up by somebody, or known to
-        have arrived in a Sequence that was given up. A Sequence ends before the first of them, the next begins behind.
-        """
+        have arrived in a Sequence that was given up. A Sequence ends before the first, the next begins behind it."""
         self.cuts: list[int] = []
         """Offsets, ascending: no Sequence carries records from both sides of one. A session ended there."""
         self._records: Partition = queue.partitions[partition]
@@ -288,6 +286,8 @@ class Outbox:
         """``local_id`` of the Sequence whose CreateSequence an earlier run may have sent."""
         self.unwelcome: Unwelcome | None = None
         """Set while the destination grants no Sequence and is asked again by itself."""
+        self.last_answer = ""
+        """What is wrong with the destination's last answer, or why there was none; empty: nothing, or none yet."""
         self.fruitless = 0
         """Sequences in a row that ended soon, with nothing acknowledged."""
         self.begins_at = 0.0

@@ -471,6 +471,7 @@ class ForwarderShown(Shape):
     stopped: str
     stopped_for: str
     refused: str | None
+    last_answer: str | None
     refusals: list[RefusalShown]
     first: int
     end: int

@@ -58,6 +58,7 @@ class Sender:
         envelopes: Writes what is posted, and reads what comes back.
         headers: Added to every request, e.g. Authorization.
         on_transport_error: Called with each failure, e.g. to tell the user why nothing moves.
+        on_answer: Called for each answer that is no such failure.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Sender:
         envelopes: Envelopes,
         headers: Mapping[str, str] | None = None,
         on_transport_error: Callable[[Transmit, str], None] = lambda _sent, _reason: None,
+        on_answer: Callable[[Transmit], None] = lambda _sent: None,
     ):
         self._engine = engine
         self._usual = Way(http, dict(headers or {}))
@@ -77,8 +79,9 @@ class Sender:
         self._retiring: asyncio.Future[None] | None = None
         self._envelopes = envelopes
         self._on_transport_error = on_transport_error
+        self._on_answer = on_answer
         self._paused: dict[int, asyncio.Handle] = {}
-        self._came: list[tuple[Transmit, Envelope | TransportError | None]] = []
+        self._came: list[tuple[Transmit, Envelope | TransportError | None, str]] = []
         self._fields: dict[tuple[Way, str, str], Mapping[str, str]] = {}
         self.pauses = Pauses()
         self._is_stopped = False
@@ -184,9 +187,8 @@ class Sender:
             wait = self._engine.protocol.outbound.pause(sent.to, wait, now)
             log.info("destination asks for a pause", to=sent.to, status=response.status, seconds=round(wait, 3))
         if not response.body.strip() and is_success:
-            if isinstance(sent.envelope.control, CreateSequence) and not _is_answered_elsewhere(sent):
-                self._on_transport_error(sent, _silence(sent, response))
-            self._come(sent, None)
+            is_silent = isinstance(sent.envelope.control, CreateSequence) and not _is_answered_elsewhere(sent)
+            self._come(sent, None, _silence(sent, response) if is_silent else "")
             return
         self._envelopes.read(sent, response, notes, partial(self._read, sent, response, wait))
 
@@ -204,28 +206,32 @@ class Sender:
         else:
             if self._envelopes.passes_on and read.relates_to is not None:
                 pass_on(read)
+            problem = ""
             if read.not_understood:
                 names = " ".join(read.not_understood)
-                self._on_transport_error(sent, f"{sent.to} answers with headers that nobody here understands: {names}")
+                problem = f"{sent.to} answers with headers that nobody here understands: {names}"
             elif isinstance(sent.envelope.control, CreateSequence) and read.control is None and read.fault is None:
-                what = "answered CreateSequence with an application's message"
-                self._on_transport_error(sent, f"{sent.to} {what}. {_ASK}")
-            self._come(sent, read)
+                problem = f"{sent.to} answered CreateSequence with an application's message. {_ASK}"
+            self._come(sent, read, problem)
 
-    def _come(self, sent: Transmit, what: Envelope | TransportError | None) -> None:
+    def _come(self, sent: Transmit, what: Envelope | TransportError | None, problem: str = "") -> None:
         """What a peer answered, or why it did not, goes to the protocol with all else that comes in this turn of the
-        loop."""
+        loop; ``problem``: what is wrong with the answer."""
         if not self._came:
             asyncio.get_running_loop().call_soon(self._hand_over)
-        self._came.append((sent, what))
+        self._came.append((sent, what, problem))
 
     def _hand_over(self) -> None:
         came, self._came = self._came, []
         if self._is_stopped:
             return
         answers: list[tuple[Transmit, Envelope | None]] = []
-        for sent, what in came:
+        for sent, what, problem in came:
             if not isinstance(what, TransportError):
+                if problem:
+                    self._on_transport_error(sent, problem)
+                else:
+                    self._on_answer(sent)
                 answers.append((sent, what))
                 continue
             self._take_in(answers)

@@ -25,8 +25,8 @@ class Progress:
         outstanding: Messages durable here that are not acknowledged.
         resent: Transmissions of messages beyond the first.
         declined: Messages that the service sent a fault for though they ask for no reply. They count as acknowledged.
-        problem: Why nothing moves, "" while it does: the last failure of the transport, the last fault that the
-            destination answered with, or that it answers with nothing again and again.
+        problem: Why nothing moves, "" while it does: the last failure of the transport, unless the destination has
+            answered since; the last fault that it answered with; or that it answers with nothing again and again.
     """
 
     stored: int = 0
@@ -35,6 +35,21 @@ class Progress:
     resent: int = 0
     declined: int = 0
     problem: str = ""
+    _failure: str = field(default="", repr=False)
+
+
+def note_failure(progress: Progress, reason: str) -> None:
+    """Make a failure of the transport the problem."""
+    progress.problem = progress._failure = reason
+
+
+def note_answer(progress: Progress) -> bool:
+    """End a failure of the transport, as the destination answers. Returns whether that was the problem."""
+    was_failing = progress._failure != "" and progress.problem == progress._failure
+    progress._failure = ""
+    if was_failing:
+        progress.problem = ""
+    return was_failing
 
 
 DECLINED_KEPT = 1000

@@ -71,7 +71,7 @@ from holdfast.endpoint.sending.stopped import (
 )
 from holdfast.endpoint.source.options import SourceOptions
 from holdfast.endpoint.source.outgoing_record import outgoing_record
-from holdfast.endpoint.source.pending_sends import Lane, Progress, fail, named, place
+from holdfast.endpoint.source.pending_sends import Lane, Progress, fail, named, note_answer, note_failure, place
 from holdfast.endpoint.source.profiles import PREFERRED, PROFILES
 from holdfast.endpoint.source.replies import Replies, Reply
 from holdfast.endpoint.source.reply_collection import Collecting
@@ -296,6 +296,7 @@ class Source:
             self._envelopes,
             self._headers,
             on_transport_error=self._transport_error,
+            on_answer=lambda _sent: self._tell_progress() if note_answer(self.progress) else None,
         )
         listener = None
         if self._listen is not None:
@@ -310,13 +311,7 @@ class Source:
             queue, destination_policy=replies, source_policy=self.policy, local=self._local, is_restored=is_restored
         )
         self._engine.protocol.accepting.takes_only_replies = True
-        self._here = Replies(
-            self.policy.kept_replies,
-            self._engine.protocol.inbound.queue,
-            self._engine,
-            self._in_the_loop,
-            self._replied,
-        )
+        self._here = Replies(self.policy.kept_replies, queue, self._engine, self._in_the_loop, self._replied)
         outbound = self._engine.protocol.outbound
         self.to = destination_of(self._store_location, self.to, snapshot, outbound)
         self._journal = self._engine.keep_journal(self._journal_policy, self._store_location, None, replies, snapshot)
@@ -714,6 +709,9 @@ class Source:
             self.progress.problem = retracted_text(effect) or self.progress.problem
         elif isinstance(effect, Respond):
             self._envelopes.respond(cast(Exchange, effect.back_channel), effect.envelope)
+        self._tell_progress()
+
+    def _tell_progress(self) -> None:
         if self.on_progress is not None:
             self.on_progress(self.progress)
 
@@ -767,9 +765,8 @@ class Source:
         return self._store_location == IN_MEMORY
 
     def _transport_error(self, _sent: Transmit, reason: str) -> None:
-        self.progress.problem = reason
-        if self.on_progress is not None:
-            self.on_progress(self.progress)
+        note_failure(self.progress, reason)
+        self._tell_progress()
 
     def _store_failed(self, error: BaseException) -> None:
         log.critical("store failed", error=repr(error), unacknowledged=self.progress.outstanding)

@@ -14,6 +14,11 @@ import pytest
 from admin_client import ACTION, Client
 
 from holdfast import Destination, HandlingPolicy, MessageContext, ProcessingError, Processor, Versions
+from holdfast.core.messages import Envelope, Fault
+from holdfast.http.exchange import Exchange
+from holdfast.http.server import HTTPServer
+from holdfast.testing.ports import free_ports
+from holdfast.wire import content_type, decode, encode
 
 NEW = Versions("1.1")
 
@@ -289,6 +294,38 @@ async def test_a_message_that_the_destination_refuses_is_shown(serve: Any, sessi
     assert (shown["offset"], shown["number"], shown["reason"]) == (0, 1, "Not today.")
     assert shown["sequence"] and shown["action"] and shown["code"] and shown["times"] >= 1
     assert shown["since"] <= admin.app.engine.clock()
+
+
+async def test_the_last_answer_to_a_forwarder_is_shown_while_something_is_wrong_with_it(
+    serve: Any, session: Any
+) -> None:
+    (port,) = free_ports(1)
+    admin, _ = await forwarded(serve, session, f"http://127.0.0.1:{port}/")
+    await admin.send(1)
+
+    async def last_answers(text: str) -> None:
+        """Wait until it is shown for the partition that has something to send; "" for nothing."""
+        async with asyncio.timeout(60):
+            while True:
+                _, answer = await admin.ask("/forwarders")
+                found = [one["last_answer"] for one in answer["forwarders"] if one["lag"] or not text]
+                if all(text in (one or "") if text else one is None for one in found):
+                    return
+                await asyncio.sleep(0.05)
+
+    def refuse(exchange: Exchange) -> None:
+        asked = decode(exchange.request.body)
+        fault = Fault("Receiver", "the database is away", sender=False)
+        answer = Envelope(asked.soap, asked.addressing, asked.rm, fault=fault, relates_to=asked.message_id)
+        exchange.respond(500, encode(answer), content_type(asked.soap).encode())
+
+    await last_answers("Connection refused")
+    server = HTTPServer()
+    await server.start(refuse, "127.0.0.1", port)
+    await last_answers("fault Receiver: the database is away")
+    await server.close()
+    await serve(Destination(":memory:", partitions=1), port=port)
+    await last_answers("")
 
 
 async def test_a_forwarder_is_held_back_in_all_partitions_and_goes_on(serve: Any, session: Any) -> None:

@@ -59,6 +59,7 @@ def describe_forwarder(outbox: Outbox, now: float, circuit: dict[str, Any] | Non
         "stopped": outbox.stopped,
         "stopped_for": outbox.stopped_for,
         "refused": outbox.unwelcome.reason if outbox.unwelcome is not None else None,
+        "last_answer": outbox.last_answer or None,
         "refusals": [describe_refusal(outbox, *one) for one in islice(outbox.refused_now(), MOST_REFUSALS)],
         "first": outbox.first,
         "end": outbox.durable_end,
