@@ -1,5 +1,6 @@
 # Sourced by scripts/test and scripts/demo: makes the checkout ready from nothing but Python 3.11+.
 #
+#   find_wcf_client              # for the tests with Microsoft's client
 #   setup_environment demo       # or: setup_environment dev demo
 #
 # leaves a virtual environment in .venv that holds the project, editable, with these extras. A run that finds it as it
@@ -76,6 +77,17 @@ run_with_progress() {
     done
     trap - INT TERM
     wait "$pid"
+}
+
+# Exports WCF_CLIENT, the path of the WCF client program, which no package has: what the variable names already, or a
+# program called wcfclient in a folder beside the checkout; empty if there is neither.
+find_wcf_client() {
+    if [ -z "${WCF_CLIENT:-}" ]; then
+        WCF_CLIENT=$(find -L .. -mindepth 1 -maxdepth 4 -name '.*' -prune -o \
+            -type f -name wcfclient -perm -u+x -print -quit 2>/dev/null || true)
+        WCF_CLIENT=${WCF_CLIENT:+$(realpath "$WCF_CLIENT")}
+    fi
+    export WCF_CLIENT
 }
 
 setup_environment() {

@@ -32,6 +32,9 @@ QUICK = replace(
 )
 """Retransmits soon, where losses have to be waited out."""
 
+MOST_REPEATED = 10
+"""Of 200 messages that may overtake each other: a twentieth."""
+
 
 @contextlib.asynccontextmanager
 async def running_source(
@@ -155,10 +158,10 @@ async def test_messages_that_overtake_each_other_are_few_and_wait_for_no_timeout
             for number in range(200):
                 await notify(source, str(number))
             await source.flush(timeout=50)  # shorter than one retransmission timeout
-            assert source.progress.resent <= 20
+            assert source.progress.resent <= MOST_REPEATED
         check_ended(server, 200)
     assert server.dropped_after_gap, "nothing overtook anything"
-    assert len(server.dropped_after_gap) <= 20
+    assert len(server.dropped_after_gap) <= MOST_REPEATED
     assert server.texts == [str(number) for number in range(200)]
 
 
@@ -199,7 +202,7 @@ async def test_what_a_forwarder_sends_overtakes_itself_as_seldom(profile: Profil
             await until(lambda: len(server.delivered) == 200)
         finally:
             await broker.service.close(0.5)
-    assert 0 < len(server.dropped_after_gap) <= 20
+    assert 0 < len(server.dropped_after_gap) <= MOST_REPEATED
     assert server.texts == [str(number) for number in range(200)]
 
 

@@ -244,10 +244,17 @@ async def test_with_a_fifth_of_requests_and_of_answers_lost_nothing_is_lost_or_d
 
 
 @each_version
-@pytest.mark.nightly
-async def test_every_request_served_twice_is_handled_once(profile: Profile) -> None:
-    client, handled = await run_over_a_bad_network(
-        profile, Faults(double=1.0), "open; notify 1..10; echo 11..20; close"
-    )
+@pytest.mark.parametrize(
+    ("contract", "script"),
+    [
+        ("notify", "open; notify 1..10; close"),
+        ("echo", "open; echo 1..10; close"),
+        ("both", "open; notify 1..5; echo 6..10; close"),
+        ("both", "open; echo 1..5; notify 6..10; close"),
+    ],
+    ids=["one-way", "two-way", "one-way first", "two-way first"],
+)
+async def test_every_request_served_twice_is_handled_once(profile: Profile, contract: str, script: str) -> None:
+    client, handled = await run_over_a_bad_network(profile, Faults(double=1.0), script, contract)
     assert client.failed == []
-    assert handled == list(range(1, 21))
+    assert handled == list(range(1, 11))

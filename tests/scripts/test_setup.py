@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-TOOLS = ["bash", "cat", "chmod", "cmp", "cp", "cut", "dirname", "env", "flock", "mkdir", "rm", "sed", "sleep", "tail"]
+TOOLS = ["bash", "cat", "chmod", "cmp", "cp", "cut", "dirname", "env", "find", "flock", "mkdir", "realpath", "rm"]
+TOOLS += ["sed", "sleep", "tail"]
 
 # Answers as the real one would to what _setup.sh asks, and notes every installation.
 INTERPRETER = """#!/usr/bin/env bash
@@ -18,7 +19,7 @@ case "$*" in
     --version) echo "Python 3.12.1" ;;
     "-m venv --clear .venv") rm -rf .venv && mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
     "-m pip install "*) echo "$*" >>pip-calls; echo "a line of pip's"; [ ! -e pip-fails ] ;;
-    "-m pytest "*) echo "ran: $*" ;;
+    "-m pytest "*) echo "ran: $*"; [ -z "${WCF_CLIENT:-}" ] || echo "with: $WCF_CLIENT" ;;
 esac
 """
 
@@ -41,10 +42,10 @@ class Checkout:
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.run_whole(*(arguments or ("tests/x",)))
 
-    def run_whole(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run_whole(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(self.root / "scripts" / "test"), *arguments],
-            env={"PATH": str(self.path), "HOME": os.environ.get("HOME", "/")},
+            env={"PATH": str(self.path), "HOME": os.environ.get("HOME", "/"), **environment},
             cwd=self.root.parent,
             capture_output=True,
             text=True,
@@ -157,3 +158,16 @@ def test_every_test_is_run_once_and_what_fails_is_named_at_the_end(checkout: Che
     (everything,) = words_of_pytest(run)
     assert "--cov=holdfast" in everything
     assert not any(word.startswith(("tests/", "--ignore=")) for word in everything)
+
+
+def test_the_wcf_client_is_what_the_environment_names_or_lies_beside_the_checkout(checkout: Checkout) -> None:
+    checkout.interpreter("python3")
+    checkout.run()
+    assert "with:" not in checkout.run().stdout
+    for folder in (".hidden", "shared/peers/wcf"):
+        program = checkout.root.parent / folder / "wcfclient"
+        program.parent.mkdir(parents=True)
+        program.touch(0o755)
+    assert f"with: {program}\n" in checkout.run().stdout
+    assert "with: /elsewhere/client\n" in checkout.run_whole("tests/x", WCF_CLIENT="/elsewhere/client").stdout
+    assert f"holdfast: the WCF client: {program}\n" in checkout.run_whole().stderr
