@@ -87,20 +87,21 @@ def test_a_link_that_cannot_be_is_refused(wrong: dict[str, float]):
 
 @pytest.mark.parametrize("delay", [0.02, 0.2])
 def test_the_default_policy_is_about_as_quick_as_a_steady_one_where_a_fifth_is_lost(delay: float) -> None:
-    """It doubled its pauses from the first loss on: half the rate, and one message of a hundred took 34 seconds."""
+    """A timeout that doubles after the first loss halves the rate; one that doubles after three delays the unlucky."""
 
-    def tried(policy: RetransmissionPolicy) -> tuple[float, float, float]:
+    def tried(policy: RetransmissionPolicy) -> tuple[float, float, float, float]:
         one = Trial(Link(0.2, delay), SourcePolicy(policy))
         outcomes = [run(one, seed) for seed in range(300)]
         latencies = sorted(latency for outcome in outcomes for latency in outcome.latencies)
         sent = sum(outcome.transmissions for outcome in outcomes)
         rate = len(latencies) / sum(outcome.seconds for outcome in outcomes)
-        return rate, latencies[int(0.99 * len(latencies))], sent / len(latencies)
+        return rate, latencies[int(0.99 * len(latencies))], latencies[-1], sent / len(latencies)
 
     usual, steady = tried(RetransmissionPolicy()), tried(RetransmissionPolicy(initial=1.0, floor=1.0, cap=1.0))
     assert usual[0] > 0.8 * steady[0]
-    assert usual[1] < 2 * steady[1]
-    assert usual[2] < 1.05 * steady[2]
+    assert usual[1] < 1.25 * steady[1]
+    assert usual[2] < 2 * steady[2]
+    assert usual[3] < 1.05 * steady[3]
 
 
 DROPS_EARLY = DestinationPolicy(buffer_bytes=1)

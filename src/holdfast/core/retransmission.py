@@ -11,19 +11,20 @@ from dataclasses import dataclass
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import check_settings
 
-STEADY = 3
-"""Transmissions that follow each other after the same time; only then the time doubles. One that is lost by chance says
-nothing of the next, and what little one Sequence sends cannot congest a network. Linux does the same for SYN
-(tcp_syn_linear_timeouts) and for thin streams. Until then it is congestion control enough that a loss halves the
-window."""
+STEADY = 6
+"""Transmissions of a message before its retransmission timeout doubles. One random loss does not predict the next, and
+one Sequence sends too little to congest a network. Linux does the same for thin streams, with the same number
+(TCP_THIN_LINEAR_RETRIES), and for SYN (tcp_syn_linear_timeouts). Until the timeout doubles, halving the window after a
+loss is the congestion control. To a destination that is away, forwarders stop sending earlier: see CircuitPolicy."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetransmissionPolicy:
     """How long to wait for an acknowledgement before sending again.
 
-    A message is sent again after the time that the measured round trips of its Sequence suggest (RFC 6298). The time
-    stays the same for three transmissions and doubles from then on.
+    The source retransmits a message after the time that the measured round trips of its Sequence suggest (RFC 6298).
+    That time stays the same for the first six transmissions of a message, and then doubles up to ``cap``. A forwarder
+    stops sending earlier if the destination answers nothing: see :class:`~holdfast.core.policy.CircuitPolicy`.
 
     Args:
         initial: Seconds, while no round trip has been measured. 1 s is what RFC 6298 assumes.

@@ -137,7 +137,7 @@ def test_an_unacknowledged_message_is_due_again_after_the_timeout_and_later_each
     source = opened(1, retransmission=policy)
     source.round_trip = RoundTrip(policy)
     send(source)
-    for due in (1.0, 2.0, 3.0, 5.0, 8.0, 11.0):
+    for due in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 11.0):
         assert source.deadline() == due
         assert send(source, due - 0.01) == []
         assert send(source, due) == [1]
