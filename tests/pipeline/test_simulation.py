@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
+from statistics import stdev
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +25,15 @@ GRID = parse_grid(
 
 def row(**given: Any) -> dict[str, Any]:
     usual = {"loss": 0.1, "delay": 0.1, "window": 8, "backoff": "usual", "goodput": 10.0, "overhead": 0.1}
-    more = {"incomplete": 0, "requests": 1.3, "latency_50": 0.1, "latency_95": 0.2, "latency_99": 0.3, "cell": 0}
+    more = {
+        "incomplete": 0,
+        "requests": 1.3,
+        "latency_50": 0.1,
+        "latency_95": 0.2,
+        "latency_99": 0.3,
+        "longest": 0.4,
+        "cell": 0,
+    }
     return usual | more | given
 
 
@@ -64,6 +74,27 @@ def test_the_summary_is_what_the_outcomes_come_to(spark: SparkSession):
         for name, share in (("latency_50", 0.5), ("latency_95", 0.95), ("latency_99", 0.99)):
             near = latencies[int(share * delivered) - 2 : int(share * delivered) + 3]
             assert near[0] - 1e-6 <= one[name] <= near[-1] + 1e-6
+        assert one.longest == pytest.approx(latencies[-1])
+
+
+@pytest.mark.spark
+def test_quantiles_are_those_of_the_latencies_and_margins_those_of_a_bootstrap(spark: SparkSession):
+    grid = parse_grid(["loss=0.2", "delay=20ms", "window=32", "backoff=patient"], sequences=600)
+    outcomes = [trial.run(grid.trial(grid.cells[0]), seed) for seed in range(grid.sequences)]
+    (found,) = simulation.summarize(simulation.simulate(spark, grid)).collect()
+    latencies = sorted(latency for outcome in outcomes for latency in outcome.latencies)
+    for name, share in (("latency_50", 0.5), ("latency_95", 0.95), ("latency_99", 0.99)):
+        at = int(share * len(latencies))
+        assert latencies[at - 1] - 1e-5 <= found[name] <= latencies[at + 1] + 1e-5
+    chance = random.Random(1)
+    goodput, overhead = [], []
+    for _ in range(1_000):
+        drawn = chance.choices(outcomes, k=len(outcomes))
+        delivered = sum(len(one.latencies) for one in drawn)
+        goodput.append(delivered / sum(one.seconds for one in drawn))
+        overhead.append(sum(one.transmissions for one in drawn) / delivered - 1)
+    assert found.goodput_margin == pytest.approx(1.96 * stdev(goodput), rel=0.1)
+    assert found.overhead_margin == pytest.approx(1.96 * stdev(overhead), rel=0.1)
 
 
 def test_the_best_policy_is_quick_and_of_those_the_one_that_sends_least():
@@ -118,3 +149,4 @@ def test_a_page_has_every_combination():
     parts = simulation_report.parts(grid, rows, 3.0)
     tables = [part for part in parts if isinstance(part, simulation_report.Table)]
     assert [one[3] for one in tables[0].rows] == list(grid.backoff)
+    assert [dict(zip(tables[0].columns, one, strict=True))["longest"] for one in tables[0].rows] == ["400 ms"] * 4

@@ -27,9 +27,16 @@ COLUMNS: Mapping[str, Callable[[Row], object]] = {
     "half within": lambda row: _told(row["latency_50"]),
     "95 % within": lambda row: _told(row["latency_95"]),
     "99 % within": lambda row: _told(row["latency_99"]),
+    "longest": lambda row: _told(row["longest"]),
     "incomplete": lambda row: row["incomplete"],
 }
 """Of the table: name -> what is told of a row of the summary."""
+
+MARGINS = (
+    "± is the 95 % confidence margin around the value for infinitely many Sequences. The latencies have no margin: the "
+    "messages of one Sequence wait for each other, so the usual formula, for independent values, would make it too "
+    "small. Simulate again with another --seed to see how much they vary."
+)
 
 ABOUT_AS_GOOD = 0.05
 """Of two policies whose goodput differs by less than this share, the one that transmits less is the better one."""
@@ -117,7 +124,7 @@ def parts(grid: Grid, rows: Sequence[Row], seconds: float) -> list[Part]:
         Heading("Goodput, overhead and latency"),
         *(_plot(rows, delay) for delay in sorted({row["delay"] for row in rows})),
         Heading("All combinations"),
-        Text("What stands behind ± holds with 95 % confidence for endless Sequences; quantiles have no such bound."),
+        Text(MARGINS),
         Table(tuple(COLUMNS), [[tell(row) for tell in COLUMNS.values()] for row in sorted(rows, key=_cell)]),
         Heading("The backoffs"),
         Table(("name", "initial, seconds", "floor, seconds", "cap, seconds", "jitter"), backoffs),

@@ -99,7 +99,8 @@ def summarize(outcomes: DataFrame) -> DataFrame:
         ``incomplete`` (of them, those that did not end well), ``goodput`` (messages delivered a second of a Sequence's
         time), ``overhead`` (transmissions for each message delivered, beyond the first), ``goodput_margin`` and
         ``overhead_margin`` (with 95 % confidence the value for endless Sequences differs by no more), ``requests``
-        (all requests for each), and seconds from submitted to delivered of half, of 95 % and of 99 % of the messages.
+        (all requests for each), and seconds from submission to delivery: ``latency_50``, ``latency_95`` and
+        ``latency_99``, within which 50, 95 and 99 % of the messages arrive, and ``longest``.
     """
     from pyspark.sql import functions as F
 
@@ -117,11 +118,18 @@ def summarize(outcomes: DataFrame) -> DataFrame:
     quantiles = (
         outcomes.select("cell", F.explode("latencies").alias("latency"))
         .groupBy("cell")
-        .agg(F.percentile_approx("latency", [0.5, 0.95, 0.99], 1_000).alias("of"))
-        .select("cell", *(F.col("of")[at].alias(f"latency_{of}") for at, of in enumerate((50, 95, 99))))
+        .agg(
+            F.percentile_approx("latency", [0.5, 0.95, 0.99], QUANTILE_ACCURACY).alias("of"),
+            F.max("latency").alias("longest"),
+        )
+        .select("cell", *(F.col("of")[at].alias(f"latency_{of}") for at, of in enumerate((50, 95, 99))), "longest")
     )
     return figures.join(quantiles, "cell", "left").orderBy("cell")
 
+
+QUANTILE_ACCURACY = 100_000
+"""A quantile's rank is off by at most this part of the messages. Of 1,000, the 99 % could be any from 98.9 to 99.1 %,
+which differ by a sixth where a fifth is lost. ``percentile`` is exact, but holds every latency in memory."""
 
 CONFIDENCE = 1.96
 """Standard deviations on either side of a mean, for 95 %."""
