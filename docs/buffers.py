@@ -191,6 +191,7 @@ NO_BUFFERS = {
     "endpoint.admin.data_plane.rows": {"LARGEST_KEY": "of a field"},
     "endpoint.envelopes.http_media": {"_MOST_BYTES": "of a header"},
     "endpoint.admin.routes": {"LARGEST_BODY": "of a request, which is counted", "LARGEST_NUMBER": "no bytes"},
+    "endpoint.admin.data_plane.next_positions": {"LARGEST_QUERY": "of a request, which is counted"},
     "endpoint.admin.data_plane.sinks": {"LARGEST_TOKENS": "of a request, which is counted"},
     "endpoint.envelopes.transport_facts": {"MAX_BYTES": "of a field"},
     "endpoint.record_blocks": {"LENGTH_BYTES": "of a field"},

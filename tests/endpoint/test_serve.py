@@ -115,8 +115,8 @@ async def test_a_request_in_progress_gets_its_reply_before_the_service_is_gone(s
 async def test_closing_answers_whoever_waits_at_the_data_plane_or_lets_go_of_him(serve: Any) -> None:
     service = await serve(Destination(":memory:"))
     async with HTTPClient() as client:
-        url = f"{service.admin_url}/queues/inbox/ends?after=0:0,1:0,2:0,3:0&wait=60"
-        waiting = asyncio.ensure_future(client.fetch("GET", url, b"", {}))
+        url = f"{service.admin_url}/next-positions"
+        waiting = asyncio.ensure_future(client.fetch("POST", url, b'{"queues": {}, "wait": 60}', {}))
         await until(lambda: service._admin is not None and service._admin._tasks)
         async with asyncio.timeout(60):
             await service.close(0.1)

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
@@ -16,9 +17,13 @@ from fake_sinks import SinkRefusal, Sinks
 
 from holdfast.client.blocks import Block, BlockReader
 from holdfast.core.records import Record
+from holdfast.endpoint.admin.data_plane.admission import Guess, oldest
 from holdfast.endpoint.record_blocks import MEDIA_TYPE, encode_block, encode_trailer
 from holdfast.store.records import decode_record, emptied, encode_record
 from holdfast.testing.ports import free_ports
+
+Where = tuple[str, int]
+"""A partition of a queue."""
 
 
 def record(number: int, body: str | None = None, **fields: Any) -> Record:
@@ -78,6 +83,8 @@ class FakeServer:
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
         self.requests: list[str] = []
+        self.nexts: list[dict[str, Any]] = []
+        """The contents of the requests for next positions."""
         self.media_type = MEDIA_TYPE.decode()
         self.on_records: Callable[[int], int | None] = lambda asked: None
         self.sinks = Sinks()
@@ -123,15 +130,73 @@ class FakeServer:
 
     # --- the requests ------------------------------------------------------------------------------------------
 
-    def ends(self, name: str, wait: float, after: dict[str, int], server: object) -> dict[str, Any]:
+    def ends(self, name: str) -> dict[str, Any]:
         queue = self._queue(name)
+        return {"v": self.version, "queue": name, "epoch": queue.epoch, "partitions": queue.bounds()}
 
-        def news() -> bool:
-            return not self.running(server) or any(b["end"] > after.get(p, -1) for p, b in queue.bounds().items())
+    def next_positions(self, asked: dict[str, Any], server: object) -> dict[str, Any]:
+        """As the real server does, with records in memory."""
+        self.nexts.append(asked)
+        named = {name: one for name, one in asked["queues"].items() if name in self.queues}
+        for name, one in named.items():
+            if one["epoch"] != (epoch := self.queues[name].epoch):
+                raise Refusal(409, f"the epoch of queue {name!r} is {epoch}, not {one['epoch']}", "a new checkpoint")
+
+        def shape() -> tuple[dict[Where, int], dict[Where, int], bool]:
+            since, ends, has_lost = {}, {}, False
+            for name, one in named.items():
+                for partition, bounds in self.queues[name].bounds().items():
+                    if one.get("until") is None or partition in one["until"]:
+                        end = bounds["end"] if one.get("until") is None else one["until"][partition]
+                        stands = one["offsets"].get(partition, 0)
+                        has_lost |= stands < min(bounds["first"], end)
+                        since[name, int(partition)], ends[name, int(partition)] = (
+                            min(max(bounds["first"], stands), end),
+                            end,
+                        )
+            return since, ends, has_lost
+
+        def is_enough() -> bool:
+            since, ends, has_lost = shape()
+            return has_lost or sum(ends.values()) - sum(since.values()) >= asked["least"] or not self.running(server)
 
         with self._changed:
-            self._changed.wait_for(news, timeout=wait)
-            return {"v": self.version, "queue": name, "epoch": queue.epoch, "partitions": queue.bounds()}
+            self._changed.wait_for(is_enough, timeout=asked["wait"])
+            since, ends, _ = shape()
+            guess = asked.get("guess") or {"ended": 1_800_000_000_000_000, "width": 0}
+            if "most" in asked:
+                ends, guess = self._oldest(since, ends, asked["most"], guess)
+            shown: dict[str, Any] = {
+                name: {"epoch": one.epoch, "partitions": one.bounds()}
+                for name, one in self.queues.items()
+                if asked["others"] or name in named
+            }
+            for name, one in named.items():
+                until = {partition: at for (queue, partition), at in ends.items() if queue == name}
+                shown[name]["offsets"] = {str(partition): at for partition, at in until.items()}
+                if any(at != one["offsets"].get(str(partition), 0) for partition, at in until.items()):
+                    known = one.get("fingerprints", {})
+                    self.compare(name, [(p, str(one["offsets"][p]), text) for p, text in known.items()])
+                    found = {str(p): self.queues[name].fingerprint(p, at) for p, at in until.items()}
+                    shown[name]["fingerprints"] = found
+            return {"v": self.version, "queues": shown, "guess": guess}
+
+    def _oldest(
+        self, since: dict[Where, int], ends: dict[Where, int], most: int, guess: dict[str, int]
+    ) -> tuple[dict[Where, int], dict[str, int]]:
+        search = oldest(since, ends, most, Guess(**guess))
+        try:
+            probe = next(search)
+            while True:
+                found = {}
+                for (queue, partition), (start, end) in probe.within.items():
+                    records = [decode_record(one) for one in self.queues[queue].partitions[partition][start:end]]
+                    times = [round(one.delivered_at * 1e6) for one in records]
+                    found[queue, partition] = start + bisect_left(times, probe.time)
+                probe = search.send(found)
+        except StopIteration as over:
+            until, following = over.value
+            return until, {"ended": following.ended, "width": following.width}
 
     def records(
         self, name: str, partition: int, start: int, end: int, epoch: str, without: list[str]
@@ -252,14 +317,15 @@ class _Handler(BaseHTTPRequestHandler):
         elif steps == ["queues"]:
             found = {n: {"epoch": q.epoch, "partitions": q.bounds()} for n, q in fake.queues.items()}
             self._json(200, {"v": fake.version, "queues": found})
+        elif steps == ["next-positions"]:
+            self._json(200, fake.next_positions(json.loads(body), self.server))
         elif steps[0] == "sequences":
             found = fake.homes.get(steps[1])
             self._json(404 if found is None else 200, {"identifier": steps[1], "partition": found})
         elif steps[2:] == ["ends"]:
             if query.get("epoch", (there := fake._queue(steps[1]).epoch)) != there:
                 raise Refusal(409, f"queue {steps[1]} has epoch {there}")
-            after = {p: int(o) for p, o in re.findall(r"(\d+):(\d+)", query.get("after", ""))}
-            self._json(200, fake.ends(steps[1], float(query.get("wait", 0)), after, self.server))
+            self._json(200, fake.ends(steps[1]))
         elif steps[2:] == ["fingerprints"]:
             if query["epoch"] != fake._queue(steps[1]).epoch:
                 raise Refusal(409, f"queue {steps[1]} has epoch {fake._queue(steps[1]).epoch}")

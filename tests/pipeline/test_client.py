@@ -16,7 +16,7 @@ from holdfast.client.errors import (
     ServerAway,
     UnknownQueue,
 )
-from holdfast.client.offsets import Ends, Range
+from holdfast.client.offsets import Ends, Place, Range
 from holdfast.pipeline.reader.columns import BatchBuilder
 from holdfast.store.records import decode_record
 
@@ -47,13 +47,19 @@ def test_ends_are_told_with_the_epoch(server: FakeServer):
     server.create("or/ders", partitions=2)
     server.append("or/ders", 1, [record(1), record(2)])
     assert DataPlane(server.url).ends("or/ders") == Ends("or/ders", "e1", {0: (0, 0), 1: (0, 2)})
-    assert server.requests == ["GET /queues/or%2Fders/ends?wait=0"]
+    assert server.requests == ["GET /queues/or%2Fders/ends"]
 
 
-def test_a_long_poll_says_what_is_known_already(server: FakeServer):
-    server.create("orders", partitions=2)
-    DataPlane(server.url).ends("orders", wait=0.01, after={1: 0, 0: 0})
-    assert server.requests == ["GET /queues/orders/ends?wait=0.01&after=0:0,1:0"]
+def test_the_next_positions_of_several_queues_take_one_request(server: FakeServer):
+    for queue in ("or/ders", "returns", "other"):
+        server.create(queue, partitions=2)
+        server.append(queue, 1, [record(1), record(2)])
+    stands = {"or/ders": Place("e1", {1: 2}), "returns": Place("e1", {0: 0}), "gone": Place("e1", {})}
+    found = DataPlane(server.url).next_positions(stands, most=1, others=True)
+    assert found.positions == {"or/ders": {0: 0, 1: 2}, "returns": {0: 0, 1: 1}}
+    assert found.fingerprints["returns"] == {0: "", 1: server.queues["returns"].fingerprint(1, 1)}
+    assert found.ends["other"] == Ends("other", "e1", {0: (0, 0), 1: (0, 2)})
+    assert server.requests == ["POST /next-positions"]
 
 
 def test_an_unknown_queue_is_told_with_the_nearest_one(server: FakeServer):

@@ -6,6 +6,7 @@ import json
 import logging
 import pickle
 import re
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -228,13 +229,10 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
 
 def waiting(server: FakeServer, clock: Clock, **options: str) -> WsrmStreamReader:
     options = {"minRowsPerBatch": "30", "maxTriggerDelay": "60s", "startingOffsets": "latest", **options}
-    return WsrmStreamReader(ReadOptions.parse(given(server, **options)), clock, clock.sleep)
+    return WsrmStreamReader(ReadOptions.parse(given(server, **options)), clock)
 
 
 @pytest.mark.parametrize("queues", ["orders", "orders,returns"])
@@ -266,17 +264,39 @@ def test_a_batch_that_waits_asks_the_server_to_hold_its_answer_back(shop: FakeSe
     shop.append("orders", 0, [record(10)])
     assert reader.latestOffset(start, ALL) is start
     assert reader.latestOffset(start, ALL) is start
-    assert "after=0:11,1:3" in shop.requests[-1]
+    clock.now += 59.995
+    assert reader.latestOffset(start, ALL) is start
+    asked = [(one["least"], round(one["wait"], 3)) for one in shop.nexts]
+    assert asked == [(1, 0.01), (30, 0.01), (30, 0.005)], "no longer than its rows may wait"
 
 
-def test_several_queues_are_looked_at_until_something_is_new_or_the_wait_is_over(shop: FakeServer):
-    clock = Clock()
-    reader = waiting(shop, clock, queue="orders,returns", waitSeconds="0.4", minRowsPerBatch="1")
+@pytest.mark.parametrize(
+    "which", [{"queue": "orders"}, {"queue": "orders,returns"}, {"queuePattern": "orders|returns"}]
+)
+def test_a_batch_takes_one_request_beside_its_records_and_the_cursors(shop: FakeServer, which: dict[str, str]):
+    reader = stream(shop, **which)
+    start = reader.initialOffset()
+    batches = 0
+    shop.requests.clear()
+    while (end := next_batch(reader, start, ReadMaxRows(2))[0]) != start:
+        reader.commit(end)
+        start, batches = end, batches + 1
+    asked = [one for one in shop.requests if "/records" not in one and "/cursors/" not in one]
+    assert batches > 5
+    assert asked == ["POST /next-positions"] * (batches + 1), "and one that found nothing"
+
+
+def test_several_queues_are_waited_for_by_one_request(shop: FakeServer):
+    reader = stream(shop, queue="orders,returns", waitSeconds="60", startingOffsets="latest")
     start = reader.initialOffset()
     shop.requests.clear()
-    assert reader.latestOffset(start, ALL) is start
-    assert clock.now == pytest.approx(1000.4)
-    assert len(shop.requests) == 5
+    later = threading.Timer(0.05, shop.append, ("returns", 0, [record(10)]))
+    later.start()
+    _, found = next_batch(reader, start)
+    later.join()
+    assert found == of("returns", 0, 10, 11)
+    assert shop.requests[0] == "POST /next-positions"
+    assert len(shop.nexts) == 1
 
 
 # --- what is deleted before it is read --------------------------------------------------------------------------------
@@ -365,7 +385,7 @@ def test_what_is_deleted_during_a_run_of_what_is_available_is_told_before_a_batc
     shop.queues["orders"].firsts[0] = 15
     assert reader.latestOffset(end, ALL) == end, "what is beyond the run's end is the next run's"
     shop.create("orders", partitions=2, epoch="another")
-    with pytest.raises(OffsetRefused, match="its epoch is another"):
+    with pytest.raises(OffsetRefused, match="is another, not"):
         reader.latestOffset(end, ALL)
 
 

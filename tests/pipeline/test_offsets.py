@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from holdfast.client import offsets
 from holdfast.client.errors import OffsetRefused
 from holdfast.client.offsets import Ends, Place, Places, Range, parse
+from holdfast.endpoint.admin.data_plane.admission import share
 
 ENDS = Ends("orders", "e1", {0: (5, 120), 1: (0, 8)})
 
@@ -150,7 +151,7 @@ def test_advancing_refuses_a_queue_that_was_created_anew_or_put_back():
 
 def test_what_is_deleted_unread_is_told_counted_and_written_into_the_offset():
     start = Places(of("orders", "e1", p0=2).queues, skipped=10)
-    end, lost = offsets.advance(start, {"orders": ENDS}, {}, partial(offsets.share, max_rows=4))
+    end, lost = offsets.advance(start, {"orders": ENDS}, {}, partial(share, max_rows=4))
     assert lost == [("orders", Range(0, 2, 5))]
     assert end == Places({"orders": Place("e1", {0: 7, 1: 2}, {}, {0: 5})}, skipped=13)
     assert offsets.ranges_between(start, end) == [("orders", Range(0, 5, 7)), ("orders", Range(1, 0, 2))]
@@ -186,7 +187,7 @@ def test_batches_of_several_queues_give_every_record_once_or_count_it_as_skipped
         }
         joining = {queue: ends.firsts for queue, ends in there.items() if queue not in places.queues}
         most = chance.choice((1, 30, 500))
-        end, lost = offsets.advance(places, there, joining, partial(offsets.share, max_rows=most))
+        end, lost = offsets.advance(places, there, joining, partial(share, max_rows=most))
         assert end.skipped == places.skipped + sum(part.rows for _, part in lost)
         before, after = (parse(json.loads(json.dumps(one.to_json()))) for one in (places, end))
         ranges = offsets.ranges_between(before, after)
@@ -211,32 +212,6 @@ def test_what_is_still_there_and_what_is_not_are_told_apart():
 
 
 # --- the sharing of work ----------------------------------------------------------------------------------------------
-
-
-def test_rows_are_shared_fairly_and_what_one_partition_does_not_need_goes_to_the_others():
-    assert offsets.share({0: 0, 1: 0, 2: 4}, {0: 100, 1: 2, 2: 100}, 30) == {0: 14, 1: 2, 2: 18}
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(1, 14))
-def test_no_partition_waits_for_ever_while_others_grow_faster_than_they_are_read(starts: list[int], limit: int):
-    """Also where a batch may have fewer rows than there are partitions."""
-    since = dict(enumerate(starts))
-    at = dict(since)
-    for _ in range(3 * len(since)):
-        at = offsets.share(at, {p: position + limit for p, position in at.items()}, limit)
-    assert [at[p] - since[p] for p in since] == [3 * limit] * len(since)
-
-
-shapes = st.dictionaries(st.integers(0, 20), st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1)
-
-
-@given(shapes, st.integers(1, 3000))
-def test_sharing_takes_as_many_rows_as_allowed_and_never_more_than_there_are(shape: dict, limit: int):
-    since = {p: start for p, (start, _) in shape.items()}
-    ends = {p: start + rows for p, (start, rows) in shape.items()}
-    until = offsets.share(since, ends, limit)
-    assert all(since[p] <= until[p] <= ends[p] for p in shape)
-    assert sum(until[p] - since[p] for p in shape) == min(limit, sum(rows for _, rows in shape.values()))
 
 
 @given(

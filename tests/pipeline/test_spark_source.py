@@ -142,6 +142,6 @@ def test_a_queue_that_was_created_anew_is_refused_on_the_old_checkpoint(sink: Si
     sink.run()
     orders.queues["orders"].epoch = "e2"
     orders.append("orders", 0, [record(300)])
-    with pytest.raises(StreamingQueryException, match="its epoch is e2, the checkpoint's is e1"):
+    with pytest.raises(StreamingQueryException, match="the epoch of queue 'orders' is e2, not e1"):
         sink.run()
     assert sink.numbers() == NUMBERS

@@ -9,7 +9,7 @@ import http.client
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar
@@ -25,7 +25,7 @@ from holdfast.client.errors import (
     ServerAway,
     UnknownQueue,
 )
-from holdfast.client.offsets import Ends, Known, Positions, Range
+from holdfast.client.offsets import Ends, Known, NextPositions, Place, Positions, Range
 from holdfast.endpoint.record_blocks import MEDIA_TYPE
 from holdfast.exceptions import HoldfastError
 
@@ -134,35 +134,68 @@ class DataPlane(Connection):
             self._check_version(answer)
             return {str(name): _ends_of(str(name), one) for name, one in answer["queues"].items()}
 
-    def ends(
-        self,
-        queue: str,
-        *,
-        wait: float = 0.0,
-        after: Positions | None = None,
-        epoch: str = "",
-        known: Iterable[Known] = (),
-    ) -> Ends:
-        """What the queue holds; held back up to ``wait`` seconds while nothing is above ``after``.
+    def ends(self, queue: str, *, epoch: str = "", known: Iterable[Known] = ()) -> Ends:
+        """What the queue holds.
 
         Raises:
             UnknownQueue: With the names there are.
             OffsetRefused: The queue has another ``epoch``, or what is ``known`` is not what is there.
         """
-        query: dict[str, str] = {"wait": f"{wait:g}", **_known(known)}
-        if after:
-            query["after"] = ",".join(f"{p}:{o}" for p, o in sorted(after.items()))
-        if epoch:
-            query["epoch"] = epoch
-        status, answer = self._request(
-            "GET", f"/queues/{quote(queue, safe='')}/ends?{urlencode(query, safe=':,')}", wait
-        )
+        query = {**_known(known), **({"epoch": epoch} if epoch else {})}
+        path = f"/queues/{quote(queue, safe='')}/ends"
+        status, answer = self._request("GET", f"{path}?{urlencode(query, safe=':,')}" if query else path)
         if status == 404:
             raise self.unknown(queue)
         answer = self._checked(status, answer)
         with understood(self._broker):
             self._check_version(answer)
             return _ends_of(queue, answer)
+
+    def next_positions(
+        self,
+        stands: Mapping[str, Place],
+        *,
+        until: Mapping[str, Positions] | None = None,
+        others: bool = False,
+        most: int | None = None,
+        least: int = 1,
+        wait: float = 0.0,
+        guess: Mapping[str, int] | None = None,
+    ) -> NextPositions:
+        """Where a reader's next batch ends: one request, whatever the number of queues.
+
+        Args:
+            stands: Where the reader stands in each queue. A queue that the server does not have is not in the answer.
+            until: Where the batch ends at the latest, in each queue.
+            others: Whether the answer describes all other queues too.
+            most: Records of the batch at most: the oldest ones; None for all.
+            least: So many records the server waits for.
+            wait: Seconds that it waits.
+            guess: What the answer before said, which saves the server some reading.
+
+        Raises:
+            OffsetRefused: A queue has another epoch, or another record where the reader has read.
+        """
+        queues: dict[str, dict[str, Any]] = {}
+        for name, place in stands.items():
+            asked: dict[str, Any] = {"epoch": place.epoch, "offsets": place.positions}
+            if known := {partition: text for partition, _, text in place.known}:
+                asked["fingerprints"] = known
+            if until is not None:
+                asked["until"] = until[name]
+            queues[name] = asked
+        body: dict[str, Any] = {"queues": queues, "others": others, "least": least, "wait": wait}
+        body |= {name: value for name, value in (("most", most), ("guess", guess)) if value is not None}
+        answer = self._checked(*self._request("POST", "/next-positions", wait, json.dumps(body)))
+        with understood(self._broker):
+            self._check_version(answer)
+            found = dict(answer["queues"])
+            return NextPositions(
+                {str(name): _ends_of(str(name), one) for name, one in found.items()},
+                {str(name): _numbered(one["offsets"]) for name, one in found.items() if name in stands},
+                {str(name): _numbered(one["fingerprints"]) for name, one in found.items() if one.get("fingerprints")},
+                dict(answer["guess"]),
+            )
 
     def check_range(self, queue: str, epoch: str, part: Range, known: Iterable[Known] = ()) -> None:
         """See that every record of a range is there, by one request and none of the records.
@@ -329,6 +362,10 @@ class DataPlane(Connection):
 def _ends_of(queue: str, answer: dict[str, Any]) -> Ends:
     partitions = {int(p): (int(b["first"]), int(b["end"])) for p, b in answer["partitions"].items()}
     return Ends(queue, str(answer["epoch"]), partitions)
+
+
+def _numbered(by_partition: Mapping[str, T]) -> dict[int, T]:
+    return {int(partition): value for partition, value in by_partition.items()}
 
 
 def _known(known: Iterable[Known]) -> dict[str, str]:

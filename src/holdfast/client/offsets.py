@@ -110,6 +110,28 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class NextPositions:
+    """Where a reader's next batch ends, as the server says.
+
+    Args:
+        ends: What each queue holds.
+        positions: Where the batch ends in each queue that the reader named.
+        fingerprints: Of the last records below these positions, in the queues of which the batch has records.
+        guess: For the next request.
+    """
+
+    ends: dict[str, Ends]
+    positions: dict[str, Positions]
+    fingerprints: dict[str, dict[int, str]]
+    guess: dict[str, int]
+
+    @property
+    def by_partition(self) -> dict[tuple[str, int], int]:
+        """Where the batch ends in each partition of each queue."""
+        return {(queue, one): at for queue, positions in self.positions.items() for one, at in positions.items()}
+
+
+@dataclass(frozen=True, slots=True)
 class Places:
     """Where a stream stands.
 
@@ -326,7 +348,9 @@ def advance(
     for queue, one in there.items():
         before = start.queues.get(queue)
         positions = {p: until[queue, p] for p in sorted(one.ends)}
-        same = before.fingerprints if before is not None and before.positions == positions else {}
+        at = before.positions if before is not None else {}
+        known = before.fingerprints.items() if before is not None else ()
+        same = {one: text for one, text in known if at.get(one) == positions.get(one)}
         queues[queue] = Place(one.epoch, positions, same, begins[queue])
     skipped = start.skipped + sum(part.rows for _, part in lost)
     left = {queue: place for queue, place in start.left.items() if queue not in there}
@@ -345,33 +369,20 @@ def has_moved(start: Places, end: Places) -> bool:
     )
 
 
-def with_fingerprints(places: Places, fingerprints: Mapping[str, Mapping[int, str]]) -> Places:
+def _present(fingerprints: Mapping[int, str]) -> dict[int, str]:
+    return {partition: text for partition, text in fingerprints.items() if text}
+
+
+def with_fingerprints(places: Places, fingerprints: Mapping[str, dict[int, str]]) -> Places:
     """The same places, with what is known of the records below them in some queues."""
     queues = {
-        queue: replace(place, fingerprints={one: text for one, text in fingerprints[queue].items() if text})
-        if queue in fingerprints
-        else place
+        queue: replace(place, fingerprints=_present(place.fingerprints | fingerprints.get(queue, {})))
         for queue, place in places.queues.items()
     }
     return replace(places, queues=queues)
 
 
 # --- the sharing of work ----------------------------------------------------------------------------------------------
-
-
-def share(since: Mapping[K, int], ends: Mapping[K, int], max_rows: int) -> dict[K, int]:
-    """Positions at most ``max_rows`` rows further: equal shares, and what some do not need goes to the others. Where
-    there are fewer rows than partitions, the next batch goes on with those that had none in this one."""
-    order: list[K] = sorted(ends)
-    turn: int = sum(since.get(partition, 0) for partition in order) % max(1, len(order))
-    until = {partition: since.get(partition, 0) for partition in order[turn:] + order[:turn]}
-    while max_rows > 0 and (behind := [p for p in until if until[p] < ends[p]]):
-        quota = max(1, max_rows // len(behind))
-        for partition in behind:
-            step = min(quota, ends[partition] - until[partition], max_rows)
-            until[partition] += step
-            max_rows -= step
-    return until
 
 
 def plan(ranges: list[QueueRange], tasks: int | None, least: int = 1, ease: int = 1) -> list[tuple[QueueRange, ...]]:

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import Destination
 from holdfast.core.records import Record
+from holdfast.endpoint.destination.readers import Readers
 
 
 @pytest.fixture
@@ -43,12 +44,30 @@ async def test_a_cursor_is_durable_when_it_is_told_where_it_stands(app: Destinat
 
 
 async def test_waiting_ends_with_a_record_beyond_or_with_the_time(app: Destination) -> None:
-    await app.readers[app.queue.name].wait_beyond({0: 0, 1: 0}, 0.0)
-    waiting = asyncio.ensure_future(app.readers[app.queue.name].wait_beyond({0: 0, 1: 0}, 60.0))
+    readers = [app.readers[app.queue.name]]
+
+    def are_two() -> bool:
+        return sum(app.queue.ends) == 2
+
+    await Readers.wait(readers, are_two, 0.0)
+    waiting = [asyncio.ensure_future(Readers.wait(readers, are_two, 60.0)) for _ in range(2)]
     await asyncio.sleep(0)
-    assert not waiting.done()
     await deliver(app, 1, 1)
+    assert not any(one.done() for one in waiting)
+    await deliver(app, 0, 1)
+    async with asyncio.timeout(60):
+        await asyncio.gather(*waiting)
+        await Readers.wait(readers, are_two, 60.0)
+    assert not readers[0]._waiting
+
+
+async def test_waiting_for_several_queues_ends_with_a_record_of_any(tmp_path: Path) -> None:
+    app = Destination(tmp_path / "inbox", partitions=2, further_queues={"other": None})
+    await app.start()
+    readers = list(app.readers.values())
+    waiting = asyncio.ensure_future(Readers.wait(readers, lambda: sum(app.queue.ends) > 0, 60.0))
+    await asyncio.sleep(0)
+    await deliver(app, 0, 1)
     async with asyncio.timeout(60):
         await waiting
-        await app.readers[app.queue.name].wait_beyond({0: 0, 1: 0}, 60.0)
-        await app.readers[app.queue.name].wait_beyond({}, 60.0)
+    await app.close()

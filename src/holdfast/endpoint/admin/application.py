@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from holdfast.core.steering import NotSteered
+from holdfast.endpoint.admin.data_plane.next_positions import NextRoute
 from holdfast.endpoint.admin.data_plane.readers import DataPlane
 from holdfast.endpoint.admin.data_plane.sinks import SinkRoutes
 from holdfast.endpoint.admin.guard import OPEN_TO_ALL, Guard
@@ -92,6 +93,7 @@ class Admin:
                 *OutboxRoutes(app).routes,
                 *ForwarderRoutes(app).routes,
                 *DataPlane(app).routes,
+                *NextRoute(app).routes,
                 *QueueRoutes(app, self._rates).routes,
                 *self._sinks.routes,
                 *JournalRoutes(app).routes,

@@ -108,7 +108,7 @@ class Joined(Enum):
     MESSAGE = "the worker that has the message"
     PARTITION = "the worker that has the partition"
     STREAM = "the worker that has the partition, or the file: what it sends is passed on as it comes"
-    ENDS = "all are asked, until one has more"
+    NEXT = "all are asked, until there is more; then for the oldest records among those of all"
     HEALTH = "all are asked, and must not be long about it"
     SINK = "the worker that has the sink, or is to have it"
     METRICS = "all are asked, and each sample says whose it is"

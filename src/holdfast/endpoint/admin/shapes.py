@@ -81,13 +81,6 @@ class ReadersQuery(Shape):
     known: Annotated[str, Meta(description="What it has read, as partition:position:fingerprint, with commas.")] = ""
 
 
-class EndsQuery(ReadersQuery):
-    """How far somebody has read."""
-
-    after: Annotated[str, Meta(description="partition:offset, with commas.")] = ""
-    wait: Annotated[float, Meta(ge=0, description="Seconds, at most 60.")] = 0.0
-
-
 class FingerprintsQuery(ReadersQuery, kw_only=True):
     """Which positions."""
 
@@ -122,6 +115,35 @@ class Move(Shape):
     epoch: str
     offsets: dict[int, Offset]
     fingerprints: dict[int, str] = field(default_factory=dict)
+
+
+class Position(Shape):
+    """Where a reader stands in a queue, and how far it reads."""
+
+    epoch: str
+    offsets: dict[int, Offset] = field(default_factory=dict)
+    fingerprints: dict[int, str] = field(default_factory=dict)
+    until: Annotated[dict[int, Offset] | None, Meta(description="Read these partitions only, up to these offsets.")] = (
+        None
+    )
+
+
+class Guess(Shape):
+    """Where to look first for the end of a batch: what the answer before said."""
+
+    ended: Annotated[Offset, Meta(description="Microseconds since 1970.")]
+    width: Annotated[Offset, Meta(description="Microseconds.")] = 0
+
+
+class NextQuery(Shape):
+    """Where a reader stands, and what its next batch may hold."""
+
+    queues: dict[str, Position]
+    others: Annotated[bool, Meta(description="Describe all other queues too.")] = False
+    most: Annotated[int, Meta(ge=1, description="Records of the batch at most.")] | None = None
+    least: Annotated[int, Meta(ge=1, description="Wait for so many records.")] = 1
+    wait: Annotated[float, Meta(ge=0, description="Seconds, at most 60.")] = 0.0
+    guess: Guess | None = None
 
 
 class Reason(Shape):
@@ -343,6 +365,28 @@ class Ends(Shape):
     queue: str
     epoch: str
     partitions: dict[str, Bounds]
+
+
+class NextInQueue(Shape):
+    """How far a queue reaches, and where the next batch ends in it.
+
+    Args:
+        offsets: Where the batch ends; empty if the request does not name the queue.
+        fingerprints: Of the last records below; empty if nothing of the queue is in the batch.
+    """
+
+    epoch: str
+    partitions: dict[str, Bounds]
+    offsets: dict[str, int] = field(default_factory=dict)
+    fingerprints: dict[str, str] = field(default_factory=dict)
+
+
+class NextPositions(Shape):
+    """Where a reader's next batch ends."""
+
+    v: int
+    queues: dict[str, NextInQueue]
+    guess: Guess
 
 
 class Fingerprints(Shape):

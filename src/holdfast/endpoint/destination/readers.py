@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Collection
 
 from holdfast.core.queues.queue import Queue, fingerprint_of
 from holdfast.endpoint.engine import Engine
@@ -19,23 +20,12 @@ class Readers:
     def __init__(self, engine: Engine, queue: Queue):
         self._engine = engine
         self._queue = queue
-        self._grown = asyncio.Event()
+        self._waiting: set[asyncio.Event] = set()
 
     def delivered(self) -> None:
         """A record is durable in the queue."""
-        if not self._grown.is_set():
-            self._grown.set()
-
-    async def wait_beyond(self, after: dict[int, int], seconds: float) -> None:
-        """Wait until a partition reaches beyond ``after`` (0 where it is not named), or the time is up."""
-        deadline = asyncio.get_running_loop().time() + seconds
-        while not any(end > after.get(partition, -1) for partition, end in enumerate(self._queue.ends)):
-            self._grown.clear()
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self._grown.wait()
-            except TimeoutError:
-                return
+        for grown in self._waiting:
+            grown.set()
 
     async def advance(self, name: str, offsets: dict[int, int]) -> dict[int, int]:
         """Move the cursor forward, never back; make it if it is not there. Durable when this returns where it stands.
@@ -65,3 +55,22 @@ class Readers:
         was_there = self._queue.drop_cursor(name, self._engine.clock())
         await self._engine.durable()
         return was_there
+
+    @staticmethod
+    async def wait(several: Collection[Readers], is_enough: Callable[[], bool], seconds: float) -> None:
+        """Wait until there is enough in some queues, or the time is up; looks again after each delivery."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        grown = asyncio.Event()
+        for one in several:
+            one._waiting.add(grown)
+        try:
+            while not is_enough():
+                grown.clear()
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await grown.wait()
+                except TimeoutError:
+                    return
+        finally:
+            for one in several:
+                one._waiting.discard(grown)

@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -22,9 +21,9 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from holdfast.client import offsets
 from holdfast.client.data_plane import DataPlane, Patience
 from holdfast.client.errors import OffsetRefused, RecordsTrimmed, ServerAway, UnknownQueue
-from holdfast.client.offsets import Ends, Place, Places, Positioned, Positions, QueueRange
+from holdfast.client.offsets import Ends, NextPositions, Place, Places, Positions, QueueRange
 from holdfast.exceptions import HoldfastError
-from holdfast.pipeline.reader import admission, bounds
+from holdfast.pipeline.reader import bounds
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.reader.tasks import Part, Travelling, WsrmPartition, read_task
 
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger("holdfast.pipeline")
-
-LOOK_EVERY = 0.1
-"""Seconds between two looks at several queues, which no server waits for together."""
 
 
 class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -44,24 +40,18 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
     is done only when the next one starts.
     """
 
-    def __init__(
-        self,
-        options: ReadOptions,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-        present: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, options: ReadOptions, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(options)
-        self._guess = admission.Guess(round(present() * 1e6))
+        self._guess: dict[str, int] | None = None
+        """What the server said of the last batch, which saves it some reading for the next one."""
         self._clock = clock
-        self._sleep = sleep
         self._plane = DataPlane(options.broker, options.access)
         self._patience = Patience(options.away)
         self._start: dict[str, Any] | None = None
         self._known: dict[str, Ends] | None = None
         self._target: dict[str, Ends] | None = None
-        self._joined: dict[tuple[str, str], Positions] = {}
-        """Of each queue that joined, by its epoch, where."""
+        self._joined: dict[str, Place] = {}
+        """Where each queue begins that joined, or came back, and has been in no batch since."""
         self._left: set[str] = set()
         self._committed: dict[str, Positions] = {}
         self._shared: set[str] = set()
@@ -171,70 +161,101 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         log.warning("the stream goes on where reader %s of queue %s stood: %s", reader, queue, positions)
         return {**ends.firsts, **positions}
 
-    def _join(self, ends: Ends, left: Place | None) -> Positions:
+    def _join(self, ends: Ends, left: Place | None) -> Place:
         """Where a queue begins that the checkpoint does not know: at its first record, unless its cursor is there; or
         where it was left."""
         if left is not None:
             if ends.queue in self._left:
                 self._left.remove(ends.queue)
                 log.warning("queue %s is back, and read on from %s", ends.queue, left.positions)
-            return left.positions
-        queue = (ends.queue, ends.epoch)
-        if queue not in self._joined:
-            self._joined[queue] = self._patience.call(lambda: self._begin(ends, ends.firsts))
-            log.info("queue %s joins, from %s on", ends.queue, self._joined[queue])
-        return self._joined[queue]
+            return left
+        place = Place(ends.epoch, self._patience.call(lambda: self._begin(ends, ends.firsts)))
+        log.info("queue %s joins, from %s on", ends.queue, place.positions)
+        return place
+
+    @staticmethod
+    def _is_joining(queue: str, place: Place, places: Places) -> bool:
+        """Whether a queue that joined, or came back, has been in no batch since."""
+        left = places.left.get(queue)
+        return queue not in places.queues and (left is None or left.positions == place.positions)
 
     # --- how far the next batch goes ------------------------------------------------------------------------------
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """In the driver: how far the next batch goes; ``start`` itself if nothing is new, or the server is away."""
         places = self._still_read(offsets.parse(start))
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         if self._target is not None:
-            there = self._left_of(self._target)
+            there = self._patience.call(lambda: self._look(places, most))
         else:
             try:
-                there = self._look(places)
+                there = self._look(places, most)
             except ServerAway as error:
                 self._patience.failed(error)
                 return start
             self._patience.succeeded()
-            self._known = there
-        self._tell_of_holes(there)
-        places = self._still_there(places, there)
-        new = {queue: ends for queue, ends in there.items() if queue not in places.queues}
-        joining = {queue: self._join(ends, places.left_at(queue, ends.epoch)) for queue, ends in new.items()}
-        admit = partial(self._admit, there, limit.max_rows) if isinstance(limit, ReadMaxRows) else None
-        end, lost = offsets.advance(places, there, joining, admit)
+            self._known = there.ends
+        self._tell_of_holes(there.ends)
+        places = self._still_there(places, there.ends)
+        joining = {one: place.positions for one, place in self._joined.items() if one in there.ends}
+        end, lost = offsets.advance(places, there.ends, joining, lambda since, ends: there.by_partition)
         bounds.refuse_or_tell(lost, self._options, "this stream has not read")
         if not offsets.has_moved(places, end) or self._is_early(places, end, lost):
             if self._target is not None:  # the last call of this run, which Spark's commit would not follow
                 self.commit(start)
             return start
         self._waiting_since = None
-        end = self._counted(end)
-        self._planned = self._patience.call(lambda: self._with_fingerprints(places, end)).to_json()
+        self._guess = there.guess
+        self._planned = self._counted(offsets.with_fingerprints(end, there.fingerprints)).to_json()
         return self._planned
 
-    def _admit(self, there: Mapping[str, Ends], most: int, since: Positioned, ends: Positioned) -> Positioned:
-        """The oldest records over all partitions, as the server finds them by their times."""
+    def _look(self, places: Places, most: int | None) -> NextPositions:
+        """What there is, and where the next batch ends: one request, and another one where a queue joins."""
+        self._joined = {one: place for one, place in self._joined.items() if self._is_joining(one, place, places)}
+        found = self._ask(places, most, self._wait)
+        new = [one for one in found.ends if one not in places.queues and one not in self._joined]
+        for queue in new:
+            left = places.left_at(queue, found.ends[queue].epoch)
+            self._joined[queue] = self._join(found.ends[queue], left)
+        if new:
+            found = self._ask(places, most, 0.0)
+        return replace(found, ends={one: ends for one, ends in found.ends.items() if one in found.positions})
 
-        def positions_at(time: int, wanted: Sequence[tuple[str, int]]) -> Positioned:
-            found: dict[tuple[str, int], int] = {}
-            for queue, one in there.items():
-                times = {partition: time for name, partition in wanted if name == queue}
-                if times:
-                    positions = self._patience.call(partial(self._plane.offsets_at, queue, one.epoch, times))
-                    found |= {(queue, partition): at for partition, at in positions.items()}
-            return found
+    @property
+    def _wait(self) -> float:
+        """Seconds that the server may hold its answer back: no longer than the rows that are there may wait."""
+        if self._target is not None:
+            return 0.0
+        if self._waiting_since is None:
+            return self._options.wait
+        left = self._options.max_delay - (self._clock() - self._waiting_since)
+        return min(self._options.wait, max(0.0, left))
 
-        until, self._guess = admission.oldest(since, ends, most, positions_at, self._guess)
-        return until
-
-    def _left_of(self, target: Mapping[str, Ends]) -> dict[str, Ends]:
-        """What a run is to read that ends at a target, without what was deleted since that was set."""
-        now = self._patience.call(lambda: bounds.queues_there(self._plane, self._options))
-        return {queue: offsets.cut(now[queue], ends.ends) for queue, ends in target.items() if queue in now}
+    def _ask(self, places: Places, most: int | None, wait: float) -> NextPositions:
+        """Ask once, and see that the queues are there that are to be read."""
+        options, target = self._options, self._target
+        stands = {**places.queues, **self._joined}
+        until = None
+        if target is not None:
+            stands = {queue: place for queue, place in stands.items() if queue in target}
+            until = {queue: target[queue].ends for queue in stands}
+        others = bool(options.pattern) or any(queue not in stands for queue in options.queues)
+        found = self._plane.next_positions(
+            stands,
+            until=until,
+            others=others,
+            most=most,
+            least=1 if self._waiting_since is None else options.min_rows,
+            wait=wait,
+            guess=self._guess,
+        )
+        for queue in options.queues:
+            if queue not in found.ends:
+                raise self._plane.unknown(queue, list(found.ends) if others else None)
+        ends = {queue: one for queue, one in sorted(found.ends.items()) if bounds.is_read(options, queue)}
+        if target is not None:
+            ends = {queue: offsets.cut(ends[queue], one.ends) for queue, one in target.items() if queue in ends}
+        return replace(found, ends=ends)
 
     def _still_read(self, places: Places) -> Places:
         """See that the options still mean the cursors and the queues of the checkpoint."""
@@ -278,25 +299,6 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         read = {queue: place for queue, place in places.queues.items() if queue not in queues}
         return replace(places, queues=read, left={**places.left, **{one: places.queues[one] for one in queues}})
 
-    def _look(self, places: Places) -> dict[str, Ends]:
-        """What there is, as soon as there is more than is known, or after a while. One attempt."""
-        after = dict(places.positions)
-        if self._waiting_since is not None and self._known is not None:  # what there is is known, and too little
-            after |= {(queue, p): end for queue, one in self._known.items() for p, end in one.ends.items()}
-        options = self._options
-        if len(options.queues) == 1:
-            (queue,) = options.queues
-            known = {partition: at for (name, partition), at in after.items() if name == queue}
-            return {queue: self._plane.ends(queue, wait=options.wait, after=known)}
-        until = self._clock() + options.wait
-        while True:
-            there = bounds.queues_there(self._plane, options)
-            ends = {(queue, p): end for queue, one in there.items() for p, end in one.ends.items()}
-            left = until - self._clock()
-            if left <= 0 or any(end > after.get(where, 0) for where, end in ends.items()):
-                return there
-            self._sleep(min(left, LOOK_EVERY))
-
     def _is_early(self, start: Places, end: Places, lost: Sequence[QueueRange]) -> bool:
         """Whether a batch is to wait until it is larger."""
         rows = sum(part.rows for _, part in offsets.ranges_between(start, end))
@@ -311,18 +313,6 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         """With what was found to be skipped in a batch that was repeated."""
         skipped, self._skipped = self._skipped, 0
         return replace(end, skipped=end.skipped + skipped)
-
-    def _with_fingerprints(self, start: Places, end: Places) -> Places:
-        """With what tells the last records from others; raises OffsetRefused if what is known is not what is there:
-        a store that was put back to an older copy and grew on has the same epoch, and other records below start."""
-        found = {}
-        for queue, place in end.queues.items():
-            before = start.queues.get(queue)
-            if before is None or before.positions != place.positions:
-                before = before or start.left_at(queue, place.epoch)
-                known = before.known if before is not None else []
-                found[queue] = self._plane.fingerprints(queue, place.epoch, place.positions, known)
-        return offsets.with_fingerprints(end, found)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """In the driver: the queues' ends when they were last asked for, so that Spark's progress tells the lag."""

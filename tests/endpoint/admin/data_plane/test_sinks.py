@@ -423,10 +423,11 @@ async def test_handlers_get_each_row_once_and_those_of_a_key_in_order(serve: Any
 
 
 async def test_a_reader_that_waits_is_told_of_rows(writer: Writer) -> None:
-    waiting = asyncio.ensure_future(writer.admin.ask("/queues/inbox/ends?after=0:0&wait=60"))
+    asked = {"queues": {"inbox": {"epoch": await writer.admin.epoch()}}, "wait": 60}
+    waiting = asyncio.ensure_future(writer.admin.ask("/next-positions", "POST", json=asked))
     await writer.stage(0, "t", [row()])
     await writer.publish(0, "t", rows=1)
-    assert (await waiting)[1]["partitions"]["0"]["end"] == 1
+    assert (await waiting)[1]["queues"]["inbox"]["offsets"] == {"0": 1}
 
 
 async def test_nothing_is_staged_or_moved_while_the_disk_is_nearly_full(writer: Writer) -> None:

@@ -25,7 +25,6 @@ from holdfast.endpoint.admin.merged.answers import (
     owner_of_letter,
     owner_of_marked,
     owner_of_partition,
-    places_of,
     renumber,
     split_offsets,
     split_places,
@@ -35,6 +34,7 @@ from holdfast.endpoint.admin.shapes import (
     Bounds,
     Flight,
     ForwarderShown,
+    Guess,
     JournalFile,
     LetterShown,
     LossShown,
@@ -67,7 +67,6 @@ def test_a_partition_keeps_its_number_when_there_are_more_workers(
 
 
 def test_places_are_read_and_split() -> None:
-    assert places_of("0:12,3:4") == {0: 12, 3: 4}
     assert split_places("0:12:9f,3:4:,2:7:ab", 2, 2) == ["0:12:9f", "1:4:,0:7:ab"]
     assert not is_places("orders\nspark")
     for wrong in ("4:1", "99999999999:1"):
@@ -153,7 +152,18 @@ def amounts(answer: Any) -> set[str]:
     return found
 
 
-OF_ONE_WORKER = (SequenceShown, LetterShown, Waiting, ForwarderShown, Flight, Bounds, LossShown, Message, JournalFile)
+OF_ONE_WORKER = (
+    SequenceShown,
+    LetterShown,
+    Waiting,
+    ForwarderShown,
+    Flight,
+    Bounds,
+    LossShown,
+    Message,
+    JournalFile,
+    Guess,
+)
 """Rows that are one worker's, whatever the others have."""
 
 

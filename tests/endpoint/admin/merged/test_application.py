@@ -181,15 +181,54 @@ async def test_a_queue_is_one_queue_with_the_partitions_of_both(crew: Crew, peer
 async def test_who_waits_for_more_is_answered_when_either_has_it(crew: Crew, peer: Any) -> None:
     clients, _ = await filled(crew, peer)
     _, ends = await clients[0].ask("/queues/inbox/ends")
-    after = ",".join(f"{one}:{bounds['end']}" for one, bounds in ends["partitions"].items())
-    waits = asyncio.ensure_future(clients[0].ask(f"/queues/inbox/ends?after={after}&wait=60"))
+    offsets = {one: bounds["end"] for one, bounds in ends["partitions"].items()}
+    asked = {"queues": {"inbox": {"epoch": ends["epoch"], "offsets": offsets}}, "wait": 60}
+    waits = asyncio.ensure_future(clients[0].ask("/next-positions", "POST", json=asked))
     one = peer(clients[0].service.url)
     await one.create()
     await one.message(1)
     _, more = await asyncio.wait_for(waits, 60)
-    assert sum(bounds["end"] for bounds in more["partitions"].values()) == 6
-    status, same = await clients[1].ask(f"/queues/inbox/ends?after={after},0:9,1:9,2:9,3:9&wait=0.05")
-    assert (status, same) == (200, more)
+    found = more["queues"]["inbox"]
+    assert sum(found["offsets"].values()) == 6
+    assert {one: bounds["end"] for one, bounds in found["partitions"].items()} == found["offsets"]
+    asked["queues"]["inbox"]["offsets"] = found["offsets"]
+    status, same = await clients[1].ask("/next-positions", "POST", json=asked | {"wait": 0.05})
+    assert (status, same["queues"]["inbox"]) == (200, {**found, "fingerprints": {}})
+
+
+async def test_a_limited_batch_holds_the_oldest_records_of_both(crew: Crew, peer: Any) -> None:
+    clients, _ = await filled(crew, peer)
+    epoch = await clients[0].epoch()
+    delivered = {}
+    for partition in range(COUNT * SIZE):
+        _, found = await clients[0].ask(f"/queues/inbox/{partition}/messages")
+        delivered[str(partition)] = [one["received_at"] for one in found["messages"]]
+    stands: dict[str, Any] = {"epoch": epoch, "offsets": {}, "fingerprints": {}}
+    batches: list[list[float]] = []
+    guess = None
+    for turn in range(6):
+        asked = {"queues": {"inbox": stands}, "most": 1, "guess": guess, "others": True}
+        status, answer = await clients[turn % 2].ask("/next-positions", "POST", json=asked)
+        assert status == 200, answer
+        found, guess = answer["queues"]["inbox"], answer["guess"]
+        before = stands["offsets"]
+        new = {one: times[before.get(one, 0) : found["offsets"][one]] for one, times in delivered.items()}
+        batches.append([at for times in new.values() for at in times])
+        stands["offsets"] = found["offsets"]
+        stands["fingerprints"] |= {one: text for one, text in found["fingerprints"].items() if text}
+    assert batches == [[at] for at in sorted(at for times in delivered.values() for at in times)] + [[]]
+    last = ",".join(f"{one}:{at}" for one, at in stands["offsets"].items())
+    _, prints = await clients[0].ask(f"/queues/inbox/fingerprints?epoch={epoch}&at={last}")
+    assert stands["fingerprints"] == {one: text for one, text in prints["fingerprints"].items() if text}
+    again = {"epoch": epoch, "until": {one: min(1, at) for one, at in stands["offsets"].items()}}
+    status, answer = await clients[1].ask("/next-positions", "POST", json={"queues": {"inbox": again}, "most": 9})
+    assert (status, answer["queues"]["inbox"]["offsets"]) == (200, again["until"])
+    wrong = {"epoch": epoch, "fingerprints": dict.fromkeys(prints["fingerprints"], "0123456789abcdef")}
+    wrong["offsets"] = dict.fromkeys(prints["fingerprints"], 1)
+    assert (await clients[0].ask("/next-positions", "POST", json={"queues": {"inbox": wrong}}))[0] == 409
+    for name, status in (("inbox", 409), ("nowhere", 200)):
+        asked = {"queues": {name: {"epoch": "another"}}}
+        assert (await clients[0].ask("/next-positions", "POST", json=asked))[0] == status
 
 
 async def test_a_readers_cursor_stands_in_both_and_is_moved_back_in_one(crew: Crew, peer: Any) -> None:

@@ -6,7 +6,7 @@ Paths are described in docs/reference/data-plane.md. Part of the admin listener.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.core.queues.queue import HANDLER, OUTBOUND, Queue, TooManyReaders
@@ -16,7 +16,6 @@ from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route, number
 from holdfast.endpoint.admin.shapes import (
     DescribedQueues,
     Ends,
-    EndsQuery,
     Fingerprints,
     FingerprintsQuery,
     Move,
@@ -25,6 +24,7 @@ from holdfast.endpoint.admin.shapes import (
     OffsetsQuery,
     Place,
     QueueList,
+    ReadersQuery,
     RecordsQuery,
 )
 from holdfast.endpoint.destination.destination import Destination
@@ -33,10 +33,9 @@ from holdfast.endpoint.record_blocks import MEDIA_TYPE
 from holdfast.exceptions import ConfigurationError
 from holdfast.store.records import LARGE_FIELDS
 
-MAX_WAIT = 60.0
-
 _READ = (404, 409)
 
+ANOTHER_EPOCH = "Offsets of the old queue mean nothing here. Correct the address, or begin again with a new checkpoint."
 _ANEW = (
     "What was read above the copy is not here, and what came since was not read: begin again, with a new checkpoint "
     "and another reader. Say --restored at the first start of a store that was put back, and readers are told at once."
@@ -61,11 +60,10 @@ class DataPlane:
                 "GET",
                 one + "/ends",
                 self._ends,
-                "Wait until a queue reaches further",
+                "How far a queue reaches",
                 Ends,
-                EndsQuery,
+                ReadersQuery,
                 errors=_READ,
-                joined=Joined.ENDS,
             ),
             Route(
                 "GET",
@@ -121,31 +119,15 @@ class DataPlane:
 
     def _check_queue(self, name: str, epoch: str | None) -> Queue:
         queue = self._queue(name)
-        if epoch is not None and epoch != queue.epoch:
-            raise Refused(
-                409,
-                f"the queue's epoch is {queue.epoch}, not {epoch}: its store was made anew or put back to a copy",
-                "Offsets of the old queue mean nothing here. Begin again, with a new checkpoint.",
-            )
+        check_epoch(queue, epoch)
         return queue
-
-    @staticmethod
-    def _check_partitions(queue: Queue, partitions: Mapping[int, object]) -> None:
-        count = len(queue.partitions)
-        if any(not 0 <= partition < count for partition in partitions):
-            raise Refused(400, "a partition is named that there is not", f"There are {count}, from 0.")
 
     async def _check_known(self, queue: Queue, positions: Mapping[int, int], known: Mapping[int, str]) -> None:
         """See that what was read up to those positions is what is here."""
         for partition, theirs in known.items():
             ours = await self._app.readers[queue.name].fingerprint(partition, positions[partition])
             if theirs and ours and theirs != ours:
-                raise Refused(
-                    409,
-                    f"the last record below {positions[partition]} of partition {partition} is not the one that was "
-                    "read: the store was put back to an older copy, and grew on from there",
-                    _ANEW,
-                )
+                raise another_record(queue, partition, positions[partition])
 
     async def _check_query(self, asked: Asked, name: str) -> Queue:
         """Of every question about a queue: the epoch, and what is ``known``."""
@@ -156,27 +138,25 @@ class DataPlane:
             known = {number_in(partition): fingerprint for partition, _, fingerprint in triples}
         except ValueError as error:
             raise Refused(400, f"known cannot be read: {error}", "known=0:120:9f3c77e0a1b2c3d4") from None
-        self._check_partitions(queue, positions)
+        check_partitions(queue, positions)
         await self._check_known(queue, positions, known)
         return queue
 
     async def _queues(self, asked: Asked) -> object:
         described = {
-            name: {"epoch": queue.epoch, "retention": queue.keeps, "partitions": _partitions(queue)}
+            name: {"epoch": queue.epoch, "retention": queue.keeps, "partitions": bounds_of(queue)}
             for name, queue in self._app.queues.items()
         }
         return {"v": 1, "queues": described}
 
     async def _ends(self, asked: Asked, name: str) -> object:
         queue = await self._check_query(asked, name)
-        after = _pairs("after", asked.query.after)
-        await self._app.readers[name].wait_beyond(after, min(MAX_WAIT, asked.query.wait))
-        return {"v": 1, "queue": queue.name, "epoch": queue.epoch, "partitions": _partitions(queue)}
+        return {"v": 1, "queue": queue.name, "epoch": queue.epoch, "partitions": bounds_of(queue)}
 
     async def _fingerprints(self, asked: Asked, name: str) -> object:
         queue = await self._check_query(asked, name)
         at = _pairs("at", asked.query.at)
-        self._check_partitions(queue, at)
+        check_partitions(queue, at)
         for partition, position in at.items():
             if position > queue.ends[partition]:
                 raise Refused(416, f"partition {partition} ends at {queue.ends[partition]}", "Ask for less.")
@@ -187,10 +167,10 @@ class DataPlane:
     async def _offsets(self, asked: Asked, name: str) -> object:
         queue = self._check_queue(name, asked.query.epoch)
         at = _pairs("at", asked.query.at)
-        self._check_partitions(queue, at)
+        check_partitions(queue, at)
         engine, found = self._app.engine, {}
         for partition, micros in at.items():
-            found[str(partition)] = await offset_at(engine, queue, partition, _seconds_of(micros))
+            found[str(partition)] = await offset_at(engine, queue, partition, seconds_of(micros))
         return {"epoch": queue.epoch, "offsets": found}
 
     # --- records --------------------------------------------------------------------------------------------------
@@ -235,7 +215,7 @@ class DataPlane:
     async def _move_cursor(self, asked: Asked, name: str, reader: str) -> object:
         queue, move = self._check_queue(name, asked.body.epoch), asked.body
         _check_reader(reader)
-        self._check_partitions(queue, move.offsets)
+        check_partitions(queue, move.offsets)
         known = {partition: text for partition, text in move.fingerprints.items() if partition in move.offsets}
         await self._check_known(queue, move.offsets, known)
         for partition, offset in move.offsets.items():
@@ -251,7 +231,43 @@ class DataPlane:
         return {"offsets": _texts(stands)}
 
 
-def _seconds_of(micros: int) -> float:
+def check_epoch(queue: Queue, epoch: str | None) -> None:
+    """See that a reader means this queue.
+
+    Raises:
+        Refused: 409 if it has another epoch.
+    """
+    if epoch is not None and epoch != queue.epoch:
+        raise Refused(
+            409,
+            f"the epoch of queue {queue.name!r} is {queue.epoch}, not {epoch}: its store was made anew or put back to "
+            "a copy, or this is another server",
+            ANOTHER_EPOCH,
+        )
+
+
+def check_partitions(queue: Queue, partitions: Iterable[int]) -> None:
+    """See that a queue has these partitions.
+
+    Raises:
+        Refused: 400 if it has not.
+    """
+    count = len(queue.partitions)
+    if any(not 0 <= partition < count for partition in partitions):
+        raise Refused(400, "a partition is named that there is not", f"There are {count}, from 0.")
+
+
+def another_record(queue: Queue, partition: int, position: int) -> Refused:
+    """Return the error for a reader that has read another record below a position."""
+    return Refused(
+        409,
+        f"the last record below {position} in partition {partition} of queue {queue.name!r} is not the one that was "
+        "read: the store was put back to an older copy, and grew on from there",
+        _ANEW,
+    )
+
+
+def seconds_of(micros: int) -> float:
     """The earliest time that readers see as these microseconds: they round, and so do floats, to a quarter of one."""
     seconds = (micros - 0.5) / 1e6
     while round(seconds * 1e6) >= micros:
@@ -266,7 +282,8 @@ def _check_reader(name: str) -> None:
         raise Refused(403, f"the cursor {name[:200]!r} is the destination's own", "Give the reader another name.")
 
 
-def _partitions(queue: Queue) -> dict[str, dict[str, int]]:
+def bounds_of(queue: Queue) -> dict[str, dict[str, int]]:
+    """Return the first offset and the end of each partition, as answers have them."""
     return {str(number): {"first": one.first, "end": one.durable_end} for number, one in enumerate(queue.partitions)}
 
 

@@ -16,6 +16,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from holdfast.endpoint.admin.data_plane.readers import ANOTHER_EPOCH
 from holdfast.endpoint.admin.routes import Refused
 
 LETTERS: Final = 10**12
@@ -54,18 +55,33 @@ def epoch_of(epochs: Iterable[str]) -> str:
     return known[0] if len(known) == 1 else hashlib.sha256("\n".join(known).encode()).hexdigest()[:16]
 
 
+def check_epoch(queue: str, epochs: Iterable[str], epoch: str) -> None:
+    """See that a reader means the queue that several workers have.
+
+    Args:
+        queue: Its name.
+        epochs: Those of the workers.
+        epoch: The reader's.
+
+    Raises:
+        Refused: 409 if their epochs are not, together, what the reader says.
+    """
+    joined = epoch_of(epochs)
+    if epoch != joined:
+        raise Refused(
+            409,
+            f"the epoch of queue {queue!r} is {joined}, not {epoch}: a store was made anew or put back to a copy, or "
+            "this is another server",
+            ANOTHER_EPOCH,
+        )
+
+
 # --- what is asked ----------------------------------------------------------------------------------------------------
 
 
 def is_places(text: str) -> bool:
     """Whether a parameter names places: ``partition:offset`` or ``partition:position:fingerprint``, with commas."""
     return _PLACES.fullmatch(text) is not None
-
-
-def places_of(text: str) -> dict[int, int]:
-    """Offsets by partition, as such a parameter names them; none, where it names none."""
-    pairs = [place.split(":") for place in text.split(",")] if is_places(text) else []
-    return {int(pair[0]): int(pair[1]) for pair in pairs}
 
 
 def split_places(text: str, workers: int, size: int) -> list[str]:

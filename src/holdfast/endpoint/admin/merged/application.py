@@ -15,8 +15,8 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 from zlib import crc32
 
-from holdfast.endpoint.admin.data_plane.readers import MAX_WAIT
 from holdfast.endpoint.admin.merged import answers as joining
+from holdfast.endpoint.admin.merged.next_positions import NextOfAll
 from holdfast.endpoint.admin.routes import Joined, Refused, Route
 from holdfast.endpoint.destination.destination import json_answer
 from holdfast.endpoint.worker import worker_of
@@ -31,8 +31,6 @@ PAGE: Final = 1000
 """Rows in one answer."""
 SOON: Final = 5.0
 """Seconds that a worker has to say how it is: one that is started again is there by then."""
-WAIT: Final = 1.0
-"""Seconds that a worker is asked to wait for more at a time."""
 
 
 class _Request:
@@ -109,7 +107,7 @@ class JoinedAdmin:
             Joined.LETTER: self._letter,
             Joined.MESSAGE: self._message,
             Joined.PARTITION: self._partition,
-            Joined.ENDS: self._ends,
+            Joined.NEXT: self._next,
             Joined.SINK: self._sink,
             Joined.HEALTH: self._health,
             Joined.METRICS: self._metrics,
@@ -177,7 +175,7 @@ class JoinedAdmin:
         """The request as it is for each worker, with its own numbers and epoch."""
         count, size = self._count, self._size
         requests = [request.copy() for _ in range(count)]
-        for name in ("known", "after", "at"):
+        for name in ("known", "at"):
             if joining.is_places(request.query.get(name, "")):
                 for one, places in zip(requests, joining.split_places(request.query[name], count, size), strict=True):
                     one.query[name] = places
@@ -204,13 +202,7 @@ class JoinedAdmin:
         if any(queue not in one for one in answers):
             return [epoch] * self._count  # they will say so
         epochs = [str(one[queue]["epoch"]) for one in answers]
-        joined = joining.epoch_of(epochs)
-        if epoch != joined:
-            raise Refused(
-                409,
-                f"the queue's epoch is {joined}, not {epoch}: a store was made anew or put back to a copy",
-                "Offsets of the old queue mean nothing here. Begin again, with a new checkpoint.",
-            )
+        joining.check_epoch(queue, epochs, epoch)
         return epochs
 
     # --- whose it is ----------------------------------------------------------------------------------------------
@@ -310,28 +302,8 @@ class JoinedAdmin:
             pages.append(page)
         return joining.merge(pages) | {"next": following}
 
-    async def _ends(self, request: _Request) -> Any:
-        """Wait until one of them reaches further, then see how far all do."""
-        after = joining.places_of(request.query.get("after", ""))
-        now = asyncio.get_running_loop().time
-        until = now() + min(MAX_WAIT, float(request.query.get("wait", "0")))
-        while True:
-            request.query["wait"] = "0"
-            answer = self._joined(await self._ask_all(await self._split(request)))
-            ends = {int(partition): one["end"] for partition, one in answer["partitions"].items()}
-            left = until - now()
-            if left <= 0 or any(end > after.get(partition, -1) for partition, end in ends.items()):
-                return answer
-            # Short, since those that have nothing new go on waiting when one has.
-            request.query["wait"] = str(min(left, WAIT))
-            waits = [self._ask(worker, one) for worker, one in enumerate(await self._split(request))]
-            tasks = [asyncio.ensure_future(wait) for wait in waits]
-            try:
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+    async def _next(self, request: _Request) -> Any:
+        return await NextOfAll(self._fetch, self._joined, self._count, self._size, request.content()).answer()
 
     async def _whole(self, request: _Request) -> Any:
         """Rows of which there are few: all at once."""

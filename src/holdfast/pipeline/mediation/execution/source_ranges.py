@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.client import offsets
 from holdfast.client.data_plane import DataPlane, Patience
 from holdfast.client.offsets import QueueRange, Range
+from holdfast.endpoint.admin.data_plane.admission import share
 from holdfast.pipeline.mediation.definition.checks import source_options
 from holdfast.pipeline.mediation.definition.plan import SourcePlan
 from holdfast.pipeline.mediation.kafka import cluster as kafka_cluster
@@ -82,5 +82,5 @@ def sample_ranges(source: SourcePlan, rows: int) -> list[QueueRange]:
                 since[queue, partition] = max(first, begins[partition]) if begins[partition] < end else first
     finally:
         plane.close()
-    until = offsets.share(since, ends, rows)
+    until = share(since, ends, rows)
     return [(queue, Range(partition, since[queue, partition], until[queue, partition])) for queue, partition in ends]

@@ -12,8 +12,8 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.client import offsets
 from holdfast.client.errors import NobodyThere, ServerAway
+from holdfast.endpoint.admin.data_plane.admission import share
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition.kafka_options import batch_options, client_options, ends_of, source_options
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SinkPlan, SourcePlan
@@ -113,7 +113,7 @@ def sample_options(spark: SparkSession, source: SourcePlan, rows: int) -> dict[s
         raise ConfigurationError(f"the source {source.name} names no topic that is there", remedy="create one")
     begins = {partition: first for partition, (first, _) in there.items()}
     ends = {partition: end for partition, (_, end) in there.items()}
-    return range_options(source, begins, offsets.share(begins, ends, rows))
+    return range_options(source, begins, share(begins, ends, rows))
 
 
 def range_options(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from itertools import chain, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.reader.admission import Guess, oldest
+from holdfast.endpoint.admin.data_plane.admission import Guess, oldest, share
 
 HOUR = 3_600_000_000
 NOW = 1_790_000_000_000_000
@@ -20,17 +19,20 @@ def catch_up(delivered: Times, most: int, guess: Guess | None = None) -> tuple[l
     """The times of each batch's records, and the number of questions to the server."""
     questions = 0
 
-    def positions_at(time: int, partitions: Sequence[int]) -> dict[int, int]:
-        nonlocal questions
-        questions += 1
-        return {one: bisect_left(delivered[one], time) for one in partitions}
-
     guess = guess or Guess(NOW)
     at = dict.fromkeys(delivered, 0)
     ends = {one: len(times) for one, times in delivered.items()}
     batches = []
     while at != ends:
-        until, guess = oldest(at, ends, most, positions_at, guess)
+        search = oldest(at, ends, most, guess)
+        try:
+            probe = next(search)
+            while True:
+                questions += 1
+                within = probe.within.items()
+                probe = search.send({one: bisect_left(delivered[one], probe.time, *part) for one, part in within})
+        except StopIteration as found:
+            until, guess = found.value
         batches.append([time for one in at for time in delivered[one][at[one] : until[one]]])
         assert all(at[one] <= until[one] <= ends[one] for one in at)
         assert 0 < len(batches[-1]) <= most
@@ -75,12 +77,12 @@ def test_a_backlog_in_one_partition_is_read_before_newer_records_of_the_others()
     assert [len(set(batch) & set(old)) for batch in batches[:8]] == [len(batch) for batch in batches[:8]]
 
 
-def test_where_one_partition_alone_has_records_the_server_is_not_asked() -> None:
+def test_where_one_partition_alone_has_records_no_time_is_asked_for() -> None:
     batches, questions = catch_up({0: list(range(100)), 1: []}, 40)
     assert ([len(batch) for batch in batches], questions) == ([40, 40, 20], 0)
 
 
-def test_the_server_is_asked_a_few_questions_a_batch() -> None:
+def test_a_batch_needs_a_few_probes() -> None:
     delivered = {one: list(range(NOW - (one + 1) * HOUR, NOW, 40_000)) for one in range(4)}
     batches, questions = catch_up(delivered, 10_000)
     assert questions <= 20 + 4 * len(batches)
@@ -88,3 +90,29 @@ def test_the_server_is_asked_a_few_questions_a_batch() -> None:
     delivered = {one: [NOW + n // 200 * 9_973 for n in range(4_000)] for one in range(4)}
     batches, questions = catch_up(delivered, 20)
     assert questions <= 6 * len(batches)
+
+
+def test_rows_are_shared_fairly_and_what_one_partition_does_not_need_goes_to_the_others():
+    assert share({0: 0, 1: 0, 2: 4}, {0: 100, 1: 2, 2: 100}, 30) == {0: 14, 1: 2, 2: 18}
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(1, 14))
+def test_no_partition_waits_for_ever_while_others_grow_faster_than_they_are_read(starts: list[int], limit: int):
+    """Also where a batch may have fewer rows than there are partitions."""
+    since = dict(enumerate(starts))
+    at = dict(since)
+    for _ in range(3 * len(since)):
+        at = share(at, {p: position + limit for p, position in at.items()}, limit)
+    assert [at[p] - since[p] for p in since] == [3 * limit] * len(since)
+
+
+shapes = st.dictionaries(st.integers(0, 20), st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1)
+
+
+@given(shapes, st.integers(1, 3000))
+def test_sharing_takes_as_many_rows_as_allowed_and_never_more_than_there_are(shape: dict, limit: int):
+    since = {p: start for p, (start, _) in shape.items()}
+    ends = {p: start + rows for p, (start, rows) in shape.items()}
+    until = share(since, ends, limit)
+    assert all(since[p] <= until[p] <= ends[p] for p in shape)
+    assert sum(until[p] - since[p] for p in shape) == min(limit, sum(rows for _, rows in shape.values()))

@@ -1,18 +1,16 @@
-"""Which records a limited micro-batch admits: the oldest over all partitions, by the time of their delivery.
+"""Which records a limited batch admits: the oldest over all partitions, by the time of their delivery.
 
 A stream with windows drops rows that are older than its watermark, and the newest row of a batch moves that watermark.
-So a batch must not hold a newer record of one partition while another partition still has an older one. Records lie
-in the order of their delivery in each partition, so one time cuts all partitions, and a search finds it in a few
-questions to the server. Pure: no Spark, no network, no clock.
+So a batch must not hold a newer record of one partition while another partition still has an older one. Each partition
+is ordered by delivery time, so one time cuts all partitions, and a search finds it in a few probes. Pure: no network,
+no store, no clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
-
-from holdfast.client.offsets import share
+from typing import Generic, TypeVar
 
 K = TypeVar("K", int, tuple[str, int])
 
@@ -25,7 +23,7 @@ _GROWTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """Where to look first for the time that ends a batch; a wrong guess costs questions, nothing else.
+    """Where to look first for the time that ends a batch; a wrong guess costs probes, nothing else.
 
     Args:
         ended: When the batch before ended, in microseconds since 1970; before the first batch the present time.
@@ -34,6 +32,20 @@ class Guess:
 
     ended: int
     width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Probe(Generic[K]):
+    """A question of the search: the position of a time in some partitions.
+
+    Args:
+        time: Microseconds since 1970.
+        within: The positions between which the answer lies in each partition. The answer is the first record that was
+            delivered at that time or later, or the end of these positions.
+    """
+
+    time: int
+    within: Mapping[K, tuple[int, int]]
 
 
 @dataclass(slots=True)
@@ -64,24 +76,21 @@ class _Bracket:
 
 
 def oldest(
-    since: Mapping[K, int],
-    ends: Mapping[K, int],
-    most: int,
-    positions_at: Callable[[int, list[K]], Mapping[K, int]],
-    guess: Guess,
-) -> tuple[dict[K, int], Guess]:
-    """Positions up to which a batch reads: the oldest records over all partitions, ``most`` at most.
+    since: Mapping[K, int], ends: Mapping[K, int], most: int, guess: Guess
+) -> Generator[Probe[K], Mapping[K, int], tuple[dict[K, int], Guess]]:
+    """Search the positions up to which a batch reads: the oldest records over all partitions, ``most`` at most.
 
     The batch has at least fifteen sixteenths of ``most`` rows if there are so many. Every record that it leaves was
     delivered no earlier than every record that it takes, unless the server's clock was set back.
 
     Args:
-        since: Of each partition, where the batch begins.
-        ends: Of each partition, where it ends now.
+        since: Where the batch begins in each partition.
+        ends: Where each partition ends now.
         most: Rows at most, from 1 on.
-        positions_at: Of a time in microseconds since 1970, the first record in each of some partitions that was
-            delivered then or later, or the partition's end.
         guess: Where to look first.
+
+    Yields:
+        A probe; send its answer.
 
     Returns:
         The positions, and where to look first for the end of the next batch.
@@ -96,8 +105,8 @@ def oldest(
     unsure = _unsure(below, above)
     while bracket.few < enough and bracket.high - bracket.low > 1 and len(unsure) > 1:
         time = bracket.next(guess, probes, (enough + most) // 2)
-        asked = positions_at(time, unsure)
-        found = below | {one: min(max(asked[one], below[one]), above[one]) for one in unsure}
+        answer = yield Probe(time, {one: (below[one], above[one]) for one in unsure})
+        found = below | {one: min(max(answer[one], below[one]), above[one]) for one in unsure}
         rows = _rows(start, found)
         if rows <= most:
             bracket.low, bracket.few, below = time, rows, found
@@ -113,6 +122,21 @@ def oldest(
         return below, Guess(bracket.low, 1)
     width = bracket.low - guess.ended if guess.width > 1 else bracket.high - bracket.low
     return below, Guess(bracket.low, max(1, width))
+
+
+def share(since: Mapping[K, int], ends: Mapping[K, int], max_rows: int) -> dict[K, int]:
+    """Return positions at most ``max_rows`` rows further: equal shares, and the others get what some do not need. If
+    there are fewer rows than partitions, the next batch continues with those that had none in this one."""
+    order: list[K] = sorted(ends)
+    turn: int = sum(since.get(partition, 0) for partition in order) % max(1, len(order))
+    until = {partition: since.get(partition, 0) for partition in order[turn:] + order[:turn]}
+    while max_rows > 0 and (behind := [p for p in until if until[p] < ends[p]]):
+        quota = max(1, max_rows // len(behind))
+        for partition in behind:
+            step = min(quota, ends[partition] - until[partition], max_rows)
+            until[partition] += step
+            max_rows -= step
+    return until
 
 
 def _unsure(below: Mapping[K, int], above: Mapping[K, int]) -> list[K]:
