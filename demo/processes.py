@@ -174,7 +174,7 @@ class Server(Child):
             TransportError: it does not answer.
         """
         told = (await self.ask("GET", "/metrics")).body.decode()
-        found = re.search(r'^holdfast_incidents_total\{name="duplicate dropped"\} (\S+)', told, re.M)
+        found = re.search(r'^holdfast_incidents_total\{name="message.duplicate_dropped"\} (\S+)', told, re.M)
         if found:
             self._dropped_now = int(float(found[1]))
 

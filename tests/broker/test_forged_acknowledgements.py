@@ -73,7 +73,7 @@ async def test_who_posts_a_forged_acknowledgement_to_a_broker_deletes_nothing(ru
             headers = {"Content-Type": "application/soap+xml; charset=utf-8"}
             async with session.post(broker.service.url, data=ACKNOWLEDGED, headers=headers) as answer:
                 assert answer.status == 202
-        assert broker.destination.incidents["unauthorized statement ignored"] == 1
+        assert broker.destination.incidents["statement.unauthorized"] == 1
         assert waiting() == 2
         silent.acknowledges = True
         await until(lambda: waiting() == 0)

@@ -335,18 +335,18 @@ async def test_a_full_queue_holds_its_sources_back_until_the_destination_is_ther
     async with Source(running.service.url, ":memory:", policy=QUICK) as source:
         await asyncio.gather(*(source.send(body, action=ACTION) for body in bodies))
         await until(lambda: sum(queue.ends) == 50)
-        before = running.destination.incidents["message not held"]
+        before = running.destination.incidents["message.not_held"]
         await until(lambda: source.progress.acknowledged == 50)
         await asyncio.sleep(1.0)
-        refused = running.destination.incidents["message not held"] - before
+        refused = running.destination.incidents["message.not_held"] - before
         assert sum(queue.ends) == 50
         assert refused <= 64, "held back by BufferRemaining: not sent again and again"
-        assert running.destination.incidents["queue full"] == 1
+        assert running.destination.incidents["queue.full"] == 1
         await run_service(service_that_keeps(got), port)
         await source.flush(60)
     await until(lambda: len(got) == 300)
     assert got == bodies
-    assert running.destination.incidents["queue has room"] >= 1
+    assert running.destination.incidents["queue.writable"] >= 1
 
 
 async def test_while_the_disk_is_full_sources_are_told_when_to_come_back_and_the_backlog_is_sent_on(

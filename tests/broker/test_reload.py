@@ -221,7 +221,7 @@ async def test_a_limit_of_a_queue_may_come_and_go(start: Start, tmp_path: Path) 
         (tmp_path / "broker.toml").write_text(BASE.replace("[queues.one]", "[queues.one]\nmax_messages = 1"))
         assert broker.reload() == ["queues.one.max_messages"]
         sent = await source.send("<a/>", action=ACTION)
-        await until(lambda: broker.destination.incidents["queue full"] == 1)
+        await until(lambda: broker.destination.incidents["queue.full"] == 1)
         assert ends(broker)["one"] == 1
         (tmp_path / "broker.toml").write_text(BASE)
         assert broker.reload() == ["queues.one.max_messages"]

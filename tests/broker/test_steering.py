@@ -120,7 +120,7 @@ async def test_who_waits_for_a_reply_to_a_request_that_is_given_up_is_told(
             await asked
 
 
-@pytest.mark.parametrize("how", ["discarded", "discarded in a stopped store", "forwarder deleted"])
+@pytest.mark.parametrize("how", ["discarded", "discarded in a stopped store", "forwarder.deleted"])
 async def test_the_requester_is_told_when_an_operator_gives_its_request_up(
     run_broker: Any, session: aiohttp.ClientSession, tmp_path: Path, how: str
 ) -> None:
@@ -135,7 +135,7 @@ async def test_the_requester_is_told_when_an_operator_gives_its_request_up(
         await until(lambda: sum(broker.destination.queue.ends) == 1)
         (one,) = (await admin.ask("/outbox"))[1]["messages"]
         name = one["message"]
-        if how == "forwarder deleted":
+        if how == "forwarder.deleted":
             status, answer = await admin.ask("/forwarders/next", "DELETE")
             assert (status, answer["waiting"]) == (200, 1)
         elif how == "discarded":

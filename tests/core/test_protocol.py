@@ -102,7 +102,7 @@ def test_a_sequence_that_expires_or_falls_silent_is_ended_and_tells_its_gap() ->
         assert endpoint.now == 10.0
         endpoint.protocol.pump(endpoint.now)
         endpoint.settle()
-        (told,) = (incident for incident in endpoint.incidents if incident.name == "sequence incomplete")
+        (told,) = (incident for incident in endpoint.incidents if incident.name == "sequence.incomplete")
         assert told.detail is not None and told.detail["missing"] == "2-2"
         assert [record.message_number for record in endpoint.records()] == [1, 3]
         for after in (endpoint, endpoint.restart()):  # forgotten by both sides without a word, says the clause

@@ -170,7 +170,7 @@ def seen(one: Inbound, accepted: int, was_over: bool, was_disowned: bool, was_te
                 done.add(A(f"raise {fault.code}"))
             elif type(control) in ANSWERS:
                 done.add(ANSWERS[type(control)])
-            elif isinstance(control, Acknowledge) and not incidents & {"message not held"}:
+            elif isinstance(control, Acknowledge) and not incidents & {"message.not_held"}:
                 done.add(A.ACKNOWLEDGE)
         elif isinstance(effect, Transmit):
             is_fault, control = effect.envelope.fault is not None, effect.envelope.control
@@ -178,9 +178,9 @@ def seen(one: Inbound, accepted: int, was_over: bool, was_disowned: bool, was_te
                 done.add(A.SEND_FAULT if is_fault else TOLD[type(control)])
     if one.destination.accepted.count > accepted:
         done = done - {A.ACKNOWLEDGE} | {A.ACCEPT}
-    if "message not held" in incidents:
+    if "message.not_held" in incidents:
         done.add(A.LEAVE)
-    if "duplicate dropped" in incidents:
+    if "message.duplicate_dropped" in incidents:
         done.add(A.ACKNOWLEDGE)
     if one.destination.is_over and not was_over and not done:
         done.add(A.END_FOR_SOURCE if one.destination.disowned else A.END)
@@ -276,7 +276,7 @@ def test_a_sequence_is_settled_when_it_ends_and_not_again(state: U) -> None:
     one = ending(RM.V1_1, state, is_request=False)
     one.protocol.end_inbound(one.identifier, one.now, terminate=True)
     effects = one.protocol.take_effects()
-    incomplete = [effect for effect in effects if isinstance(effect, Incident) and effect.name == "sequence incomplete"]
+    incomplete = [effect for effect in effects if isinstance(effect, Incident) and effect.name == "sequence.incomplete"]
     action, after = SETTLING_TABLE[state, UE.END]
     # Where 3 is missing before 4, that is told once.
     assert (bool(incomplete), one.destination.settling) == (action is UA.SETTLE, after)

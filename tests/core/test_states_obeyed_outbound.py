@@ -183,11 +183,11 @@ class Outbound:
 
 
 INCIDENTS = {
-    "sequence created": A.KEEP,
-    "sequence refused": A.REPORT_REFUSED,
-    "sequence lost": A.LOSE,
-    "sequence terminated": A.FINISH,
-    "acknowledgement refused": A.REPORT_ACKNOWLEDGEMENT,
+    "sequence.created": A.KEEP,
+    "sequence.refused": A.REPORT_REFUSED,
+    "sequence.lost": A.LOSE,
+    "sequence.terminated": A.FINISH,
+    "acknowledgement.rejected": A.REPORT_ACKNOWLEDGEMENT,
 }
 TRANSMITTED: dict[type, A] = {
     CreateSequence: A.SEND_CREATE,
@@ -324,7 +324,7 @@ def test_what_an_outbox_does_is_what_its_cell_says(cell: tuple[OS, OV], outcome:
         outbound.stop(outbox, "now", "in this test", one.now)
     elif event is OV.SUSPEND and action is OA.HOLD_BACK:
         Steering(one.protocol).suspend(outbox, "now")
-        assert [effect.name for effect in one.protocol.take_effects()] == ["sending suspended"]
+        assert [effect.name for effect in one.protocol.take_effects()] == ["sending.suspended"]
     elif event is OV.SUSPEND:
         with pytest.raises(NotSteered, match="stopped already"):
             Steering(one.protocol).suspend(outbox, "now")

@@ -90,7 +90,7 @@ def test_an_outbound_sequence_is_closed_when_what_left_is_acknowledged_and_the_r
     rest = said(relay.take())
     assert [(number, body) for _, number, body in rest] == [(1, b"m2"), (2, b"m3")]
     assert rest[0][0] != said(sent)[0][0]
-    assert [one.name for one in relay.told if isinstance(one, Incident)].count("sequence terminated") == 1
+    assert [one.name for one in relay.told if isinstance(one, Incident)].count("sequence.terminated") == 1
 
 
 def test_a_terminated_outbound_sequence_leaves_what_may_have_arrived_to_somebody() -> None:
@@ -202,7 +202,7 @@ def test_a_suspended_inbound_sequence_leaves_new_messages_to_their_source_and_ta
     relay.settle()
     relay.come("m1")
     assert destination.acknowledged.to_state() == [1, 1]
-    assert [one.number for one in relay.told if isinstance(one, Incident) and one.name == "message not held"] == [2]
+    assert [one.number for one in relay.told if isinstance(one, Incident) and one.name == "message.not_held"] == [2]
 
     relay = Relay(relay)
     (destination,) = relay.protocol.inbound.destinations.values()
@@ -227,7 +227,7 @@ def test_what_a_suspended_sequence_has_already_is_acknowledged_when_it_comes_aga
     envelope.action, envelope.body, envelope.sequence = "urn:a", b"m0", Sequence(relay.inbound, 1, False)
     relay.protocol.receive(envelope, BackChannel(object()), relay.now)
     relay.settle()
-    assert [one.name for one in relay.told if isinstance(one, Incident)][-1] == "duplicate dropped"
+    assert [one.name for one in relay.told if isinstance(one, Incident)][-1] == "message.duplicate_dropped"
 
 
 def test_a_sequence_that_is_over_is_not_suspended() -> None:

@@ -173,7 +173,7 @@ async def test_a_sync_that_hangs_is_seen_by_health_and_in_the_log_and_goes_on_wh
     assert (await health(service))[0] == 200
     store.answers.clear()
     creating = asyncio.ensure_future(peer(service.url).create())
-    await until(lambda: "store hangs" in caplog.text)
+    await until(lambda: "store.hanging" in caplog.text)
     status, said = await health(service)
     assert status == 503
     assert "has not answered" in said
@@ -181,7 +181,7 @@ async def test_a_sync_that_hangs_is_seen_by_health_and_in_the_log_and_goes_on_wh
     assert status == 200 and "has not answered" in said, "a restart would not help"
     store.answers.set()
     assert (await creating).status == 200
-    await until(lambda: "store hangs no more" in caplog.text)
+    await until(lambda: "store.available" in caplog.text)
     assert (await health(service))[0] == 200
 
 

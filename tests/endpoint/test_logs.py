@@ -62,7 +62,7 @@ async def test_no_body_is_ever_written_not_even_of_what_fails(serve: Any, capsys
     async with Source((await serve(app)).url, ":memory:") as source:
         await (await source.send("<secret>hunter2</secret>", action="urn:a")).acknowledged(60)
     written = capsys.readouterr().err
-    assert "sequence created" in written
+    assert "sequence.created" in written
     assert "hunter2" not in written
 
 
@@ -73,6 +73,6 @@ def test_what_stops_is_called_what_it_is_and_says_what_to_do(capsys: pytest.Capt
     log_stopped(Stopped("forwarder/next/1", "UnknownSequence", "it is not known", 4, 6, in_doubt="3-3 5-6"))
     forwarder, replies, doubt = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert "the numbers 3-3 5-6 may have arrived" in doubt["remedy"] and "twice if need be" in doubt["remedy"]
-    assert (forwarder["event"], forwarder["sequence"], forwarder["message_number"]) == ("forwarder stopped", "urn:s", 7)
+    assert (forwarder["event"], forwarder["sequence"], forwarder["message_number"]) == ("forwarder.stopped", "urn:s", 7)
     assert "holdfast outbox retry" in forwarder["remedy"]
-    assert replies["event"] == "replies stopped"
+    assert replies["event"] == "replies.stopped"

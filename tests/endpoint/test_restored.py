@@ -45,7 +45,7 @@ async def test_a_repair_that_gives_batches_up_closes_the_sequences_and_their_sen
         service = await serve(Destination(killed, partitions=1, restored=True), port=port)
         await source.send("<n>40</n>", action=ACTION)
         await source.flush(60)
-        assert source.incidents["sequence replaced"] == 1
+        assert source.incidents["sequence.replaced"] == 1
         assert f"code='{told}'" in caplog.text
         await service.close(0.5)
     again = RocksDBStore(killed)

@@ -82,7 +82,7 @@ async def test_a_server_starts_whatever_place_of_its_handlers_the_store_gives_ba
     await send(service.url, 3)
     await until(lambda: "<n>3</n>" in seen)
     assert seen[:2] == ["<n>1</n>", "<n>2</n>"]
-    assert service.app.incidents["saved state not understood, set aside"] == 1
+    assert service.app.incidents["state.unreadable"] == 1
     assert service.app.store.load().cursors["inbox", 0, ASIDE + HANDLER] == state
 
 

@@ -144,7 +144,7 @@ async def test_cxf_never_has_to_send_again_what_arrived(
         await caller.settle()
         await assert_it_ends(shop, decoupled)
         assert shop.numbers == list(range(1, COUNT + 1))
-        assert shop.app.incidents["duplicate dropped"] == 0
+        assert shop.app.incidents["message.duplicate_dropped"] == 0
 
 
 @each(CXF_DEFAULT, RM11)

@@ -342,7 +342,7 @@ async def test_a_one_way_message_that_the_service_refuses_is_told_with_code_reas
         assert isinstance(unknown.fault, holdfast.PeerFault) and unknown.fault.code == "ActionNotSupported"
         assert isinstance(thrown.fault, holdfast.PeerFault) and str(thrown.fault).startswith("boom")
     assert server.texts == ["1", "3", "4"]
-    told = [record for record in caplog.records if "refused by the service" in record.message]
+    told = [record for record in caplog.records if "message.refused_by_service" in record.message]
     assert [record.levelname for record in told] == ["WARNING", "WARNING"]
     assert "ActionNotSupported" in told[0].message and str(unknown.message_id) in told[0].message
     assert "cannot be processed at the receiver" in told[0].message and str(thrown.message_id) in told[1].message
@@ -357,7 +357,7 @@ async def test_a_fault_that_is_repeated_is_told_once() -> None:
         sent = await source.send(operation("notify", "2"), action=f"{NOTIFY}2")
         await source.flush()
         assert sent.fault is not None and source.progress.declined == 1
-        assert source.incidents["refused by the service"] == 1
+        assert source.incidents["message.refused_by_service"] == 1
 
 
 # --- the service goes away -------------------------------------------------------------------------------------------

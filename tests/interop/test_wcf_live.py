@@ -188,7 +188,7 @@ async def test_a_client_that_aborts_leaves_no_open_sequence(profile: Profile, sc
         protocol = app.engine.protocol
         await until(lambda: [one.is_over for one in protocol.inbound.destinations.values()] == [True])
         assert protocol.outbound.outboxes == {}
-        assert app.incidents == {"sequence created": 1, "sequence terminated": 1}, "one line tells of it"
+        assert app.incidents == {"sequence.created": 1, "sequence.terminated": 1}, "one line tells of it"
     assert client.failed == []
 
 

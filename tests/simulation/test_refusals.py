@@ -22,13 +22,13 @@ def test_each_message_that_a_service_refuses_becomes_one_dead_letter_whoever_of_
         options = next(found for _ in range(1000) if (found := drawn.with_broker(chance).with_refusals(chance)).refuses)
         crashes = {"crash_source": 0.01, "crash_broker": 0.05, "crash_destination": 0.01}
         counts.update(Simulator(seed, replace(options, **crashes)).run().counts)
-    assert counts["messages refused"] > 200 and counts["dead letter"] > 40 and counts["crashes"] > 100
+    assert counts["messages refused"] > 200 and counts["dead_letter.added"] > 40 and counts["crashes"] > 100
 
 
 def test_a_service_that_refuses_every_other_message_gets_the_rest() -> None:
     options = Options(refuses=2, messages=10, broker=ALL_VERSIONS[0])
     counts = Simulator(1, options).run().counts
-    assert counts["dead letter"] >= 5
+    assert counts["dead_letter.added"] >= 5
     assert counts["messages refused"] >= 5 * TIMES + 5
 
 
@@ -38,7 +38,7 @@ def test_dead_letters_that_are_requeued_arrive_once_the_service_is_repaired(rm: 
     counts: Counter[str] = Counter()
     for seed in range(10):
         counts.update(Simulator(seed, options).run().counts)
-    assert counts["dead letter"] >= 20 and counts["dead letters requeued"] >= 10
+    assert counts["dead_letter.added"] >= 20 and counts["dead letters requeued"] >= 10
 
 
 def test_services_refuse_messages_behind_some_brokers_only() -> None:

@@ -98,7 +98,7 @@ def test_the_rows_of_several_writers_whose_requests_come_twice_arrive_once_and_t
         counts.update(Simulator(seed, options).run().counts)
         worlds += 1
     assert counts["requests of writers that came twice"] > worlds and counts["crashes"] > worlds
-    assert counts["sink forgotten"] >= 2 * worlds
+    assert counts["sink.forgotten"] >= 2 * worlds
 
 
 def with_broker_queues(seed: int) -> Options:

@@ -16,13 +16,13 @@ def test_a_request_whose_handler_takes_long_is_handled_once_and_gets_its_reply()
         drawn = Options.draw(chance)
         worlds = (drawn.with_broker(chance).with_slow_services(chance) for _ in range(1000))
         counts.update(Simulator(seed, next(one for one in worlds if one.handler_latency >= 5.0)).run().counts)
-    assert counts["handed over"] > 150 and counts["duplicate dropped"] > 300
+    assert counts["handed over"] > 150 and counts["message.duplicate_dropped"] > 300
 
 
 def test_a_request_is_not_repeated_while_the_exchange_that_carries_it_is_open() -> None:
     options = Options(requests=1.0, messages=4, window=1, handler_latency=20.0, reply_patience=30.0)
     counts = Simulator(1, options).run().counts
-    assert counts["messages transmitted"] == 4 and "duplicate dropped" not in counts
+    assert counts["messages transmitted"] == 4 and "message.duplicate_dropped" not in counts
 
 
 def test_some_worlds_have_slow_services() -> None:

@@ -18,8 +18,8 @@ def test_nothing_that_a_stranger_says_changes_a_sequence(is_certified: bool) -> 
     for seed in range(50):
         drawn = replace(Options.draw(random.Random(seed)), listener=True, strangers=20, certified=is_certified)
         counts.update(Simulator(seed, drawn).run().counts)
-    refused = counts["unauthorized message refused"]
-    assert counts["forged"] > 200 and counts["unauthorized statement ignored"] > 50
+    refused = counts["message.unauthorized"]
+    assert counts["forged"] > 200 and counts["statement.unauthorized"] > 50
     assert refused > 100 if is_certified else refused == 0
 
 

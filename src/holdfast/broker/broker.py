@@ -130,7 +130,7 @@ class Broker:
         self._limit_queues(new)
         changed = what_changes(self.config, new)
         self.config = new
-        log.info("configuration reloaded", changed=", ".join(changed) or "nothing")
+        log.info("configuration.reloaded", changed=", ".join(changed) or "nothing")
         return changed
 
     def _reload_all(self) -> list[str]:
@@ -149,7 +149,7 @@ class Broker:
         try:
             self.reload()
         except ConfigurationError as error:
-            log.error("configuration not reloaded: all is as it was", error=error.message, remedy=error.remedy)
+            log.error("configuration.not_reloaded", error=error.message, remedy=error.remedy)
 
     async def run(self, stop: asyncio.Event | None = None, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serve until it is told to end: see :meth:`Service.run`.

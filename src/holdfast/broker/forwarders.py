@@ -130,7 +130,7 @@ class Forwarders:
             if name is not None and name not in self.configs and not outbox.stopped and outbox.suspended is None:
                 steering.suspend(outbox, UNCONFIGURED)
                 log.warning(
-                    "forwarder not configured",
+                    "forwarder.not_configured",
                     forwarder=name,
                     waiting=outbox.durable_end - outbox.first,
                     what="it sends nothing, and what it has not sent is kept for it",

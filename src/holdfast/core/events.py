@@ -251,7 +251,7 @@ class Incident:
     """Something an operator wants to read: a line of the log, with what it is about.
 
     Args:
-        name: A few words that never change, e.g. "sequence created", "duplicate dropped", "gap".
+        name: A few words that never change, e.g. "sequence.created", "message.duplicate_dropped", "gap".
         identifier: The Sequence, "" if none.
         number: The message number, 0 if none.
         level: "debug", "info", "warning" or "error".

@@ -79,7 +79,7 @@ class Steering:
             raise NotSteered(f"the Sequence {destination.identifier} is over", remedy="There is nothing to hold back.")
         destination.suspended = reason
         self._commit.save(destination.identifier, destination)
-        self._tell(Incident("sequence suspended", destination.identifier), reason=reason)
+        self._tell(Incident("sequence.suspended", destination.identifier), reason=reason)
 
     def resume_inbound(self, destination: RMDestination) -> None:
         """Accept its messages again; what was left comes when its source sends it again.
@@ -91,7 +91,7 @@ class Steering:
             raise NotSteered(f"the Sequence {destination.identifier} is not suspended", remedy="It goes on by itself.")
         destination.suspended = None
         self._commit.save(destination.identifier, destination)
-        self._tell(Incident("sequence resumed", destination.identifier))
+        self._tell(Incident("sequence.resumed", destination.identifier))
 
     # --- outbound Sequences, their outboxes -----------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class Steering:
         outbox.suspend(reason)
         outbox.save()
         self._outbound.ready(outbox)  # requesters wait
-        self._tell(Incident("sending suspended"), key=outbox.key, reason=reason)
+        self._tell(Incident("sending.suspended"), key=outbox.key, reason=reason)
 
     def resume(self, outbox: Outbox, now: float) -> None:
         """Let a suspended outbox go on.
@@ -129,7 +129,7 @@ class Steering:
         self._outbound.resume(outbox, outbox.choices, now)
         if outbox.source is not None:
             self._commit.save(outbox.source.local_id, outbox.source)
-        self._tell(Incident("sending resumed"), key=outbox.key)
+        self._tell(Incident("sending.resumed"), key=outbox.key)
 
     def end_outbound(self, outbox: Outbox, now: float, *, terminate: bool = False) -> None:
         """End the present Sequence of an outbox; what follows goes out in another.
@@ -154,7 +154,7 @@ class Steering:
             left = max(source.highest_sent, min(source.sent_before, source.available))
             source.limit = min(source.limit, left)  # it ends as one does whose numbers are used up
             self._commit.save(source.local_id, source)
-        self._tell(Incident("sequence ended by an operator", source.identifier), key=outbox.key, terminated=terminate)
+        self._tell(Incident("sequence.ended_by_operator", source.identifier), key=outbox.key, terminated=terminate)
         self._outbound.ready(outbox)
 
     def reset(self, outbox: Outbox, offset: int, now: float) -> int:
@@ -181,7 +181,7 @@ class Steering:
             self._pass_over(outbox, offset, now)
         outbox.save()
         self._tell(
-            Incident("outbox moved"), key=outbox.key, partition=outbox.partition, **{"from": before, "to": offset}
+            Incident("outbox.moved"), key=outbox.key, partition=outbox.partition, **{"from": before, "to": offset}
         )
         self._outbound.ready(outbox)
         return offset
@@ -213,7 +213,7 @@ class Steering:
         self.check_deletable(outbox)
         waiting = outbox.waiting
         self._outbound.close_outbox(outbox.key, now)
-        self._tell(Incident("forwarder deleted"), key=outbox.key, waiting=waiting)
+        self._tell(Incident("forwarder.deleted"), key=outbox.key, waiting=waiting)
         return waiting
 
     def check_deletable(self, outbox: Outbox) -> None:
@@ -263,7 +263,7 @@ class Steering:
             )
         handling.rewind(partition, offset, now)
         stands = queue.cursors[HANDLER].offsets[partition]
-        self._tell(Incident("handlers begin again"), queue=queue.name, partition=partition, now=stands)
+        self._tell(Incident("handlers.rewound"), queue=queue.name, partition=partition, now=stands)
         return stands
 
     def reset_reader(self, queue: Queue, name: str, partition: int, offset: int, now: float) -> int:
@@ -278,7 +278,7 @@ class Steering:
         before = cursor.offsets[partition]
         stands = queue.put_cursor(name, partition, offset, now)
         self._tell(
-            Incident("cursor moved"),
+            Incident("cursor.moved"),
             queue=queue.name,
             cursor=name,
             partition=partition,
@@ -334,5 +334,5 @@ class Steering:
 
     def purge(self, queue: Queue, partition: int, below: int) -> None:
         """Delete what is below that offset and neither handlers nor forwarders have to see; see :meth:`Queue.purge`."""
-        self._tell(Incident("queue purged"), queue=queue.name, partition=partition, below=below)
+        self._tell(Incident("queue.purged"), queue=queue.name, partition=partition, below=below)
         queue.purge(partition, below)

@@ -67,7 +67,7 @@ def divide(messages: HTTPLimits, admin: HTTPLimits | None, spare: int) -> Shares
         )
     if for_messages < messages.max_connections:
         log.warning(
-            "fewer connections are taken than max_connections, since this process may not open more files",
+            "listener.file_limit",
             connections=for_messages,
             max_connections=messages.max_connections,
             files=limit,

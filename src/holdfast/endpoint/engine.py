@@ -284,7 +284,7 @@ class Engine:
     def _forget_went_back(self, _now: float = 0.0) -> None:
         """What follows from it is durable: the next start need not ask again."""
         assert self._loop is not None
-        log.warning("store was put back", when=self.store.went_back)
+        log.warning("store.went_back", when=self.store.went_back)
         self._loop.run_in_executor(None, self.store.forget_went_back).add_done_callback(_log_failure)
 
     def read(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
@@ -447,7 +447,7 @@ class Engine:
     def _end_journal(self, error: Exception) -> None:
         """Whatever is wrong with the journal stops no message."""
         assert self.journal is not None
-        log.error("journal ended", what="messages go on; this is a bug", exc_info=error)
+        log.error("journal.ended", what="messages go on; this is a bug", exc_info=error)
         self.journal.broken = f"what happened could not be told: {error!r}"
         self.journal = None
 
@@ -503,11 +503,11 @@ class Engine:
     def _look_after(self) -> None:
         """Once a second: put into the log what health would say, when it begins and when it is over."""
         wrong = self.health() if self.failure is None else None
-        kind = "" if wrong is None else "store takes nothing new" if self.store.trouble else "store hangs"
+        kind = "" if wrong is None else "store.unavailable" if self.store.trouble else "store.hanging"
         if wrong is not None and kind != self._told:
             log.warning(kind, what=wrong.message, remedy=wrong.remedy)
         elif self._told and not kind:
-            log.warning(f"{self._told} no more")
+            log.warning("store.available", after=self._told)
         self._told = kind
         self._watch = self._loop.call_later(_WATCH_SECONDS, self._look_after)
 
@@ -641,4 +641,4 @@ class Engine:
 
 def _log_failure(done: asyncio.Future[None]) -> None:
     if not done.cancelled() and done.exception() is not None:
-        log.error("mark of a restored store not removed", error=repr(done.exception()))
+        log.error("store.restored_mark_kept", error=repr(done.exception()))

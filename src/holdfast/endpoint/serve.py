@@ -155,7 +155,7 @@ class Service:
         gc.freeze()  # what was recovered and loaded stays: no collection need look through it
         self._stage = "requests in progress"
         connections = shares.messages.max_connections
-        log.info("listening", url=self.url, admin=self.admin_url, connections=connections, files=shares.limit)
+        log.info("server.listening", url=self.url, admin=self.admin_url, connections=connections, files=shares.limit)
 
     def _divide(self, where: Listeners) -> Shares:
         admin_limits = (where.admin_limits or HTTPLimits()) if where.admin_port is not None else None
@@ -194,7 +194,7 @@ class Service:
             await self._listen_for_operators(where, port, limits, self._admin.handle)
         if where.is_admin_open:
             log.warning(
-                "the admin listener is open to whoever reaches it",
+                "admin.no_token",
                 url=self.admin_url,
                 remedy="give it a token or ask for client certificates, or listen at 127.0.0.1",
             )
@@ -294,7 +294,7 @@ class Service:
             if signals > 1:
                 # Not sys.exit: that would wait for handlers that run in threads. Nothing durable depends on an end.
                 os._exit(130)
-            log.info("stopping", how="finishing what is in progress; once more to stop at once")
+            log.info("server.stopping", how="finishing what is in progress; once more to stop at once")
             shutdown.begin()
             stop.set()
             starting.cancel()  # nothing was accepted yet, and a database that is away may be waited for

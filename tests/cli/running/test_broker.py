@@ -76,7 +76,7 @@ def heard(process: Any, *words: str) -> str:
             return str(line)
 
 
-RELOADED = ("configuration reloaded", "configuration not reloaded")
+RELOADED = ("configuration.reloaded", "configuration not reloaded")
 
 
 @pytest.mark.parametrize("workers", [1, 2])

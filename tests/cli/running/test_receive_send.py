@@ -114,7 +114,7 @@ def test_what_cannot_be_written_is_tried_until_it_can(start: Any, tmp_path: Path
     url = receiver.url()
     (tmp_path / "landed").rmdir()
     assert start("send", "--to", url, *orders(tmp_path, 1)).end().code == 0
-    while "event='handler failed'" not in (line := receiver.process.stderr.readline()):
+    while "event='handler.failed'" not in (line := receiver.process.stderr.readline()):
         assert line, receiver.end()
     (tmp_path / "landed").mkdir()
     result = receiver.end()
@@ -238,7 +238,7 @@ def test_an_interrupted_sender_says_what_is_safe(start: Any, tmp_path: Path, num
     sender = start(
         "send", "--to", f"http://127.0.0.1:{free_ports(1)[0]}/", "--log-level", "debug", *orders(tmp_path, 2)
     )
-    while "transmission failed" not in (line := sender.process.stderr.readline()):
+    while "transmission.failed" not in (line := sender.process.stderr.readline()):
         assert line, sender.end()
     sender.process.send_signal(number)
     result = sender.end()

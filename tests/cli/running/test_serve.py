@@ -54,8 +54,8 @@ def test_it_serves_what_the_current_directory_has_and_says_where(start: Any, mod
     service.process.send_signal(signal.SIGTERM)
     result = service.end()
     assert result.code == 0
-    assert "event='listening'" in result.err
-    assert "event='destination closed'" in result.err
+    assert "event='server.listening'" in result.err
+    assert "event='destination.closed'" in result.err
     assert "Traceback" not in result.err
 
 
@@ -72,7 +72,7 @@ def test_it_serves_https(start: Any, module: str, tmp_path: Path) -> None:
     service.process.send_signal(signal.SIGINT)
     result = service.end()
     assert result.code == 0
-    assert '"event": "listening"' in result.err
+    assert '"event": "server.listening"' in result.err
 
 
 def test_its_admin_listener_demands_what_it_is_told_to_and_commands_bring_it(
@@ -289,7 +289,7 @@ def test_what_the_queue_keeps_and_that_it_was_restored_can_be_said_from_the_shel
         result = service.end()
         assert result.code == 0
         assert ("keeps='1h readers 30d'" in result.err) == bool(options)
-        assert ("event='new epoch'" in result.err) == bool(options)
+        assert ("event='queue.new_epoch'" in result.err) == bool(options)
         store = RocksDBStore("inbox", read_only=True)
         epochs.add(store.load().queues["inbox"]["epoch"])
         store.close()

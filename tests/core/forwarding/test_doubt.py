@@ -114,7 +114,7 @@ def test_a_repeat_that_is_refused_says_nothing_of_the_first_transmission(version
 @EACH_END
 def test_a_transmission_that_found_no_connection_is_no_doubt(versions: Versions, code: str) -> None:
     sending, _, (one,) = sent(versions, "1")
-    sending.protocol.failed(one, sending.now, "connection refused", has_left=False)
+    sending.protocol.failed(one, sending.now, "connection.refused", has_left=False)
     (again,) = sending.wait(STEADY.cap)
     refuse(sending, again, code)
     assert sending.stopped == []

@@ -131,7 +131,7 @@ def test_the_time_of_the_next_message_wakes_a_forwarder_that_waits_for_its_desti
     assert chain.letters == []
     chain.go(2.0)
     assert len(chain.letters) == 1
-    assert [one.name for one in chain.broker.incidents if isinstance(one, Incident)].count("messages expired") == 1
+    assert [one.name for one in chain.broker.incidents if isinstance(one, Incident)].count("messages.expired") == 1
 
 
 # --- requesters that wait while nothing is sent -----------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_a_stopped_forwarder_answers_each_request_at_once_and_says_why(way: str,
     assert chain.replies[2:] == [("urn:m:three", "re three")], "each is answered once"
     assert chain.bodies == ["first", "three"], "and none that was answered is executed"
     assert [letter.record.body for letter in chain.letters] == [b"one", b"two"]
-    told = [one.detail for one in chain.broker.incidents if one.name == "requests returned"]
+    told = [one.detail for one in chain.broker.incidents if one.name == "requests.returned"]
     assert [detail and detail["count"] for detail in told] == [1, 1]
     assert chain.forwarder.is_empty
 

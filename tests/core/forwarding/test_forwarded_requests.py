@@ -109,7 +109,7 @@ def test_a_request_that_the_service_does_not_answer_is_answered_with_a_fault(way
     assert chain.replies == [("urn:m:one", NO_REPLY)]
     assert chain.outbox.is_empty and chain.forwarder.is_empty
     (told,) = [one for one in chain.broker.incidents if one.level == "warning"]
-    assert (told.name, told.detail["forwarder"]) == ("request without a reply", "forward/x/0")
+    assert (told.name, told.detail["forwarder"]) == ("request.no_reply", "forward/x/0")
 
 
 @pytest.mark.parametrize("forwarder_offers", [True, False])
@@ -206,7 +206,7 @@ def test_a_reply_to_a_requester_whose_sequence_is_gone_is_dropped_and_told() -> 
     chain.broker.protocol.inbound._end_memory(chain.broker.protocol.inbound.destinations[identifier], chain.now)
     chain.go()
     told = [(one.name, one.identifier, one.number) for one in chain.broker.incidents if one.level == "warning"]
-    assert told == [("reply unwanted", identifier, 1)]
+    assert told == [("reply.dropped", identifier, 1)]
     assert chain.forwarder.is_empty
 
 
@@ -304,7 +304,7 @@ def test_a_reply_waits_for_no_other_and_what_answers_nothing_is_acknowledged_and
     assert chain.replies == [("urn:m:two", "early")]
     assert [number for number in (7, 8, 9) if number in offered.acknowledged] == [7, 8, 9]
     names = [one.name for one in chain.broker.incidents if one.number in (8, 9)]
-    assert names == ["unasked message dropped"] * 2
+    assert names == ["message.unsolicited_dropped"] * 2
     assert len(chain.broker.kept) == 2
     chain.service.is_handling = True
     chain.service.kill()
@@ -442,8 +442,8 @@ def test_a_reply_in_the_answer_to_another_message_is_not_its_reply() -> None:
     for _ in range(2):
         assert requester.ask() == (b"", ((1, 1),), None)
     assert [one.name for one in chain.broker.incidents if one.number] == [
-        "unasked message dropped",
-        "duplicate dropped",
+        "message.unsolicited_dropped",
+        "message.duplicate_dropped",
     ]
 
 

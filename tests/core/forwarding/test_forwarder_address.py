@@ -99,7 +99,7 @@ def test_an_acknowledgement_and_a_reply_without_the_secret_of_the_address_do_not
     chain.broker.protocol.receive(reply, None, chain.now, origin=Origin(secret=secret))
     chain.broker.settle()
     assert set(source.flight) == {2, 3} and chain.replies == [("urn:m:zero", "re zero")]
-    ignored = [one for one in chain.broker.incidents if one.name == "unauthorized statement ignored"]
+    ignored = [one for one in chain.broker.incidents if one.name == "statement.unauthorized"]
     assert len(ignored) == 1
 
 

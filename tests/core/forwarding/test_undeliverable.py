@@ -48,7 +48,7 @@ POISON = {"code": "Poison", "reason": "it cannot be read"}
 
 def refusals_told(chain: Chain) -> list[tuple[str, int, object]]:
     """What the broker's log says of refusals: level, number and fields."""
-    told = [one for one in chain.broker.incidents if one.name == "refused by the destination"]
+    told = [one for one in chain.broker.incidents if one.name == "message.refused_by_destination"]
     assert all(one.identifier for one in told)
     return [(one.level, one.number, one.detail) for one in told]
 
@@ -71,7 +71,7 @@ def test_a_message_that_is_refused_for_good_becomes_a_letter_and_the_rest_goes_o
     chain.ask(*(f"m{number}" for number in range(6)), wants_reply=wants_reply)
     chain.go(300.0)
     assert sorted(chain.bodies) == others
-    (told,) = [one for one in chain.broker.incidents if one.name == "dead letter"]
+    (told,) = [one for one in chain.broker.incidents if one.name == "dead_letter.added"]
     assert told.identifier
     assert told.number
     (letter,) = chain.letters
@@ -358,7 +358,7 @@ def test_a_destination_that_grants_no_sequence_for_a_while_is_asked_again_and_ge
     chain.ask("m0", "m1", wants_reply=False)
     chain.go(2.0)
     assert chain.forwarder.unwelcome is not None and not chain.forwarder.stopped
-    told = [one for one in chain.broker.incidents if one.name == "sequence refused"]
+    told = [one for one in chain.broker.incidents if one.name == "sequence.refused"]
     assert told[0].detail["versions"] == "RM 1.1, WSA 2005/08, SOAP 1.2"
     assert not [one for one in chain.broker.told if isinstance(one, Stopped)]
     chain.service.answers = lambda _envelope: None
@@ -375,7 +375,7 @@ def test_a_destination_that_grants_no_sequence_for_longer_than_the_patience_stop
     (stopped,) = [one for one in chain.broker.told if isinstance(one, Stopped)]
     assert (stopped.code, stopped.reason) == (CREATE_SEQUENCE_REFUSED, "not now")
     asked = sum(to == SERVICE for _, to, _ in chain.journeys)
-    assert sum(one.name == "sequence refused" for one in chain.broker.incidents) >= HASTY["refusals"]
+    assert sum(one.name == "sequence.refused" for one in chain.broker.incidents) >= HASTY["refusals"]
     chain.go(1000.0)
     assert sum(to == SERVICE for _, to, _ in chain.journeys) == asked >= HASTY["refusals"]
     chain.service.answers = lambda _envelope: None
@@ -420,7 +420,7 @@ def test_what_the_service_refuses_though_its_destination_acknowledges_it_becomes
     (letter,) = chain.letters
     assert letter.record.body == b"2" and letter.reason == "it threw" and letter.origin is not None
     assert (letter.origin.code, letter.origin.offset) == ("Boom", 1)
-    told = [one for one in chain.broker.incidents if one.name == "refused by the service"]
+    told = [one for one in chain.broker.incidents if one.name == "message.refused_by_service"]
     assert [(one.level, one.number) for one in told] == [("warning", 2)]
     assert told[0].detail is not None and told[0].detail["message_id"] == "urn:m:2"
     assert chain.bodies == ["1", "2", "3"] and chain.forwarder.is_empty and not chain.forwarder.stopped

@@ -191,7 +191,7 @@ def test_a_failure_is_retried_when_it_is_due_and_becomes_a_dead_letter_with_its_
     assert [queue for queue, *_ in batch.appends] == [DEAD_LETTERS]
     assert batch.cursors["inbox", 0, HANDLER] == {"done": [1, 1]}
     home.settle()
-    assert home.names()[-2:] == ["handler failed", "dead letter"]
+    assert home.names()[-2:] == ["handler.failed", "dead_letter.added"]
     assert (home.handling.failed, home.handling.dead, home.handling.is_done) == (2, 1, True)
 
 
@@ -305,7 +305,7 @@ def test_at_most_once_a_request_that_was_being_handled_is_answered_by_the_next_p
     home.send(identifier, 1, 2, wants_reply=True)
     assert offsets(home.take()) == [0]
     again = home.restart()
-    assert "message lost" in again.names()
+    assert "message.lost" in again.names()
     destination = again.protocol.inbound.destinations[identifier]
     assert (destination.awaiting, list(destination.replies)) == ({2}, [1])
     (handle,) = again.take()
@@ -313,7 +313,7 @@ def test_at_most_once_a_request_that_was_being_handled_is_answered_by_the_next_p
     again.succeed(handle, b"<done/>")
     assert again.handling.is_done
     if late:
-        assert again.restart().names().count("message lost") == 0
+        assert again.restart().names().count("message.lost") == 0
 
 
 def test_at_most_once_what_is_still_to_be_answered_is_not_deleted_before() -> None:
@@ -347,7 +347,7 @@ def test_a_letter_is_handed_over_again_once_that_is_durable_and_is_over_when_it_
     assert (handle.offset, handle.attempt) == (1, 3)
     home.succeed(handle)
     assert home.handling.letters.count == 0
-    assert home.names()[-3:] == ["dead letter", "dead letter again", "dead letter handled"]
+    assert home.names()[-3:] == ["dead_letter.added", "dead_letter.failed_again", "dead_letter.handled"]
 
 
 def test_a_letter_that_is_given_up_while_it_is_read_is_not_handed_over() -> None:

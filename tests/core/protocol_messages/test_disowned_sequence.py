@@ -144,7 +144,7 @@ def test_a_requester_that_aborts_its_session_ends_both_sequences(rm: str, is_han
     assert endpoint.protocol.inbound.destinations[identifier].is_over
     assert endpoint.protocol.outbound.outboxes == {}
     (told,) = endpoint.incidents[before:]
-    assert (told.name, told.level, told.identifier) == ("sequence terminated", "info", identifier)
+    assert (told.name, told.level, told.identifier) == ("sequence.terminated", "info", identifier)
     assert told.detail == {"why": "abandoned by its source", "code": SEQUENCE_TERMINATED, "reason": "the user aborted"}
     if not is_handled:
         endpoint.reply(2)  # nobody wants it any more

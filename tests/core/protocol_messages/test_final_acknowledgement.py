@@ -37,7 +37,7 @@ def delivered(sending: Sending) -> list[int]:
 
 
 def gaps_reported(sending: Sending) -> int:
-    return sum(isinstance(one, Incident) and one.name == "sequence incomplete" for one in sending.told)
+    return sum(isinstance(one, Incident) and one.name == "sequence.incomplete" for one in sending.told)
 
 
 def answer(offered: str, number: int, *, final: bool = False, ranges: Any = ((1, 3),)) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def test_a_killed_client_is_forgotten_after_the_keep_alive_timeout_also_after_a_
     assert not destinations[gone].is_over
     endpoint.pass_time(2)
     assert destinations[gone].is_over and not destinations[durable].is_over
-    assert [one.detail for one in endpoint.incidents if one.name == "sequence terminated"] == [{"why": "time is up"}]
+    assert [one.detail for one in endpoint.incidents if one.name == "sequence.terminated"] == [{"why": "time is up"}]
     endpoint.pass_time(3600)
     assert list(destinations) == [durable]
     assert endpoint.protocol.outbound.outboxes.keys() == {"urn:another"}

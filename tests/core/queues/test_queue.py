@@ -140,10 +140,10 @@ def test_a_reader_keeps_what_it_has_not_passed_up_to_a_limit() -> None:
     home.move("slow", 4)
     home.at(9 * DAY)
     assert home.kept == range(4, 10)
-    assert not home.told("reader left behind")
+    assert not home.told("reader.left_behind")
     home.at(11 * DAY)
     assert home.kept == range(10, 10)
-    (told,) = home.told("reader left behind")
+    (told,) = home.told("reader.left_behind")
     assert told.detail is not None
     assert (told.detail["cursor"], told.detail["records"]) == ("slow", 6)
 
@@ -153,7 +153,7 @@ def test_what_nobody_read_is_deleted_with_a_word() -> None:
     home.fill(5)
     home.at(120.0)
     assert home.kept == range(5, 5)
-    (told,) = home.told("records deleted unread")
+    (told,) = home.told("queue.unread_records_deleted")
     assert told.detail is not None
     assert told.detail["records"] == 5
 
@@ -198,7 +198,7 @@ def test_what_the_handlers_are_not_done_with_is_kept_for_ever() -> None:
     home.handle(5)
     home.at(200 * DAY)
     assert home.kept == range(5, 5)
-    assert not home.told("records deleted unread")
+    assert not home.told("queue.unread_records_deleted")
 
 
 def test_handlers_that_are_away_are_waited_for_like_a_reader() -> None:
@@ -480,9 +480,9 @@ def test_whatever_a_store_gives_back_a_queue_starts_and_deletes_nothing_of_what_
     home.queue.describe(home.now, {})
     home.at(30.0)
     assert home.kept == range(5)
-    told = len(home.told("saved state not understood, set aside"))
+    told = len(home.told("state.unreadable"))
     again = home.restart()
-    assert not again.told("saved state not understood, set aside")
+    assert not again.told("state.unreadable")
     kept_aside = [name for _, _, name in store.load().cursors if name.startswith(ASIDE)]
     assert len(kept_aside) + any(name.startswith(ASIDE) for name in store.load().queues) >= told
 
@@ -497,7 +497,7 @@ def test_a_place_of_the_handlers_that_cannot_be_understood_is_set_aside_and_told
     appends = [("inbox", 0, n, Record("urn:s", n + 1, "urn:a", b"<x/>", 0.0)) for n in range(5)]
     store.commit(Batch(appends=appends, cursors={("inbox", 0, HANDLER): state}))
     home = Home(store, is_handled=True)
-    (told,) = home.told("saved state not understood, set aside")
+    (told,) = home.told("state.unreadable")
     assert told.level == "error"
     assert home.queue.handled(0) == {"done": [], "floor": 0}
     assert home.queue.handled(0, at_most_once=True) == {"done": [1, 5], "floor": 0}

@@ -35,7 +35,7 @@ def test_who_takes_only_replies_acknowledges_anything_else_and_keeps_nothing_of_
     assert ranges(endpoint.send(identifier, 2)) == ((2, 2),)
     assert ranges(endpoint.send(identifier, 1, relates_to="urn:never-asked")) == ((1, 2),)
     assert endpoint.records() == []
-    told = [one.number for one in endpoint.incidents if one.name == "unasked message dropped"]
+    told = [one.number for one in endpoint.incidents if one.name == "message.unsolicited_dropped"]
     assert told == [2, 1]
     again = endpoint.restart()
     assert ranges(again.send(identifier, 1)) == ((1, 2),)
@@ -47,7 +47,7 @@ def test_a_fault_about_a_message_is_logged_with_its_sequence_and_number() -> Non
     endpoint.protocol.accepting._accepts = lambda action: False
     identifier = endpoint.create()
     assert code(endpoint.send(identifier, 7)) == "ActionNotSupported"
-    (incident,) = [one for one in endpoint.incidents if one.name == "fault raised"]
+    (incident,) = [one for one in endpoint.incidents if one.name == "fault.raised"]
     assert (incident.identifier, incident.number) == (identifier, 7)
 
 
@@ -73,7 +73,7 @@ def test_a_request_that_is_refused_is_acknowledged_with_the_fault_as_its_reply(
     assert answer is not None and answer.sequence is not None
     assert (answer.sequence.identifier, answer.sequence.message_number) == ("urn:offered", 1)
     assert (answer.relates_to, answer.body, ranges(answer)) == ("urn:m1", said, ((1, 1),))
-    (told,) = [one for one in endpoint.incidents if one.name == "message refused"]
+    (told,) = [one for one in endpoint.incidents if one.name == "message.refused"]
     assert (told.level, told.identifier, told.number) == ("warning", identifier, 1)
     assert told.detail is not None and told.detail["code"] == said.decode() and told.detail["reason"]
     again = endpoint.restart()
@@ -148,7 +148,7 @@ def unanswered(rm: str, offer: Offer | None, acks_to: EndpointReference = ANONYM
 
 
 def told_of(endpoint: Endpoint) -> list[int]:
-    return [one.number for one in endpoint.incidents if one.name == "request without a reply"]
+    return [one.number for one in endpoint.incidents if one.name == "request.no_reply"]
 
 
 @ANSWERED_BY_NOBODY

@@ -65,7 +65,7 @@ def say(sending: Sending, origin: Origin, **what: Any) -> None:
 
 
 def ignored(sending: Sending) -> list[Incident]:
-    return [one for one in sending.told if isinstance(one, Incident) and one.name == "unauthorized statement ignored"]
+    return [one for one in sending.told if isinstance(one, Incident) and one.name == "statement.unauthorized"]
 
 
 def is_untouched(source: RMSource) -> bool:
@@ -278,7 +278,7 @@ def test_replies_of_a_forgotten_sequence_are_still_acknowledged_by_who_asked_onl
         endpoint.protocol.receive(envelope, object(), endpoint.now, origin=replace(origin, names=()))
     endpoint.settle()
     assert len(outbox.source.acknowledged) == heard
-    ignored = [one for one in endpoint.incidents if one.name == "unauthorized statement ignored"]
+    ignored = [one for one in endpoint.incidents if one.name == "statement.unauthorized"]
     assert len(ignored) == (not heard)
 
 

@@ -605,7 +605,7 @@ def test_a_source_that_ended_its_sequence_is_not_told_of_requests_without_their_
 
 
 def told_of(endpoint: Endpoint) -> list[tuple[str, int]]:
-    return [(one.level, one.number) for one in endpoint.incidents if one.name == "request without a reply"]
+    return [(one.level, one.number) for one in endpoint.incidents if one.name == "request.no_reply"]
 
 
 def test_a_request_without_a_reply_leaves_a_line_where_its_sender_cannot_go_on() -> None:

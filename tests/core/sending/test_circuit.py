@@ -156,7 +156,7 @@ def test_a_destination_that_is_away_for_days_gets_one_message_at_a_time_less_and
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert gaps[:6] == [2.0, 4.0, 8.0, 16.0, 32.0, 60.0] and set(gaps[6:]) == {60.0}
     assert len({key for at, key, _ in fleet.arrived if at > away + HOUR}) == 20, "they take turns"
-    assert fleet.incidents == ["circuit opened"]
+    assert fleet.incidents == ["circuit.opened"]
     (told,) = fleet.protocol.outbound.circuits.describe(fleet.now)
     assert told["state"] == "open" and told["reason"] == "nobody listens" and told["waiting"] >= 19
     assert 72 * HOUR - 60 < told["open_for"] <= 72 * HOUR and 0 <= told["next_try"] <= 60.0
@@ -208,7 +208,7 @@ def test_a_destination_that_is_back_is_not_run_over_and_gets_everything() -> Non
     assert all(outbox.is_empty for outbox in fleet.protocol.outbound.outboxes.values())
     assert sizes[0] == 1
     assert all(later <= 4 * earlier for earlier, later in itertools.pairwise(sizes)), sizes
-    assert fleet.incidents[-1] == "circuit closed" and fleet.circuit.state is CircuitState.CLOSED
+    assert fleet.incidents[-1] == "circuit.closed" and fleet.circuit.state is CircuitState.CLOSED
 
 
 def test_failures_between_which_the_destination_answers_open_nothing() -> None:
@@ -238,7 +238,7 @@ def test_a_retry_after_opens_the_circuit_for_as_long_as_it_says() -> None:
     fleet.is_up, fleet.pause = True, 0.0
     fleet.run(60.0)
     assert min(at for at, _, _ in fleet.arrived if at > asked) == asked + 300.0
-    assert fleet.incidents == ["circuit opened", "circuit closed"]
+    assert fleet.incidents == ["circuit.opened", "circuit.closed"]
     assert all(outbox.is_empty for outbox in fleet.protocol.outbound.outboxes.values())
 
 

@@ -80,8 +80,8 @@ def test_the_versions_of_an_address_are_told_once_and_no_warning_comes_with_them
     for number, create in enumerate(sending.take()):
         sending.grant(create, f"urn:s:{number}")
     told = [effect for effect in sending.told if isinstance(effect, Incident)]
-    assert [one.level for one in told if one.name == "sequence refused"] == ["debug"] * 3
-    (detected,) = [one for one in told if one.name == "versions detected"]
+    assert [one.level for one in told if one.name == "sequence.refused"] == ["debug"] * 3
+    (detected,) = [one for one in told if one.name == "versions.detected"]
     assert (detected.level, detected.detail) == (
         "info",
         {"to": TO, "versions": OLD.in_words, "refused": NEW.in_words},
@@ -738,7 +738,7 @@ def test_where_a_repeated_offer_is_not_accepted_another_one_is_offered(is_restar
         (repeat,) = sending.wait(2.0)
     assert (offer_of(repeat), repeat.envelope.message_id) == (offer_of(first), first.envelope.message_id)
     sending.grant(repeat, "urn:s:1")
-    assert [one.name for one in sending.told if isinstance(one, Incident)][-1:] == ["offer ignored"]
+    assert [one.name for one in sending.told if isinstance(one, Incident)][-1:] == ["offer.ignored"]
     (another,) = sending.take()
     assert offer_of(another) != offer_of(first) and another.envelope.message_id != first.envelope.message_id
     accept(sending, another, "urn:s:2")

@@ -261,7 +261,7 @@ def test_after_a_restart_an_acknowledgement_up_to_the_mark_is_taken_and_one_beyo
     mark = source_of(outbox).mark
     assert mark < 1000
     again.acknowledge(outbox, (1, mark + 1))
-    assert [one.name for one in again.told if isinstance(one, Incident)] == ["fault raised"]
+    assert [one.name for one in again.told if isinstance(one, Incident)] == ["fault.raised"]
     assert not len(source_of(outbox).acknowledged)
     again.acknowledge(outbox, (1, mark))
     assert source_of(outbox).acknowledged.covers(mark)

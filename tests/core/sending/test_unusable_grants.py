@@ -41,7 +41,7 @@ def test_an_identifier_that_its_peer_granted_before_is_refused_and_the_other_seq
     on_their_way = sending.take()
     second, create = creating(sending, "b")
     sending.grant(create, "urn:x")
-    (refused,) = incidents(sending, "sequence refused")
+    (refused,) = incidents(sending, "sequence.refused")
     assert refused.detail is not None and "urn:x" in refused.detail["reason"]
     assert second.source is None
     (stopped,) = [one for one in sending.told if isinstance(one, Stopped)]
@@ -84,7 +84,7 @@ def test_the_identifier_of_the_offered_sequence_is_no_other_sequence_s() -> None
     outbox, create = creating(sending, "a")
     assert isinstance(create.envelope.control, CreateSequence) and create.envelope.control.offer is not None
     sending.grant(create, create.envelope.control.offer.identifier)
-    assert outbox.source is None and incidents(sending, "sequence refused")
+    assert outbox.source is None and incidents(sending, "sequence.refused")
 
 
 @pytest.mark.parametrize(("expires", "is_usable"), [(0.001, False), (0.0, False), (1.0, True), (None, True)])
@@ -115,4 +115,4 @@ def test_sequences_that_end_with_nothing_acknowledged_are_created_at_growing_int
         (create,) = found
     gaps = [after - before for before, after in pairwise(times)]
     assert gaps == [0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0]
-    assert len(incidents(sending, "sequence creation delayed")) == 7
+    assert len(incidents(sending, "sequence.creation_delayed")) == 7

@@ -108,8 +108,8 @@ def test_while_a_queue_is_full_rows_wait_for_it_and_then_go_on(side: Side) -> No
     shown = side.staging.sink("s").describe()
     assert (shown["moving"], shown["waits_for"]) == (2, "the queue 'inbox' is full")
     assert [one.name for one in side.told if isinstance(one, Incident) and one.level == "warning"] == [
-        "queue full",
-        "sink waits",
+        "queue.full",
+        "sink.waiting",
     ]
     side.protocol.inbound.queue.purge(0, 4)
     side.settle()
@@ -179,7 +179,8 @@ def test_a_block_with_a_changed_bit_moves_no_row_and_is_told_and_nothing_else_is
         shown = side.staging.sink("s").describe()
         assert (shown["moving"], shown["staged"]) == (3, 0)
         assert shown["waits_for"].endswith("are not what was stored: part 't', from its row 0 on")
-        assert [one.name for one in side.told if isinstance(one, Incident) and one.level == "warning"] == ["sink waits"]
+        warnings = [one.name for one in side.told if isinstance(one, Incident) and one.level == "warning"]
+        assert warnings == ["sink.waiting"]
 
 
 def block_of(some: list[Row]) -> bytes:

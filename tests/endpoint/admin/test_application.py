@@ -182,7 +182,7 @@ async def test_records_that_are_kept_no_longer_are_gone_and_said_to_be(serve: An
         assert "1s" in answer["remedy"]
         assert (await admin.put("late", {"0": 3}))[0] == 410
         assert (await admin.put("late", {"0": 5}))[0] == 200
-        assert admin.app.incidents["records deleted unread"] >= 1
+        assert admin.app.incidents["queue.unread_records_deleted"] >= 1
 
 
 @pytest.mark.parametrize(("name", "status"), [("handler", 403), ("own%2Fsizes", 400), ("a%20b", 400), ("x" * 101, 400)])
@@ -397,4 +397,4 @@ async def test_a_bug_answers_500_and_is_logged(admin: Client, monkeypatch: pytes
     status, answer = await admin.ask("/queues")
     assert status == 500
     assert "bug" in answer["remedy"]
-    assert "admin request failed" in caplog.text
+    assert "admin.request_failed" in caplog.text

@@ -98,7 +98,7 @@ async def test_a_repeated_message_is_acknowledged_again_and_delivered_once(
     assert (await one.message(2)).ranges == ((1, 2),)
     await until(lambda: len(got) == 2)
     assert [number for number, _ in got] == [1, 2]
-    assert app.incidents["duplicate dropped"] == 2
+    assert app.incidents["message.duplicate_dropped"] == 2
 
 
 async def test_early_messages_are_acknowledged_with_their_gap_and_delivered_in_order(serve: Any, peer: Any) -> None:
@@ -498,7 +498,7 @@ async def test_what_is_no_soap_message_is_the_senders_fault_in_the_soap_it_decla
     answer = await one.post(body.replace(b"%s", namespace.encode()), {"Content-Type": content_type(soap)})
     assert (answer.status, answer.envelope.soap) == (status, soap)
     assert b":" + code + b"<" in answer.body
-    assert app.incidents["envelope refused"] == 1
+    assert app.incidents["envelope.refused"] == 1
     assert got == []
 
 

@@ -53,7 +53,7 @@ async def test_bytes_that_are_no_envelope_are_answered_with_a_fault_and_counted(
     assert (answer.status_code, taken, incidents) == (
         400 if soap is SOAP.V1_2 else 500,
         [],
-        {"envelope refused": 1},
+        {"envelope.refused": 1},
     )
     assert fault is not None
     assert fault.code == "Sender"
@@ -71,7 +71,7 @@ async def test_an_answer_that_cannot_be_written_is_503_so_that_it_is_asked_for_a
     assert (unwritten.status_code, "retry-after" in unwritten.headers) == (503, False)
     assert (written.status_code, written.content) == (200, encode(acknowledgement()))
     assert (nothing.status_code, nothing.content) == (202, b"")
-    assert incidents == {"answer cannot be written": 1}
+    assert incidents == {"answer.unwritable": 1}
 
 
 async def test_what_is_read_in_the_thread_is_waited_for_at_the_end() -> None:

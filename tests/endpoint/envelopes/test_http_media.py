@@ -116,7 +116,7 @@ async def test_a_message_that_is_too_large_is_answered_with_a_fault_that_its_sen
     if media != "text/plain":
         fault = decode(answer.content).fault
         assert fault is not None and fault.sender and "larger than this endpoint accepts" in fault.reason
-    (line,) = [one for one in caplog.messages if "request refused" in one]
+    (line,) = [one for one in caplog.messages if "request.refused" in one]
     assert "status=413" in line and "peer='127.0.0.1:" in line
 
 
@@ -134,5 +134,5 @@ async def test_a_media_type_that_is_refused_is_logged_with_the_peer(
     caplog.set_level("INFO", "holdfast")
     service = await serve(Destination(":memory:"))
     await post(service.url, "application/json")
-    (line,) = [one for one in caplog.messages if "request refused" in one]
+    (line,) = [one for one in caplog.messages if "request.refused" in one]
     assert "status=415" in line and "application/json" in line and "peer='127.0.0.1:" in line

@@ -222,7 +222,7 @@ def test_faults_and_incidents_are_told_in_a_few_words():
     one = collector()
     fault = Fault("SequenceClosed", "x" * 1_000, is_rm=True, identifier=ONE)
     one.told(Respond(BackChannel(object()), Envelope(SOAP.V1_2, fault=fault)))
-    one.told(Incident("duplicate dropped", ONE, 3, "debug"))
+    one.told(Incident("message.duplicate_dropped", ONE, 3, "debug"))
     one.told(Incident("gap", ONE, 3, "debug"))
     one.told(Incident("circuit open", level="warning", detail={"to": "http://next/"}))
     told = rows_of(one)

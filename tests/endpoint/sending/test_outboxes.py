@@ -121,4 +121,4 @@ def test_a_message_of_an_application_that_is_discarded_answers_nobody() -> None:
     outboxes.discard("out/0", outboxes.read("out/0"), chain.now)
     chain.go(5.0)
     assert chain.outbox.is_empty
-    assert [one.name for one in chain.requester.incidents if one.name == "reply unwanted"] == []
+    assert [one.name for one in chain.requester.incidents if one.name == "reply.dropped"] == []

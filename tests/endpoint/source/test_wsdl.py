@@ -154,6 +154,6 @@ async def test_a_wsdl_without_a_policy_of_reliable_messaging_is_warned_of(
         (tmp_path / "b.wsdl").write_text(binding if is_reliable else binding[:start] + binding[end:])
         caplog.clear()
         await Source.from_wsdl(tmp_path / "main.wsdl", tmp_path / f"outbox{is_reliable}")
-        told = [line for line in caplog.messages if "wsdl without reliable messaging" in line]
+        told = [line for line in caplog.messages if "wsdl.no_rm_policy" in line]
         assert len(told) == (0 if is_reliable else 1)
         assert is_reliable or "url='http://host/'" in told[0]

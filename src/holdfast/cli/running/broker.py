@@ -96,7 +96,7 @@ def _newest(told: BrokerConfig, read_again: Callable[[BrokerConfig], BrokerConfi
     try:
         return read_again(told)
     except ConfigurationError as error:
-        log.error("configuration not read: it begins by the first one", error=error.message, remedy=error.remedy)
+        log.error("configuration.unreadable", error=error.message, remedy=error.remedy)
         return told
 
 

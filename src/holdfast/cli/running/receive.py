@@ -115,7 +115,7 @@ def _look(app: Destination, count: int | None) -> Shown:
     received = _received(app)
     total = f"{received:,}/{count:,}" if count is not None else f"{received:,}"
     failed = app.dispatcher.failed if app.dispatcher is not None else 0
-    text = f"{total} received, {app.incidents['duplicate dropped']:,} duplicates dropped"
+    text = f"{total} received, {app.incidents['message.duplicate_dropped']:,} duplicates dropped"
     return Shown(f"{text}, {failed:,} attempts to write failed" if failed else text, received, count)
 
 

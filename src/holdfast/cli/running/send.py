@@ -387,7 +387,7 @@ async def _flush(source: Source, run: Run) -> None:
     if declined:
         raise DeliveryError(
             f"the service returned faults for {declined:,} messages that its RM Destination had acknowledged",
-            remedy='The log names them ("refused by the service"). They are no longer in the store: fix the '
+            remedy='The log names them ("message.refused_by_service"). They are no longer in the store: fix the '
             "cause, then send them again.",
         )
 

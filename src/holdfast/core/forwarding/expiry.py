@@ -159,7 +159,7 @@ class Expiry:
             held.passed()
         given_up = _late(expired, unwanted)
         if returned:
-            given_up.append(GivenUp(returned, _stopped(outbox), Incident("requests returned", level="warning")))
+            given_up.append(GivenUp(returned, _stopped(outbox), Incident("requests.returned", level="warning")))
         return given_up
 
     def _others(self, outbox: Outbox) -> list[Outbox]:
@@ -207,7 +207,7 @@ class Expiry:
 def _late(expired: list[int], unwanted: list[int]) -> list[GivenUp]:
     both = (expired, _TOO_OLD), (unwanted, _UNWANTED)
     return [
-        GivenUp(offsets, fault, Incident("messages expired", level="warning")) for offsets, fault in both if offsets
+        GivenUp(offsets, fault, Incident("messages.expired", level="warning")) for offsets, fault in both if offsets
     ]
 
 

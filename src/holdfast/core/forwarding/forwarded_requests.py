@@ -125,7 +125,7 @@ class Forwarding:
             request = outbox.here[outbox.offset_of(number)]
             self._outbound.receive_reply(outbox, number)
             detail = {"action": request.action, "forwarder": outbox.key}
-            told = Incident("request without a reply", request.sequence, request.message_number, "warning", detail)
+            told = Incident("request.no_reply", request.sequence, request.message_number, "warning", detail)
             self._outbound.effects.append(told)
             fault = self._tell(request, _NO_REPLY, self._replies.addressing_of(request))
             self._replies.reply(request, fault, now)

@@ -205,7 +205,7 @@ class GivingUp:
         record = outbox.record(outbox.offset_of(number))
         detail = {"forwarder": outbox.key, "action": record.action if record is not None else ""}
         detail |= {"code": fault.code, "reason": fault.reason}
-        told = Incident("refused by the destination", source.identifier or "", number, "warning", detail)
+        told = Incident("message.refused_by_destination", source.identifier or "", number, "warning", detail)
         self._effects.append(told)
 
     def declined(self, outbox: Outbox, number: int, fault: Fault, now: float) -> None:
@@ -222,7 +222,7 @@ class GivingUp:
         self._bury(outbox, offset, fault, times, now)
         detail = {"forwarder": outbox.key, "offset": offset, "code": fault.code, "reason": fault.reason}
         self._effects.append(
-            Incident("dead letter", source.identifier or "", number, "error", detail | {"attempts": times})
+            Incident("dead_letter.added", source.identifier or "", number, "error", detail | {"attempts": times})
         )
         if _waits(outbox) and not outbox.stopped:
             self._outbound.stop(outbox, fault.code, fault.reason, now, refused=(source.identifier or "", number))
@@ -357,7 +357,7 @@ class GivingUp:
             detail = {"forwarder": outbox.key, "offset": offset, "code": refusal.fault.code}
             detail |= {"reason": refusal.fault.reason, "attempts": refusal.times}
             number = offset - source.start + 1
-            self._effects.append(Incident("dead letter", source.identifier or "", number, "error", detail))
+            self._effects.append(Incident("dead_letter.added", source.identifier or "", number, "error", detail))
         if source.behavior is IncompleteSequenceBehavior.NO_DISCARD:
             outbox.leave_out_arrived()
         for number in quiet.refused:
@@ -409,7 +409,7 @@ class GivingUp:
                 if number not in doubt.behind:  # else its reply came
                     self._bury(outbox, offset, _IN_DOUBT, 1, now)
                     detail = {"forwarder": outbox.key, "offset": offset, "code": doubt.code, "reason": doubt.reason}
-                    told = Incident("request in doubt returned", number=number, level="error", detail=detail)
+                    told = Incident("request.in_doubt", number=number, level="error", detail=detail)
                     self._effects.append(told)
             doubt.settle(number, is_held=not (is_over or is_request))
         is_settled = doubt.next() is None
@@ -470,7 +470,7 @@ class GivingUp:
             if origin is None or queue is None or origin.partition >= len(queue.partitions):
                 self.letters.forget_asked(letter)
                 detail = {"letter": letter, "why": "there is no queue here that it came from"}
-                self._effects.append(Incident("dead letter not requeued", level="warning", detail=detail))
+                self._effects.append(Incident("dead_letter.not_requeued", level="warning", detail=detail))
             else:
                 record = opened.record
                 record.wants_reply, record.received_at, record.released_at = False, now, None

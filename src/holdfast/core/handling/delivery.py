@@ -343,18 +343,18 @@ class Handling:
             again = replace(self._letter, reason=reason, attempts=handle.attempt, failed_at=now)
             place = self.letters.failed_again(handle.offset, self._seal(again))
             detail = {"letter": handle.offset, "place": place, "exception": reason}
-            self._retried(handle, Incident("dead letter again", level="error", detail=detail))
+            self._retried(handle, Incident("dead_letter.failed_again", level="error", detail=detail))
         elif self._is_at_most_once:
             detail = {"why": f"its handler failed, {_ONCE}", "exception": reason}
-            self._tell(handle, Incident("message lost", level="error", detail=detail))
+            self._tell(handle, Incident("message.lost", level="error", detail=detail))
             self._finish(handle, self._set_aside(record), now)
         elif not is_final and (cursor := self.cursors[handle.partition]).failed(handle.offset, now):
-            self._tell(handle, Incident("handler failed", level="warning", detail={"error": error}))
+            self._tell(handle, Incident("handler.failed", level="warning", detail={"error": error}))
             due = cursor.deadline()
             self._due = due if self._due is None or due is None else min(self._due, due)
             self.running -= 1
         else:
-            self._tell(handle, Incident("dead letter", level="error", detail={"exception": reason}))
+            self._tell(handle, Incident("dead_letter.added", level="error", detail={"exception": reason}))
             self.dead += 1
             self.letters.add(self._seal(Letter(record, reason, handle.attempt, now)))
             self._finish(handle, self._set_aside(record), now)
@@ -464,7 +464,7 @@ class Handling:
         self._effects.append(Handle(self.letters.name, 0, letter, record, self._letter.attempts + 1))
 
     def _letter_handled(self, handle: Handle) -> None:
-        self._retried(handle, Incident("dead letter handled", detail={"letter": handle.offset}))
+        self._retried(handle, Incident("dead_letter.handled", detail={"letter": handle.offset}))
 
     def _retried(self, handle: Handle, told: Incident) -> None:
         self._retrying = self._letter = None
@@ -506,7 +506,7 @@ class Handling:
                 search.wanted.discard(request)
                 if offset + 1 in search.done:
                     detail = {"action": record.action, "why": f"the process ended in its handler, {_ONCE}"}
-                    self._effects.append(Incident("message lost", *request, level="error", detail=detail))
+                    self._effects.append(Incident("message.lost", *request, level="error", detail=detail))
                     self._replies.reply(record, self._set_aside(record), now)
         search.position = found[-1][0] + 1 if found else search.done.highest
         self._look_on(partition, now)

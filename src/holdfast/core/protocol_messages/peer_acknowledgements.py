@@ -181,7 +181,7 @@ class Hearing:
             return  # it was told when it came first
         detail = {"key": outbox.key, "code": fault.code, "reason": fault.reason, "message_id": relates_to}
         self._inbound.effects.append(
-            Incident("refused by the service", source.identifier or "", number, "warning", detail)
+            Incident("message.refused_by_service", source.identifier or "", number, "warning", detail)
         )
         offset = outbox.offset_of(number) if number else -1
         self._inbound.effects.append(Declined(outbox.key, offset, relates_to, fault))

@@ -119,7 +119,7 @@ class Granting:
         if create.offer is not None:
             destination.offered = create.offer.identifier
         self._inbound.add(destination)
-        self._inbound.effects.append(Incident("sequence created", destination.identifier))
+        self._inbound.effects.append(Incident("sequence.created", destination.identifier))
         if create.offer is not None:
             self._accept(envelope, create, create.offer, destination, now)
         return destination

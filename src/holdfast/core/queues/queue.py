@@ -520,12 +520,12 @@ class Queue:
         where = {"queue": self.name, "partition": partition}
         if floor > read:
             detail = {**where, "records": floor - max(read, first), "retention": self.keeps}
-            self._effects.append(Incident("records deleted unread", level="warning", detail=detail))
+            self._effects.append(Incident("queue.unread_records_deleted", level="warning", detail=detail))
         for cursor in here:
             missed = floor - max(cursor.offsets[partition], first)
             if missed > 0:
                 detail = {**where, "cursor": cursor.name, "records": missed, "retention": self.keeps}
-                self._effects.append(Incident("reader left behind", level="warning", detail=detail))
+                self._effects.append(Incident("reader.left_behind", level="warning", detail=detail))
 
     def delete_below(self, partition: int, offset: int) -> None:
         """Delete records that are known to be over, whoever reads; they may be in the open batch."""
@@ -669,7 +669,7 @@ class Queue:
 
     def _tell_aside(self, what: str, so: str, state: State) -> None:
         detail = {"queue": self.name, "what": what, "so": so, "state": repr(state)[:200]}
-        self._effects.append(Incident("saved state not understood, set aside", level="error", detail=detail))
+        self._effects.append(Incident("state.unreadable", level="error", detail=detail))
 
     # --- for people -----------------------------------------------------------------------------------------------
 

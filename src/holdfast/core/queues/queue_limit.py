@@ -36,5 +36,5 @@ class QueueLimit:
         self._is_told = self._is_full
         detail = {"queue": self._queue.name, "records": sum(one.end - one.first for one in self._queue.partitions)}
         if self._is_full:
-            return Incident("queue full", level="warning", detail=detail)
-        return Incident("queue has room", detail=detail)
+            return Incident("queue.full", level="warning", detail=detail)
+        return Incident("queue.writable", detail=detail)

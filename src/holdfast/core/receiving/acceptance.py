@@ -168,7 +168,7 @@ class Accepting:
                 self._commit.then(partial(self._answer_problem, envelope, problem, back_channel, destination))
             if refused is not None:
                 fields = fault_fields(envelope, refused)
-                self._effects.append(Incident("message refused", destination.identifier, number, "warning", fields))
+                self._effects.append(Incident("message.refused", destination.identifier, number, "warning", fields))
                 self._replies.refuse(destination, envelope, refused, now)
             elif is_unanswered:
                 self._replies.tell_of_none(destination, number, envelope.action)
@@ -180,7 +180,7 @@ class Accepting:
             elif refused is None and is_application and not (is_kept or self._is_reply_kept(envelope, origin, now)):
                 self._tell_of_unasked(envelope)
         elif verdict is Verdict.DUPLICATE:
-            self._effects.append(Incident("duplicate dropped", destination.identifier, number, "debug"))
+            self._effects.append(Incident("message.duplicate_dropped", destination.identifier, number, "debug"))
             self._replies.again(destination, number, back_channel, now, asked=asks(envelope, destination))
         else:
             self._not_held(envelope, problem, awaits_reply or is_unanswered, back_channel, destination, now)
@@ -197,7 +197,7 @@ class Accepting:
         """Answer a message for which there is no room."""
         assert envelope.sequence is not None
         number = envelope.sequence.message_number
-        self._effects.append(Incident("message not held", destination.identifier, number, "debug"))
+        self._effects.append(Incident("message.not_held", destination.identifier, number, "debug"))
         if problem is not None:
             self._answer_problem(envelope, problem, back_channel, destination, now)
         elif is_request or not (destination.offered is None or asks(envelope, destination)):
@@ -228,7 +228,7 @@ class Accepting:
         sequence = envelope.sequence
         assert sequence is not None
         if not envelope.fault:
-            incident = Incident("unasked message dropped", sequence.identifier, sequence.message_number)
+            incident = Incident("message.unsolicited_dropped", sequence.identifier, sequence.message_number)
             self._effects.append(incident)
 
     def _receive_again(

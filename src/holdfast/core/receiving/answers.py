@@ -99,7 +99,7 @@ class Answering:
         sequence = envelope.sequence
         about = fault.identifier or (sequence.identifier if sequence is not None else "")
         number = sequence.message_number if sequence is not None and about == sequence.identifier else 0
-        self._effects.append(Incident("fault raised", about, number, level, fault_fields(envelope, fault)))
+        self._effects.append(Incident("fault.raised", about, number, level, fault_fields(envelope, fault)))
         # Who speaks no WS-Addressing (WCF's BasicHttpBinding) cannot read its headers, which must be understood.
         rm = envelope.rm or newest_rm(envelope.addressing or Addressing.V2005_08)
         answer = Envelope(envelope.soap, envelope.addressing, rm)

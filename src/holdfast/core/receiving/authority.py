@@ -83,7 +83,7 @@ class Authority:
             destination = self._inbound.destinations.get(identifier)
             if destination is not None and not self._may_use(destination, origin):
                 detail = {"what": "it names a Sequence of another client certificate", "party": origin.party}
-                self._effects.append(Incident("unauthorized message refused", identifier, 0, "warning", detail))
+                self._effects.append(Incident("message.unauthorized", identifier, 0, "warning", detail))
                 return sequence_fault(UNKNOWN_SEQUENCE, identifier)
         return None
 
@@ -99,4 +99,4 @@ class Authority:
         """Report what a peer said about a Sequence that it may not speak about."""
         where = f"in an answer of {origin.address}" if origin.address else f"in a request of {origin.party or 'a peer'}"
         detail = {"what": what, "where": where, "why": "only the Sequence's own destination may say that"}
-        self._effects.append(Incident("unauthorized statement ignored", identifier, 0, "warning", detail))
+        self._effects.append(Incident("statement.unauthorized", identifier, 0, "warning", detail))

@@ -357,7 +357,7 @@ class Inbound:
             destination.gap_reported = [number for gap in gaps for number in gap]
             self.effects.append(
                 Incident(
-                    "sequence incomplete",
+                    "sequence.incomplete",
                     destination.identifier,
                     level="error",
                     detail={"missing": str(AcknowledgementRanges(gaps)), "discarded": len(discard)},
@@ -375,7 +375,7 @@ class Inbound:
         if destination.ended_at is None:
             destination.ended_at = now
             self.shares.closed(destination.party)
-            self.effects.append(Incident("sequence terminated", destination.identifier, detail=why))
+            self.effects.append(Incident("sequence.terminated", destination.identifier, detail=why))
             self.answers.over(destination, by_source=by_source)
             self.end_session(destination, now)
             self._deadlines.want(destination.identifier, destination.deadline())

@@ -123,7 +123,7 @@ class Replies:
         number = record.message_number
         if destination is None or not destination.is_unanswered(number):
             if reply is not None:
-                self._effects.append(Incident("reply unwanted", record.sequence, number, "warning"))
+                self._effects.append(Incident("reply.dropped", record.sequence, number, "warning"))
             return
         if reply is None and self.are_depended_on(destination, record.reply_to or ANONYMOUS):
             self.tell_of_none(destination, number, record.action)
@@ -170,7 +170,7 @@ class Replies:
 
     def tell_of_none(self, destination: RMDestination, number: int, action: str) -> None:
         """Leave a line in the log where a request gets no reply and its sender cannot go on without one."""
-        told = Incident("request without a reply", destination.identifier, number, "warning", {"action": action})
+        told = Incident("request.no_reply", destination.identifier, number, "warning", {"action": action})
         self._effects.append(told)
 
     def _keep(self, destination: RMDestination, record: Record, reply: Record, now: float) -> bool:

@@ -234,7 +234,7 @@ class Circuits:
         if action is CircuitAction.FORGET:
             circuit.failures = 0
         elif action is CircuitAction.LET_IN:
-            self._effects.append(self._incident("circuit closed", circuit, {"seconds": now - circuit.opened_at}))
+            self._effects.append(self._incident("circuit.closed", circuit, {"seconds": now - circuit.opened_at}))
             circuit.failures, circuit.room, circuit.probe_at = 0, 1, now + circuit.policy.first
             if circuit.prober is not None:
                 self._let_in(circuit, circuit.prober, now)
@@ -280,7 +280,7 @@ class Circuits:
             circuit.opened_at, circuit.tries = now, 0
             circuit.let_in.clear()
             detail = {"failures": circuit.failures, "reason": circuit.reason}
-            self._effects.append(self._incident("circuit opened", circuit, detail))
+            self._effects.append(self._incident("circuit.opened", circuit, detail))
         elif action is CircuitAction.POSTPONE:
             circuit.tries += 1
             if circuit.prober is not None:

@@ -104,7 +104,7 @@ class OutboundCreation:
         source.behavior = response.incomplete_sequence_behavior
         outbound.marking.save(source)
         self._outbound.commit.then(partial(self._opened, outbox, source))
-        self._outbound.effects.append(Incident("sequence created", response.identifier, detail={"key": outbox.key}))
+        self._outbound.effects.append(Incident("sequence.created", response.identifier, detail={"key": outbox.key}))
         return source
 
     def _tell_versions(self, outbox: Outbox, source: RMSource) -> None:
@@ -114,14 +114,14 @@ class OutboundCreation:
         if refused and self._detected.get(outbox.to or "") != versions:
             self._detected[outbox.to or ""] = versions
             detail = {"to": outbox.to, "versions": versions, "refused": "; ".join(sorted(refused))}
-            self._outbound.effects.append(Incident("versions detected", detail=detail))
+            self._outbound.effects.append(Incident("versions.detected", detail=detail))
 
     def _offer_another(self, outbox: Outbox, source: RMSource, identifier: str, now: float) -> None:
         """Give up a Sequence granted without Accept, and offer another Sequence with the next CreateSequence. Sandesha2
         accepts the Offer of the first CreateSequence only: of a repeat it says nothing, and it would never reply."""
         self._outbound.drop(outbox, source, now)
         outbox.ignored_offers += 1
-        self._outbound.effects.append(Incident("offer ignored", identifier, detail={"key": outbox.key}))
+        self._outbound.effects.append(Incident("offer.ignored", identifier, detail={"key": outbox.key}))
         self._outbound.ready(outbox)
 
     def _opened(self, outbox: Outbox, source: RMSource, now: float) -> None:
@@ -144,7 +144,7 @@ class OutboundCreation:
         outbox.choices.sort(key=lambda choice: choice[0] == versions)
         detail = {"key": outbox.key, "code": "no answer", "reason": "the peer ended the connection without an answer"}
         self._outbound.effects.append(
-            Incident("sequence refused", level="debug", detail=detail | {"versions": versions.in_words})
+            Incident("sequence.refused", level="debug", detail=detail | {"versions": versions.in_words})
         )
         self._outbound.drop(outbox, source, now)
         self._outbound.ready(outbox)
@@ -158,9 +158,9 @@ class OutboundCreation:
             outbox.refuse((source.versions, source.offer is not None))
         detail = {"key": outbox.key, "code": why.code, "reason": why.reason, "versions": source.versions.in_words}
         if outbox.next_choice is not None:
-            self._outbound.effects.append(Incident("sequence refused", level="debug", detail=detail))
+            self._outbound.effects.append(Incident("sequence.refused", level="debug", detail=detail))
         else:
-            self._outbound.effects.append(Incident("sequence refused", level="warning", detail=detail))
+            self._outbound.effects.append(Incident("sequence.refused", level="warning", detail=detail))
             giving_up = self._outbound.forwarders.giving_up if outbox.forwarding is not None else None
             if giving_up is None or not giving_up.asks_again(outbox, why.reason, now):
                 self._outbound.stop(outbox, why.code, why.reason, now)

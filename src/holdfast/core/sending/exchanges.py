@@ -97,7 +97,7 @@ class Exchanges:
         is_news = source.last_fault != fault.code
         if is_news and not outbox.needs_decision(source) and outbox.first < outbox.durable_end:
             detail = {"key": outbox.key, "code": fault.code, "reason": fault.reason}
-            incident = Incident("sequence replaced", source.identifier or "", level="warning", detail=detail)
+            incident = Incident("sequence.replaced", source.identifier or "", level="warning", detail=detail)
             self._outbound.effects.append(incident)
         return event
 
@@ -192,7 +192,7 @@ class Exchanges:
         found = self._find(sent)
         if found is None:
             detail = {"reason": reason}
-            self._outbound.effects.append(Incident("answer cannot be written", level="error", detail=detail))
+            self._outbound.effects.append(Incident("answer.unwritable", level="error", detail=detail))
             return
         outbox, source = found
         source.not_taken(sent.number)

@@ -539,7 +539,7 @@ class Outbound:
             self._happen(outbox, source, SourceEvent.TAKES_NO_NUMBER, now, why)
 
     def _report_acknowledgement(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
-        self.effects.append(Incident("acknowledgement refused", source.identifier or "", level="warning"))
+        self.effects.append(Incident("acknowledgement.rejected", source.identifier or "", level="warning"))
 
     def _retry(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         source.not_delivered(why.number, now)
@@ -604,7 +604,7 @@ class Outbound:
         self.drop(outbox, source, now)
         self._note_end(outbox, source, now)
         outbox.save()
-        self.effects.append(Incident("sequence terminated", source.identifier or ""))
+        self.effects.append(Incident("sequence.terminated", source.identifier or ""))
         self.ready(outbox)
 
     def _lose(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
@@ -614,7 +614,7 @@ class Outbound:
         if len(late) and not len(doubtful) and not source.in_doubt:
             why = why._replace(reason=f"{why.reason} (what it has of this Sequence was to follow the numbers {late})")
         detail = {"code": why.code, "reason": why.reason, "in_doubt": in_doubt}
-        self.effects.append(Incident("sequence lost", source.identifier or "", level="error", detail=detail))
+        self.effects.append(Incident("sequence.lost", source.identifier or "", level="error", detail=detail))
         first = outbox.first
         last = outbox.offset_of(outbox.highest_left(source))
         if not len(doubtful) and not source.in_doubt:
@@ -637,7 +637,7 @@ class Outbound:
         if pause:
             detail = {"key": outbox.key, "why": "its Sequences end with nothing acknowledged", "seconds": pause}
             identifier = source.identifier or ""
-            self.effects.append(Incident("sequence creation delayed", identifier, level="warning", detail=detail))
+            self.effects.append(Incident("sequence.creation_delayed", identifier, level="warning", detail=detail))
 
     def stop(
         self,

@@ -8,7 +8,7 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbox import Outbox
 
-RETRACTED = "acknowledgement retracted"
+RETRACTED = "acknowledgement.retracted"
 """The incident that reports it."""
 
 RETRACTED_REMEDY = (

@@ -212,7 +212,7 @@ class Staging:
         sink = self.sinks[name] = Sink(name, identifier, query, queue)
         sink.is_sure = not self._is_restored
         self._save(sink)
-        self._tell(sink, "sink created")
+        self._tell(sink, "sink.created")
         return sink
 
     def _new_part(self, sink: Sink, batch: Batch, token: str, now: float) -> Part:
@@ -274,7 +274,7 @@ class Staging:
         self._save(sink)
         self.rows_published += rows
         self._commit.then(partial(self._go_on, sink))
-        self._tell(sink, "batch published", level="debug", batch=batch.number, rows=rows)
+        self._tell(sink, "sink.batch_published", level="debug", batch=batch.number, rows=rows)
         return Published(True, rows, attempt)
 
     def _remember(self, sink: Sink, at: float | None) -> None:
@@ -358,7 +358,7 @@ class Staging:
             self._bind_another(sink, query)
         if after is not None:
             sink.finish(0, after)
-            self._tell(sink, "batches passed over", level="warning", query=query, after=after)
+            self._tell(sink, "sink.batches_skipped", level="warning", query=query, after=after)
         self._remember(sink, None)
         self._save(sink)
         return sink
@@ -374,7 +374,7 @@ class Staging:
         sink.is_sure = not self._is_restored
         for part in sink.staged:
             self._drop(sink, part)
-        self._tell(sink, "sink bound", level="warning", query=query, before=sink.query)
+        self._tell(sink, "sink.bound", level="warning", query=query, before=sink.query)
         sink.query = query
 
     def forget(self, name: str) -> None:
@@ -388,7 +388,7 @@ class Staging:
         self._final.pop(name, None)
         for part in sink.staged:
             self._drop(sink, part)
-        self._tell(sink, "sink forgotten", batch=sink.last, moving=sink.rows_moving)
+        self._tell(sink, "sink.forgotten", batch=sink.last, moving=sink.rows_moving)
         if sink.moving:
             sink.is_forgotten = True
             self._forgotten[sink.identifier] = sink
@@ -509,7 +509,7 @@ class Staging:
 
     def _wait(self, sink: Sink, why: str, now: float) -> None:
         if why != sink.waits_for:
-            self._tell(sink, "sink waits", level="warning", why=why)
+            self._tell(sink, "sink.waiting", level="warning", why=why)
         sink.waits_for = why
         self._retry_at = now + LOOK_AGAIN
 
@@ -567,7 +567,7 @@ class Staging:
         for sink in [one for one in self.sinks.values() if one.parts]:
             old = [part for part in sink.staged if part.at + self.policy.max_age <= now]
             for part in old:
-                self._tell(sink, "staged rows swept", level="warning", part=part.token, rows=part.rows)
+                self._tell(sink, "sink.rows_swept", level="warning", part=part.token, rows=part.rows)
                 self._drop(sink, part)
             for part in sink.staged:
                 self._want_sweep(part.at + self.policy.max_age)

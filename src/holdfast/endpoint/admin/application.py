@@ -130,7 +130,7 @@ class Admin:
         status = await (self._do_joined if is_joined else self._do)(route, exchange, url.query, names)
         if route.leaves_a_line:
             request = exchange.request
-            log.info("asked to steer", method=request.method, path=url.path, peer=request.peer, status=status)
+            log.info("admin.request", method=request.method, path=url.path, peer=request.peer, status=status)
 
     async def _answer_own(self, exchange: Exchange) -> None:
         url = _split(exchange.request.target)
@@ -151,7 +151,7 @@ class Admin:
             _refuse(exchange, refused)
             return refused.status
         except Exception as error:
-            log.error("admin request failed", target=exchange.request.target, exc_info=error)
+            log.error("admin.request_failed", target=exchange.request.target, exc_info=error)
             json_answer(exchange, 500, {"error": repr(error), "remedy": "This is a bug; the log has more."})
             return 500
 
@@ -169,7 +169,7 @@ class Admin:
             json_answer(exchange, 503, {"error": error.message, "remedy": error.remedy})
             return 503
         except Exception as error:
-            log.error("admin request failed", target=exchange.request.target, exc_info=error)
+            log.error("admin.request_failed", target=exchange.request.target, exc_info=error)
             json_answer(exchange, 500, {"error": repr(error), "remedy": "This is a bug; the log has more."})
             return 500
         if route.answer is None:

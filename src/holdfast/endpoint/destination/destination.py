@@ -488,14 +488,18 @@ class Destination:
         self.engine.check()
         open_sequences = len(self.engine.protocol.inbound.destinations)
         log.info(
-            "destination ready",
+            "destination.ready",
             sequences=open_sequences,
             assurance=str(self.policy.assurance),
             queue=self.queue.name,
             keeps=self.queue.keeps,
         )
         if self._restored:
-            log.warning("new epoch", queue=self.queue.name, why="the store was said to be restored: leave that out now")
+            log.warning(
+                "queue.new_epoch",
+                queue=self.queue.name,
+                why="the store was restored: omit the option at the next start",
+            )
 
     async def _end_journal(self) -> None:
         # Started again, it may have none: with its store in memory, or in a loop that is not the journal's.
@@ -561,7 +565,7 @@ class Destination:
         except StoreError:
             if self.engine.failure is None:  # else everybody knows
                 raise
-        log.info("destination closed")
+        log.info("destination.closed")
 
     def end_sequence(self, identifier: str, *, terminate: bool = False) -> bool:
         """Close an inbound Sequence of our own accord, so that it takes no new message; or terminate it.

@@ -112,7 +112,7 @@ class Dispatcher:
     def _ended(self, task: asyncio.Future[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("dispatcher failed", exc_info=task.exception())
+            log.error("dispatcher.failed", exc_info=task.exception())
         self._wake()
 
     def _returned(self, handle: Handle, running: asyncio.Future[Any]) -> None:
@@ -222,7 +222,7 @@ class Dispatcher:
         record = handle.record
         if not record.wants_reply:
             log.warning(
-                "fault without a requester",
+                "fault.no_requester",
                 sequence=record.sequence,
                 message_number=record.message_number,
                 action=record.action,

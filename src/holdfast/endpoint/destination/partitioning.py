@@ -78,10 +78,10 @@ class Partitioning:
                         f"get {sessions} partitions for sessions",
                         remedy=f"Say sessions={has_sessions}, or use another store.",
                     )
-                log.warning("partitions added", queue=name, sessions=sessions, before=has_sessions)
+                log.warning("queue.partitions_added", queue=name, sessions=sessions, before=has_sessions)
         if self.sessions is None and stored and not sessions and self.default_sessions:
             log.info(
-                "no partitions for sessions",
+                "queue.no_session_partitions",
                 partitions=shared,
                 remedy=f"sessions = {self.default_sessions} gives each client with requests a Sequence of its own",
             )

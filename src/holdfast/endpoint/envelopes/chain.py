@@ -27,7 +27,7 @@ from holdfast.exceptions import (
 )
 from holdfast.wire import parse_element
 
-REFUSED, PUT_OFF, FAILED = "refused by a processor", "put off by a processor", "processor failed"
+REFUSED, PUT_OFF, FAILED = "message.rejected_by_processor", "message.deferred_by_processor", "processor.failed"
 """Incidents: the message itself is at fault; it cannot go on now; the processor has a bug."""
 
 LONGEST_WAIT = 86_400
@@ -142,7 +142,7 @@ class Chain:
                 raise TypeError(f"{method.__name__}() returned {returned!r:.80}; it returns {wanted}")
             return returned
         except (UnknownExchange, NotForThisRole) as error:
-            log.debug("processor has no part", **_about(processor, context), why=error.message)
+            log.debug("processor.skipped", **_about(processor, context), why=error.message)
             return _ABSENT
         except ProcessingError as error:
             self._tell(REFUSED, processor, context, error)

@@ -39,7 +39,7 @@ from holdfast.http.refusals import BODY_TOO_LARGE, NEEDS_TLS, Refusal
 from holdfast.wire import DEFAULT, Limits, content_type, encode, soap_of_content_type
 
 CONTENT_TYPES = {soap: content_type(soap).encode() for soap in SOAP}
-_UNWRITABLE = "answer cannot be written"
+_UNWRITABLE = "answer.unwritable"
 _UNWRITTEN = b"The answer could not be written; ask again.\n"
 
 _CODES: dict[type[EnvelopeError], str] = {VersionMismatch: VERSION_MISMATCH, MustUnderstand: MUST_UNDERSTAND}
@@ -128,8 +128,8 @@ class Envelopes:
                 take(exchange, envelope, None)
 
     def _refuse(self, exchange: Exchange, error: EnvelopeError) -> None:
-        self._incidents["envelope refused"] += 1
-        log.info("envelope refused", peer=exchange.request.peer, reason=error.message)
+        self._incidents["envelope.refused"] += 1
+        log.info("envelope.refused", peer=exchange.request.peer, reason=error.message)
         declared = soap_of_content_type(exchange.request.headers.get(b"content-type", b"").decode("latin-1"))
         soap = SOAP(error.soap) if error.soap else declared or SOAP.V1_1
         code = _CODES.get(type(error), "Sender")
@@ -277,7 +277,7 @@ def refuse_as_soap(refusal: Refusal, headers: Mapping[bytes, bytes], peer: str |
     way round. Answer a SOAP message that is too large, or not in TLS, with a fault: its sender reads faults, and would
     otherwise send the same message again and again."""
     given = headers.get(b"content-type", b"").decode("latin-1")
-    log.info("request refused", peer=peer, status=refusal.status, reason=refusal.text, media=given[:100])
+    log.info("request.refused", peer=peer, status=refusal.status, reason=refusal.text, media=given[:100])
     soap = soap_of_content_type(given)
     if refusal not in _TOLD_AS_SOAP or soap is None:
         return refusal
@@ -289,7 +289,7 @@ def refuse_as_soap(refusal: Refusal, headers: Mapping[bytes, bytes], peer: str |
 
 def tell_of_handshake(reason: str, peer: str | None) -> None:
     """Log that a TLS client was refused."""
-    log.info("connection refused", peer=peer, reason=reason)
+    log.info("connection.refused", peer=peer, reason=reason)
 
 
 def _status_of_sender(soap: SOAP) -> int:

@@ -42,7 +42,7 @@ def refuse_unless_soap(exchange: Exchange) -> bool:
             _known.add(given)
         return False
     why = _why(request, media)
-    log.info("request refused", peer=request.peer, status=415, reason=why)
+    log.info("request.refused", peer=request.peer, status=415, reason=why)
     exchange.respond(415, why.encode() + b"\n", b"text/plain", ((b"Accept", _LIST),))
     return True
 

@@ -83,7 +83,7 @@ EVENTS: Mapping[str, str] = {
     "replied": "A message went back in the answer to a request, in the Sequence that was offered for it.",
     "arrived": "The next hop says that it has these.",
     "given up": "A message became a dead letter, in `queue` at `offset`; or, with `key`, somebody gave it up.",
-    "sending stopped": "An outbox sends nothing more until somebody decides. `detail`: why.",
+    "sending.stopped": "An outbox sends nothing more until somebody decides. `detail`: why.",
     "fault sent": "`detail`: its code and its reason.",
     "fault received": "`detail`: its code and its reason.",
     "deleted": "Records below `offset` are deleted.",

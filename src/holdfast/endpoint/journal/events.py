@@ -43,9 +43,9 @@ APPENDED, ACKNOWLEDGED, ROWS = "a", "k", "r"
 _STAMP = attrgetter("sequence", "message_number", "received_at")
 _LONGEST_DETAIL = 400
 _TOLD_OTHERWISE = frozenset(
-    {"sequence created", "sequence terminated", "fault raised", "dead letter", "sequence incomplete"}
+    {"sequence.created", "sequence.terminated", "fault.raised", "dead_letter.added", "sequence.incomplete"}
 )
-_OF_MESSAGES = {"duplicate dropped": "duplicate", "message not held": "not taken"}
+_OF_MESSAGES = {"message.duplicate_dropped": "duplicate", "message.not_held": "not taken"}
 
 
 class Collector:
@@ -302,7 +302,7 @@ class Collector:
         self._row(self._clock(), "given up", None, None, 1, offset=effect.offset, key=effect.key)
 
     def _stopped(self, effect: Stopped) -> None:
-        self._row(self._clock(), "sending stopped", key=effect.key, detail=_short(f"{effect.code}: {effect.reason}"))
+        self._row(self._clock(), "sending.stopped", key=effect.key, detail=_short(f"{effect.code}: {effect.reason}"))
 
     def _fault(self, event: str, fault: Fault) -> None:
         detail = _short(f"{fault.code}: {fault.reason}")

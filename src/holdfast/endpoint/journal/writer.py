@@ -151,7 +151,7 @@ class Journal:
             self.collector.recover(snapshot)
             self.collector.stand(self._queues)
         except Exception as error:  # it is no reason to take no messages
-            log.error("journal ended", what="messages go on; this is a bug", exc_info=error)
+            log.error("journal.ended", what="messages go on; this is a bug", exc_info=error)
             self.collector.broken, collector = f"what the store held could not be told: {error!r}", None
         self._tick()
         return collector
@@ -172,7 +172,7 @@ class Journal:
         if self._making is not None and (status := self._making.poll()) is not None:
             self._making = None
             if status:
-                log.warning("journal not made Parquet", directory=str(self.directory), status=status)
+                log.warning("journal.not_converted", directory=str(self.directory), status=status)
         if self._is_any_complete and self._making is None and self._is_settled:
             self._is_any_complete = False
             self._loop.run_in_executor(None, self._tidy)
@@ -218,7 +218,7 @@ class Journal:
             self._lose((*entries, *opening), error.strerror or str(error))
         else:
             if self.trouble:
-                log.warning("journal goes on", directory=str(self.directory), lost=self._missing)
+                log.warning("journal.resumed", directory=str(self.directory), lost=self._missing)
             self.trouble, self._missing = collector.broken, 0
 
     def _lose(self, entries: Iterable[tuple[Any, ...]], why: str, *, told: bool = True) -> None:
@@ -228,7 +228,7 @@ class Journal:
         self.lost += count
         if told and not self.trouble:
             log.error(
-                "journal not written",
+                "journal.write_failed",
                 directory=str(self.directory),
                 why=why,
                 what="messages go on; events are lost until it can be written again",
@@ -324,7 +324,7 @@ class Journal:
         try:
             return subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=alone)
         except OSError as error:
-            log.warning("journal not made Parquet", directory=str(self.directory), error=str(error))
+            log.warning("journal.not_converted", directory=str(self.directory), error=str(error))
             return None
 
     # --- its end --------------------------------------------------------------------------------------------------

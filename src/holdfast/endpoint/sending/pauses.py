@@ -57,7 +57,7 @@ class Pauses:
 
     def _remember(self, address: str, why: str) -> None:
         _put(self._needed_by, address, None)
-        log.info("answers wait for their 202 to be read", to=address, seconds=PAUSE, why=why)
+        log.info("answers.delayed", to=address, seconds=PAUSE, why=why)
 
 
 def _put(known: dict[str, Value], key: str, value: Value) -> None:

@@ -169,12 +169,12 @@ class Sender:
     def _unsendable(self, sent: Transmit, error: Exception) -> None:
         """What an older version took over and nobody can write: it stops what is behind it, with a sentence."""
         reason = error.message if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
-        log.error("message cannot be written", to=sent.to, message_number=sent.number, reason=reason)
+        log.error("message.unwritable", to=sent.to, message_number=sent.number, reason=reason)
         self._engine.protocol.outbound.exchanges.unsendable(sent, reason, self._engine.clock())
         self._engine.touch()
 
     def _failed(self, sent: Transmit, reason: str, *, is_unreachable: bool = True, has_left: bool = True) -> None:
-        log.debug("transmission failed", to=sent.to, message_number=sent.number, reason=reason)
+        log.debug("transmission.failed", to=sent.to, message_number=sent.number, reason=reason)
         self._on_transport_error(sent, reason)
         unreachable = reason if is_unreachable else ""
         self._engine.protocol.failed(sent, self._engine.clock(), unreachable, has_left=has_left)
@@ -185,7 +185,7 @@ class Sender:
         wait = 0.0 if is_success else retry_after(response, now)
         if wait > 0:
             wait = self._engine.protocol.outbound.pause(sent.to, wait, now)
-            log.info("destination asks for a pause", to=sent.to, status=response.status, seconds=round(wait, 3))
+            log.info("destination.retry_after", to=sent.to, status=response.status, seconds=round(wait, 3))
         if not response.body.strip() and is_success:
             is_silent = isinstance(sent.envelope.control, CreateSequence) and not _is_answered_elsewhere(sent)
             self._come(sent, None, _silence(sent, response) if is_silent else "")

@@ -171,7 +171,7 @@ def log_stopped(stopped: Stopped) -> None:
     fields: dict[str, Any] = {"outbox": stopped.key, "code": stopped.code, "reason": stopped.reason}
     if stopped.refused is not None:
         fields["sequence"], fields["message_number"] = stopped.refused
-    name = "replies stopped" if forwarder_of(stopped.key) is None else "forwarder stopped"
+    name = "replies.stopped" if forwarder_of(stopped.key) is None else "forwarder.stopped"
     remedy = "What it has is safe. Put it right, then: holdfast outbox retry --admin URL"
     if stopped.first <= stopped.last:
         which = f"the numbers {stopped.in_doubt}" if stopped.in_doubt else "some of them"

@@ -234,7 +234,7 @@ class Source:
         except TransportError as error:
             if not isinstance(store, str | Path) or not await asyncio.to_thread(store_exists, store):
                 raise
-            log.warning("wsdl not read", wsdl=str(wsdl), error=error.message)
+            log.warning("wsdl.unreadable", wsdl=str(wsdl), error=error.message)
             return cls(to, store, **options)
         return cls(to or found.address, store, **source_options(found, options))
 
@@ -698,7 +698,7 @@ class Source:
             self.progress.problem = f"{self.to} answered with the fault {effect.fault.code}: {effect.fault.reason}"
         elif isinstance(effect, Unheard):
             self.progress.problem = unheard_text(effect, str(self.to), self._local)
-            log.warning("destination says nothing", key=effect.key, to=self.to, message_number=effect.number)
+            log.warning("destination.silent", key=effect.key, to=self.to, message_number=effect.number)
         elif isinstance(effect, Stopped):
             self._stopped(effect)
         elif isinstance(effect, Ended):
@@ -752,7 +752,7 @@ class Source:
         waiting = lane.outbox.end - lane.outbox.first
         error = stop_error(effect, str(self.to), waiting, shown(self._store_location), self._because())
         lane.stop_error = error
-        log.error("sending stopped", key=effect.key, to=self.to, code=effect.code, reason=effect.reason)
+        log.error("sending.stopped", key=effect.key, to=self.to, code=effect.code, reason=effect.reason)
         lane.fail_waiting(error)
         # Of a request of a former process nobody knows where it went: whoever waits for its reply is told too.
         fail((reply for name, reply in self._replies.items() if self._asked.get(name, lane) is lane), error)

@@ -42,7 +42,7 @@ async def read_port(location: str | Path, name: str | None, options: Mapping[str
         port = (await read_description(location, client, options.get("headers") or {})).port(name)
     if not port.is_reliable:
         log.warning(
-            "wsdl without reliable messaging",
+            "wsdl.no_rm_policy",
             port=port.name,
             url=port.address,
             remedy="It states no WS-RM policy. Ask whether the service has reliable sessions enabled "

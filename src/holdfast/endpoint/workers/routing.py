@@ -303,7 +303,7 @@ class Neighbours:
                 # It died, and will be back: what it stored it knows, so asking again does no harm.
                 self._ask_for_answer(exchange, owner, content, is_repeat=True)
             else:
-                log.warning("worker does not answer", to=owner, error=outcome.message)
+                log.warning("worker.unreachable", to=owner, error=outcome.message)
                 _put_off(exchange)
 
         self.client.request("POST", f"http://{host_of(owner)}/message", content, {}, done)
@@ -344,7 +344,7 @@ class Neighbours:
         try:
             await self._server.adopt(connection, request)
         except OSError as error:
-            log.debug("connection lost", error=str(error))
+            log.debug("worker.connection_lost", error=str(error))
             connection.close()
 
     def _do(self, what: Coroutine[Any, Any, None]) -> None:

@@ -290,7 +290,7 @@ class Supervisor:
         how = signal.Signals(-code).name if code < 0 else code
         if not self._are_ready:
             # What keeps it from starting will not pass: a mistake in the options, another that has its store.
-            log.error("worker cannot start", number=process.number, code=how)
+            log.error("worker.start_failed", number=process.number, code=how)
             self._code = code if code > 0 else 1
             self._end(signal.SIGTERM)
             return
@@ -299,7 +299,7 @@ class Supervisor:
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**process.deaths)
         process.deaths += 1
         process.start_at = time.monotonic() + pause
-        log.error("worker died", number=process.number, code=how, again_in=pause)
+        log.error("worker.died", number=process.number, code=how, again_in=pause)
 
     def _end(self, number: signal.Signals) -> None:
         """Tell all workers to end, once; at the second time they are ended."""

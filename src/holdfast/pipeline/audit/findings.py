@@ -206,7 +206,7 @@ def _over_time(journal: DataFrame) -> DataFrame:
 def _faults(journal: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    faults = journal.where("event IN ('fault sent', 'fault received', 'sending stopped')")
+    faults = journal.where("event IN ('fault sent', 'fault received', 'sending.stopped')")
     return faults.groupBy("event", "sequence", "detail").agg(
         F.count("*").alias("times"), F.min("at").alias("first"), F.max("at").alias("last")
     )

@@ -18,7 +18,7 @@ from holdfast.store.staged import appended
 
 PREFIX = "routed-"
 """Before the number of a further queue: its name."""
-LEFT_BEHIND = "reader left behind"
+LEFT_BEHIND = "reader.left_behind"
 """The incident that reports records which a reader has missed."""
 
 Place = tuple[str, int]

@@ -101,7 +101,7 @@ async def test_who_steers_is_told_in_the_log(admin: Client, peer: Any, caplog: A
     with caplog.at_level("INFO", logger="holdfast"):
         await admin.ask(f"/sequences/{source.identifier}/suspend", "POST", json={"reason": "why not"})
         await admin.ask("/sequences")
-    told = [line for line in caplog.text.splitlines() if "asked to steer" in line]
+    told = [line for line in caplog.text.splitlines() if "admin.request" in line]
     assert len(told) == 1
     assert source.identifier in told[0]
     assert "127.0.0.1" in told[0]
@@ -364,7 +364,7 @@ async def test_a_forwarder_sends_again_what_it_is_put_back_to_in_another_sequenc
     assert (status, shown["role"], shown["flight"]["next_number"]) == (200, "source", 5)
     status, _ = await admin.ask(f"/sequences/{after['sequence']}/close", "POST")
     assert status == 200
-    await until(lambda: admin.app.incidents["sequence terminated"] >= 1)
+    await until(lambda: admin.app.incidents["sequence.terminated"] >= 1)
     await admin.send(2)
     await until(lambda: last.accepted == 10)
 
