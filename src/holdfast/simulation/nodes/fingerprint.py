@@ -126,11 +126,13 @@ def form_of_endpoint(world: World, node: Node, arrivals: Sequence[Arrival]) -> F
 
 
 def _past(walk: _Walk, disk: DurableState, words: Words) -> list[Any]:
-    """What invariants may still hold against the endpoint: what it queued, said and sent."""
+    """What invariants may still hold against the endpoint: what it took over, queued, said and sent."""
+    submitted = {queue: [record.body for record in records] for queue, records in disk.outbound.items() if records}
     queues = [[(queued.sequence, queued.number, queued.body) for queued in disk.queues[key]] for key in disk.queues]
     accepted = {name: ranges.as_pairs() for name, ranges in disk.accepted.items()}
     said = {name: ranges.as_pairs() for name, ranges in words.said.items()}
     return [
+        walk.of(submitted),
         walk.of(queues),
         walk.of(accepted),
         walk.of(disk.dropped),
