@@ -165,6 +165,8 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         (FORWARDER.replace("'orders'", "'ordrs'").replace('"orders"', '"ordrs"'), "forwarders.a.queue", "", "'orders'"),
         (FORWARDER.replace("https://partner.example", "http://localhost:8080"), "forwarders.a.to", "for ever", "Name"),
         (FORWARDER + "address = 'broker'", "forwarders.a.address", '"broker"', "http"),
+        (FORWARDER + f"address = 'http://b/{'x' * 2000}'", "forwarders.a.address", "2,009 characters", "shorter"),
+        (FORWARDER + f"address = 'http://b/{'x' * 2100}'", "forwarders.a.address", "2,109 characters", "shorter"),
         (
             FORWARDER + "address = 'https://partner.example/'",
             "forwarders.a.address",

@@ -24,6 +24,7 @@ from holdfast.config.unreadable import is_given, readable
 from holdfast.config.values import Secret, Unfit, host_of, told_value
 from holdfast.core.messages import Expects
 from holdfast.endpoint.admin.token import checked_token
+from holdfast.endpoint.arguments import LONGEST_ADDRESS
 from holdfast.endpoint.destination.allow_list import AllowList
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.tls import client_context, server_context
@@ -304,6 +305,9 @@ def _of_its_address(path: KeyPath, one: ForwarderConfig) -> Iterator[Wrong]:
     if one.address == one.to:
         what = "this is the destination's own URL: its replies would not come back"
         yield (*path, "address"), what, "Name the URL at which the destination reaches this broker."
+    if one.address is not None and len(one.address) > LONGEST_ADDRESS:
+        what = f"this URL has {len(one.address):,} characters, and destinations accept {LONGEST_ADDRESS:,}"
+        yield (*path, "address"), what, "Use a shorter URL."
 
 
 def _of_ways(config: BrokerConfig) -> Iterator[Wrong]:

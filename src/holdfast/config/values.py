@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from holdfast.core.policy import Assurance
 from holdfast.core.queues.retention import RetentionPolicy
-from holdfast.endpoint.arguments import check_queue_name, check_url
+from holdfast.endpoint.arguments import LONGEST_URL, check_queue_name, check_url
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import bytes_of, seconds_of
 
@@ -182,6 +182,10 @@ def _retention(value: Any, base: Path) -> RetentionPolicy:
 def _url(value: Any, base: Path) -> str:
     text = _text(value, base)
     _no_password(text)
+    if len(text) > LONGEST_URL:
+        raise Unfit(
+            f"this URL has {len(text):,} characters, and receivers accept {LONGEST_URL:,}", "Use a shorter URL."
+        )
     try:
         check_url("this", text)
     except ConfigurationError:

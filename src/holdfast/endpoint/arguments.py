@@ -14,6 +14,7 @@ from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.proxies import Proxy
 from holdfast.settings import check_whole
+from holdfast.wire import DEFAULT
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 section 5.6.2."""
@@ -21,6 +22,11 @@ _UNFIT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]|[^\x00-\xff]")
 """RFC 9110 section 5.5: what no header's value may hold."""
 
 _NO_URL = re.compile("[\x00-\x20\x7f\ud800-\udfff]")
+
+LONGEST_URL = DEFAULT.max_uri
+"""Characters of a URL that goes into wsa:To, or another header: receivers refuse a longer one."""
+LONGEST_ADDRESS = LONGEST_URL - 64
+"""Characters of an address for replies: :func:`~holdfast.core.origin.with_secret` makes it longer."""
 
 _OUR_QUEUES = ("dead-letters", "outbox", "replies")
 """The first parts of the names of queues that are kept beside a destination's own."""
@@ -100,15 +106,16 @@ def check_headers(headers: Mapping[str, str] | None) -> None:
             )
 
 
-def check_url(name: str, url: object) -> None:
-    """See that something is a URL to send to.
+def check_url(name: str, url: object, longest: int = LONGEST_URL) -> None:
+    """Check a URL to send to.
 
     Args:
-        name: The argument.
-        url: What it was given.
+        name: Name of the argument.
+        url: Its value.
+        longest: Characters that receivers accept.
 
     Raises:
-        ConfigurationError: it is no http or https URL.
+        ConfigurationError: It is not an http or https URL, or longer.
     """
     is_url = False
     if isinstance(url, str) and _NO_URL.search(url) is None:
@@ -120,6 +127,25 @@ def check_url(name: str, url: object) -> None:
     if not is_url:
         raise ConfigurationError(
             f"{name}: {url!r} is not an http or https URL", remedy="Say where to send, such as http://localhost:8080/"
+        )
+    assert isinstance(url, str)
+    check_length(name, url, longest)
+
+
+def check_length(name: str, url: str, longest: int = LONGEST_URL) -> None:
+    """Reject a URL that receivers would refuse for its length.
+
+    Args:
+        name: Name of the argument.
+        url: Its value.
+        longest: Characters that receivers accept.
+
+    Raises:
+        ConfigurationError: The URL is longer.
+    """
+    if len(url) > longest:
+        raise ConfigurationError(
+            f"{name} has {len(url):,} characters, and receivers accept {longest:,}", remedy="Use a shorter URL."
         )
 
 
@@ -156,10 +182,10 @@ def check_versions(versions: object) -> None:
 
 
 def check_listener(listen: object, address: str) -> None:
-    """See that a source's own listener is where one can be.
+    """Check the listener of a source, and the address that its destination reaches it by.
 
     Raises:
-        ConfigurationError: it is no host and port, or its address is given without it.
+        ConfigurationError: It is no host and port, its address is no URL, or is given without it.
     """
     if listen is None:
         if address:
@@ -171,6 +197,8 @@ def check_listener(listen: object, address: str) -> None:
     if not isinstance(listen, tuple | list) or len(listen) != 2 or not isinstance(listen[0], str):
         raise ConfigurationError(f"listen={listen!r} is no place", remedy="Such as listen=('0.0.0.0', 8090).")
     check_whole("the port of listen", listen[1], 0, 65535)
+    if address:
+        check_url("address", address, LONGEST_ADDRESS)
 
 
 def check_store(store: object) -> None:

@@ -24,12 +24,15 @@ from holdfast import (
     Source,
 )
 from holdfast.core.messages import Envelope, Sequence
+from holdfast.core.origin import with_secret
 from holdfast.core.versions import ALL_VERSIONS
+from holdfast.endpoint.arguments import LONGEST_ADDRESS
+from holdfast.endpoint.engine import new_identifier
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.endpoint.source.outgoing_record import outgoing_record
 from holdfast.store.records import decode_record, encode_record
 from holdfast.testing.ports import free_ports
-from holdfast.wire import decode, encode, parse_element
+from holdfast.wire import DEFAULT, decode, encode, parse_element
 
 TEXTS = ["", " ", "\x00", "\ud800", "\ufffe", "\x85", "urn:a\n", "\tu", "é", "]]>", "a&b<c>", "'\"", "a" * 5000]
 WILD = st.text(st.characters(codec=None), max_size=12) | st.sampled_from(TEXTS)
@@ -205,6 +208,22 @@ def test_an_address_that_nothing_can_be_sent_to_is_refused_when_it_is_given(to: 
         Source(to, ":memory:")
     with pytest.raises(ConfigurationError, match="address"):
         Source("http://127.0.0.1:9/", ":memory:", listen=("127.0.0.1", 0), address=to)
+
+
+@pytest.mark.parametrize("transport", [None, object()])
+def test_an_address_that_receivers_refuse_for_its_length_is_refused_when_given(transport: Any) -> None:
+    longest = "http://d/".ljust(DEFAULT.max_uri, "x")
+    Source(longest, ":memory:", transport=transport)
+    with pytest.raises(ConfigurationError, match="to has 2,049 characters, and receivers accept 2,048"):
+        Source(f"{longest}x", ":memory:", transport=transport)
+
+
+async def test_an_address_for_replies_leaves_room_for_what_makes_it_unguessable() -> None:
+    own = "http://d/".ljust(LONGEST_ADDRESS, "x")
+    with pytest.raises(ConfigurationError, match="address has 1,985 characters, and receivers accept 1,984"):
+        Source("http://d/", ":memory:", listen=("127.0.0.1", 0), address=f"{own}x")
+    assert len(with_secret(own, new_identifier().rpartition(":")[2])) <= DEFAULT.max_uri
+    Source("http://d/", ":memory:", listen=("127.0.0.1", 0), address=own)
 
 
 # --- replies of handlers ----------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from holdfast.core.versions import Versions
 from holdfast.endpoint.arguments import (
     check_class,
     check_headers,
+    check_length,
     check_listener,
     check_proxy,
     check_store,
@@ -173,8 +174,8 @@ class Source:
             versions = PROFILES[profile]
         if to is not None and transport is None:
             check_url("to", to)
-        if address:
-            check_url("address", address)
+        elif to is not None:
+            check_length("to", to)
         self.to = to
         self.policy = policy or SourcePolicy()
         if assurance is not None:
