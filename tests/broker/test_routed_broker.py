@@ -128,5 +128,5 @@ async def test_a_small_body_that_costs_many_steps_is_decided_beside_the_loop(
     broker.destination._router = type(broker.destination._router)([slow], {}, "audit", 1 << 20)
     async with holdfast.Source(broker.service.url, ":memory:") as source:
         await (await source.send("<r>" + '<a k="v"/>' * 3_000 + "</r>", action=ORDER)).acknowledged(60)
-    assert runs == [(threading.main_thread().name, LOOP_STEPS), ("holdfast-decode", 1 << 20)]
+    assert set(runs) == {(threading.main_thread().name, LOOP_STEPS), ("holdfast-decode", 1 << 20)}, "repeats included"
     assert ends(broker) == {"orders": 0, "audit": 1, "big": 0}
