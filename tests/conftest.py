@@ -32,13 +32,14 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "defaul
 
 
 # --- Tests of one JVM share one worker: it takes seconds to start, and Spark's a gigabyte to keep -----------------
+# So do tests with the live WCF client: two at a time would run thirty-six clients.
 
 
 @cache
-def _shared_jvm(path: str) -> str | None:
-    """The JVM that the tests of a file share, or that its tests start one after the other; None if they need none."""
+def _shared_peer(path: str) -> str | None:
+    """The peer that the tests of a file share, or that its tests start one after the other; None if they need none."""
     text = Path(path).read_text(encoding="utf-8")
-    marker = next((marker for marker in ("spark", "cxf") if f"pytest.mark.{marker}" in text), None)
+    marker = next((marker for marker in ("spark", "cxf", "wcf") if f"pytest.mark.{marker}" in text), None)
     if marker != "spark":
         return marker
     *rooms, file = Path(path).parts
@@ -49,8 +50,9 @@ def _shared_jvm(path: str) -> str | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Any worker takes the next test, but files that share a JVM go to one: ``cxf``'s; those with the ``spark`` marker
-    in two halves, of which neither ends long after all others; and programs that start a Spark of their own.
+    """Any worker takes the next test, but files that share a peer go to one: ``cxf``'s; ``wcf``'s; those with the
+    ``spark`` marker in two halves, of which neither ends long after all others; and programs that start a Spark of
+    their own.
 
     pytest-xdist's own ``--dist loadgroup`` no longer groups anything since pytest 9.2.
     """
@@ -60,7 +62,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class SparkTogether(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return _shared_jvm(str(config.rootpath / nodeid.partition("::")[0])) or nodeid
+            return _shared_peer(str(config.rootpath / nodeid.partition("::")[0])) or nodeid
 
     return SparkTogether(config, log)
 

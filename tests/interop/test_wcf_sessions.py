@@ -6,24 +6,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 from waiting import until
 from wcf.destination import contract_app, running_destination
-from wcf.live_client import PROGRAM, LiveWCFClient
+from wcf.live_client import LiveWCFClient, needs_the_client
 
 import holdfast
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(not os.access(PROGRAM, os.X_OK), reason="WCF_CLIENT does not name the WCF client's program"),
-]
+pytestmark = [pytest.mark.interop, pytest.mark.wcf, pytest.mark.timeout(300), needs_the_client]
 
 
 @pytest.mark.parametrize("rm", ["10", "11"])

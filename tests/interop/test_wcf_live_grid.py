@@ -1,0 +1,358 @@
+"""Microsoft's WCF client in all its versions and with each kind of contract, under each condition.
+
+Eighteen clients run at once: one for each of six combinations of versions and for contracts of one-way operations, of
+calls, and of both. A process of the client costs a second of processor time. Conditions that the network or the
+handlers bring about therefore share the clients: each condition is a session of its own, and a test of its own.
+
+``WCF_CLIENT`` names the program; without it all of this is skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from processes import Process
+from waiting import until
+from wcf.destination import contract_app, key_of, running_destination
+from wcf.live_client import Ledger, Line, cells, grid, needs_the_client
+from wcf.orders import Orders
+from wcf.outage import Outage, restart
+
+import holdfast
+from holdfast.broker.broker import Broker
+from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig
+from holdfast.core.policy import ForwardingPolicy, OnRefused
+from holdfast.testing.proxy import Faults
+
+pytestmark = [pytest.mark.interop, pytest.mark.wcf, pytest.mark.timeout(900), needs_the_client]
+
+KEYS = sorted(cell.key for cell in grid())
+
+# --- the conditions ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A session of each client, under one condition. Its messages have the numbers from ``first`` on."""
+
+    first: int
+    scripts: dict[str, str]
+    numbers: dict[str, list[int]]
+    """The numbers that the service's handlers receive, by contract."""
+    faults: Faults = field(default_factory=Faults)
+
+    def expected(self) -> dict[str, list[int]]:
+        """The numbers that the service's handlers receive, by the client's key."""
+        return {cell.key: self.numbers[cell.contract] for cell in grid()}
+
+    def received(self, ledger: Ledger) -> dict[str, list[int]]:
+        """The numbers that they did receive."""
+        return ledger.between(self.first, self.first + 100)
+
+
+def condition(first: int, count: int, faults: Faults | None = None, pause: int = 0) -> Condition:
+    """A session of ``count`` messages: the contract ``both`` mixes them. All pause after the first message."""
+    one, half, last = first + 1, first + count // 2, first + count
+    rest = f"sleep {pause}; " if pause else ""
+    scripts = {
+        "notify": f"open; notify {one}; {rest}notify {one + 1}..{last}; close",
+        "echo": f"open; echo {one}; {rest}echo {one + 1}..{last}; close",
+        "both": f"open; echo {one}; {rest}notify {one + 1}..{half}; echo {half + 1}..{last - 1}; notify {last}; close",
+    }
+    return Condition(first, scripts, {name: list(range(one, last + 1)) for name in scripts}, faults or Faults())
+
+
+CLEAN = condition(100, 10)
+TWICE = condition(200, 10, Faults(double=1.0))
+SLOW = condition(300, 5)
+SECONDS = {302: 1.0, 303: 8.0, 304: 25.0}
+"""How long the handler of a message takes."""
+ABORT = Condition(
+    400,
+    {
+        "notify": "open; notify 401; abort",
+        "echo": "open; echo 401; abort",
+        "both": "open; notify 401; echo 402; abort",
+    },
+    {"notify": [401], "echo": [401], "both": [401, 402]},
+)
+LOSS = condition(500, 8, Faults(lose_request=0.2, lose_response=0.2))
+"""The last session of a client: no ``open`` follows, which would fail in such a network."""
+
+
+def scripts_of(conditions: list[Condition]) -> dict[str, str]:
+    """The sessions one after the other, by contract."""
+    return {contract: "; ".join(one.scripts[contract] for one in conditions) for contract in conditions[0].scripts}
+
+
+@dataclass(slots=True)
+class Run:
+    """What a run of all clients came to."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    said: dict[str, list[list[Line]]] = field(default_factory=dict)
+    aborted: dict[str, str] = field(default_factory=dict)
+    """The Sequences of messages before an abort, and whose they were."""
+    left_open: list[str] = field(default_factory=list)
+    incidents: list[str] = field(default_factory=list)
+    kills: int = 0
+
+    def note(self, message: holdfast.Message) -> int:
+        """Enter a message into the ledger, and return its number."""
+        self.ledger.note(key_of(message))
+        key, number = key_of(message).split()
+        if ABORT.first < int(number) < ABORT.first + 100:
+            self.aborted[message.sequence] = key
+        return int(number)
+
+    def check(self, place: int, condition: Condition) -> None:
+        """Assert that the session at this place met its condition."""
+        assert {key: sessions[place] for key, sessions in self.said.items() if failures_in(sessions[place])} == {}
+        assert condition.received(self.ledger) == condition.expected()
+
+
+def failures_in(lines: list[Line]) -> list[Line]:
+    """The commands that failed. The client itself compares each reply with its call."""
+    return [line for line in lines if "failed" in line]
+
+
+async def all_handled(ledger: Ledger, conditions: list[Condition]) -> None:
+    """Wait until the handlers have received every message. A message that is missing is for the tests to report."""
+    with contextlib.suppress(TimeoutError):
+        await until(lambda: all(one.received(ledger) == one.expected() for one in conditions))
+
+
+def open_sequences(app: holdfast.Destination) -> list[str]:
+    """The Sequences with messages that have not ended, or whose offered Sequence has not."""
+    protocol = app.engine.protocol
+    return [
+        name
+        for name, one in protocol.inbound.destinations.items()
+        if one.accepted.count and (not one.is_over or one.offered in protocol.outbound.outboxes)
+    ]
+
+
+async def all_ended(left: Callable[[], list[str]]) -> list[str]:
+    """Wait a minute at most until no Sequence is left open, and return those that are."""
+    with contextlib.suppress(TimeoutError):
+        await until(lambda: not left())
+    return left()
+
+
+# --- direct --------------------------------------------------------------------------------------------------------
+
+DIRECT = [CLEAN, TWICE, SLOW, ABORT, LOSS]
+
+
+async def run_direct() -> Run:
+    run = Run()
+
+    async def handled(message: holdfast.Message) -> None:
+        await asyncio.sleep(SECONDS.get(run.note(message), 0.0))
+
+    app = contract_app(":memory:", handled, concurrency=64)
+    async with running_destination(app) as url:
+        # In such a network, eight repeats of one message may all get lost.
+        run.said = await cells(url, scripts_of(DIRECT), [one.faults for one in DIRECT], retries="50")
+        await all_handled(run.ledger, DIRECT)
+        run.left_open = await all_ended(lambda: [name for name in open_sequences(app) if name in run.aborted])
+        run.incidents = list(app.incidents)
+    return run
+
+
+@pytest.fixture(scope="module")
+def direct() -> Run:
+    """All clients before one service, in a session under each of the conditions."""
+    return asyncio.run(run_direct())
+
+
+def test_every_message_of_every_client_arrives_once_and_in_order(direct: Run) -> None:
+    direct.check(0, CLEAN)
+
+
+def test_every_request_that_is_served_twice_is_handled_once(direct: Run) -> None:
+    direct.check(1, TWICE)
+
+
+def test_operations_of_1_and_8_and_25_s_are_called_once_and_answered(direct: Run) -> None:
+    direct.check(2, SLOW)
+
+
+def test_clients_that_abort_leave_no_open_sequence(direct: Run) -> None:
+    direct.check(3, ABORT)
+    assert direct.left_open == [] and "sequence lost" not in direct.incidents
+
+
+def test_with_a_fifth_of_requests_and_of_answers_lost_no_message_is_lost(direct: Run) -> None:
+    direct.check(4, LOSS)
+
+
+# --- through a broker ----------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def broker_before(url: str, directory: Path, policy: ForwardingPolicy | None = None) -> AsyncIterator[Broker]:
+    """A broker that forwards to the service."""
+    forwarder = ForwarderConfig("service", "inbox", url, policy=policy or ForwardingPolicy())
+    listen, admin = ListenConfig(port=0), AdminConfig(port=0)
+    broker = Broker(BrokerConfig(store=str(directory / "broker"), listen=listen, admin=admin, forwarders=(forwarder,)))
+    await broker.service.start()
+    try:
+        yield broker
+    finally:
+        await broker.service.close(0.5)
+
+
+async def run_through_the_broker(directory: Path) -> Run:
+    run, conditions = Run(), [CLEAN, ABORT]
+
+    def note(message: holdfast.Message) -> None:
+        run.note(message)
+
+    app = contract_app(":memory:", note, concurrency=64)
+    async with running_destination(app) as url, broker_before(url, directory) as broker:
+        run.said = await cells(broker.service.url, scripts_of(conditions))
+        await all_handled(run.ledger, conditions)
+        # The messages of clients without calls share Sequences, which the broker does not end.
+        dedicated = {name for name, key in run.aborted.items() if not key.endswith("notify")}
+        run.left_open = await all_ended(
+            lambda: [name for name in open_sequences(app) if name in dedicated] + open_sequences(broker.destination)
+        )
+    return run
+
+
+@pytest.fixture(scope="module")
+def through_the_broker(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """All clients before a broker, in a session under each of the conditions."""
+    return asyncio.run(run_through_the_broker(tmp_path_factory.mktemp("broker")))
+
+
+def test_through_a_broker_every_message_arrives_once_and_in_order(through_the_broker: Run) -> None:
+    through_the_broker.check(0, CLEAN)
+
+
+def test_through_a_broker_clients_that_abort_leave_no_open_sequence(through_the_broker: Run) -> None:
+    through_the_broker.check(1, ABORT)
+    assert through_the_broker.left_open == []
+
+
+# --- processes that are killed -------------------------------------------------------------------------------------
+
+KILL = condition(100, 40, pause=5)
+"""Every client has its session when the first kill comes, and most are in the middle of their messages."""
+AWAY = condition(200, 8, pause=15)
+"""The calls behind the pause find the service away: the forty seconds begin when all have had their first answer."""
+
+
+@pytest.fixture
+def outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Outage:
+    # A request waits for longer than the outage lasts, however long the processes take to start.
+    return Outage(tmp_path, monkeypatch, "policy.expires = 240")
+
+
+async def every_client_has_sent(outage: Outage, condition: Condition, share: float) -> None:
+    """Wait until the service has received the first message of every client, and this share of all messages."""
+    total = share * sum(map(len, condition.expected().values()))
+
+    def is_reached() -> bool:
+        received = condition.received(outage.ledger)
+        return len(list(filter(None, received.values()))) == len(KEYS) and sum(map(len, received.values())) >= total
+
+    await until(is_reached, 240)
+
+
+async def run_with_an_outage(outage: Outage, victim: Process, first: Process, conditions: list[Condition]) -> Run:
+    """All clients before the ``first`` process while the victim is killed: twice in the first session, when a quarter
+    and when a half of its messages have arrived, and for forty seconds in the second."""
+    run = Run()
+
+    async def interfere() -> None:
+        for share in (0.25, 0.5):
+            await every_client_has_sent(outage, KILL, share)
+            run.kills += 1
+            await restart(victim)
+        if AWAY in conditions:
+            await every_client_has_sent(outage, AWAY, 0.0)
+            run.kills += 1
+            await restart(victim, 40.0)
+
+    processes = [outage.service] if first is outage.service else [outage.service, outage.broker]
+    async with outage.running(*processes):
+        interfering = asyncio.create_task(interfere())
+        run.said = await cells(first.url, scripts_of(conditions))
+        await asyncio.wait([interfering], timeout=60)
+        interfering.cancel()
+        with contextlib.suppress(TimeoutError):
+            await until(lambda: all(one.received(outage.ledger) == one.expected() for one in conditions))
+    run.ledger = outage.ledger
+    return run
+
+
+@pytest.mark.crash
+async def test_no_client_notices_that_the_service_is_killed(outage: Outage) -> None:
+    run = await run_with_an_outage(outage, outage.service, outage.service, [KILL])
+    run.check(0, KILL)
+    assert run.kills == 2
+
+
+@pytest.mark.crash
+async def test_no_client_notices_that_the_broker_is_killed(outage: Outage) -> None:
+    run = await run_with_an_outage(outage, outage.broker, outage.broker, [KILL])
+    run.check(0, KILL)
+    assert run.kills == 2
+
+
+@pytest.mark.crash
+async def test_no_client_notices_a_service_behind_the_broker_killed_or_away_40_s(outage: Outage) -> None:
+    run = await run_with_an_outage(outage, outage.service, outage.broker, [KILL, AWAY])
+    run.check(0, KILL)
+    run.check(1, AWAY)
+    assert run.kills == 3
+
+
+# --- a contract of data contracts ----------------------------------------------------------------------------------
+
+ORDER_SCRIPT = (
+    "open; submit 1; cancel 7; cancel 13; price apple; cancel 99; "
+    "submit 2; price pear; cancel 8; submit 3; cancel 9; close"
+)
+HANDLED = ["submit 1", "cancel 2", "cancel 3", "price 4", "cancel 5", "cancel 8", "cancel 10"]
+
+
+def check_orders(orders: Orders, said: dict[str, list[list[Line]]], unknown_actions: dict[str, str]) -> None:
+    """Assert that each client had its answers: to void operations, for a typed fault and for the unknown actions."""
+    failures = {key: failures_in(lines) for key, (lines,) in said.items()}
+    expected = {"cancel 13": "FaultException"} | unknown_actions
+    assert {
+        key: {line["failed"]: line["exception"] for line in failed} for key, failed in failures.items()
+    } == dict.fromkeys(said, expected)
+    for typed, *unknown in failures.values():
+        assert typed["typed"] and typed["said"] == "too late" and "it has left" in typed["detail"], typed
+        assert all("No handler here takes the action" in line["said"] for line in unknown), unknown
+    assert list(orders.called.values()) == [HANDLED] * len(said), "each operation once, each client in its order"
+
+
+async def test_void_operations_and_typed_faults_and_unknown_actions_reach_every_client() -> None:
+    orders = Orders(clients=len(grid(["orders"])))
+    async with running_destination(orders.app) as url:
+        said = await cells(url, {"orders": ORDER_SCRIPT})
+    exceptions = {
+        "submit 2": "ProtocolException",
+        "price pear": "ActionNotSupportedException",
+        "submit 3": "ProtocolException",
+    }
+    check_orders(orders, said, exceptions)
+
+
+async def test_the_same_answers_reach_every_client_through_a_broker(tmp_path: Path) -> None:
+    orders = Orders(clients=len(grid(["orders"])))
+    policy = ForwardingPolicy(on_refused=OnRefused.DEAD_LETTER)
+    async with running_destination(orders.app) as url, broker_before(url, tmp_path, policy) as broker:
+        said = await cells(broker.service.url, {"orders": ORDER_SCRIPT})
+    # The broker acknowledges a one-way message before the service refuses it, and makes it a dead letter.
+    check_orders(orders, said, {"price pear": "ActionNotSupportedException"})
