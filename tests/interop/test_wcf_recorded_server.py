@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from sending import Sending
-from wcf.vectors import SERVER, Recorded, cases, load
+from wcf.vectors import SERVER, Recorded, cases, course, load
 
+from holdfast import Assurance
 from holdfast.core.events import Declined, Delivered, Transmit
 from holdfast.core.faults import SEQUENCE_CLOSED
 from holdfast.core.messages import (
@@ -40,37 +43,52 @@ def _session_of(request: Envelope) -> str:
 
 
 class Session:
-    """Our source's core in one recorded session, up to an exchange. It asks what was asked then, and is told what the
-    server answered then, but for what leads to another state: the names of messages and of the offered Sequence."""
+    """Our source's core in a recorded session: it sends what was sent, and gets the answers that came. Only the names
+    of messages and of the offered Sequence, which our source chooses, are those of now.
 
-    def __init__(self, exchanges: list[Recorded], identifier: str) -> None:
-        self.sending = Sending()
+    Args:
+        exchanges: Of the session.
+        identifiers: Its Sequence, and those in which our source continued after the server had ended the one before.
+        policy: Of the source.
+    """
+
+    def __init__(self, exchanges: list[Recorded], identifiers: Sequence[str], **policy: Any) -> None:
+        self.sending = Sending(**policy)
         self.requests = {one.number: decode(one.request) for one in exchanges}
-        (self.creation,) = [one for one in exchanges if _grants(one, identifier)]
-        create = self.requests[self.creation.number]
+        creations = [one for identifier in identifiers for one in exchanges if _grants(one, identifier)]
+        create = self.requests[creations[0].number]
         assert isinstance(create.control, CreateSequence) and create.rm is not None and create.addressing is not None
         versions = Versions(create.rm.value, create.addressing.value, create.soap.value)
         self.sending.choices = [(versions, create.control.offer is not None)]
         self.outbox = self.sending.open()
         self.left: dict[int | type, Transmit] = {}
-        """The last transmission of each message by its number, of each other request by its kind."""
-        self._messages = {
+        """The last transmission of each message by its number, of each other request by its kind. One that stays
+        without an answer is none: our source transmits it again."""
+        self._messages: list[Envelope] = []
+        self._first: dict[str, int] = {}
+        for identifier in identifiers:
+            sent = self._sent_in(identifier)
+            # The last message of the Sequence before was refused: it is the first one of this one.
+            self._first[identifier] = len(self._messages) - bool(self._messages)
+            self._messages[self._first[identifier] :] = sent
+        self._submit(identifiers[0], 1)
+        self.offered = ""
+        self._names: dict[str, str] = {}
+
+    def _sent_in(self, identifier: str) -> list[Envelope]:
+        """The messages of a Sequence, each once, in order."""
+        found = {
             request.sequence.message_number: request
             for request in reversed(self.requests.values())
             if request.sequence is not None and request.sequence.identifier == identifier and request.body
         }
-        self._submit(1)
-        ours = self.left[CreateSequence].envelope.control
-        assert isinstance(ours, CreateSequence)
-        self.offered = ours.offer.identifier if ours.offer is not None else ""
-        theirs = create.control.offer.identifier if create.control.offer is not None else ""
-        self._names = {theirs: self.offered} if theirs else {}
+        return [found[number] for number in sorted(found)]
 
-    def _submit(self, number: int) -> None:
-        """Every message up to ``number``, as it was sent in the session."""
-        for one in range(self.outbox.end + 1, number + 1):
-            request = self._messages[one]
-            record = Record("a", 0, request.action, request.body, self.sending.now, f"urn:m:{one}")
+    def _submit(self, identifier: str, number: int) -> None:
+        """Every message up to this one of the Sequence, as it was sent in the session."""
+        for place in range(self.outbox.end, self._first[identifier] + number):
+            request = self._messages[place]
+            record = Record("a", 0, request.action, request.body, self.sending.now, f"urn:m:{place + 1}")
             record.wants_reply = request.reply_to is not None
             self.sending.protocol.submit(self.outbox, record, self.sending.now)
         self._look()
@@ -78,40 +96,84 @@ class Session:
     def _look(self) -> list[Transmit]:
         taken = self.sending.take()
         for sent in taken:
-            kind = sent.envelope.control
-            self.left[sent.number if kind is None else type(kind)] = sent
+            self.left[_name(sent)] = sent
         return taken
 
-    def sent(self, request: Envelope) -> Transmit:
-        """The request as our source sends it now."""
-        name: int | type
-        if request.control is not None and not (request.sequence and request.body):
-            name = type(request.control)
-        else:
+    def sent(self, request: Envelope, patience: int = 60) -> Transmit:
+        """The request as our source sends it now, or within so many seconds.
+
+        Raises:
+            KeyError: it does not send that.
+        """
+        name = _name_of(request)
+        if isinstance(name, int):
             assert request.sequence is not None
-            name = request.sequence.message_number
-            self._submit(name)
+            self._submit(request.sequence.identifier, name)
         if name in ENDS and name not in self.left:
             self.sending.protocol.outbound.want_end(self.outbox, self.sending.now)
             self._look()
-        for _ in range(20):
+        for _ in range(patience):
             if name in self.left:
                 break
             self.sending.now += 1.0
             self._look()
         return self.left[name]
 
-    def replay(self, exchange: Recorded) -> tuple[Transmit, Envelope | None, list[Transmit]]:
-        """Answer it as it was answered: to what, with what, and what our source sends then."""
+    def answer(self, exchange: Recorded, sent: Transmit) -> tuple[Envelope | None, list[Transmit]]:
+        """Answer what was sent as the exchange was answered: with what, and what our source sends then."""
         request = self.requests[exchange.number]
-        sent = self.sent(request)
+        if isinstance(request.control, CreateSequence) and request.control.offer is not None:
+            ours = sent.envelope.control
+            assert isinstance(ours, CreateSequence) and ours.offer is not None
+            self.offered = ours.offer.identifier
+            self._names[request.control.offer.identifier] = self.offered
         names = self._names | ({request.message_id: sent.envelope.message_id or ""} if request.message_id else {})
         data = exchange.response
-        for theirs, ours in names.items():
-            data = data.replace(theirs.encode(), ours.encode())
+        for theirs, ours_ in names.items():
+            data = data.replace(theirs.encode(), ours_.encode())
         answer = decode(data) if data else None
+        if sent.envelope.control is not None:
+            del self.left[_name(sent)]
         self.sending.protocol.received(sent, answer, self.sending.now)
-        return sent, answer, self._look()
+        return answer, self._look()
+
+    def fail(self, sent: Transmit, *, has_left: bool) -> list[Transmit]:
+        """Leave it without an answer: what our source sends then."""
+        if self.left.get(_name(sent)) is sent:
+            del self.left[_name(sent)]
+        self.sending.protocol.failed(sent, self.sending.now, "the connection broke", has_left=has_left)
+        return self._look()
+
+    def end_answered(self, sent: Transmit) -> None:
+        """Answer a TerminateSequence of which there is no recording: our source continues in a new Sequence."""
+        end = sent.envelope.control
+        assert isinstance(end, TerminateSequence)
+        del self.left[TerminateSequence]
+        self.sending.answer(sent, control=TerminateSequenceResponse(end.identifier))
+        assert [type(one.envelope.control) for one in self._look()] == [CreateSequence]
+
+    def repeats(self, sent: Transmit) -> bool:
+        """Whether our source transmits it again within a minute."""
+        for _ in range(60):
+            if self.left.get(_name(sent), sent) is not sent:
+                return True
+            self.sending.now += 1.0
+            self._look()
+        return False
+
+
+def _name_of(request: Envelope) -> int | type:
+    """What ``Session.left`` calls a recorded request."""
+    if request.control is not None and not (request.sequence and request.body):
+        return type(request.control)
+    assert request.sequence is not None
+    return request.sequence.message_number
+
+
+def _name(sent: Transmit) -> int | type:
+    """What ``Session.left`` calls a transmission."""
+    control = sent.envelope.control
+    return sent.number if control is None else type(control)
 
 
 def _grants(exchange: Recorded, identifier: str) -> bool:
@@ -135,24 +197,157 @@ def _sessions(exchanges: list[Recorded]) -> dict[int, str]:
 
 
 EXCHANGES = [
-    pytest.param(case, one.number, id=f"{case}-{one.number:04}")
-    for case in cases(SERVER)
-    for one in load(case, SERVER)
-    if one.response_head
+    pytest.param(case, one.number, id=f"{case}-{one.number:04}") for case in cases(SERVER) for one in load(case, SERVER)
 ]
 
 
 @pytest.mark.parametrize(("case", "number"), EXCHANGES)
 def test_each_recorded_answer_leads_to_the_state_that_it_must_lead_to(case: str, number: int) -> None:
-    exchanges = [one for one in load(case, SERVER) if one.response_head]
-    about = _sessions(exchanges)
-    mine = [one for one in exchanges if one.number <= number and about[one.number] == about[number]]
-    session = Session([one for one in exchanges if about[one.number] == about[number]], about[number])
-    for one in mine[:-1]:
-        if not _is_refusal(one):
-            session.replay(one)
+    exchanges = {one.number: one for one in load(case, SERVER)}
+    about = _sessions(list(exchanges.values()))
+    seen = course(case)
+    is_unanswered = (number, "answer") not in seen
+    session = Session([one for one in exchanges.values() if about[one.number] == about[number]], [about[number]])
+    for one in exchanges.values():
+        is_before = one.number < number and about[one.number] == about[number] and (one.number, "answer") in seen
+        if is_unanswered:
+            is_before = is_before and seen.index((one.number, "answer")) < seen.index((number, "request"))
+        if is_before and not _is_refusal(one):
+            session.answer(one, session.sent(session.requests[one.number]))
+    sent = session.sent(session.requests[number])
+    if is_unanswered:
+        session.fail(sent, has_left=(number, "refused") not in seen)
+        _unanswered(session, sent)
+    else:
+        _answered(session, exchanges[number], sent)
+
+
+@pytest.mark.parametrize("case", cases(SERVER))
+def test_each_recorded_case_is_replayed_from_its_first_exchange_to_its_last(case: str) -> None:
+    Replay(case).run()
+
+
+@pytest.mark.parametrize(
+    ("case", "in_doubt"),
+    [
+        ("inactivity-after-a-reply-rm10", "7-7"),
+        ("restart-after-a-reply-rm10", "2-5"),
+        ("restart-after-a-reply-rm11-at-least-once", ""),
+    ],
+)
+def test_a_session_that_the_server_lost_ends_with_its_answer_to_a_message_alone(case: str, in_doubt: str) -> None:
+    replay = Replay(case)
+    replay.run()
+    (session,) = set(replay.sessions.values())
+    sending, source = session.sending, session.outbox.source
+    assert source is not None
+    for number in list(source.flight):
+        repeat = session.left[number]
+        assert repeat.envelope.acknowledgements == ()
+        sending.refuse(repeat, "UnknownSequence", identifier=source.identifier)
+    if in_doubt:
+        assert [one.in_doubt for one in sending.stopped] == [in_doubt]
+    else:
+        assert not sending.stopped
+        assert CreateSequence in [type(one.envelope.control) for one in sending.take()]
+
+
+class Replay:
+    """A recorded case: our source in each of its sessions, and the exchanges that are open."""
+
+    def __init__(self, case: str) -> None:
+        exchanges = load(case, SERVER)
+        policy = {"assurance": Assurance.parse("at-least-once in-order")} if "at-least-once" in case else {}
+        self._exchanges = {one.number: one for one in exchanges}
+        self._about = _sessions(exchanges)
+        self._course = course(case)
+        self._answered = {number for number, what in self._course if what == "answer"}
+        self.sessions: dict[str, Session] = {}
+        for chain in _chains(exchanges, self._about):
+            session = Session([one for one in exchanges if self._about[one.number] in chain], chain, **policy)
+            self.sessions |= dict.fromkeys(chain, session)
+        self._open: dict[int, Transmit] = {}
+        self._early: list[int] = []
+        """Exchanges whose answer came for a message that our source has not sent yet. It used to send more messages at
+        once, which overtook each other."""
+
+    def run(self) -> None:
+        """Replay the case from its first exchange to its last, and check each state."""
+        for number, what in self._course:
+            if what == "request":
+                self.request(number)
+            elif what == "refused":
+                self.fail(number, has_left=False)
+            else:
+                self.answer(number)
+        assert self._early == []
+        for number in list(self._open):
+            self.fail(number)
+
+    def _session(self, number: int) -> Session:
+        return self.sessions[self._about[number]]
+
+    def request(self, number: int) -> None:
+        """Take what our source sends, after it has learnt that what it repeats had no answer."""
+        session = self._session(number)
+        mine = [one for one in self._open if self._about[one] == self._about[number]]
+        repeated = [one for one in mine if self._name(one) == self._name(number)]
+        for one in repeated:
+            if one not in self._answered:
+                self.fail(one)
+        with contextlib.suppress(KeyError):
+            self._open[number] = session.sent(session.requests[number], patience=0 if mine and not repeated else 60)
+
+    def _name(self, number: int) -> int | type:
+        return _name_of(self._session(number).requests[number])
+
+    def fail(self, number: int, *, has_left: bool = True) -> None:
+        """Leave an exchange without an answer, and check the state that this leads to."""
+        session, sent = self._session(number), self._open.pop(number)
+        session.fail(sent, has_left=has_left)
+        if session.outbox.source is not None:  # else a repeat was answered
+            _unanswered(session, sent)
+
+    def answer(self, number: int) -> None:
+        """Answer an exchange, or later, and check the state that this leads to. A message behind a gap that our source
+        does not send so early was dropped: there is nothing to answer."""
+        session, exchange = self._session(number), self._exchanges[number]
+        if number not in self._open and exchange.response:
+            self._early.append(number)
+        elif number in self._open:
+            _answered(session, exchange, self._open.pop(number))
+        for early in list(self._early):
+            session = self._session(early)
+            try:
+                sent = session.sent(session.requests[early], patience=0)
+            except KeyError:
+                continue
+            self._early.remove(early)
+            _answered(session, self._exchanges[early], sent)
+
+
+def _chains(exchanges: list[Recorded], about: dict[int, str]) -> list[list[str]]:
+    """The Sequences of a case, each with those in which our source continued: they begin with the refused message."""
+    first: dict[str, bytes] = {}
+    refused: dict[bytes, str] = {}
+    for one in exchanges:
+        request = decode(one.request)
+        if request.body and request.sequence is not None:
+            first.setdefault(about[one.number], request.body)
+            if _is_refusal(one):
+                refused[request.body] = about[one.number]
+    chains: dict[str, list[str]] = {}
+    for identifier, body in first.items():
+        chain = chains.get(refused.get(body, ""), []) if refused.get(body) != identifier else []
+        chain.append(identifier)
+        chains[identifier] = chain
+    return [chain for identifier, chain in chains.items() if chain[0] == identifier]
+
+
+def _answered(session: Session, exchange: Recorded, sent: Transmit) -> None:
+    """Answer what was sent, and check the state that this leads to."""
     before = len(session.sending.told)
-    sent, answer, then = session.replay(mine[-1])
+    answer, then = session.answer(exchange, sent)
     told = session.sending.told[before:]
     if answer is None:
         _nothing(session, sent)
@@ -162,6 +357,16 @@ def test_each_recorded_answer_leads_to_the_state_that_it_must_lead_to(case: str,
         _KINDS[type(answer.control)](session, sent, answer, then)
     else:
         _spoken(session, sent, answer, told)
+
+
+def _unanswered(session: Session, sent: Transmit) -> None:
+    """No answer: what was sent is to be sent again."""
+    source = session.outbox.source
+    assert source is not None
+    if sent.number:
+        assert sent.number in source.flight and sent.number not in source.acknowledged
+    assert not session.sending.stopped
+    assert session.repeats(sent)
 
 
 def _nothing(session: Session, sent: Transmit) -> None:
@@ -174,20 +379,17 @@ def _refused(session: Session, sent: Transmit, answer: Envelope, then: list[Tran
     assert answer.fault is not None
     if answer.fault.identifier == session.offered:
         # The Sequence of its replies is unknown to it. What it thinks of ours it says to a message that does not
-        # acknowledge that one: so the same goes again at once, without.
-        (again,) = [
-            one
-            for one in then
-            if one.number == sent.number and type(one.envelope.control) is type(sent.envelope.control)
-        ]
-        assert again.envelope.acknowledgements == ()
+        # acknowledge that one: so the same goes again without, and at once if this one acknowledged it.
+        if any(one.identifier == session.offered for one in sent.envelope.acknowledgements):
+            assert [_name(one) for one in then] == [_name(sent)]
+        assert session.repeats(sent) and session.left[_name(sent)].envelope.acknowledgements == ()
         return
     source = session.outbox.source
     others = [] if source is None else [one for one in source.flight if one != sent.number]
     if answer.fault.code == SEQUENCE_CLOSED:
-        assert [type(one.envelope.control) for one in then] == [TerminateSequence], (
-            "its acknowledgement is the last word"
-        )
+        (end,) = then
+        assert isinstance(end.envelope.control, TerminateSequence), "its acknowledgement is the last word"
+        session.end_answered(end)
     elif not others:
         assert [type(one.envelope.control) for one in then] == [CreateSequence], "it goes on: nothing is in doubt"
     else:

@@ -15,7 +15,7 @@ SERVER = DIRECTORY.with_name("wcf-server")
 
 @dataclass(slots=True)
 class Recorded:
-    """One recorded exchange. ``response`` is empty when the request was lost."""
+    """One recorded exchange. ``response_head`` and ``response`` are empty if there was no answer."""
 
     number: int
     request_head: bytes
@@ -41,6 +41,19 @@ def load(case: str, directory: Path = DIRECTORY) -> list[Recorded]:
         response_head, response = _split(answer.read_bytes()) if answer.exists() else (b"", b"")
         exchanges.append(Recorded(int(path.name.partition("-")[0]), request_head, request, response_head, response))
     return exchanges
+
+
+def course(case: str, directory: Path = SERVER) -> list[tuple[int, str]]:
+    """What the recorder saw, in order of time: the number of an exchange, and "request", "answer" or "refused" (the
+    server refused the connection)."""
+    found = []
+    for line in (directory / case / "index.txt").read_text().splitlines():
+        number = int(line.split()[0])
+        if number:
+            found.append((number, "request" if " -> " in line else "answer"))
+        elif "ConnectionRefusedError" in line:
+            found.append((found[-1][0], "refused"))
+    return found
 
 
 def profile_of(case: str) -> Profile:
