@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from waiting import until
 from wcf.destination import contract_app, running_destination, text_of
 from wcf.grids import each_version, every_combination
-from wcf.live_client import PROGRAM, LiveWCFClient
+from wcf.live_client import LiveWCFClient, needs_the_client, versions_of
 from wcf.wire import Profile
 
 import holdfast
@@ -24,23 +23,10 @@ from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, L
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(not os.access(PROGRAM, os.X_OK), reason="WCF_CLIENT does not name the WCF client's program"),
-]
+pytestmark = [pytest.mark.interop, pytest.mark.wcf, pytest.mark.timeout(300), needs_the_client]
 
 ORDERS = "http://tempuri.org/IOrders"
 PROBLEM = "http://schemas.example.org/orders"
-
-
-def versions_of(profile: Profile) -> dict[str, str]:
-    """The client's options for a combination of versions."""
-    return {
-        "rm": profile.rm.replace(".", ""),
-        "wsa": profile.addressing[:4],
-        "soap": profile.soap.replace(".", ""),
-    }
 
 
 class Orders:
