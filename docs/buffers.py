@@ -34,6 +34,10 @@ HIGH_WATER = 64 << 10
 """What a transport takes before it says that it is full."""
 CONNECTION = 16 << 10
 """A connection's objects, about."""
+PAGE = max(letters.PAGE_BYTES, queues_admin.PEEKED_BYTES)
+"""Of records in a page for people, and one record more."""
+PAGE_COPIES = 7
+"""Bytes of a page's text and of its JSON, twice, for each byte of the records: JSON writes three for one at most."""
 CLIENTS = HTTPClient.__init__.__kwdefaults__["max_connections"]
 
 
@@ -124,9 +128,11 @@ PROCESS = [
         "`endpoint.admin.data_plane.record_stream.WAITING_BYTES`",
     ),
     Buffer(
-        "blocks being read for readers, and their copies",
-        2 * (record_stream.BLOCK_BYTES + LARGEST), record_stream.READING_AT_A_TIME, "the next read follows",
-        "`endpoint.admin.data_plane.record_stream.READING_AT_A_TIME`",
+        "blocks being read for readers, and their copies; or pages of records and dead letters, as text and as JSON",
+        max(2 * (record_stream.BLOCK_BYTES + LARGEST), PAGE_COPIES * (PAGE + LARGEST)),
+        record_stream.READING_AT_A_TIME, "the next one follows",
+        "`endpoint.admin.data_plane.record_stream.READING_AT_A_TIME`, `endpoint.destination.dead_letters.PAGE_BYTES`, "
+        "`endpoint.admin.resources.queues.PEEKED_BYTES`",
     ),
     Buffer(
         "large answers of destinations",
@@ -165,11 +171,6 @@ EACH = [
         "each reader of the data plane: a piece in its connection's buffer, and its copy",
         2 * record_stream.PIECE_BYTES, 1, "the next piece follows when it has left",
         "`endpoint.admin.data_plane.record_stream.PIECE_BYTES`",
-    ),
-    Buffer(
-        "each page of dead letters, or of records that somebody looks at",
-        letters.PAGE_BYTES + queues_admin.PEEKED_BYTES + 2 * LARGEST, 1, "the rest is another page",
-        "`endpoint.destination.dead_letters.PAGE_BYTES`, `endpoint.admin.resources.queues.PEEKED_BYTES`",
     ),
     Buffer(
         "each worker: requests that another one passes on",

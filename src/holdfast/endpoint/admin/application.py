@@ -16,6 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from holdfast.core.steering import NotSteered
 from holdfast.endpoint.admin.data_plane.next_positions import NextRoute
 from holdfast.endpoint.admin.data_plane.readers import DataPlane
+from holdfast.endpoint.admin.data_plane.record_stream import READING_AT_A_TIME
 from holdfast.endpoint.admin.data_plane.sinks import SinkRoutes
 from holdfast.endpoint.admin.guard import OPEN_TO_ALL, Guard
 from holdfast.endpoint.admin.merged.application import JoinedAdmin
@@ -63,6 +64,10 @@ class Admin:
         self._rates = Rates(lambda: app.queues.values(), lambda: app.engine.clock())
         self.is_draining = False
         """Whether no new messages are taken, since it is being stopped."""
+        self._large = asyncio.Semaphore(READING_AT_A_TIME)
+        """Admits large answers, and blocks that are read for readers."""
+        self._large_joined = asyncio.Semaphore(READING_AT_A_TIME)
+        """Admits large answers of several workers, of which this one makes its own part."""
         self._sinks = SinkRoutes(app)
         self.routes = Routes(
             [
@@ -92,7 +97,7 @@ class Admin:
                 *LetterRoutes(app).routes,
                 *OutboxRoutes(app).routes,
                 *ForwarderRoutes(app).routes,
-                *DataPlane(app).routes,
+                *DataPlane(app, self._large).routes,
                 *NextRoute(app).routes,
                 *QueueRoutes(app, self._rates).routes,
                 *self._sinks.routes,
@@ -146,7 +151,10 @@ class Admin:
         assert self._joined is not None
         try:
             route.read(exchange, query)  # what is wrong with it is said once
-            return await self._joined.answer(route, exchange, query, names)
+            if not route.is_large:
+                return await self._joined.answer(route, exchange, query, names)
+            async with self._large_joined:
+                return await self._joined.answer(route, exchange, query, names)
         except Refused as refused:
             _refuse(exchange, refused)
             return refused.status
@@ -157,6 +165,12 @@ class Admin:
 
     async def _do(self, route: Route, exchange: Exchange, query: str, names: dict[str, str]) -> int:
         """Do what is asked, and answer; the status."""
+        if not route.is_large:
+            return await self._do_now(route, exchange, query, names)
+        async with self._large:
+            return await self._do_now(route, exchange, query, names)
+
+    async def _do_now(self, route: Route, exchange: Exchange, query: str, names: dict[str, str]) -> int:
         try:
             answer = await route.function(route.read(exchange, query), **names)
         except Refused as refused:

@@ -133,6 +133,7 @@ class Route:
         errors: Which statuses it may be refused with, besides those that every request may.
         is_told: Whether the log has a line for it, with who asked. None: if it is no GET.
         joined: Whose it is among several workers.
+        is_large: Whether its answer may have megabytes. The listener makes few such answers at a time.
     """
 
     method: str
@@ -146,6 +147,7 @@ class Route:
     errors: tuple[int, ...] = ()
     is_told: bool | None = None
     joined: Joined = Joined.EACH
+    is_large: bool = False
 
     @property
     def leaves_a_line(self) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.admin.data_plane import record_stream
-from holdfast.endpoint.admin.data_plane.record_stream import Range, RecordStream, Waiting
+from holdfast.endpoint.admin.data_plane.record_stream import READING_AT_A_TIME, Range, RecordStream, Waiting
 from holdfast.endpoint.record_blocks import HEAD, TRAILER_OFFSET, encode_block, encode_trailer
 from holdfast.http.exchange import Exchange, Request
 from holdfast.store import MemoryStore
@@ -66,7 +66,7 @@ def made(*sizes: int) -> tuple[RecordStream, MemoryStore]:
     records = [Record("urn:s", number, "urn:a", b"x" * size, 1.0) for number, size in enumerate(sizes, 1)]
     store.commit(Batch(appends=[("inbox", 0, offset, record) for offset, record in enumerate(records)]))
     app: Any = SimpleNamespace(store=store, engine=None)
-    return RecordStream(app), store
+    return RecordStream(app, asyncio.Semaphore(READING_AT_A_TIME)), store
 
 
 def expected(store: MemoryStore, start: int, end: int) -> bytes:

@@ -5,6 +5,7 @@ Paths are described in docs/reference/data-plane.md. Part of the admin listener.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -47,11 +48,12 @@ class DataPlane:
 
     Args:
         app: The destination, started.
+        reading: Admits reads of blocks.
     """
 
-    def __init__(self, app: Destination) -> None:
+    def __init__(self, app: Destination, reading: asyncio.Semaphore) -> None:
         self._app = app
-        self._stream = RecordStream(app)
+        self._stream = RecordStream(app, reading)
         one = "queues/{name}"
         cursor = one + "/cursors/{reader}"
         self.routes = [

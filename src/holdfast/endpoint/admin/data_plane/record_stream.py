@@ -29,7 +29,7 @@ WAITING_BYTES = 32 << 20
 """Of blocks larger than a piece that wait in memory for their readers, over all of them; one block may be larger."""
 
 READING_AT_A_TIME = 2
-"""Blocks that are being read."""
+"""Blocks that the listener reads at a time, and pages of records, dead letters or outbox messages that it makes."""
 
 
 class Waiting:
@@ -85,12 +85,13 @@ class RecordStream:
 
     Args:
         app: The endpoint, started before anything is sent.
+        reading: Admits ``READING_AT_A_TIME`` reads, together with others of the listener.
     """
 
-    def __init__(self, app: Destination) -> None:
+    def __init__(self, app: Destination, reading: asyncio.Semaphore) -> None:
         self._app = app
         self._waiting = Waiting()
-        self._reading = asyncio.Semaphore(READING_AT_A_TIME)
+        self._reading = reading
 
     async def send(self, exchange: Exchange, wanted: Range) -> None:
         """Answer the exchange with these records.

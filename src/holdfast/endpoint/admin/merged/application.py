@@ -288,6 +288,8 @@ class JoinedAdmin:
         for worker in range(self._count):
             one, is_shown = request.copy(), worker >= begun and left > 0 and following is None
             one.query["limit"] = str(left) if is_shown else "1"
+            if not is_shown:
+                one.query.pop("whole", None)  # only whether there is a row counts
             if worker == begun and place:
                 one.query[word] = place
             page = self._joined([await self._ask(worker, one)])

@@ -25,8 +25,26 @@ class LetterRoutes:
         one = "dead-letters/{letter}"
         again = "Hand a dead letter, or all, to its handler once more, or put it into its queue again"
         self.routes = [
-            Route("GET", "dead-letters", self._list, "List dead letters", LetterList, LetterPage, joined=Joined.PAGES),
-            Route("GET", one, self._show, "Show a dead letter whole", LetterShown, errors=(404,), joined=Joined.LETTER),
+            Route(
+                "GET",
+                "dead-letters",
+                self._list,
+                "List dead letters",
+                LetterList,
+                LetterPage,
+                joined=Joined.PAGES,
+                is_large=True,
+            ),
+            Route(
+                "GET",
+                one,
+                self._show,
+                "Show a dead letter whole",
+                LetterShown,
+                errors=(404,),
+                joined=Joined.LETTER,
+                is_large=True,
+            ),
             Route("POST", one + "/retry", self._retry, again, Retried, errors=(404, 409), joined=Joined.LETTER),
             Route(
                 "POST",

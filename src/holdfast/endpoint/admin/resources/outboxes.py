@@ -23,8 +23,25 @@ class OutboxRoutes:
         self._app = app
         one = "outbox/{message}"
         self.routes = [
-            Route("GET", "outbox", self._list, "List what is sent and not acknowledged", WaitingList, MessagePage),
-            Route("GET", one, self._show, "Show such a message whole", Waiting, errors=(404,), joined=Joined.MESSAGE),
+            Route(
+                "GET",
+                "outbox",
+                self._list,
+                "List what is sent and not acknowledged",
+                WaitingList,
+                MessagePage,
+                is_large=True,
+            ),
+            Route(
+                "GET",
+                one,
+                self._show,
+                "Show such a message whole",
+                Waiting,
+                errors=(404,),
+                joined=Joined.MESSAGE,
+                is_large=True,
+            ),
             Route(
                 "POST",
                 one + "/discard",

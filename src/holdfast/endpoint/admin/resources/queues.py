@@ -57,6 +57,7 @@ class QueueRoutes:
                 Peek,
                 errors=(404, 410, 416),
                 joined=Joined.PARTITION,
+                is_large=True,
             ),
             Route(
                 "POST",
