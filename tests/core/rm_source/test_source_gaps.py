@@ -127,6 +127,19 @@ def test_an_answer_that_comes_late_says_nothing_where_acknowledgements_come_to_a
     assert transmit(source, 1.03) == []
 
 
+def test_a_request_whose_reply_is_being_stored_was_not_dropped() -> None:
+    source = open_source(8)
+    for number in source.numbers_to_send(1.0, EVERY_RECORD):
+        source.sent(number, f"urn:m:{number}", 0.0, 1.0)
+    window = source.window
+    for number in (1, 2, 3):
+        source.replying.add(number)
+        source.answered(number, 1.01, in_answers=True)
+        source.replied(number, 1.02)
+    assert (source.early, source.window) == (Early.UNKNOWN, window + 3)
+    assert source.numbers_to_send(1.02, EVERY_RECORD) == [5, 6, 7, 8]
+
+
 def test_what_was_dropped_in_a_race_halves_the_window_and_goes_again_before_anything_new() -> None:
     source = racing()
     assert source.window == 5

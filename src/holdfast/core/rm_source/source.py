@@ -560,8 +560,10 @@ class RMSource:
         entry = self.flight.get(number)
         if entry is None:
             return
-        entry.answered = True
         self.flight.asking.discard(number)
+        if number in self.replying:
+            return  # the answer brought its reply: it arrived, and counts as acknowledged once that is stored
+        entry.answered = True
         if not in_answers:
             return
         lowest = self.flight.lowest
