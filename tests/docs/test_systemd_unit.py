@@ -49,8 +49,8 @@ async def test_a_broker_runs_by_the_unit_of_the_guide(tmp_path: Path) -> None:
         assert re.fullmatch(r"/bin/kill -HUP \$MAINPID", service["ExecReload"])
         file.write_text(f'default_queue = "orders"\n{file.read_text()}')
         broker.signal(signal.SIGHUP)
-        await until(lambda: "configuration " in broker.log.read_text())
-        assert re.search("configuration reloaded.*default_queue", broker.log.read_text()), broker.log.read_text()
+        await until(lambda: "configuration." in broker.log.read_text())
+        assert re.search("configuration.reloaded.*default_queue", broker.log.read_text()), broker.log.read_text()
         assert await broker.end() == 0
     finally:
         await broker.kill()
