@@ -185,7 +185,7 @@ def test_operations_of_1_and_8_and_25_s_are_called_once_and_answered(direct: Run
 
 def test_clients_that_abort_leave_no_open_sequence(direct: Run) -> None:
     direct.check(3, ABORT)
-    assert direct.left_open == [] and "sequence lost" not in direct.incidents
+    assert direct.left_open == [] and "sequence.lost" not in direct.incidents
 
 
 def test_with_a_fifth_of_requests_and_of_answers_lost_no_message_is_lost(direct: Run) -> None:
