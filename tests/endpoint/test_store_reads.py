@@ -168,6 +168,19 @@ async def test_who_wants_to_know_whether_the_store_can_be_read_waits_for_what_is
     await one.reading.close()
 
 
+async def test_catching_up_waits_for_reads_that_wait_behind_others_of_their_partition() -> None:
+    store = SlowStore()
+    one = Asker(filled(store))
+    for start in range(3):
+        one.ask("q0", start, start + 1)
+    waiting = asyncio.ensure_future(one.reading.caught_up())
+    store.may_go.set()
+    async with asyncio.timeout(60):
+        await waiting
+    assert one.answers == [("q0", [0]), ("q0", [1]), ("q0", [2])]
+    await one.reading.close()
+
+
 async def test_what_is_being_read_when_it_is_closed_is_waited_for_and_not_answered() -> None:
     store = SlowStore()
     one = Asker(filled(store))

@@ -45,8 +45,12 @@ class Reading:
         self._on_read = on_read
         self._on_failed = on_failed
         self._threads = None if store.reads_at_once else ThreadPoolExecutor(MOST_AT_A_TIME, "holdfast-read")
-        self._lines: dict[tuple[str, int], deque[ReadWanted]] = {}
-        """Partitions that are being read -> what is wanted of each after that."""
+        self._lines: dict[tuple[str, int], deque[tuple[int, ReadWanted]]] = {}
+        """Partitions that are being read -> what is wanted of each after that, with its number."""
+        self._numbers = 0
+        """Reads that were asked for, which are numbered in this order."""
+        self._unanswered: dict[int, None] = {}
+        """Their numbers, in order, until they are answered."""
         self._under_way: set[asyncio.Future[Records]] = set()
         self._is_closed = False
 
@@ -67,12 +71,14 @@ class Reading:
                 return
             self._on_read(wanted, found)
             return
+        number, self._numbers = self._numbers, self._numbers + 1
+        self._unanswered[number] = None
         line = self._lines.get((wanted.queue, wanted.partition))
         if line is None:
             self._lines[wanted.queue, wanted.partition] = deque()
-            self._begin(self._threads, wanted)
+            self._begin(self._threads, number, wanted)
         else:
-            line.append(wanted)
+            line.append((number, wanted))
 
     async def records(self, queue: str, partition: int, start: int, end: int) -> Records:
         """Read for the shell itself, in no order with what the core wants: what the store gives.
@@ -95,19 +101,21 @@ class Reading:
         raise _closed()
 
     async def caught_up(self) -> None:
-        """Wait until what is being read now is answered, or has failed."""
-        if self._under_way:
+        """Wait until everything that was asked for by now is answered, or has failed."""
+        newest = self._numbers
+        while self._under_way and next(iter(self._unanswered), newest) < newest:
             await asyncio.wait(set(self._under_way))
 
-    def _begin(self, threads: ThreadPoolExecutor, wanted: ReadWanted) -> None:
+    def _begin(self, threads: ThreadPoolExecutor, number: int, wanted: ReadWanted) -> None:
         reading = self._loop.run_in_executor(
             threads, self._store.read, wanted.queue, wanted.partition, wanted.start, wanted.end
         )
         self._under_way.add(reading)
-        reading.add_done_callback(partial(self._done, wanted))
+        reading.add_done_callback(partial(self._done, number, wanted))
 
-    def _done(self, wanted: ReadWanted, reading: asyncio.Future[Records]) -> None:
+    def _done(self, number: int, wanted: ReadWanted, reading: asyncio.Future[Records]) -> None:
         self._under_way.discard(reading)
+        del self._unanswered[number]
         # Asked for also where nobody listens any more: what several reads fail with at once is the same, and told once.
         error = None if reading.cancelled() else reading.exception()
         if self._is_closed or reading.cancelled():
@@ -121,7 +129,7 @@ class Reading:
         line = self._lines[where]
         if line:
             assert self._threads is not None
-            self._begin(self._threads, line.popleft())
+            self._begin(self._threads, *line.popleft())
         else:
             del self._lines[where]
         self._on_read(wanted, reading.result())
