@@ -14,7 +14,7 @@ from waiting import until
 from wcf import wire
 from wcf.grids import each_version, every_combination, every_contract
 from wcf.scripted_server import ScriptedWCFServer, Session
-from wcf.wire import CONTRACT_NS, ECHO, NOTIFY, Profile
+from wcf.wire import CONTRACT_NS, ECHO, FAIL, NOTHING, NOTIFY, Profile
 
 import holdfast
 from holdfast.broker.broker import Broker
@@ -147,39 +147,46 @@ async def test_a_burst_through_a_window_survives_a_lost_message_at_an_ordered_se
     assert server.texts == [str(number) for number in range(40)]
 
 
+IN_TWENTY = 0.05
+"""The share of messages that may be sent twice where they overtake each other."""
+
+
 @each_version
-@pytest.mark.parametrize("contract", ["oneway", "twoway"])
+@pytest.mark.parametrize(
+    ("contract", "pause"), [("oneway", 0.0), ("oneway", 0.004), ("twoway", 0.004), ("oneway", 0.04)]
+)
 async def test_messages_that_overtake_each_other_are_few_and_wait_for_no_timeout(
-    profile: Profile, contract: str
+    profile: Profile, contract: str, pause: float
 ) -> None:
     patient = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=60.0, floor=60.0, cap=60.0))
-    async with ScriptedWCFServer(profile, contract, pause=0.004) as server:
+    async with ScriptedWCFServer(profile, contract, pause=pause) as server:
         async with running_source(server.url, profile, contract, policy=patient) as source:
             for number in range(200):
                 await notify(source, str(number))
             await source.flush(timeout=50)  # shorter than one retransmission timeout
-            assert source.progress.resent <= MOST_REPEATED
+            assert source.progress.resent <= IN_TWENTY * 200
         check_ended(server, 200)
-    assert server.dropped_after_gap, "nothing overtook anything"
-    assert len(server.dropped_after_gap) <= MOST_REPEATED
+    assert server.dropped_after_gap or not pause, "nothing overtook anything"
+    assert len(server.dropped_after_gap) <= IN_TWENTY * 200
     assert server.texts == [str(number) for number in range(200)]
 
 
-async def test_requests_that_overtake_each_other_wait_for_no_timeout() -> None:
+@pytest.mark.parametrize("pause", [0.0, 0.004, 0.04])
+async def test_requests_that_overtake_each_other_wait_for_no_timeout(pause: float) -> None:
     profile = Profile("1.0", "2005/08", "1.2")
     patient = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=60.0, floor=60.0, cap=60.0))
-    async with ScriptedWCFServer(profile, "twoway", pause=0.004) as server:
+    async with ScriptedWCFServer(profile, "twoway", pause=pause) as server:
         async with running_source(server.url, profile, "twoway", policy=patient) as source:
 
             async def caller(first: int) -> None:
-                for number in range(first, first + 10):
+                for number in range(first, first + 25):
                     assert await echo(source, str(number)) == str(number)
 
             async with asyncio.timeout(50):
-                await asyncio.gather(*(caller(first) for first in range(0, 80, 10)))
-            assert source.progress.resent <= 12
-        check_ended(server, 80)
-    assert server.dropped_after_gap, "nothing overtook anything"
+                await asyncio.gather(*(caller(first) for first in range(0, 200, 25)))
+            assert source.progress.resent <= IN_TWENTY * 200
+        check_ended(server, 200)
+    assert server.dropped_after_gap or not pause, "nothing overtook anything"
 
 
 @each_version
@@ -202,7 +209,7 @@ async def test_what_a_forwarder_sends_overtakes_itself_as_seldom(profile: Profil
             await until(lambda: len(server.delivered) == 200)
         finally:
             await broker.service.close(0.5)
-    assert 0 < len(server.dropped_after_gap) <= MOST_REPEATED
+    assert 0 < len(server.dropped_after_gap) <= IN_TWENTY * 200
     assert server.texts == [str(number) for number in range(200)]
 
 
@@ -307,6 +314,23 @@ async def test_an_applications_fault_reaches_the_caller_and_the_session_goes_on(
                 await echo(source, "no")
             assert await echo(source, "yes") == "yes"
         check_ended(server, 2)
+
+
+@every_combination
+@pytest.mark.parametrize("typed", [True, False], ids=["contract's action", "default action"])
+async def test_a_void_operation_and_a_declared_fault_are_replies_and_the_session_goes_on(
+    profile: Profile, typed: bool
+) -> None:
+    async with ScriptedWCFServer(profile, typed=typed) as server:
+        async with running_source(server.url, profile, "twoway") as source:
+            nothing = await source.request(operation("Nothing", "1"), action=NOTHING)
+            assert (nothing.action, nothing.body.tag) == (f"{NOTHING}Response", f"{{{CONTRACT_NS}}}NothingResponse")
+            assert len(nothing.body) == 0 and nothing.body.text is None
+            with pytest.raises(holdfast.PeerFault, match="no such order") as error:
+                await source.request(operation("fail", "2"), action=FAIL)
+            assert error.value.code == "OutOfBread" and b"<Reason>out of bread</Reason>" in error.value.detail
+            assert await echo(source, "3") == "3"
+        check_ended(server, 3)
 
 
 @every_combination
@@ -418,6 +442,39 @@ async def test_what_a_service_may_have_taken_before_it_forgot_its_sessions_is_to
         source.resume()
         await source.flush()
         assert server.texts == ["1", "1"]
+
+
+@every_combination
+async def test_a_message_that_meets_an_inactivity_timeout_is_in_doubt_and_told(profile: Profile) -> None:
+    """The connection breaks under the first message: nobody knows whether the service has it."""
+    async with (
+        ScriptedWCFServer(profile, "twoway") as server,
+        running_source(server.url, profile, "mixed") as source,
+    ):
+        await converse(source, "mixed", 2)
+        server.time_out()
+        sent = await notify(source, "3")
+        with pytest.raises(holdfast.SequenceLost, match="UnknownSequence") as error:
+            await sent.acknowledged(timeout=60)
+        assert "the numbers 3-3 may have arrived" in error.value.remedy
+        source.resume()
+        await source.flush()
+        assert await echo(source, "4") == "4"
+    assert server.texts == ["1", "2", "3", "4"]
+
+
+@every_combination
+async def test_with_at_least_once_a_session_goes_on_behind_an_inactivity_timeout(profile: Profile) -> None:
+    policy = replace(QUICK, assurance=holdfast.Assurance.parse("at-least-once in-order"))
+    async with (
+        ScriptedWCFServer(profile, "twoway") as server,
+        running_source(server.url, profile, "mixed", policy=policy) as source,
+    ):
+        await converse(source, "mixed", 2)
+        server.time_out()
+        await notify(source, "3")
+        assert await echo(source, "4") == "4"
+    assert server.texts == ["1", "2", "3", "4"]
 
 
 @every_combination

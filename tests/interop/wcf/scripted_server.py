@@ -37,7 +37,25 @@ _REFUSED = (
 )
 
 
-_OPERATIONS = frozenset((wire.ECHO, wire.NOTIFY))
+_REQUESTS = frozenset((wire.ECHO, wire.FAIL, wire.NOTHING))
+_OPERATIONS = _REQUESTS | {wire.NOTIFY}
+_DISPATCHER = "http://schemas.microsoft.com/net/2005/12/windowscommunicationfoundation/dispatcher"
+_CLOSED = "The Sequence is closed and cannot accept new messages."
+_NO_MORE = (
+    "The user of the remote endpoint's reliable session expects no more messages and a new message arrived. Due to "
+    "this the reliable session cannot continue."
+)
+_MISMATCH = (
+    "The message with Action '{}' cannot be processed at the receiver, due to a ContractFilter mismatch at the "
+    "EndpointDispatcher. This may be because of either a contract mismatch (mismatched Actions between sender and "
+    "receiver) or a binding/security mismatch between the sender and the receiver.  Check that sender and receiver "
+    "have the same contract and the same binding (including security requirements, e.g. Message, Transport, None)."
+)
+_FAILED = (
+    f'<XTrouble xmlns="{wire.CONTRACT_NS}" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
+    ' xmlns:xsd="http://www.w3.org/2001/XMLSchema"><Reason>out of bread</Reason><Number>1</Number></XTrouble>'
+)
+"""The detail of the fault that the contract declares."""
 
 
 @dataclass(slots=True)
@@ -77,6 +95,8 @@ class Session:
     received: set[int] = field(default_factory=set)
     last: int | None = None
     closed: bool = False
+    broken: bool = False
+    """Ended by an exception of the service."""
     terminated: bool = False
     faulted: bool = False
     close_said: int | None = None
@@ -95,11 +115,14 @@ class Session:
 class _Fault(Exception):
     """Answers with an RM fault and writes the reason down. ``detail`` is an RM element with prefix r."""
 
-    def __init__(self, code: str, reason: str, session: Session | None = None, *, detail: str = "") -> None:
+    def __init__(
+        self, code: str, reason: str, session: Session | None = None, *, detail: str = "", relates: bool = True
+    ) -> None:
         super().__init__(reason)
         self.code = code
         self.reason = reason
         self.session = session
+        self.relates = relates
         self.detail = detail or (_identifier(session.identifier) if session else "")
 
 
@@ -118,7 +141,8 @@ class ScriptedWCFServer:
         versions: Anything with ``rm``, ``addressing`` and ``soap``: the binding, the only one it speaks.
         contract: "oneway" or "twoway".
         ordered: Whether it drops what follows a gap (the default binding) or takes messages in any order.
-        inactivity: Seconds before scaling after which a silent session is gone.
+        inactivity: Seconds before scaling after which a silent session is gone: the connection of the first message
+            behind the silence breaks, and then the server does not know the session.
         reply_delay: Seconds the Echo operation takes; the response is held open meanwhile.
         buffer: What it advertises as BufferRemaining; settable while it runs. A session that was told 0 and sends
             something new all the same finds it in ``while_full``, and dropped.
@@ -128,6 +152,7 @@ class ScriptedWCFServer:
         silent: Kinds of message it takes and answers with an empty 202: another way to be wrong.
         resets: Whether it resets the connection for a version that it does not speak, as the real one was seen to do.
         throws: Texts of messages for which the operation throws, one-way ones too: the session is over then.
+        typed: Whether the fault of the operation Fail has the contract's own Action; else it has the default one.
     """
 
     def __init__(
@@ -149,6 +174,7 @@ class ScriptedWCFServer:
         mutate: Callable[[str, bytes], bytes] | None = None,
         silent: Iterable[str] = (),
         throws: Iterable[str] = (),
+        typed: bool = True,
         resets: bool = False,
     ) -> None:
         if contract not in ("oneway", "twoway"):
@@ -174,6 +200,7 @@ class ScriptedWCFServer:
         self._mutate = mutate
         self._silent = frozenset(silent)
         self._throws = frozenset(throws)
+        self._typed = typed
         self._resets = resets
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
@@ -268,7 +295,7 @@ class ScriptedWCFServer:
             self.refusals.append(f"{error.code}: {error.reason}")
             if error.session is not None and error.code == "SequenceTerminated":
                 error.session.faulted = True
-            return 500, self._fault(error, message.message_id)
+            return 500, self._fault(error, message.message_id if error.relates else None)
         except wire.NotAsWCFReads as error:
             return self._unreadable(error, request.body)
 
@@ -310,10 +337,17 @@ class ScriptedWCFServer:
         return 200, self._acknowledgement(session)
 
     def _forget_the_silent(self) -> None:
+        since = time.monotonic() - self._inactivity
+        silent = [session for session in self.sessions.values() if session.last_activity < since]
+        for session in silent:
+            del self.sessions[session.identifier]
+        if silent:
+            raise _Reset(f"inactivity: nothing came for {' and '.join(one.identifier for one in silent)}")
+
+    def time_out(self) -> None:
+        """Let the inactivity timeout of every session pass."""
         for session in self.sessions.values():
-            if time.monotonic() - session.last_activity > self._inactivity and not session.faulted:
-                session.faulted = True
-                self.refusals.append(f"inactivity: nothing came for {session.identifier}")
+            session.last_activity = float("-inf")
 
     def _look_at_acknowledgement(self, message: wire.Read) -> None:
         """Before anything else, as the real server does: whatever Sequence the message is in."""
@@ -440,7 +474,11 @@ class ScriptedWCFServer:
             raise _Fault("LastMessageNumberExceeded", reason, session)
         if session.closed or session.terminated:
             code = "SequenceClosed" if self.profile.rm == "1.1" else "SequenceTerminated"
-            raise _Fault(code, "The Sequence is closed and cannot accept new messages.", session)
+            raise _Fault(code, _CLOSED, session)
+        if session.broken:
+            if self.profile.rm == "1.1":
+                raise _Fault("SequenceClosed", _CLOSED, session, relates=False)
+            raise _Fault("SequenceTerminated", _NO_MORE, session, relates=False)
         if self.buffer == 0 and session.told_full:
             self.while_full.append(number)
             return 202, b""
@@ -465,8 +503,8 @@ class ScriptedWCFServer:
         return await self._repeat(session, number)
 
     def _is_request(self, message: wire.Read) -> bool:
-        """Whether the contract has a reply for it: Echo alone has one, whatever headers it comes with."""
-        return message.action == wire.ECHO
+        """Whether the contract has a reply for it, whatever headers it comes with."""
+        return message.action in _REQUESTS
 
     def _check_addressing(self, session: Session, message: wire.Read) -> None:
         if not self.two_way or not self._is_request(message) or message.action == self.profile.action("LastMessage"):
@@ -486,8 +524,15 @@ class ScriptedWCFServer:
             if self.reply_delay:
                 await asyncio.sleep(self.reply_delay)
             session.sent_replies += 1
-            content = _response_to(message.body)
-            reply = _Reply(session.sent_replies, f"{message.action}Response", content, message.message_id)
+            reply = _Reply(session.sent_replies, f"{message.action}Response", "", message.message_id)
+            if message.action == wire.FAIL:
+                reply.action = f"{wire.FAIL}Fault" if self._typed else self.profile.application_fault_action
+                reply.status = 500
+                reply.content = self._reply_fault("", wire.CONTRACT_NS, "OutOfBread", "no such order", _FAILED)
+            elif message.action == wire.NOTHING:
+                reply.content = f'<NothingResponse xmlns="{wire.CONTRACT_NS}"/>'
+            else:
+                reply.content = _response_to(message.body)
         session.replies[number].set_result(reply)
 
     async def _decline(self, session: Session, message: wire.Read, number: int) -> None:
@@ -495,14 +540,13 @@ class ScriptedWCFServer:
         one that asks for no reply; after an exception the session takes nothing more."""
         session.sent_replies += 1
         if message.action not in _OPERATIONS:
-            reason = f"The message with Action '{message.action}' cannot be processed at the receiver"
-            fault = self._soap_fault("ActionNotSupported", reason, message.message_id)
+            reason = _MISMATCH.format(message.action)
+            content = self._reply_fault("Sender", self.profile.wsa_ns, "ActionNotSupported", reason)
+            action = f"{self.profile.wsa_ns}/fault"
         else:
-            fault = self._soap_fault("InternalServiceFault", "boom", message.message_id)
-            session.closed = True
-        body = etree.fromstring(fault).find("{*}Body")
-        content = b"".join(etree.tostring(child) for child in body).decode()
-        action = self.profile.fault_action
+            content = self._reply_fault("Receiver", _DISPATCHER, "InternalServiceFault", "boom")
+            action = f"{_DISPATCHER}/fault"
+            session.broken = True
         reply = _Reply(session.sent_replies, action, content, message.message_id, status=500)
         session.replies[number].set_result(reply)
 
@@ -600,10 +644,12 @@ class ScriptedWCFServer:
         headers += self._fault_headers(message_id)
         reason = wire.escape(fault.reason)
         if p.soap == "1.2":
-            detail = f'<s:Detail xmlns:r="{p.rm_ns}">{fault.detail}</s:Detail>' if fault.detail else ""
+            has_prefix = any("<r:" in header for header in headers)
+            declared = "" if has_prefix else f' xmlns:r="{p.rm_ns}"'
+            detail = f"<s:Detail>{fault.detail.replace('>', declared + '>', 1)}</s:Detail>" if fault.detail else ""
+            value = f"<s:Value>r:{fault.code}" if has_prefix else f'<s:Value xmlns:a="{p.rm_ns}">a:{fault.code}'
             body = (
-                "<s:Fault><s:Code><s:Value>s:Sender</s:Value><s:Subcode>"
-                f'<s:Value xmlns:a="{p.rm_ns}">a:{fault.code}</s:Value></s:Subcode></s:Code>'
+                f"<s:Fault><s:Code><s:Value>s:Sender</s:Value><s:Subcode>{value}</s:Value></s:Subcode></s:Code>"
                 f'<s:Reason><s:Text xml:lang="">{reason}</s:Text></s:Reason>{detail}</s:Fault>'
             )
             return wire.envelope(p, headers, body)
@@ -633,6 +679,23 @@ class ScriptedWCFServer:
                 f'<s:Reason><s:Text xml:lang="">{text}</s:Text></s:Reason>'
             )
         return wire.envelope(p, self._fault_headers(message_id), f"{body}</s:Fault>")
+
+    def _reply_fault(self, code: str, namespace: str, name: str, reason: str, detail: str = "") -> str:
+        """The body of a fault that is a message of the offered Sequence: ``name`` is the subcode, or the code if there
+        is no ``code``."""
+        declared = "" if namespace == self.profile.wsa_ns else f' xmlns:a="{namespace}"'
+        text = wire.escape(reason)
+        if self.profile.soap == "1.1":
+            detail = f"<detail>{detail}</detail>" if detail else ""
+            return (
+                f"<s:Fault><faultcode{declared}>a:{name}</faultcode><faultstring>{text}</faultstring>{detail}</s:Fault>"
+            )
+        value = f"<s:Value{declared}>a:{name}</s:Value>"
+        if code:
+            value = f"<s:Value>s:{code}</s:Value><s:Subcode>{value}</s:Subcode>"
+        detail = f"<s:Detail>{detail}</s:Detail>" if detail else ""
+        reason = f'<s:Reason><s:Text xml:lang="">{text}</s:Text></s:Reason>'
+        return f"<s:Fault><s:Code>{value}</s:Code>{reason}{detail}</s:Fault>"
 
     def _fault_headers(self, message_id: str | None) -> list[str]:
         p = self.profile

@@ -21,6 +21,8 @@ FLOW_NS = "http://schemas.microsoft.com/ws/2006/05/rm"
 CONTRACT_NS = "urn:holdfast:interop"
 NOTIFY = f"{CONTRACT_NS}/Notify"
 ECHO = f"{CONTRACT_NS}/Echo"
+FAIL = f"{CONTRACT_NS}/Fail"
+NOTHING = f"{CONTRACT_NS}/Nothing"
 
 _SOAP_NS = {"1.1": "http://schemas.xmlsoap.org/soap/envelope/", "1.2": "http://www.w3.org/2003/05/soap-envelope"}
 _WSA_NS = {
@@ -81,6 +83,11 @@ class Profile:
         """The action the real server gives its RM faults."""
         if self.rm == "1.1":
             return f"{self.rm_ns}/fault"
+        return f"{self.wsa_ns}/fault" if self.addressing == "2004/08" else f"{self.wsa_ns}/soap/fault"
+
+    @property
+    def application_fault_action(self) -> str:
+        """The default action of a fault that a contract declares."""
         return f"{self.wsa_ns}/fault" if self.addressing == "2004/08" else f"{self.wsa_ns}/soap/fault"
 
     def action(self, name: str) -> str:
