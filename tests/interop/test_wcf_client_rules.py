@@ -32,8 +32,6 @@ QUICK = replace(
 )
 """Retransmits soon, where losses have to be waited out."""
 
-MOST_REPEATED = 10
-"""Of 200 messages that may overtake each other: a twentieth."""
 
 
 @contextlib.asynccontextmanager
