@@ -33,7 +33,6 @@ QUICK = replace(
 """Retransmits soon, where losses have to be waited out."""
 
 
-
 @contextlib.asynccontextmanager
 async def running_source(
     url: str, profile: Profile, contract: str, *, store: str | Path = ":memory:", **options: Any
