@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "holdfast"
 PAGE = (ROOT / "docs" / "internals" / "where.md").read_text(encoding="utf-8")
-CODE = re.compile(r"`([\w/]+\.py):\s([\w.]+)`")
+CODE = re.compile(r"`([\w/]+\.py):\s+([\w.]+)`")
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 RULES = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
 MOST_FILES = 2
