@@ -141,7 +141,7 @@ def test_a_full_queue_takes_nothing_new_and_says_so_until_a_part_of_it_is_free()
     node.come(34, orders)
     last = node.answers[-1].acknowledgements[0]
     assert (last.ranges, last.buffer_remaining) == (((1, 34),), 256)
-    told = [one.name for one in node.effects if isinstance(one, Incident) and one.name.startswith("queue ")]
+    told = [one.name for one in node.effects if isinstance(one, Incident) and one.name.startswith("queue.")]
     assert told == ["queue.full", "queue.writable"]
 
 

@@ -15,7 +15,7 @@ from holdfast.endpoint.destination.destination import json_answer
 from holdfast.http.exchange import Exchange
 
 STARTING: Final = "The server is starting: it recovers its store, or waits for its database."
-REMEDY: Final = "Wait until /readyz answers 200; the log says what it waits for."
+REMEDY: Final = "Wait until the server is ready; its log names what it waits for."
 RETRY_AFTER: Final = 5
 
 
