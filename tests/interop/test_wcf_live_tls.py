@@ -1,0 +1,83 @@
+"""What a .NET developer reads when the live WCF client cannot connect over https, and what Holdfast logs of it.
+
+``docs/how-to/wcf.md`` has a table of these errors. ``WCF_CLIENT`` names the program; without it all of this is skipped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trustme
+from wcf.destination import contract_app
+from wcf.live_client import Line, LiveWCFClient, needs_the_client
+
+from holdfast.endpoint.serve import Listeners, Service
+from holdfast.http.tls import server_context
+
+pytestmark = [pytest.mark.interop, pytest.mark.wcf, pytest.mark.timeout(300), needs_the_client]
+
+
+@contextlib.asynccontextmanager
+async def https_service(directory: Path, *, demands_certificate: bool = False) -> AsyncIterator[str]:
+    """A service at a port for https, whose certificate the client does not know."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(directory / "ca.pem"))
+    certificate = directory / "server.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
+    client_ca = str(directory / "ca.pem") if demands_certificate else None
+    context = server_context(str(certificate), client_ca=client_ca)
+    service = Service(contract_app(":memory:", lambda message: None), Listeners(port=0, ssl_context=context))
+    await service.start()
+    try:
+        yield service.url
+    finally:
+        await service.close(0.0)
+
+
+async def opening(client: LiveWCFClient) -> Line:
+    """What the client reports of ``open``."""
+    return (await client.run("open; close"))[0]
+
+
+async def test_over_https_the_client_has_its_session(tmp_path: Path) -> None:
+    async with https_service(tmp_path) as url:
+        client = LiveWCFClient(url, binding="ws", trust_any="")
+        await client.run("open; notify 1; echo 2; close")
+    assert client.failed == []
+
+
+async def test_a_client_with_a_user_name_in_its_messages_reads_that_this_is_not_supported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="holdfast")
+    async with https_service(tmp_path) as url:
+        line = await opening(LiveWCFClient(url, binding="ws", username="anna:secret", trust_any=""))
+    assert (line["failed"], line["exception"]) == ("open", "MessageSecurityException")
+    assert "does not speak WS-Security. Set the client's security mode to Transport" in line["cause"]
+    assert "fault.raised" in caplog.text and "MustUnderstand" in caplog.text
+
+
+async def test_a_client_that_speaks_http_to_a_port_for_https_reads_what_to_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="holdfast")
+    async with https_service(tmp_path) as url:
+        line = await opening(LiveWCFClient(url.replace("https:", "http:")))
+    assert (line["failed"], line["exception"]) == ("open", "ProtocolException")
+    assert "This port speaks https. Change http to https in the URL." in line["said"]
+    assert "request.refused" in caplog.text
+
+
+async def test_a_client_without_the_demanded_certificate_is_refused_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="holdfast")
+    async with https_service(tmp_path, demands_certificate=True) as url:
+        line = await opening(LiveWCFClient(url, binding="ws", trust_any=""))
+    assert (line["failed"], line["exception"]) == ("open", "CommunicationException")
+    assert "An error occurred while sending the request" in line["said"]
+    assert "connection.refused" in caplog.text and "certificate" in caplog.text
