@@ -1,38 +1,38 @@
-"""Every error Holdfast raises on purpose, as one tree. The bottom layer: imports nothing of ours.
+"""Every error that Holdfast raises on purpose, as one tree. The bottom layer: it imports no other Holdfast module.
 
 ::
 
     HoldfastError
-    ├── ConfigurationError            a setting is wrong: says which, and the nearest right one
-    │   └── ConfigurationMistakes     a configuration file with mistakes: says all of them, each with its line
-    ├── EnvelopeError                 bytes that are no acceptable SOAP message (the peer's mistake)
+    ├── ConfigurationError            a setting is wrong: names it and the nearest valid one
+    │   └── ConfigurationMistakes     a configuration file has errors: lists all of them with their lines
+    ├── EnvelopeError                 bytes that are not a valid SOAP message (the peer's mistake)
     │   ├── VersionMismatch           not a SOAP 1.1 or 1.2 envelope
-    │   ├── MustUnderstand            a mandatory header nobody here understands
+    │   ├── MustUnderstand            a mandatory header that the endpoint does not understand
     │   ├── AddressingError           WS-Addressing headers missing, doubled or malformed
     │   └── LimitExceeded             too large, too deep, too many headers
-    ├── SequenceFault                 one subclass per WS-RM fault code, raised by us or told by the peer
+    ├── SequenceFault                 one subclass per WS-RM fault code, raised by Holdfast or sent by the peer
     │   ├── SequenceTerminated        ├── UnknownSequence         ├── InvalidAcknowledgement
     │   ├── MessageNumberRollover     ├── CreateSequenceRefused   ├── SequenceClosed
     │   └── WSRMRequired              └── LastMessageNumberExceeded
-    ├── ProcessorError                what a processor of an endpoint says of a message
-    │   ├── UnknownExchange           it knows nothing of this exchange: the next processor
-    │   ├── NotForThisRole            it has nothing to do at this endpoint: the next processor
-    │   ├── MessageFlowError          not now: whoever sent it, or we, try again
-    │   ├── ProcessingError           not as it is: refused with a fault, or not sent until somebody decides
-    │   └── ProcessorFailed           it raised anything else: a bug in it
-    ├── PeerFault                     any other SOAP fault the peer answered with
+    ├── ProcessorError                a processor's verdict on a message
+    │   ├── UnknownExchange           the processor does not know this exchange: call the next processor
+    │   ├── NotForThisRole            the exchange is not meant for this endpoint: call the next processor
+    │   ├── MessageFlowError          the message cannot be processed now: the sender retries
+    │   ├── ProcessingError           the message is wrong: rejected with a fault, or held for the operator
+    │   └── ProcessorFailed           the processor raised any other error: a bug in it
+    ├── PeerFault                     any other SOAP fault from the peer
     ├── DeliveryError                 a promise to the application cannot be kept
-    │   ├── NotAcknowledged           not acknowledged in time; the message is still stored and still tried
-    │   └── SequenceLost              the peer no longer knows the sequence; says which numbers are in doubt
-    └── StoreError                    named by the remedy
-        ├── StoreLocked               another process has it open: stop that one
+    │   ├── NotAcknowledged           not acknowledged in time; Holdfast keeps the message and keeps retrying
+    │   └── SequenceLost              the peer no longer knows the Sequence; lists the numbers in doubt
+    └── StoreError                    a store operation failed
+        ├── StoreLocked               another process has the store open: stop that process
         ├── StoreFormatError          written by another version: upgrade Holdfast, or use another directory
-        │   └── StoreMissing          there is none, and none was to be made
-        └── StoreFailed               the disk said no: free space or repair, then start again
-            ├── StoreAway             its database does not answer yet: an endpoint that starts waits for it
-            └── StoreDamaged          what is there is not what was written: holdfast store check, then a copy or repair
+        │   └── StoreMissing          the store does not exist, and must not be created
+        └── StoreFailed               a write failed: free space or repair the disk, then start again
+            ├── StoreAway             the database does not answer yet: a starting endpoint waits for it
+            └── StoreDamaged          stored data are damaged: holdfast store check, then a copy or repair
 
-Any other exception that leaves Holdfast is a bug of ours.
+Any other exception that Holdfast raises is a bug in Holdfast.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class HoldfastError(Exception):
     """Base of every deliberate error.
 
     Args:
-        message: What happened, to which sequence and number, and what is safe.
-        remedy: What the reader can do about it; printed on a line of its own.
+        message: What happened, to which Sequence and number, and which messages are safe.
+        remedy: What the reader can do about it; printed on a separate line.
     """
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
@@ -68,10 +68,10 @@ class Mistake:
 
     Attributes:
         file: The file.
-        line: Its line there, from 1.
-        key: The key, from the top of the file: ``forwarders.orders.to``; "" for the file itself.
-        what: What is wrong, a sentence.
-        remedy: The mend, another.
+        line: The line in the file, from 1.
+        key: The full key: ``forwarders.orders.to``; "" for the file itself.
+        what: What is wrong, as one sentence.
+        remedy: How to fix it, as one sentence.
     """
 
     file: str
@@ -89,7 +89,7 @@ class ConfigurationMistakes(ConfigurationError):
     """A configuration file with mistakes.
 
     Args:
-        mistakes: All of them, in the order of their lines.
+        mistakes: All mistakes, ordered by line.
     """
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
@@ -115,23 +115,23 @@ class VersionMismatch(EnvelopeError):
 
 
 class MustUnderstand(EnvelopeError):
-    """A header marked mustUnderstand that nobody here understands (SOAP 1.2 part 1, 2.4)."""
+    """A header marked mustUnderstand that the endpoint does not understand (SOAP 1.2 part 1, 2.4)."""
 
 
 class AddressingError(EnvelopeError):
-    """WS-Addressing headers that are missing, doubled, of two versions or malformed."""
+    """WS-Addressing headers that are missing, duplicated, malformed, or of two versions."""
 
 
 class LimitExceeded(EnvelopeError):
-    """Larger, deeper or with more headers than the limits allow."""
+    """An envelope that is larger or deeper, or has more headers, than the limits allow."""
 
 
 class SequenceFault(HoldfastError):
     """A WS-RM fault; ``code`` is the local name of its subcode (WS-RM 1.2 section 4).
 
     Args:
-        message: The reason text, ours or the peer's.
-        identifier: The Sequence it is about, "" if none.
+        message: The reason text, from Holdfast or the peer.
+        identifier: The Identifier of the affected Sequence, "" if none.
     """
 
     code = ""
@@ -142,13 +142,13 @@ class SequenceFault(HoldfastError):
 
 
 class SequenceTerminated(SequenceFault):
-    """The Sequence ended by an unrecoverable error."""
+    """An unrecoverable error terminated the Sequence."""
 
     code = "SequenceTerminated"
 
 
 class UnknownSequence(SequenceFault):
-    """The Identifier is not that of a known Sequence."""
+    """The Identifier does not belong to a known Sequence."""
 
     code = "UnknownSequence"
 
@@ -166,19 +166,19 @@ class MessageNumberRollover(SequenceFault):
 
 
 class CreateSequenceRefused(SequenceFault):
-    """The destination does not want this Sequence."""
+    """The destination refused to create the Sequence."""
 
     code = "CreateSequenceRefused"
 
 
 class SequenceClosed(SequenceFault):
-    """The Sequence is closed and takes no new message."""
+    """The Sequence is closed and accepts no new messages."""
 
     code = "SequenceClosed"
 
 
 class WSRMRequired(SequenceFault):
-    """The destination takes messages with WS-RM headers only."""
+    """The destination accepts only messages with WS-RM headers."""
 
     code = "WSRMRequired"
 
@@ -205,32 +205,36 @@ SEQUENCE_FAULTS: dict[str, type[SequenceFault]] = {
 
 
 class ProcessorError(HoldfastError):
-    """What a processor says of a message. It raises one of the four below, and a reason that peers and logs may show.
+    """A processor's verdict on a message: one of four subclasses, with a reason that peers and logs may show.
 
-    :class:`UnknownExchange` and :class:`NotForThisRole` let the message on: the processor has no part in it.
-    :class:`MessageFlowError` and :class:`ProcessingError` stop it.
+    With :class:`UnknownExchange` and :class:`NotForThisRole`, the processor declines and the message continues to the
+    next one. :class:`MessageFlowError` and :class:`ProcessingError` stop the message.
     """
 
 
 class UnknownExchange(ProcessorError):
-    """The processor knows nothing of this exchange. The next one is called; header blocks that this one understands
-    count as not understood by it."""
+    """The processor does not know this exchange, so the endpoint calls the next one.
+
+    Header blocks that this processor understands count as not understood by it.
+    """
 
 
 class NotForThisRole(ProcessorError):
-    """The exchange is not meant for this role, such as a subscription that comes to a source. Like
-    :class:`UnknownExchange`."""
+    """The exchange is not meant for this role, such as a subscription sent to a source.
+
+    The endpoint treats it like :class:`UnknownExchange`.
+    """
 
 
 class MessageFlowError(ProcessorError):
-    """The message cannot go on now, and may later: what it takes is not to be had.
+    """The message cannot be processed now, but may be later: a resource is unavailable.
 
-    One that came is not taken, and its sender is told to try again (HTTP 503). One that is to leave is tried again.
+    The endpoint rejects an incoming message with HTTP 503, so that its sender retries. It retries an outgoing message.
 
     Args:
-        message: Why.
-        retry_after: Seconds that the sender of one that came is asked to leave this endpoint alone, with all that it
-            has for it. 0: not asked; it tries this message again when it sees fit.
+        message: The reason.
+        retry_after: For an incoming message, the seconds for which its sender should send nothing to this endpoint.
+            0: no request to wait; the sender retries the message on its own schedule.
     """
 
     def __init__(self, message: str, *, retry_after: float = 0.0, remedy: str = "") -> None:
@@ -239,15 +243,15 @@ class MessageFlowError(ProcessorError):
 
 
 class ProcessingError(ProcessorError):
-    """The message cannot go on as it is: something is missing in it, or wrong.
+    """The message cannot be processed in its present form: a part of it is missing or wrong.
 
-    One that came is not taken, and answered with a SOAP fault. One that is to leave stops its Sequence, with this for
-    the reason, until somebody decides: it stays stored.
+    The endpoint rejects an incoming message with a SOAP fault. An outgoing message stays in the store and stops its
+    Sequence, with this error as the reason, until the operator decides.
 
     Args:
-        message: Why; the fault's reason.
-        sender: Whether who sent it is to blame: the fault is Sender (SOAP 1.1: Client), which says that the same
-            message will fare no better. If not it is Receiver (Server), and a source tries again.
+        message: The fault's reason.
+        sender: Whether the sender is at fault. True: the fault code is Sender (SOAP 1.1: Client), and the same message
+            would fail again. False: it is Receiver (SOAP 1.1: Server), and a source retries the message.
         detail: XML bytes for the fault's Detail, b"" for none.
     """
 
@@ -258,11 +262,11 @@ class ProcessingError(ProcessorError):
 
 
 class ProcessorFailed(ProcessorError):
-    """A processor raised something else, or returned something: a bug in it. Nobody raises this on purpose."""
+    """A bug in a processor: it raised another exception or returned a value. A processor never raises this itself."""
 
 
 class PeerFault(HoldfastError):
-    """A SOAP fault of the peer's that is not one of WS-RM's.
+    """A SOAP fault from the peer that is not a WS-RM fault.
 
     Args:
         message: The reason text.
@@ -277,19 +281,19 @@ class PeerFault(HoldfastError):
 
 
 class DeliveryError(HoldfastError):
-    """A delivery promise that cannot be kept, told to whoever was promised."""
+    """A delivery promise to the application that cannot be kept."""
 
 
 class NotAcknowledged(DeliveryError, TimeoutError):
-    """The acknowledgement did not come in the time the caller gave; the message stays stored and is still tried."""
+    """The acknowledgement did not arrive within the caller's timeout. The message stays stored and is retried."""
 
 
 class SequenceLost(DeliveryError):
-    """The peer no longer knows the Sequence, so unacknowledged messages may or may not have arrived."""
+    """The peer no longer knows the Sequence: unacknowledged messages may or may not have arrived."""
 
 
 class StoreError(HoldfastError):
-    """The store could not do what was asked."""
+    """A store operation failed."""
 
 
 class StoreLocked(StoreError):
@@ -297,22 +301,22 @@ class StoreLocked(StoreError):
 
 
 class StoreFormatError(StoreError):
-    """The store was written in a format this version does not read; it has not been touched."""
+    """The store has a format that this version does not read. Holdfast has not changed it."""
 
 
 class StoreMissing(StoreFormatError):
-    """There is no store there, and none was to be made."""
+    """The store does not exist, and the caller did not allow creating one."""
 
 
 class StoreFailed(StoreError):
-    """A write did not become durable; nothing after it was acknowledged."""
+    """A write did not become durable. The endpoint acknowledged no later message."""
 
 
 class StoreAway(StoreFailed):
     """The store's database does not answer; it may be starting.
 
     Args:
-        patience: Seconds for which an endpoint that starts waits for it.
+        patience: Seconds for which a starting endpoint waits for the database.
     """
 
     def __init__(self, message: str, *, remedy: str = "", patience: float = 0.0) -> None:
@@ -321,4 +325,4 @@ class StoreAway(StoreFailed):
 
 
 class StoreDamaged(StoreFailed):
-    """What is in the store is not what was written to it; it is said so, and never guessed."""
+    """The stored data differ from the data written. Holdfast reports this and never guesses the data."""

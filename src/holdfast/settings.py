@@ -1,7 +1,7 @@
-"""Settings are looked at when they are given, not when they are first used: what cannot be is refused with a remedy.
+"""Validation of settings at construction, before first use. Each error carries a remedy.
 
-A field of a settings class is checked by its annotation alone, so that a new one is checked without being thought of.
-Owns the words for times and sizes, too: "500ms", "7d", "10GB".
+The annotation of a settings field alone defines its check, so new fields are checked automatically. This module also
+parses the words for times and sizes: "500ms", "7d", "10GB".
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ NOTHING: Mapping[str, float] = {}
 UNITS_OF_TIME = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 """Unit -> seconds."""
 UNITS_OF_SIZE = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-"""Unit, in small letters -> bytes."""
+"""Unit, in lower case -> bytes."""
 _QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)([A-Za-z]+)", re.ASCII)
 
 
 def seconds_of(text: str) -> float | None:
-    """The seconds that a word such as "500ms", "1.5h" or "7d" stands for; None if it is no such word."""
+    """Return the seconds in a word such as "500ms", "1.5h" or "7d"; None if it is not such a word."""
     found = _QUANTITY.fullmatch(text)
     unit = UNITS_OF_TIME.get(found[2].lower()) if found is not None else None
     return float(found[1]) * unit if found is not None and unit is not None else None
 
 
 def bytes_of(text: str) -> int | None:
-    """The bytes that a word such as "64kB" or "10GB" stands for; None if it is no such word."""
+    """Return the bytes in a word such as "64kB" or "10GB"; None if it is not such a word."""
     found = _QUANTITY.fullmatch(text)
     unit = UNITS_OF_SIZE.get(found[2].lower()) if found is not None else None
     return round(float(found[1]) * unit) if found is not None and unit is not None else None
@@ -42,15 +42,15 @@ def bytes_of(text: str) -> int | None:
 def check_settings(
     settings: object, *, least: Mapping[str, float] = NOTHING, most: Mapping[str, float] = NOTHING
 ) -> None:
-    """See that every field of a dataclass is what its annotation says.
+    """Check every field of a dataclass against its annotation. Call this from ``__post_init__``.
 
     Args:
-        settings: An instance; to be called from its ``__post_init__``. What its ``repr`` hides is not told.
-        least: Field -> the least that it may be. Without it: 1 for whole numbers, more than 0 for others.
-        most: Field -> the most that it may be.
+        settings: The instance. Error texts omit the values that its ``repr`` hides.
+        least: Field -> its minimum. Default: 1 for whole numbers, more than 0 for other numbers.
+        most: Field -> its maximum.
 
     Raises:
-        ConfigurationError: names the class, the field and what it may be.
+        ConfigurationError: a value is not valid; the error names the class, the field and the valid values.
     """
     cls: type[Any] = type(settings)
     shown = {field.name: field.repr for field in fields(cls)}
@@ -69,34 +69,34 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 
 def check_whole(name: str, value: object, least: int = 1, most: int | None = None) -> None:
-    """See that an argument is a whole number within its bounds.
+    """Check that an argument is a whole number within its bounds.
 
     Raises:
-        ConfigurationError: it is not.
+        ConfigurationError: the argument is not such a number.
     """
     _check(name, value, (int,), least, most)
 
 
 def check_share(name: str, value: object) -> None:
-    """See that an argument is a number from 0 to 1.
+    """Check that an argument is a number from 0 to 1.
 
     Raises:
-        ConfigurationError: it is not.
+        ConfigurationError: the argument is not such a number.
     """
     _check(name, value, (float,), 0, 1)
 
 
 def check_seconds(name: str, value: object, *, zero: bool = True, endless: bool = True) -> None:
-    """See that an argument is a number of seconds, and no negative one.
+    """Check that an argument is a number of seconds and not negative.
 
     Args:
-        name: What it is called.
-        value: What was given.
-        zero: Whether it may be 0.
-        endless: Whether it may be None, for ever.
+        name: The name of the argument.
+        value: The value of the argument.
+        zero: Whether 0 is valid.
+        endless: Whether None, for no limit, is valid.
 
     Raises:
-        ConfigurationError: it is not.
+        ConfigurationError: the argument is not valid.
     """
     _check(name, value, (float, NoneType) if endless else (float,), 0.0 if zero else None, None)
 
@@ -130,7 +130,7 @@ def _fits(value: object, kinds: tuple[Any, ...], least: float | None, most: floa
 
 
 def _told(kinds: tuple[Any, ...], least: float | None, most: float | None) -> str:
-    """What may be given, in words."""
+    """Describe the valid values in words."""
     return " or ".join(_kind_told(kind, least, most) for kind in kinds)
 
 

@@ -1,7 +1,8 @@
-"""GroupCommit: changes gathered into one batch, and what happens once that batch is durable.
+"""GroupCommit: changes gathered into one batch, and the calls to make once that batch is durable.
 
-Everything that was decided while a batch was open becomes durable with it, so one sync serves many messages. What may
-be said only then waits here as a call, made in the order it was asked for. Batches are durable in order.
+Every decision made while a batch is open becomes durable with it, so one sync serves many messages. Announcements that
+must wait for durability are registered here as calls, which run in the order of registration. Batches become durable in
+order.
 """
 
 from __future__ import annotations
@@ -14,65 +15,67 @@ from holdfast.core.records import Batch, Snapshot, State
 
 
 class Saved(Protocol):
-    """A Sequence, or whatever else is saved whole."""
+    """A Sequence, or another object that is saved as a whole."""
 
     def to_state(self) -> State:
-        """What to save."""
+        """Return the state to save."""
         ...
 
 
 class Opened:
-    """Stands for a batch while it is open: what was asked for under the same one becomes durable together."""
+    """Token of an open batch: requests made under the same token become durable together."""
 
     __slots__ = ()
 
 
 class GroupCommit:
-    """The open batch and those on their way to the disk."""
+    """The open batch, and the batches that the store is writing."""
 
     def __init__(self) -> None:
         self.batch = Batch()
         self.opened = Opened()
-        """Another one for each batch."""
+        """Token of the open batch, a new one for each batch."""
         self._changed: dict[str, Saved] = {}
         self.is_waited_for = False
-        """Whether somebody waits for the open batch to be durable. What a source knows to have arrived is saved now and
-        then only, and nobody hears of it."""
+        """Whether a caller or peer waits for the open batch to be durable. For example, nothing waits when a source
+        saves acknowledged numbers, which happens only occasionally."""
         self._then: list[Callable[[float], None]] = []
         self._taken: deque[list[Callable[[float], None]]] = deque()
 
     def save(self, identifier: str, sequence: Saved) -> None:
-        """Save the Sequence as it is when the batch is taken."""
+        """Save the Sequence in its state when the batch is taken."""
         self._changed[identifier] = sequence
 
     def save_new(self, identifier: str, sequence: Saved, queue: str, partition: int) -> None:
-        """Save a new Sequence, which lives with that partition: its messages go into it, or come from it."""
+        """Save a new Sequence together with its home partition, which receives or provides its messages."""
         self.batch.homes[identifier] = (queue, partition)
         self._changed[identifier] = sequence
 
     def settle(self, identifier: str, queue: str, partition: int, snapshot: Snapshot) -> None:
-        """Say where a recovered Sequence lives, if it began before that was said."""
+        """Set the home of a recovered Sequence that was saved without one."""
         if identifier not in snapshot.homes:
             self.batch.homes[identifier] = (queue, partition)
 
     def forget(self, identifier: str) -> None:
-        """Forget the Sequence and what is held for it."""
+        """Delete the Sequence and its held records."""
         self._changed.pop(identifier, None)
         self.batch.sequences[identifier] = None
 
     def then(self, call: Callable[[float], None], *, is_waited_for: bool = True) -> None:
-        """Make the call, with the time, when all that the open batch holds now is durable; ``is_waited_for``: whether
-        somebody waits for it."""
+        """Make the call, with the time, once the current content of the open batch is durable.
+
+        ``is_waited_for``: whether a caller or peer waits for it.
+        """
         self._then.append(call)
         self.is_waited_for |= is_waited_for
 
     @property
     def is_wanted(self) -> bool:
-        """Whether there is anything to commit or to say after a commit."""
+        """Whether there are changes to commit, or calls to make after a commit."""
         return bool(self._then or self._changed or self.batch)
 
     def take(self) -> Batch:
-        """The open batch, closed; the next one opens. Give it to the store, then call :meth:`durable`."""
+        """Close and return the open batch, and open the next one. Pass it to the store, then call :meth:`durable`."""
         batch, self.batch = self.batch, Batch()
         self.opened = Opened()
         for identifier, sequence in self._changed.items():
@@ -84,6 +87,6 @@ class GroupCommit:
         return batch
 
     def durable(self, now: float) -> None:
-        """The oldest batch taken is durable."""
+        """Make the calls of the oldest batch taken, which is now durable."""
         for call in self._taken.popleft():
             call(now)

@@ -6,10 +6,10 @@ import heapq
 
 
 class Deadlines:
-    """The next time each key wants attention.
+    """The next deadline of each key.
 
-    A key's time may move later without a word: it is then looked at once too early, which costs less than a heap
-    operation for every message. Only an earlier time must be said.
+    The caller need not report that a deadline moved later: the key then comes due once too early, which costs less than
+    a heap operation for every message. The caller must report only an earlier deadline.
     """
 
     def __init__(self) -> None:
@@ -17,7 +17,7 @@ class Deadlines:
         self._times: dict[str, float] = {}
 
     def want(self, key: str, time: float | None) -> None:
-        """Look at ``key`` at ``time`` at the latest; None wants nothing."""
+        """Let ``key`` come due at ``time`` at the latest; None has no effect."""
         if time is None:
             return
         known = self._times.get(key)
@@ -30,13 +30,13 @@ class Deadlines:
         self._times.pop(key, None)
 
     def next(self) -> float | None:
-        """The earliest deadline, None if there is none."""
+        """Return the earliest deadline, None without one."""
         while self._heap and self._times.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def due(self, now: float) -> list[str]:
-        """The keys whose time has come; each must say again when it next wants attention."""
+        """Return and remove the keys that are due; the caller must call :meth:`want` again for each."""
         keys: list[str] = []
         while (time := self.next()) is not None and time <= now:
             _, key = heapq.heappop(self._heap)

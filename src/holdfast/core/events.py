@@ -1,4 +1,4 @@
-"""What the core asks its shell to do, and what it tells it. A shell drains these after every call."""
+"""Effects: requests of the core to its shell, and its reports. A shell drains them after every call."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from holdfast.core.messages import Envelope, Fault
 from holdfast.core.records import Record
 
 BackChannel = NewType("BackChannel", object)
-"""The shell's handle of one request that waits for its answer: made by the shell, of whatever it likes, and given back
-to it in :class:`Respond`; opaque here."""
+"""The shell's handle of one request that waits for its answer. The shell creates it from any object, and the core
+returns it in :class:`Respond`; it is opaque to the core."""
 
 
 # --- to do -----------------------------------------------------------------------------------------------------------
@@ -19,7 +19,7 @@ to it in :class:`Respond`; opaque here."""
 
 @dataclass(slots=True)
 class Respond:
-    """Answer the request: with the envelope, or with an empty 202 if there is none."""
+    """Answer the request with the envelope, or with an empty 202 without one."""
 
     back_channel: BackChannel
     envelope: Envelope | None
@@ -27,17 +27,17 @@ class Respond:
 
 @dataclass(slots=True)
 class Transmit:
-    """Send the envelope to the address and report: ``received`` what came back, or ``failed``.
+    """Send the envelope to the address, and report the answer to ``received`` or the failure to ``failed``.
 
     Args:
         to: A URI.
-        envelope: What to send.
+        envelope: The envelope to send.
         source: ``local_id`` of the outbound Sequence that sends it, "" for an answer.
-        number: The message number it carries, 0 if none.
-        attempt: Which attempt of this process's it is, from 1; 0 for what is not repeated by us.
-        left_at: When it left the core, in seconds; 0 if that is of no use.
-        query: The forwarded message that it carries, if its answer may bring a reply though none is awaited.
-        size: Bytes of the message that it carries, until its exchange has ended.
+        number: The message number in it, 0 for none.
+        attempt: The count of this process's attempts, from 1; 0 for an envelope that this side does not repeat.
+        left_at: When it left the core, in seconds; 0 if unused.
+        query: The forwarded message in it, if the answer may contain a reply although no reply is expected.
+        size: Bytes of the message in it, until its exchange has ended.
     """
 
     to: str
@@ -51,24 +51,25 @@ class Transmit:
 
 
 TakeRecords = Callable[[list[tuple[int, Record]], float], None]
-"""``take(records, now)``: goes on in the core with what was read. A method, or a ``partial`` of one."""
+"""``take(records, now)``: continues in the core with the records read. A method, or a ``partial`` of one."""
 
 
 @dataclass(slots=True, eq=False)
 class ReadWanted:
     """Read records of the store, and answer with :meth:`~holdfast.core.protocol.RMProtocol.records_read`, once.
 
-    The core waits for no store: whoever needs a record that is not in memory asks, and goes on when it is there. What
-    is asked for of one partition is answered in the order it was asked; of different ones in any order. Between
-    asking and answer anything may happen, so that whoever asked looks again whether it still needs what came. A
-    process that dies, or an endpoint that is closed, never answers.
+    The core never waits for a store: a component that needs a record outside memory requests it and continues when the
+    record arrives. Requests for one partition are answered in their order; requests for different partitions in any
+    order. The state may change between request and answer, so the component must check again whether it still needs the
+    records. If the process dies or the endpoint is closed, there is no answer.
 
     Args:
-        queue: Of which.
-        partition: Of it.
-        start, end: Durable records with start <= offset < end are wanted. What comes is what the store cares to read
-            at once: the first of those that are still there and any number of those that follow it, none if none is.
-        take: What is to be done with them; the core's own, opaque to the shell.
+        queue: The queue of the records.
+        partition: Its partition.
+        start, end: Requests the durable records with start <= offset < end. The store decides how many it reads at
+            once: the first existing record of the range and any number of later ones, or an empty list if the
+            range has no existing record.
+        take: The function of the core that receives the records; opaque to the shell.
     """
 
     queue: str
@@ -80,15 +81,17 @@ class ReadWanted:
 
 @dataclass(slots=True, eq=False)
 class Handle:
-    """Give the record to the application's handler, and say once how that went: ``handled``, ``handled_alone`` or
-    ``handling_failed`` of :class:`~holdfast.core.handling.delivery.Handling`.
+    """Pass the record to the application's handler, and report the result once.
+
+    Report it to ``handled``, ``handled_alone`` or ``handling_failed`` of
+    :class:`~holdfast.core.handling.delivery.Handling`.
 
     Args:
-        queue: Where it is: the queue that is handled, or that of the dead letters.
-        partition: Of that.
-        offset: In that.
-        record: The message; of a letter as it was delivered.
-        attempt: How often it has been handed over, this time included.
+        queue: The queue of the record: the handlers' queue, or the queue of dead letters.
+        partition: Its partition.
+        offset: Its offset in the partition.
+        record: The message; for a dead letter, as it was delivered.
+        attempt: How often a handler has received it, including this time.
     """
 
     queue: str
@@ -103,10 +106,10 @@ class Handle:
 
 @dataclass(slots=True)
 class Delivered:
-    """A durable record is in the queue for the application. ``record`` is None if it must be read from the store; with
-    ``count`` that many are, this one the first of them.
+    """A durable record is in the queue for the application.
 
-    At a source these are the replies; their ``relates_to`` is the MessageID of the request.
+    ``record`` is None if it must be read from the store. ``count`` is the number of durable records, with this one as
+    the first. At a source, the records are replies; their ``relates_to`` is the MessageID of the request.
     """
 
     queue: str
@@ -132,8 +135,8 @@ class Acknowledged:
     Args:
         key: The outbox.
         first, last: Offsets in it.
-        identifier: The Sequence that they went in.
-        number: That of the first in it.
+        identifier: The Sequence that carried them.
+        number: Number of the first message in the Sequence.
     """
 
     key: str
@@ -145,12 +148,12 @@ class Acknowledged:
 
 @dataclass(slots=True)
 class NotQueued:
-    """The message is accepted and will be acknowledged, and goes into no queue.
+    """The message is accepted and will be acknowledged, but not stored in a queue.
 
     Args:
         identifier: Its Sequence.
         number: Its number there.
-        why: A few words that never change.
+        why: The reason, in a few fixed words.
     """
 
     identifier: str
@@ -171,9 +174,9 @@ class Declined:
 
     Args:
         key: The outbox.
-        offset: Of the message in it, -1 if its acknowledgement came first.
-        message_id: The message's, None if the fault names none.
-        fault: What the service says.
+        offset: Offset of the message in the outbox, -1 if its acknowledgement arrived first.
+        message_id: MessageID of the message, None if the fault names none.
+        fault: The fault of the service.
     """
 
     key: str
@@ -184,7 +187,7 @@ class Declined:
 
 @dataclass(slots=True)
 class Discarded:
-    """Somebody gave up the message at ``offset`` of the outbox ``key``: it is not sent, and that is durable."""
+    """The message at ``offset`` of the outbox ``key`` was discarded and will not be sent. The decision is durable."""
 
     key: str
     offset: int
@@ -200,14 +203,14 @@ class Unanswered:
 
 @dataclass(slots=True)
 class Unheard:
-    """The destination answers with success and nothing, again and again: whether it has the message nobody knows.
+    """The destination repeatedly gives empty success answers, so it is unknown whether it has the message.
 
     Args:
         key: The outbox.
         identifier: The Sequence.
         number: The message; 0 for the request that ends the Sequence.
-        times: How often it was answered so.
-        wants_reply: Whether it is a request, whose reply may take its time.
+        times: The number of empty answers.
+        wants_reply: Whether the message is a request, with a reply that may take time.
     """
 
     key: str
@@ -219,22 +222,22 @@ class Unheard:
 
 @dataclass(slots=True)
 class Ended:
-    """The outbox ``key`` has nothing more to send and its Sequence is over."""
+    """The outbox ``key`` has sent every message, and its Sequence has ended."""
 
     key: str
 
 
 @dataclass(slots=True)
 class Stopped:
-    """The outbox ``key`` sends nothing more until somebody decides: why, and which offsets are in doubt.
+    """The outbox ``key`` stops until the operator decides; gives the reason and the offsets in doubt.
 
     Args:
         key: The outbox.
         code: "CreateSequenceRefused", another fault code, or "given up".
-        reason: What the peer said, or what happened.
+        reason: The peer's answer, or the cause.
         first, last: Offsets of messages that were transmitted and are not acknowledged; first > last: none.
-        refused: The message that the peer refused: its Sequence and number; None if it is not about one message.
-        in_doubt: The numbers of the lost Sequence that the peer may have, such as "3-3 5-6"; "" if that is not known.
+        refused: Sequence and number of the message that the peer refused; None if the reason is not one message.
+        in_doubt: The numbers of the lost Sequence that the peer may have, such as "3-3 5-6"; "" if unknown.
     """
 
     key: str
@@ -248,14 +251,14 @@ class Stopped:
 
 @dataclass(slots=True)
 class Incident:
-    """Something an operator wants to read: a line of the log, with what it is about.
+    """An event for the operator's log.
 
     Args:
-        name: A few words that never change, e.g. "sequence.created", "message.duplicate_dropped", "gap".
-        identifier: The Sequence, "" if none.
-        number: The message number, 0 if none.
+        name: A few fixed words, e.g. "sequence.created", "message.duplicate_dropped", "gap".
+        identifier: The Sequence, "" for none.
+        number: The message number, 0 for none.
         level: "debug", "info", "warning" or "error".
-        detail: More, as key and value.
+        detail: Additional fields.
     """
 
     name: str

@@ -44,13 +44,13 @@ REASONS = {
 """The specification's reason texts."""
 
 ENDS_FOR_SOURCE = frozenset({UNKNOWN_SEQUENCE, SEQUENCE_TERMINATED, LAST_MESSAGE_NUMBER_EXCEEDED})
-"""Told by a destination, these say that the Sequence is over, in every version."""
+"""Faults of a destination that end the Sequence, in every version."""
 
 ENDS_FOR_DESTINATION = frozenset({UNKNOWN_SEQUENCE, SEQUENCE_TERMINATED})
-"""Told by a source, these say that the Sequence is over."""
+"""Faults of a source that end the Sequence."""
 
 TELLS_OF_END = frozenset({SEQUENCE_CLOSED, SEQUENCE_TERMINATED, UNKNOWN_SEQUENCE})
-"""What a new message is answered with when its Sequence takes no more. Any other is about that message alone."""
+"""Faults that answer a new message of an ended or closed Sequence. Any other fault concerns only that message."""
 
 
 def sequence_fault(code: str, identifier: str | None = None, **detail: object) -> Fault:
@@ -113,7 +113,7 @@ _HOW_TO_ENABLE = (
 
 
 def not_understood(names: tuple[str, ...]) -> Fault:
-    """MustUnderstand, for headers that nobody here knows (SOAP 1.2 part 1, 5.4.8)."""
+    """Return MustUnderstand for headers that this side does not know (SOAP 1.2 part 1, 5.4.8)."""
     reason = f"Nobody here understands the header {' '.join(names)}."
     if _WS_SECURITY in names:
         reason = f"{reason} {_NO_MESSAGE_SECURITY}"

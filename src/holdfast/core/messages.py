@@ -17,7 +17,7 @@ ANONYMOUS = "anonymous"
 """Stands in :class:`EndpointReference` for the anonymous address of whichever WS-Addressing version is spoken."""
 
 NONE = "none"
-"""Stands for the 2005/08 address ``none``: whatever is sent there is thrown away."""
+"""Stands for the 2005/08 address ``none``: messages to it are discarded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class EndpointReference:
     Args:
         address: A URI as it came, octet for octet; :data:`ANONYMOUS` or :data:`NONE` for those special addresses.
         reference_parameters: Its ReferenceParameters (2004/08: and ReferenceProperties) children,
-            each a self-contained XML element; they become headers of what is sent there.
+            each a self-contained XML element; they become headers of the messages to this endpoint.
     """
 
     address: str
@@ -40,7 +40,7 @@ class EndpointReference:
 
     @property
     def is_none(self) -> bool:
-        """Whether nothing is to be sent to it."""
+        """Whether messages to it are discarded instead of sent."""
         return self.address == NONE
 
 
@@ -199,7 +199,7 @@ class Fault:
         detail: Other detail content: XML bytes, b"" if none. For an addressing or MustUnderstand fault, may be b"".
         code_namespace: Of the code of an application's own; "" for the codes of a specification.
         has_sequence_fault_header: Whether (SOAP 1.1) it came with a SequenceFault header. Not set by us.
-        not_understood: The headers that a MustUnderstand fault of ours is about, as the envelope names them.
+        not_understood: The headers that a MustUnderstand fault from this side reports, as the envelope names them.
         action: The wsa:Action it came with, if a service's contract declares that one; "" for those of the
             specifications. Not set by us.
     """
@@ -233,13 +233,13 @@ class Expects(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """Where an application message goes, as whoever looks at messages decided.
+    """Destination of an application message, as the routing decided.
 
     Args:
-        queues: The names of its queues; for more than one it is a record in each. Empty: nobody reads it.
-        replied: Whether somebody behind them replies to requests; None: as the application's handlers say.
-        expects: What the route says that its senders expect; None: each message says it.
-        is_sent_on: Whether a forwarder sends on what is in each of them: this is an intermediary then.
+        queues: The names of its queues; several queues each get a record. Empty: the message has no reader.
+        replied: Whether a reader of the queues replies to requests; None: as the application's handlers declare.
+        expects: What the route declares that its senders expect; None: each message declares it.
+        is_sent_on: Whether a forwarder forwards the messages of each queue, which makes this side an intermediary.
     """
 
     queues: tuple[str, ...]
@@ -270,10 +270,10 @@ class Envelope:
         control: The RM protocol message in the body, None for an application's message.
         fault: The fault in the body.
         headers: Foreign header blocks, each a self-contained XML element. (Out: written as they are.)
-        headers_soap: Out only: the SOAP version whose attributes those have, such as mustUnderstand; "": of ours.
+        headers_soap: Out only: the SOAP version of their attributes, such as mustUnderstand; "": that of ``soap``.
         body: The content of soap:Body, self-contained XML bytes, otherwise as it came; b"" for an empty body.
         not_understood: Names ("{namespace}local") of mustUnderstand headers for us that ``wire`` does not
-            know; when the core gets it, those that nobody here does.
+            know; when the core receives the envelope, those that no component of this side knows.
         for_receiver: Those of them that are for the ultimate receiver alone: an intermediary passes them on.
         reference_parameters: Out only: the target's reference parameters, written as headers (marked in 2005/08).
         contradiction: In only: how the Body and the Action contradict each other, "" if they do not.

@@ -65,8 +65,9 @@ class Origin:
 
 
 class Requester(NamedTuple):
-    """The peer whose requests a Sequence answers, remembered for as long as that Sequence: the one that carried the
-    requests may be forgotten earlier.
+    """The sender of the requests that a Sequence answers, remembered for the lifetime of that Sequence.
+
+    The Sequence that carried the requests may be forgotten earlier.
 
     Args:
         party: As in :class:`Origin`; "" if unknown.

@@ -1,9 +1,9 @@
-"""RMProtocol: all Sequences of one side. The one door to the core.
+"""RMProtocol: all Sequences of one side, and the only entry point to the core.
 
-Four inputs: a call (``submit``, ``handling.handled`` ...), a message (``receive``, ``received``, ``failed``), records
-that were asked for (``records_read``), the timer (``pump``). Three outputs, to be taken after every input:
-``take_effects``, ``take_batch`` (then ``batch_durable`` once the store has it), and ``deadline``, when ``pump`` wants
-to be called next.
+The core has four inputs: calls (``submit``, ``handling.handled`` ...), messages (``receive``, ``received``,
+``failed``), requested records (``records_read``) and the timer (``pump``). It has three outputs, which the shell must
+read after every input: ``take_effects``, ``take_batch`` (then ``batch_durable`` once the store has it), and
+``deadline``, the time of the next ``pump``.
 """
 
 from __future__ import annotations
@@ -61,27 +61,27 @@ def _tells_nothing(_request: Record, _fault: Fault, _addressing: Addressing) -> 
 
 
 class RMProtocol:
-    """Both halves of one side, and what ties them: offers, replies, answers.
+    """The source and the destination of one side, and their connections: offers, replies, answers.
 
     Args:
-        queue: Where inbound messages go.
-        further: Other queues, for those that are routed there.
-        read: Reads records back from the store.
-        new_identifier: Makes a URI never used before.
-        jitter: A number in [0, 1), another at each call.
+        queue: The queue of inbound messages.
+        further: Other queues, for messages that are routed there.
+        read: Reads records from the store.
+        new_identifier: Creates a URI never used before.
+        jitter: Returns a number in [0, 1), a new one at each call.
         destination_policy: For inbound Sequences.
         source_policy: For outbound Sequences.
-        source_policy_for: The same for those to an address; None: as for all.
-        allows: Whether messages may be sent to an address that a peer names; nothing but anonymous by default.
-        accepts: Whether the application takes messages with this action.
-        replies: Whether the application answers requests with this action; if not, they are acknowledged at once.
-        always_replies: Whether this action is a request also where the message says nothing of a reply.
-        tell: A fault as the reply to a request that is refused within its Sequence, in that version of WS-Addressing;
-            None for one that wants no reply.
-        local: The address the peer can send to; :data:`ANONYMOUS` for a source without a listener.
-        handling: The handlers of the queue; None if it has none.
-        forwarding: Those that send on what comes in; None if there may be none.
-        staging_policy: For rows that writers outside stage.
+        source_policy_for: Policy for outbound Sequences to an address; None: ``source_policy`` for all of them.
+        allows: Whether messages may be sent to an address that a peer names; by default only anonymous is allowed.
+        accepts: Whether the application accepts messages with this action.
+        replies: Whether the application answers requests with this action; if not, they are acknowledged immediately.
+        always_replies: Whether this action is a request even if the message does not ask for a reply.
+        tell: Converts a fault into the reply to a request that is refused within its Sequence, in the given version of
+            WS-Addressing; returns None for a message that expects no reply.
+        local: The address to which the peer can send; :data:`ANONYMOUS` for a source without a listener.
+        handling: The handlers of the queue; None for a queue without handlers.
+        forwarding: The forwarders of inbound messages; None if forwarders are not supported.
+        staging_policy: For rows that external writers stage.
     """
 
     def __init__(
@@ -157,27 +157,27 @@ class RMProtocol:
     # --- outputs --------------------------------------------------------------------------------------------------
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done and told, in order; each once."""
+        """Return the pending effects in order, each once."""
         effects = self.effects[:]
         self.effects.clear()
         return effects
 
     @property
     def wants_commit(self) -> bool:
-        """Whether there is a batch to take."""
+        """Whether a batch is available from :meth:`take_batch`."""
         return self.commit.is_wanted
 
     def take_batch(self) -> Batch:
-        """The changes so far. Make them durable, in this order, and call :meth:`batch_durable` for each."""
+        """Return the changes so far. Make batches durable in this order, and call :meth:`batch_durable` for each."""
         return self.commit.take()
 
     def batch_durable(self, now: float) -> None:
-        """The oldest batch taken is durable: what waited for it may be said."""
+        """Make the calls that waited for the oldest batch taken, which is now durable."""
         self.commit.durable(now)
         self.outbound.pump(now)
 
     def deadline(self) -> float | None:
-        """When :meth:`pump` has something to do next."""
+        """Return when :meth:`pump` must be called next."""
         times = (
             self.inbound.deadline(),
             self.outbound.deadline(),
@@ -190,12 +190,12 @@ class RMProtocol:
         return min((time for time in times if time is not None), default=None)
 
     def records_read(self, wanted: ReadWanted, records: list[tuple[int, Record]], now: float) -> None:
-        """The store gave what was asked for: ``(offset, record)``, ascending, as its ``read`` does."""
+        """Process requested records from the store: ``(offset, record)``, ascending, as its ``read`` returns them."""
         wanted.take(records, now)
         self.outbound.pump(now)
 
     def pump(self, now: float) -> None:
-        """Do what is due."""
+        """Do all work that is due."""
         self.inbound.pump(now)
         self.ending.pump(now)
         self.acknowledging.pump(now)
@@ -206,7 +206,7 @@ class RMProtocol:
         self.outbound.pump(now)
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
-        """Take over what the store held. Once, before anything else."""
+        """Restore the state from the store. Call once, before any other input."""
         self.inbound.recover(snapshot, now)
         recover_outbound(self.outbound, self.queues, snapshot, now)
         self.granting.recover()
@@ -217,17 +217,20 @@ class RMProtocol:
         self.inbound.held.go_on(now)
 
     def watch(self, trouble: Callable[[], str]) -> None:
-        """Move nothing from one place of the store to another while ``trouble`` says why nothing should be stored."""
+        """Move no records within the store while ``trouble`` returns a reason not to write to it."""
         self.staging.trouble = self.inbound.held.trouble = trouble
 
     def stop(self) -> None:
-        """Move nothing more from one place of the store to another: the next start continues."""
+        """Stop moving records within the store; the next start continues."""
         self.staging.stop()
         self.inbound.held.stop()
 
     def restored(self) -> None:
-        """The store was put back to an older copy, and this has recovered from it. What is new gets no name that
-        something else had in the time that is lost: sinks get new identifiers, and forwarders new Sequences."""
+        """Adapt, after recovery, to a store that was restored from an older copy.
+
+        New objects must not get names that other objects had in the lost period: sinks get new identifiers, and
+        forwarders get new Sequences.
+        """
         self.staging.restored()
         for outbox in self.outbound.outboxes.values():
             source = outbox.source
@@ -238,11 +241,11 @@ class RMProtocol:
     # --- calls ----------------------------------------------------------------------------------------------------
 
     def submit(self, outbox: Outbox, record: Record, now: float) -> int:
-        """Take over an outbound message; its offset in the outbox. ``Submitted`` follows when it is durable."""
+        """Append an outbound message to an outbox, and return its offset. ``Submitted`` follows once it is durable."""
         return self.outbound.submit(outbox, record)
 
     def end_inbound(self, identifier: str, now: float, *, terminate: bool = False) -> bool:
-        """Close an inbound Sequence of our own accord, or terminate it; whether it was there and open."""
+        """Close or terminate an inbound Sequence on this side's initiative, and return whether it was open."""
         destination = self.inbound.destinations.get(identifier)
         if destination is None or destination.is_over:
             return False
@@ -259,9 +262,9 @@ class RMProtocol:
         sent: Transmit | None = None,
         origin: Origin = STRANGER,
     ) -> None:
-        """A message came: as a request (answered on ``back_channel``), or as the answer to what we ``sent``.
+        """Process a message: a request (answered on ``back_channel``), or the answer to what this side ``sent``.
 
-        ``origin`` says where a request came from: of which Sequences it may speak, and whose share of them it takes.
+        ``origin`` describes the sender of a request: which Sequences it may use, and which sender's quota it uses.
         """
         if sent is not None:
             origin = Origin(sent.to, query=sent.query)
@@ -306,26 +309,26 @@ class RMProtocol:
             self._receive_control(envelope.control, Incoming(envelope, back_channel, now, origin, problem, asked))
 
     def refuse(self, envelope: Envelope, fault: Fault, back_channel: BackChannel) -> None:
-        """A message came that is not to be taken: nothing of it is, and it is answered with the fault."""
+        """Reject a message: process no part of it, and answer it with the fault."""
         self.answering.fault(envelope, fault, back_channel)
 
     def received(self, sent: Transmit, envelope: Envelope | None, now: float) -> None:
-        """The peer answered what we sent: with a message, or with nothing (``None``: an empty 200 or 202)."""
+        """Process the peer's answer to a transmission: a message, or None for an empty 200 or 202."""
         self.received_together([(sent, envelope)], now)
 
     def received_together(self, answers: list[tuple[Transmit, Envelope | None]], now: float) -> None:
-        """Several such answers, which came together."""
+        """Process several answers that arrived together; see :meth:`received`."""
         self.hearing.answers(answers, now)
 
     def failed(self, sent: Transmit, now: float, unreachable: str = "", *, has_left: bool = True) -> None:
-        """What we sent did not get an answer.
+        """Process a transmission that received no answer.
 
         Args:
-            sent: What was sent.
+            sent: The transmission.
             now: Seconds.
-            unreachable: Why, if that is because of the destination: there was no connection, no answer in time, or
-                one that is no SOAP message.
-            has_left: Whether the destination may have got it; False where there was no connection.
+            unreachable: The reason, if the destination caused the failure: no connection, no answer in time, or an
+                answer that is not a SOAP message.
+            has_left: Whether the destination may have received it; False without a connection.
         """
         self.outbound.exchanges.ended(sent, now)
         self.outbound.exchanges.failed(sent, now, unreachable, has_left=has_left)

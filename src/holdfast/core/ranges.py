@@ -104,7 +104,7 @@ class AcknowledgementRanges:
 
     @property
     def highest(self) -> int:
-        """The highest number, 0 if there is none."""
+        """The highest number, 0 without one."""
         return self._upper[-1] if self._upper else 0
 
     @property

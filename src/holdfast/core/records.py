@@ -63,7 +63,7 @@ class Batch:
         runs: Staged rows that become records of queues, where they are encoded.
         holds: ``(sequence, message_number, record)``: accepted, acknowledged, but not yet in its queue.
         releases: ``(sequence, message_number, queue, partition, offset, now)``: a held record moves into the queue,
-            where ``now`` is its ``released_at``; or into several, each said by itself.
+            where ``now`` is its ``released_at``; a move into several queues has one entry for each.
         drops: ``(sequence, message_number)``: a held record is thrown away.
         sequences: Identifier -> state to save; None forgets the sequence.
         cursors: ``(queue, partition, name)`` -> state to save; None forgets the cursor.
@@ -122,7 +122,7 @@ class Snapshot:
     homes: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def by_queue(self) -> dict[str, Snapshot]:
-        """What it says of each queue by itself, without Sequences: queue name -> that."""
+        """Split the snapshot by queue, without Sequences: queue name -> snapshot of that queue."""
         parts: dict[str, Snapshot] = {}
         for name, description in self.queues.items():
             parts.setdefault(name, Snapshot()).queues[name] = description

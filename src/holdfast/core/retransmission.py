@@ -1,7 +1,7 @@
 """When an unacknowledged message is due again: round-trip estimates, exponential backoff, cap and jitter.
 
 The estimator is the one of TCP (RFC 6298), which WCF uses too; a sample from a retransmitted message is never taken,
-since nobody can tell which copy it answers (Karn's rule). ``jitter`` is an argument: a number in [0, 1) per call.
+since it is unknown which copy it answers (Karn's rule). ``jitter`` is an argument: a number in [0, 1) per call.
 """
 
 from __future__ import annotations

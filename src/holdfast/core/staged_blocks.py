@@ -5,8 +5,8 @@ queue, and its MessageID if it has none. The store's layer encodes rows, and fil
 are octets. So what is staged is written and read a block at a time, and a row that moves is not decoded.
 
 A block is a head, the names of the queues that its rows are for, an entry for each row, and the rows; and before all of
-that its checksum. One changed bit would make rows of what is none, in queues where nobody can read past them, or lose
-some: so a block is whole, or no row of it moves.
+that its checksum. One changed bit could create invalid rows, in queues with readers that cannot skip them, or lose
+rows. So a block must be intact before any of its rows moves.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HEAD = struct.Struct("<BHIQd")
 """Version, names, rows, what the rows count, when they came."""
 _NAME = struct.Struct("<H")
 _ENTRY = struct.Struct("<HIII")
-"""Which of the names, the hash of the key, where the MessageID is to be put (0: it has its own), and its length."""
+"""Index of the name, hash of the key, insert position of the MessageID (0: the row has one), and length of the row."""
 
 EncodedRow = tuple[str, int, int, int, int, tuple[bytes, ...]]
 """The queue that a row is for, the hash of its key, what it counts, where in its octets the MessageID goes that is made
@@ -105,7 +105,7 @@ class Run:
 
 
 def pack(rows: Iterable[EncodedRow], received_at: float) -> Block:
-    """A block of these rows."""
+    """Pack rows into one block."""
     names: dict[str, int] = {}
     entries: list[bytes] = []
     pieces: list[bytes] = []
@@ -122,7 +122,7 @@ def pack(rows: Iterable[EncodedRow], received_at: float) -> Block:
 
 
 def blocks_of(rows: Iterable[EncodedRow], received_at: float) -> Iterator[Block]:
-    """The rows, so many together as may be; one block of none, where there are none."""
+    """Yield the rows in blocks of the maximum size; without rows, yield one empty block."""
     some: list[EncodedRow] = []
     size, is_first = 0, True
     for row in rows:
@@ -136,10 +136,10 @@ def blocks_of(rows: Iterable[EncodedRow], received_at: float) -> Iterator[Block]
 
 
 def unpack(data: bytes) -> Rows:
-    """What :func:`pack` wrote.
+    """Decode a block that :func:`pack` wrote.
 
     Raises:
-        StoreDamaged: it is not that any more.
+        StoreDamaged: the data was altered or truncated.
         StoreFormatError: a newer version wrote it.
     """
     at = _CHECKSUM.size

@@ -1,7 +1,8 @@
-"""Steering: what an operator may do to the Sequences, queues and cursors of a running side. Sans-IO.
+"""Steering: operations on the Sequences, queues and cursors of a running side. Sans-IO.
 
-Every verb changes the open batch, so that it is done once that is durable, and says what it did. What would break a
-promise is refused with the reason; what the operator must know before is told by :meth:`Steering.would_drop`.
+Every operation changes the open batch, takes effect once that batch is durable, and reports the change. An operation
+that would break a guarantee raises an error with the reason. :meth:`Steering.would_drop` reports which records a
+deletion would lose.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from holdfast.core.sending.outbox import Outbox
 from holdfast.exceptions import ConfigurationError
 
 GIVEN_UP = "an operator moved on"
-"""Why an outbox is stopped that was moved past messages which may have arrived, while others of them may have, too."""
+"""Reason to stop an outbox after the operator gave its Sequence up while some of its messages may have arrived."""
 
 
 class NotSteered(ConfigurationError):
-    """What an operator asked for is not done as things are."""
+    """The current state does not allow the operation that the operator requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What one cursor has not passed of what is to be deleted.
+    """Records of a planned deletion that one cursor has not passed.
 
     Args:
-        cursor: Its name.
+        cursor: Name of the cursor.
         kind: "handler", "reader" or "outbound".
-        records: How many.
+        records: Number of records.
     """
 
     cursor: str
@@ -43,12 +44,12 @@ class Loss:
 
     @property
     def is_owed(self) -> bool:
-        """Whether somebody was promised these: they are to be handled, or sent."""
+        """Whether a handler or an outbound Sequence must still process these records."""
         return self.kind != "reader"
 
 
 class Steering:
-    """An operator's hands.
+    """Operations that an operator applies to a running side.
 
     Args:
         protocol: The running side.
@@ -68,12 +69,12 @@ class Steering:
     def suspend_inbound(self, destination: RMDestination, reason: str) -> None:
         """Accept no new message of the Sequence until :meth:`resume_inbound`.
 
-        One that comes is not acknowledged, as one is not for which there is no room: so its source keeps it and sends
-        it again, as it would after a loss, and every stack does that. A fault would end the Sequence, and an HTTP
-        error would hold back what else the request carries.
+        The destination does not acknowledge new messages, just as when it has no room. The source therefore keeps them
+        and retransmits them as after a loss, which every stack does. A fault would end the Sequence, and an HTTP error
+        would block everything else that the request carries.
 
         Raises:
-            NotSteered: it is over.
+            NotSteered: the Sequence has ended.
         """
         if destination.is_over:
             raise NotSteered(f"the Sequence {destination.identifier} is over", remedy="There is nothing to hold back.")
@@ -82,10 +83,10 @@ class Steering:
         self._tell(Incident("sequence.suspended", destination.identifier), reason=reason)
 
     def resume_inbound(self, destination: RMDestination) -> None:
-        """Accept its messages again; what was left comes when its source sends it again.
+        """Accept messages of the Sequence again. Its source retransmits the messages that were not accepted.
 
         Raises:
-            NotSteered: nobody holds it back.
+            NotSteered: the Sequence is not suspended.
         """
         if destination.suspended is None:
             raise NotSteered(f"the Sequence {destination.identifier} is not suspended", remedy="It goes on by itself.")
@@ -96,10 +97,10 @@ class Steering:
     # --- outbound Sequences, their outboxes -----------------------------------------------------------------------
 
     def suspend(self, outbox: Outbox, reason: str) -> None:
-        """Send nothing of the outbox until :meth:`resume`. What is acknowledged meanwhile is taken in.
+        """Send nothing of the outbox until :meth:`resume`. The outbox still processes acknowledgements.
 
         Raises:
-            NotSteered: it is stopped for another reason, or answers requests, which is up to who asked.
+            NotSteered: the outbox is stopped for another reason, or answers requests, which only the requester ends.
         """
         self._check_ours(outbox)
         if outbox.stopped:
@@ -113,10 +114,10 @@ class Steering:
         self._tell(Incident("sending.suspended"), key=outbox.key, reason=reason)
 
     def resume(self, outbox: Outbox, now: float) -> None:
-        """Let a suspended outbox go on.
+        """Resume a suspended outbox.
 
         Raises:
-            NotSteered: it is not suspended; or stopped, which needs a decision.
+            NotSteered: the outbox is not suspended, is stopped and needs a decision, or answers requests.
         """
         self._check_ours(outbox)
         if outbox.stopped:
@@ -132,17 +133,18 @@ class Steering:
         self._tell(Incident("sending.resumed"), key=outbox.key)
 
     def end_outbound(self, outbox: Outbox, now: float, *, terminate: bool = False) -> None:
-        """End the present Sequence of an outbox; what follows goes out in another.
+        """End the current Sequence of an outbox. Another Sequence carries the messages that follow.
 
         Args:
-            outbox: Its outbox.
+            outbox: Outbox of the Sequence.
             now: Seconds.
-            terminate: At once, rather than when all that was transmitted is acknowledged. What was and is not may have
-                arrived: with exactly-once the outbox is stopped, if there is any, until somebody decides. Its
-                destination is not told, and forgets it when its time is up.
+            terminate: Whether the Sequence ends immediately rather than once every transmitted message is acknowledged.
+                Transmitted messages without an acknowledgement may have arrived. If there are any, and duplicates are
+                not allowed, the outbox stops until the operator decides. The destination receives no notice and
+                discards the Sequence when it expires.
 
         Raises:
-            NotSteered: no Sequence carries it, or the Sequence is another than that of an application's messages.
+            NotSteered: no Sequence carries the outbox, or the outbox answers requests.
         """
         self._check_ours(outbox)
         source = outbox.source
@@ -152,22 +154,22 @@ class Steering:
             self._give_up_sequence(outbox, outbox.in_doubt(), now)
         else:
             left = max(source.highest_sent, min(source.sent_before, source.available))
-            source.limit = min(source.limit, left)  # it ends as one does whose numbers are used up
+            source.limit = min(source.limit, left)  # it ends like a Sequence without free numbers
             self._commit.save(source.local_id, source)
         self._tell(Incident("sequence.ended_by_operator", source.identifier), key=outbox.key, terminated=terminate)
         self._outbound.ready(outbox)
 
     def reset(self, outbox: Outbox, offset: int, now: float) -> int:
-        """Go on from ``offset``, further ahead or back; where it stands.
+        """Move an outbox forward or back to ``offset``, and return its new offset.
 
-        Numbers are those of a Sequence: what was sent in one cannot be sent in it once more, nor be skipped. So
-        whenever what was transmitted is concerned, the present Sequence is given up, and another one begins there.
-        Ahead, what is passed over is given up, and what else may have arrived stops the outbox with exactly-once until
-        somebody decides. Back, all from there on is sent again, also what was given up, and the destination cannot tell
-        it from new messages.
+        A Sequence can neither send a number as a new message again nor skip it. If the move concerns transmitted
+        messages, the outbox therefore abandons the current Sequence and starts another one at the offset. A move
+        forward discards the messages that it skips. If other messages may have arrived, and duplicates are not allowed,
+        the outbox stops until the operator decides. A move back sends every message from the offset on again, including
+        discarded messages, and the destination cannot distinguish them from new messages.
 
         Raises:
-            NotSteered: it answers requests.
+            NotSteered: the outbox answers requests.
         """
         self._check_ours(outbox)
         records = outbox.queue.partitions[outbox.partition]
@@ -195,7 +197,7 @@ class Steering:
         outbox.save_place(now)
 
     def _give_up_sequence(self, outbox: Outbox, in_doubt: int, now: float) -> None:
-        """Whose messages then may have arrived is somebody's to decide, unless duplicates are allowed."""
+        """Abandon the Sequence. If messages may have arrived and duplicates are not allowed, the operator decides."""
         assert outbox.source is not None
         outbox.leave_out_arrived()
         self._outbound.drop(outbox, outbox.source, now)
@@ -204,8 +206,13 @@ class Steering:
             self._outbound.stop(outbox, GIVEN_UP, f"{in_doubt} messages of its Sequence may have arrived", now)
 
     def delete(self, outbox: Outbox, now: float) -> int:
-        """Forget a forwarder's outbox and its Sequence; how many records it has not sent, or not for certain. They stay
-        in their queue as long as others keep them. Call :meth:`tell_requesters` with them before.
+        """Delete a forwarder's outbox and its Sequence.
+
+        Call :meth:`tell_requesters` with its remaining records first. The records stay in their queue as long as its
+        retention or another cursor needs them.
+
+        Returns:
+            The number of records that the outbox has not sent, or not for certain.
 
         Raises:
             NotSteered: see :meth:`check_deletable`.
@@ -217,10 +224,11 @@ class Steering:
         return waiting
 
     def check_deletable(self, outbox: Outbox) -> None:
-        """Check that an outbox may be deleted.
+        """Check that the operator may delete an outbox.
 
         Raises:
-            NotSteered: it sends, so that it is held back first; or the queue is its own.
+            NotSteered: the outbox is sending, so the operator must suspend it first; or it has its own queue; or it
+                answers requests.
         """
         self._check_ours(outbox)
         if outbox.queue.kind == OUTBOX:
@@ -245,10 +253,11 @@ class Steering:
     # --- cursors of handlers and readers --------------------------------------------------------------------------
 
     def replay(self, queue: Queue, partition: int, offset: int, now: float) -> int:
-        """Hand everything from ``offset`` on over to the handlers once more; where their cursor stands.
+        """Deliver every record from ``offset`` on to the handlers again, and return their cursor's offset.
 
         Raises:
-            NotSteered: there are no handlers, they are promised a message at most once, or it is ahead of them.
+            NotSteered: the queue has no handlers, they handle a message at most once, or ``offset`` is ahead of their
+                cursor.
         """
         handling = self._protocol.handling
         if handling is None or handling.queue is not queue:
@@ -267,10 +276,10 @@ class Steering:
         return stands
 
     def reset_reader(self, queue: Queue, name: str, partition: int, offset: int, now: float) -> int:
-        """Put a reader's cursor elsewhere; where it stands.
+        """Move a reader's cursor forward or back, and return its new offset.
 
         Raises:
-            NotSteered: there is no such cursor of a reader.
+            NotSteered: the queue has no reader with that name.
         """
         cursor = queue.cursors.get(name)
         if cursor is None or not cursor.is_readers:
@@ -289,7 +298,7 @@ class Steering:
     # --- purging --------------------------------------------------------------------------------------------------
 
     def would_drop(self, queue: Queue, partition: int, below: int) -> list[Loss]:
-        """Who would miss how many records, if all below that offset were deleted."""
+        """Return, for each cursor, how many records a deletion below that offset would lose."""
         one = queue.partitions[partition]
         below = min(below, one.durable_end)
         losses = []
@@ -301,7 +310,7 @@ class Steering:
         return losses
 
     def _stands(self, queue: Queue, name: str, partition: int) -> int:
-        """Where a cursor is now: an outbox's is moved now and then only."""
+        """Return a cursor's current offset. An outbox moves its cursor only occasionally, so ask the outbox."""
         cursor = queue.cursors[name]
         outbox = self._outbound.outboxes.get(name.removeprefix("outbound/")) if cursor.is_outbound else None
         return outbox.first if outbox is not None else cursor.offsets[partition]
@@ -313,12 +322,14 @@ class Steering:
         told: Callable[[Record], Record | None],
         now: float,
     ) -> None:
-        """Reply to the requests among records that a forwarder is about to pass over; see
-        :func:`~holdfast.core.forwarding.forwarded_requests.tell_requesters`."""
+        """Reply to the requests among records that a forwarder is about to skip.
+
+        See :func:`~holdfast.core.forwarding.forwarded_requests.tell_requesters`.
+        """
         tell_requesters(self._outbound, self._protocol.replies, outbox, records, told, now)
 
     def forwarders_behind(self, queue: Queue, partition: int, below: int) -> list[Outbox]:
-        """Outboxes that have not passed that offset."""
+        """Return the outboxes that have not passed that offset."""
         return [
             one
             for one in self._outbound.outboxes.values()
@@ -326,13 +337,17 @@ class Steering:
         ]
 
     def give_up(self, queue: Queue, partition: int, records: list[tuple[int, Record]], now: float) -> int:
-        """Let the handlers give these records up: who waits for a reply is answered with a fault. How many."""
+        """Discard these records in the handlers, and return their number.
+
+        A sender that waits for a reply receives a fault.
+        """
         handling = self._protocol.handling
         if handling is None or handling.queue is not queue:
             return 0
         return handling.give_up(partition, records, now)
 
     def purge(self, queue: Queue, partition: int, below: int) -> None:
-        """Delete what is below that offset and neither handlers nor forwarders have to see; see :meth:`Queue.purge`."""
+        """Delete the records below that offset that no handler or forwarder needs; see :meth:`Queue.purge`."""
+
         self._tell(Incident("queue.purged"), queue=queue.name, partition=partition, below=below)
         queue.purge(partition, below)

@@ -1,7 +1,7 @@
-"""The protocol versions a Sequence can speak, what each can do, and which of them go together.
+"""The protocol versions of a Sequence, their capabilities, and their valid combinations.
 
-What differs between the versions of WS-ReliableMessaging is a row of data, :class:`Capabilities`: nobody else asks
-which version it is. A Sequence keeps the versions it was created with; answers come in the version received.
+A row of data, :class:`Capabilities`, describes the differences between the versions of WS-ReliableMessaging; other
+modules do not compare versions. A Sequence keeps the versions of its creation; answers use the version of the request.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _FAULTS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a version of WS-ReliableMessaging can do.
+    """Capabilities of a version of WS-ReliableMessaging.
 
     Args:
-        addressing: The versions of WS-Addressing it is defined with.
+        addressing: The versions of WS-Addressing for which it is defined.
         faults: The codes of its faults.
         closes: Whether a Sequence can be closed before it is terminated, by either side.
         answers_terminate: Whether TerminateSequence is answered, and either side may send it; else the source alone
             sends it, one way.
-        has_last_message: Whether a source ends with a message of its own that says so, and that has a number.
+        has_last_message: Whether a source announces the end with a separate, numbered message.
         names_last_number: Whether CloseSequence and TerminateSequence name the last number.
-        has_final: Whether an acknowledgement can say that it never changes again.
-        acknowledges_nothing: Whether a peer that has not asked for it understands an acknowledgement of nothing.
-        offers_endpoint: Whether an Offer names where its messages are to be sent.
+        has_final: Whether an acknowledgement can declare itself final.
+        acknowledges_nothing: Whether a peer understands an unsolicited acknowledgement without numbers.
+        offers_endpoint: Whether an Offer names the endpoint of its messages.
         rollover_ends: Whether MessageNumberRollover ends the Sequence; else it names the limit, and the Sequence stays.
         aliases: Other names of the version.
     """
@@ -73,14 +73,15 @@ class Capabilities:
 
 
 class RM(str, Enum):
-    """WS-ReliableMessaging, oldest first. 1.1 stands for 1.2 too: same namespace, same schema, nothing differs on the
-    wire. ``can`` says what a version can do.
+    """Versions of WS-ReliableMessaging, oldest first.
+
+    1.1 includes 1.2, which has the same namespace, schema and wire format. ``can`` gives the capabilities of a version.
     """
 
     can: Capabilities
 
     def __new__(cls, value: str, can: Capabilities) -> RM:
-        """A version: what it is called, and what it can do."""
+        """Create a version from its name and its capabilities."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.can = can
@@ -96,7 +97,7 @@ class RM(str, Enum):
             has_last_message=True,
             names_last_number=False,
             has_final=False,
-            # It says "nothing yet" by the range 0-0, which ends a Sequence of gSOAP's that has not asked.
+            # Its acknowledgement without numbers is the range 0-0. Unsolicited, it ends a Sequence of gSOAP.
             acknowledges_nothing=False,
             offers_endpoint=False,
             rollover_ends=True,
@@ -121,11 +122,11 @@ class RM(str, Enum):
 
 
 RM_OF_NAME: dict[str, RM] = {name: rm for rm in RM for name in (rm.value, *rm.can.aliases)}
-"""What a version may be called -> the version."""
+"""Each name of a version -> the version."""
 
 
 def newest_rm(addressing: str | None) -> RM:
-    """The newest WS-RM that goes with that WS-Addressing; None: with any."""
+    """Return the newest WS-RM defined for a version of WS-Addressing; None: for any version."""
     return [rm for rm in RM if addressing is None or addressing in rm.can.addressing][-1]
 
 
@@ -144,8 +145,8 @@ class Versions:
         soap: "1.1" or "1.2".
 
     Raises:
-        ConfigurationError: for WS-RM 1.1 with WS-Addressing 2004/08, which no specification defines,
-            and for a value that is none of those above.
+        ConfigurationError: the combination is WS-RM 1.1 with WS-Addressing 2004/08, which no specification defines,
+            or a value is not listed above.
     """
 
     rm: RM
@@ -172,7 +173,7 @@ class Versions:
 
     @property
     def in_words(self) -> str:
-        """For people."""
+        """The versions in readable form."""
         return f"RM {self.rm.value}, WSA {self.addressing.value}, SOAP {self.soap.value}"
 
 

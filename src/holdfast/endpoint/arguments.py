@@ -1,4 +1,4 @@
-"""What programs give to the two endpoints, looked at when it is given: each refusal says what to give instead."""
+"""Validation of the arguments of both endpoints at construction: each error names a valid value."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONGEST_ADDRESS = LONGEST_URL - 64
 """Characters of an address for replies: :func:`~holdfast.core.origin.with_secret` makes it longer."""
 
 _OUR_QUEUES = ("dead-letters", "outbox", "replies")
-"""The first parts of the names of queues that are kept beside a destination's own."""
+"""First parts of the names of Holdfast's internal queues, which are stored next to a destination's own queues."""
 
 
 _OF_A_STORE = ("load", "commit", "read", "close")
@@ -58,10 +58,10 @@ def to_retention(given: str | RetentionPolicy | None) -> RetentionPolicy:
 
 
 def to_journal(given: bool | JournalPolicy) -> JournalPolicy | None:
-    """The policy that an argument stands for; None: there is to be no journal.
+    """Return the journal policy for an argument; None for no journal.
 
     Raises:
-        ConfigurationError: it is neither a policy nor whether there is to be one.
+        ConfigurationError: the argument is neither a policy nor a bool.
     """
     if isinstance(given, bool):
         return JournalPolicy() if given else None
@@ -70,10 +70,10 @@ def to_journal(given: bool | JournalPolicy) -> JournalPolicy | None:
 
 
 def check_queue_name(name: object) -> None:
-    """See that a queue is called by a name that is nobody else's.
+    """Check that the name of a queue is free to use.
 
     Raises:
-        ConfigurationError: it is empty, not text, or one of ours.
+        ConfigurationError: the name is empty, not text, or reserved for Holdfast's internal queues.
     """
     if not isinstance(name, str) or not name:
         raise ConfigurationError(f"a queue cannot be called {name!r}", remedy='Give it a name such as "orders".')
@@ -87,8 +87,8 @@ def check_headers(headers: Mapping[str, str] | None) -> None:
     """See that HTTP headers can be sent.
 
     Raises:
-        ConfigurationError: a name is none, or a value holds what would end its line; their values are not told,
-            for they may be secret.
+        ConfigurationError: a name is not valid, or a value contains characters that would end its line. The error
+            omits the values, because they may be secret.
     """
     if headers is None:
         return

@@ -1,8 +1,8 @@
-"""Engine: what joins the sans-IO protocol to an event loop, a store and a commit thread. Used by both endpoints.
+"""Engine: connects the sans-IO protocol to an event loop, a store and a commit thread. Both endpoints use it.
 
-After every input it carries out the effects, reads what the core wants to read, hands the open batch to the commit
-thread when that is free (what comes meanwhile shares the next sync) and sets one timer for the protocol's next
-deadline. Knows no HTTP.
+After every input, the engine carries out the effects, reads the records that the core requests, passes the open batch
+to the commit thread when that is free (later inputs share the next sync), and sets one timer for the protocol's next
+deadline. It knows no HTTP.
 """
 
 from __future__ import annotations
@@ -42,15 +42,17 @@ from holdfast.store.directory import is_public
 _Result = TypeVar("_Result")
 
 HANGING_SECONDS = 5.0
-"""A commit that takes longer is told in the log and by health: the disk does not answer."""
+"""Seconds after which the log and the health check report a commit: the disk does not answer."""
 
 PUT_OFF = 0.05
-"""Seconds that a batch is kept open which nobody waits for: what arrived, of what was sent. Whoever was told that may
-have more to store, which would wait for this sync else; a crash meanwhile has messages sent again that arrived."""
+"""Seconds for which a batch without waiting callers stays open, such as one of received acknowledgements.
+
+A caller that was just notified may store another message, which would otherwise wait for the sync of this batch. If the
+process crashes during the pause, acknowledged messages are sent again."""
 
 _WATCH_SECONDS = 1.0
 _LONGEST_PAUSE = 2.0
-"""Seconds between two attempts to open a store whose database is away."""
+"""Seconds between two attempts to open a store while its database does not answer."""
 
 _UNTOLD: Mapping[type[object], Callable[[Any], None]] = MappingProxyType({})
 
@@ -75,7 +77,7 @@ class Clock:
 
 
 class Cancellable(Protocol):
-    """A call that was asked for and may be called off."""
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> None:
         """Call it off."""
@@ -140,17 +142,17 @@ async def _open_once(location: str | Path | Store) -> Store:
 
 
 SOURCES_QUEUE = "replies"
-"""The queue of what a :class:`~holdfast.Source` receives, by which a store is known for a source's."""
+"""The queue for messages that a :class:`~holdfast.Source` receives; it marks a store as a source's."""
 
 
 def new_identifier() -> str:
-    """A URI never used before, and not to be guessed from others: who knows a Sequence's Identifier can write to it."""
+    """Return a unique, unguessable URI: a peer that knows a Sequence's Identifier can write to it."""
     return uuid.uuid4().urn
 
 
 @dataclass(slots=True)
 class _Taken:
-    """A batch that is taken from the core: what it is part of, and who waits for it by itself."""
+    """A batch from the core, the transaction it belongs to, and the future of the caller that waits for it alone."""
 
     batch: Batch
     within: Transaction | None = None
@@ -158,17 +160,17 @@ class _Taken:
 
 
 Taking = Callable[[], tuple[Batch | None, Batch]]
-"""Takes from the core what is to be durable before a batch, None for nothing, and that batch."""
+"""Takes two batches from the core: one that must be durable first, or None, and the batch itself."""
 
 
 class Engine:
     """One running protocol.
 
     Args:
-        store: Where everything is kept; the engine commits to it, its caller closes it.
-        carry_out: Called in the loop with every effect, in order, but for ``ReadWanted``, which is the engine's own.
-        on_failed: Called once if the store fails: nothing is accepted or acknowledged from then on.
-        clock: What time it is.
+        store: The store. The engine commits to it; the caller closes it.
+        carry_out: Called in the loop with every effect, in order, except ``ReadWanted``, which the engine carries out.
+        on_failed: Called once if the store fails; the endpoint accepts and acknowledges nothing from then on.
+        clock: The source of time.
     """
 
     def __init__(
@@ -188,18 +190,18 @@ class Engine:
         self._committing = False
         self._alone: deque[tuple[Taking, Transaction, asyncio.Future[None]]] = deque()
         self._taken: deque[_Taken] = deque()
-        """Taken from the core, and not handed over yet."""
+        """Batches taken from the core but not yet passed to the commit thread."""
         self._over: asyncio.Future[None] | None = None
-        """Of the batch that is with the thread: who waits for it by itself."""
+        """The future of the caller that waits for the batch in the commit thread alone."""
         self._under_way: Batch | None = None
-        """What is with the thread."""
+        """The batch in the commit thread."""
         self.journal: Collector | None = None
-        """Who is told what is durable and what is to be done; None: nobody. To be set after :meth:`start`."""
+        """Records effects and durable batches in the journal; None without a journal. Set it after :meth:`start`."""
         self._scheduled = False
         self._put_off: Cancellable | None = None
-        """Ends the wait for a batch that somebody waits for, whose sync the open one is to share."""
+        """The timer that commits an open batch without waiting callers after ``PUT_OFF`` seconds."""
         self._is_due = False
-        """Whether the open batch goes as it is."""
+        """Whether to commit the open batch without further delay."""
         self._timer: Cancellable | None = None
         self._timer_at = 0.0
         self._idle: asyncio.Event | None = None
@@ -228,14 +230,16 @@ class Engine:
         epochs: Mapping[str, str] = MappingProxyType({}),
         divide: Callable[[Snapshot], None] = lambda _snapshot: None,
     ) -> Snapshot:
-        """Recover what the store holds and run in the current loop; the arguments are :class:`RMProtocol`'s, and
-        ``is_restored``: whether the store was put back to an earlier state, so that its queues need a new epoch,
+        """Recover from the store and run in the current loop.
+
+        The arguments are those of :class:`RMProtocol`, and
+        ``is_restored``: whether the store was restored to an earlier state, so that its queues need a new epoch,
         its sinks new identifiers and its forwarders new Sequences;
-        ``epochs``: those of queues that are made now, by name, where they are not to be random;
-        ``divide``: gives the queues the partitions that they have by what the store holds.
+        ``epochs``: the epochs of new queues, by name, where random epochs do not fit;
+        ``divide``: sets the partitions of the queues from the snapshot of the store.
 
         Returns:
-            What the store held.
+            The snapshot of the store.
         """
         if self.store.went_back and not is_restored:
             raise StoreFailed(
@@ -300,7 +304,7 @@ class Engine:
             raise
 
     async def records(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
-        """The same for a shell, which waits for it, and not the loop. Meanwhile anything may happen.
+        """Read records without blocking the loop. The state of the endpoint may change during the wait.
 
         Raises:
             StoreError: It has failed, or the endpoint is closed.
@@ -311,8 +315,11 @@ class Engine:
         return await self._reading.records(queue, partition, start, end)
 
     def touch(self) -> None:
-        """An input was given to the protocol: see to its outputs, once for all inputs of this turn of the loop and of
-        the next, since what lies in the sockets already may share the commit."""
+        """Schedule the outputs of the protocol after an input.
+
+        One run serves all inputs of this turn of the loop and the next, so that requests which are already in the
+        sockets share the commit.
+        """
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._loop.call_soon, self._turn)
@@ -360,15 +367,15 @@ class Engine:
                     self._reading.read(effect)
 
     def commit_alone(self, take: Taking, within: Transaction) -> asyncio.Future[None]:
-        """Make a batch durable as the last part of somebody's transaction, which ends with it.
+        """Commit a batch as the last part of a handler's transaction, which ends with it.
 
         Args:
-            take: Called when nothing else is on its way to the store: what is to be durable before, None for nothing,
-                and that batch; both as taken from the core.
-            within: The transaction. If the store has failed, it is undone.
+            take: Called when no other batch is being committed. Returns two batches from the core: one that must be
+                durable first, or None, and the batch itself.
+            within: The transaction. If the store has failed, it is rolled back.
 
         Returns:
-            Done when it is durable, or the store has failed.
+            A future that is done when the batch is durable or the store has failed.
         """
         over: asyncio.Future[None] = self._loop.create_future()
         self._alone.append((take, within, over))
@@ -403,7 +410,7 @@ class Engine:
         return self._taken.popleft() if self._taken else _Taken(self.protocol.take_batch())
 
     def _commit(self) -> None:
-        """Hand over the open batch, and tell what is durable with it if the disk is quick."""
+        """Pass the next batch to the commit thread, and report it at once if it is durable already."""
         assert self._thread is not None
         taken = self._next_batch()
         self._over = taken.over
@@ -439,13 +446,13 @@ class Engine:
         granted: DestinationPolicy,
         snapshot: Snapshot,
     ) -> Journal | None:
-        """Keep a journal from now on, as :func:`begin_journal` does; None: there is none."""
+        """Start the journal, as :func:`begin_journal` does; return None if there is no journal."""
         queues = self.protocol.inbound.queues.values()
         journal, self.journal = begin_journal(policy, location, worker, self.clock, granted, snapshot, queues)
         return journal
 
     def _end_journal(self, error: Exception) -> None:
-        """Whatever is wrong with the journal stops no message."""
+        """Stop the journal after an error in it, so that messages continue."""
         assert self.journal is not None
         log.error("journal.ended", what="messages go on; this is a bug", exc_info=error)
         self.journal.broken = f"what happened could not be told: {error!r}"
@@ -455,7 +462,7 @@ class Engine:
         self._committing = False
         self._is_durable()
         self._tell(self._over)
-        # Not put off: the next batch should be on its way while the answers to this one are written.
+        # Without delay: commit the next batch while the endpoint writes the answers to this one.
         self._turn()
 
     def _failed(self, error: BaseException) -> None:
@@ -463,7 +470,7 @@ class Engine:
         self.fail(error)
 
     def fail(self, error: BaseException) -> None:
-        """The store has failed or is damaged: nothing is accepted or acknowledged any more. The first error counts."""
+        """Stop accepting and acknowledging because the store has failed or is damaged. The first error counts."""
         if self.failure is None:
             self.failure = error
             self._undo_alone()
@@ -473,13 +480,13 @@ class Engine:
             self._tell(done)
 
     def _wake(self) -> None:
-        """Let those go on who wait for nothing to be left to commit; several may."""
+        """Wake every caller that waits until there is nothing left to commit."""
         if self._idle is not None:
             self._idle.set()
             self._idle = None
 
     def health(self) -> HoldfastError | None:
-        """What is wrong, if anything: the store has failed, takes nothing new for now, or its disk does not answer."""
+        """Return an error if the store has failed, accepts no new messages for now, or does not answer; else None."""
         if self.failure is not None:
             if isinstance(self.failure, HoldfastError):
                 return StoreFailed(f"the store failed: {self.failure.message}", remedy=self.failure.remedy)
@@ -497,11 +504,11 @@ class Engine:
 
     @property
     def needs_restart(self) -> bool:
-        """Whether the store has failed in a way that a restart can end; it cannot end damage."""
+        """Whether the store has failed in a way that a restart can fix. A restart cannot fix damage."""
         return self.failure is not None and not isinstance(self.failure, StoreDamaged)
 
     def _look_after(self) -> None:
-        """Once a second: put into the log what health would say, when it begins and when it is over."""
+        """Log, checking once a second, when a health problem begins and when it ends."""
         wrong = self.health() if self.failure is None else None
         kind = "" if wrong is None else "store.unavailable" if self.store.trouble else "store.hanging"
         if wrong is not None and kind != self._told:
@@ -546,7 +553,7 @@ class Engine:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has something to do without waiting for time to pass or for a peer."""
+        """Whether work is in progress that needs neither a timer nor a peer."""
         if self.failure is not None:
             return False
         reads = self._reading is not None and self._reading.is_busy
@@ -554,10 +561,10 @@ class Engine:
         return self._scheduled or self._committing or wants_commit or reads
 
     async def durable(self) -> None:
-        """Wait until what has been asked for so far is durable.
+        """Wait until all changes so far are durable.
 
         Raises:
-            StoreFailed: it never will be.
+            StoreFailed: the store has failed, so they will not become durable.
         """
         self.check()
         done: asyncio.Future[None] = self._loop.create_future()
@@ -576,7 +583,7 @@ class Engine:
             done.set_result(None)
 
     async def settled(self) -> None:
-        """Wait until nothing is waiting to become durable."""
+        """Wait until there is nothing left to commit, or the store has failed."""
         while (self._committing or self._wants_commit) and self.failure is None:
             idle = self._idle = self._idle or asyncio.Event()
             self._is_due = True
@@ -584,9 +591,9 @@ class Engine:
             await idle.wait()
 
     async def caught_up(self) -> None:
-        """Wait until what the core wants read by now is read, or the store has failed because it cannot be."""
+        """Wait until every read that the core has requested is complete, or the store has failed."""
         while True:
-            if self.protocol.outbound.reading.is_recovering:  # what was read may be followed by more
+            if self.protocol.outbound.reading.is_recovering:  # recovery may request further reads
                 self.touch()
             while self._scheduled and self.failure is None:
                 await asyncio.sleep(0)
@@ -596,12 +603,12 @@ class Engine:
                 return
 
     async def give_up(self) -> None:
-        """End the threads, if there are any, and leave undone what was asked for: starting has failed."""
+        """End the threads, if any, without committing, after a failed start."""
         self._stop()
         await self._end_threads()
 
     async def stop(self) -> None:
-        """Make what was asked for durable and end the threads; the store is left open for its owner to close."""
+        """Commit all pending changes and end the threads. The store stays open for its owner to close."""
         self._stop()
         if self._timer is not None:
             self._timer.cancel()
@@ -613,7 +620,7 @@ class Engine:
         await self._end_threads()
 
     async def _end_threads(self) -> None:
-        """What is being read is dropped: nobody is there any more who wants it."""
+        """End both threads and drop the results of pending reads, which have no reader any more."""
         if self._reading is not None:
             await self._reading.close()
             self._reading = None
@@ -626,7 +633,7 @@ class Engine:
         """The commit thread, for its counters.
 
         Raises:
-            StoreFailed: the engine does not run.
+            StoreFailed: the engine is not running.
         """
         if self._thread is None:
             raise StoreFailed("the endpoint is not running")

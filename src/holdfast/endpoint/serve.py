@@ -1,4 +1,4 @@
-"""Serving a destination with our own HTTP server: the listener for messages, the admin listener, a clean end."""
+"""Serve a destination with Holdfast's HTTP server: the message listener, the admin listener, a clean stop."""
 
 from __future__ import annotations
 
@@ -38,23 +38,24 @@ COLLECT_EVERY = 20_000
 
 @dataclass(frozen=True)
 class Listeners:
-    """Where to listen.
+    """Addresses, TLS and limits of the two listeners.
 
     Args:
         host, port: For messages; port 0: any free one.
-        admin_host, admin_port: For the data plane, Sequences and metrics; None: no such listener.
+        admin_host, admin_port: For the data plane, Sequences and metrics; None: no admin listener.
         ssl_context: For messages over https.
-        limits: What peers may use.
-        admin_ssl_context: For the admin listener over https; with CERT_REQUIRED only who has a certificate may ask.
-        admin_token: What whoever asks the admin listener must have; None: nobody needs one.
-        admin_names: Host names that the admin listener is asked by, besides addresses, names without a dot, and this
-            machine's; ".shop.svc" stands for all names below it. With a token any name will do.
-        admin_limits: What whoever asks the admin listener may use.
-        spare_files: File descriptors left to what else the program opens: handlers, logs. The store's come first, then
-            those of connections to peers; what is left is for peers, up to ``max_connections``.
+        limits: Limits for peers.
+        admin_ssl_context: For the admin listener over https. With CERT_REQUIRED, clients need a certificate.
+        admin_token: The token that clients of the admin listener must send; None: no token is required.
+        admin_names: Host names that requests to the admin listener may use, besides addresses, names without a dot, and
+            the names of this machine; ".shop.svc" stands for all names below it. With a token, any name is accepted.
+        admin_limits: Limits for clients of the admin listener.
+        spare_files: File descriptors reserved for the rest of the program: handlers, logs. The store gets its
+            descriptors first, then connections to peers; the remaining ones are for connections from peers, up to
+            ``max_connections``.
 
     Raises:
-        ConfigurationError: for a port that there is not, or one for both.
+        ConfigurationError: a port is not valid, or both listeners have the same address.
     """
 
     host: str = "127.0.0.1"
@@ -71,7 +72,7 @@ class Listeners:
 
     @property
     def is_admin_open(self) -> bool:
-        """Whether anybody who reaches the admin listener from another machine may ask it."""
+        """Whether other machines can use the admin listener without authentication."""
         context = self.admin_ssl_context
         known = self.admin_token is not None or (context is not None and context.verify_mode is ssl.CERT_REQUIRED)
         return not known and not _is_loopback(self.admin_host)
@@ -86,12 +87,12 @@ class Listeners:
 
 
 class Service:
-    """A destination that is being served.
+    """A destination with its listeners, from start to stop.
 
     Args:
         app: The destination.
-        listeners: Where.
-        post: Where this process stands among several that do the same; None if it is the only one.
+        listeners: The listeners' addresses and limits.
+        post: This process's position among several workers; None for a single process.
     """
 
     def __init__(self, app: Destination, listeners: Listeners, post: Post | None = None) -> None:
@@ -106,11 +107,13 @@ class Service:
         self._server.on_failed_handshake = self._admin_server.on_failed_handshake = tell_of_handshake
         self._admin: Admin | None = None
         self._stage = _START
-        """What :meth:`run` waits for when it is told to end, until the destination closes."""
+        """A phrase for what a stop of :meth:`run` waits for, until the destination closes."""
 
     async def start(self) -> None:
-        """Recover, then listen: no message is taken before every Sequence is back. The admin listener of a process that
-        serves alone answers probes from the beginning; that of several workers is asked when one of them has started.
+        """Recover every Sequence, then listen for messages.
+
+        The admin listener of a single process answers probes from the beginning; with several workers, it answers once
+        one of them has started.
 
         Raises:
             ConfigurationError: it cannot listen there, or the queue has another number of partitions.
@@ -165,10 +168,10 @@ class Service:
         return divide(limits, admin_limits, where.spare_files)
 
     def use(self, listeners: Listeners) -> None:
-        """Serve new connections as these say, but for where it listens, and whether by TLS. Those that are there stay.
+        """Apply new limits to new connections. Addresses, the use of TLS, and open connections stay unchanged.
 
         Raises:
-            ConfigurationError: nothing to speak of would be left for peers; then all is as it was.
+            ConfigurationError: too few descriptors would remain for peers; nothing then changes.
         """
         shares = self._divide(listeners)
         self._listeners = listeners
@@ -212,27 +215,27 @@ class Service:
 
     @property
     def url(self) -> str:
-        """Where messages go."""
+        """The URL of the message listener."""
         scheme = "https" if self._listeners.ssl_context is not None else "http"
         return f"{scheme}://{_in_url(self._listeners.host)}:{self._server.port}/"
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is told of it once it serves."""
+        """Facts about the running service, to report after the start."""
         epochs = {name: queue.epoch for name, queue in self.app.queues.items()}
         partitions = (self.app.queue.shared, self.app.queue.sessions)
         return {"url": self.url, "admin_url": self.admin_url, "epochs": epochs, "partitions": partitions}
 
     @property
     def admin_url(self) -> str:
-        """Where the admin listener is, "" if there is none."""
+        """The URL of the admin listener, "" if there is none."""
         if self._admin is None:
             return ""
         scheme = "https" if self._listeners.admin_ssl_context is not None else "http"
         return f"{scheme}://{_in_url(self._listeners.admin_host)}:{self._admin_server.port}"
 
     async def close(self, grace: float = 10.0) -> None:
-        """Take no new requests, answer those in progress for ``grace`` seconds, then close everything."""
+        """Accept no new requests, answer those in progress for ``grace`` seconds, then close everything."""
         if self._admin is not None:
             self._admin.is_draining = True
         await self._server.close(grace)
@@ -269,19 +272,20 @@ class Service:
         return self.app.dispatcher.running if self.app.dispatcher is not None else 0
 
     async def run(self, stop: asyncio.Event | None = None, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Start, serve until SIGINT, SIGTERM, ``stop`` or the store's failure, close. A signal also ends the start,
-        even while it waits for a database. A second signal ends the process at once. After the first, the process ends
-        within 25 seconds, or within 28.5 while the stop makes progress. If the stop takes longer, the process logs what
-        it waited for and ends with exit code 1.
+        """Start, serve until SIGINT, SIGTERM, ``stop`` or a failure of the store, then close.
+
+        A signal also ends the start, even while it waits for a database. A second signal ends the process at once.
+        After the first, the process ends within 25 seconds, or within 28.5 while the stop makes progress. If the stop
+        takes longer, the process logs what it waited for and ends with exit code 1.
 
         Args:
-            stop: Set it to end serving as the first signal does.
-            on_ready: Called when messages are taken.
+            stop: Set it to stop serving, as the first signal does.
+            on_ready: Called when the service accepts messages.
 
         Raises:
-            StoreFailed: the store has failed: only a new start can help, and may be left to whoever watches over it.
-                One that is found damaged ends nothing by itself: everything is refused, and health says so.
-            ConfigurationError, StoreError: what :meth:`start` raises.
+            StoreFailed: the store has failed, and only a restart can help, for example by the process supervisor.
+                A damaged store does not end the process: the service rejects all requests, and health reports it.
+            ConfigurationError, StoreError: as for :meth:`start`.
         """
         stop = stop or asyncio.Event()
         loop = asyncio.get_running_loop()

@@ -33,8 +33,8 @@ class Worker:
     Args:
         number: From 0.
         count: How many there are.
-        epochs: Of queues, by name: what a store that is made now takes, so that those who read the queues of all
-            workers as one go on reading when there are more of them.
+        epochs: Queue -> epoch for a new store, so that readers that read the queues of all workers as one continue
+            when workers are added.
         is_restart: Whether this worker ran before, since its server was started.
         partitions: How many shared partitions worker 0 has, and how many for sessions; None in worker 0.
     """
@@ -92,14 +92,14 @@ def worker_of(identifier: str) -> int | None:
 
 
 def check_stores(location: str | Path | Store, count: int) -> None:
-    """See that no worker's store would be left alone.
+    """Check that every existing worker store has a worker.
 
     Args:
         location: Of worker 0's store.
         count: How many workers there are; 1 where there is no such thing.
 
     Raises:
-        ConfigurationError: There is the store of one more, whose Sequences and messages nobody would know.
+        ConfigurationError: The store of a further worker exists, and no worker would serve its Sequences and messages.
     """
     if not isinstance(location, str | Path) or location == IN_MEMORY:
         return

@@ -1,8 +1,8 @@
-"""AnswerRoom: how many bytes of large answers a process receives and keeps at a time, and who waits to go on.
+"""AnswerRoom: bounds the bytes of large answers that a process receives and keeps at a time.
 
-A small answer needs no room. A connection whose answer grows beyond that claims room for all of it, and is not read
-until it has it: the peer waits, nothing fails. One origin has a share, so that a slow one does not hold up the others.
-The room is given back when the answer is not used any more.
+A small answer needs no room. A connection with a larger answer claims room for all of it, and is not read until the
+claim is granted: the peer waits, nothing fails. One origin has a share, so that a slow origin does not block the
+others. The room is released once the answer is no longer used.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Claim:
             self.resume = None
 
     def end(self) -> None:
-        """Give the room back, or wait for it no more."""
+        """Release the room, or withdraw the claim."""
         if not self.is_ended:
             self.is_ended, self.resume = True, None
             self._room.end(self)
@@ -74,9 +74,9 @@ class AnswerRoom:
         """Claim room for an answer.
 
         Args:
-            origin: Who answers.
-            size: How large it may become.
-            resume: Called when there is room, unless there is at once: then the claim says so.
+            origin: The origin of the answer.
+            size: Its maximum size.
+            resume: Called when there is room, unless there is room at once: then the claim is granted already.
         """
         claim = Claim(self, origin, size)
         self._waiting[claim] = None
@@ -86,8 +86,11 @@ class AnswerRoom:
         return claim
 
     def _grant(self) -> None:
-        """Let those go on that have room, in the order in which they asked. An origin beyond its share holds up none
-        but its own; whoever waits for the rest of the room is next to get it."""
+        """Grant claims that fit, in the order of arrival.
+
+        An origin beyond its share blocks only its own claims; the first claim that waits for the rest of the room is
+        next.
+        """
         for claim in list(self._waiting):
             of_one = self._of.get(claim.origin, 0)
             if of_one and of_one + claim.size > self._most_of_one:

@@ -38,10 +38,10 @@ LONGEST_LENGTH = 19
 
 
 class Buffered:
-    """How much of requests' contents is held at a time, over all that share it.
+    """The bytes of request contents held at a time, over all requests that share this object.
 
     Args:
-        most: Bytes; more is refused.
+        most: Maximum bytes; requests beyond it are refused.
     """
 
     def __init__(self, most: int) -> None:
@@ -66,13 +66,13 @@ async def serve_asgi(
 
     Args:
         handler: Called in the event loop's thread with the exchange; must not block.
-        scope: ASGI's description of the request; its ``root_path`` is taken off the request's target.
+        scope: ASGI's description of the request; its ``root_path`` is removed from the request's target.
         receive: ASGI's source of the content and of the disconnect.
         send: ASGI's sink for the answer.
-        limits: ``max_body``, ``body_timeout`` and ``response_timeout`` are kept; the defaults if None.
-        buffered: What is held of all requests together, ``max_buffered`` of the limits being the most; shared by all
+        limits: ``max_body``, ``body_timeout`` and ``response_timeout`` apply; the defaults if None.
+        buffered: The bytes held of all requests together, at most the limits' ``max_buffered``; shared by all
             calls that serve one application. None: this request is the only one.
-        refusing: Answers a request whose content is too large, or encoded, in its own way; None: as plain text.
+        refusing: Answers a request with too large or encoded content in the endpoint's format; None: as plain text.
 
     Raises:
         ValueError: The scope is not an ``http`` one.
@@ -207,7 +207,7 @@ class ASGIExchange(Exchange):
                 return
 
     def close(self) -> None:
-        """The peer has gone, or will wait no longer: tell whoever is to answer."""
+        """Report to the handler that the peer has gone or no longer waits."""
         self.closed = True
         self._drained.set()
         callback, self.on_close = self.on_close, None

@@ -25,7 +25,7 @@ _MOST_HEADS = 1024
 
 
 class HTTPClient:
-    """Posts over kept-alive connections; share one among all who send. An async context manager.
+    """Posts over kept-alive connections; share one client among all senders. An async context manager.
 
     Args:
         connect_timeout: Seconds to make a connection, TLS handshake included.
@@ -34,13 +34,13 @@ class HTTPClient:
         connections_per_host: Connections to one host and port at a time; further requests wait for one.
         max_connections: Connections to all hosts at a time; idle ones make room for others.
         keep_alive: Seconds that an idle connection is kept.
-        ssl_context: What to trust and which certificate to show; the system's trust if None.
+        ssl_context: The trusted authorities and the client certificate; the system's trust if None.
         proxy: The URL of an http proxy for everything.
         trust_env: Whether to use the proxies that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name.
-        unix: Names of hosts that are asked at a Unix socket, and its path.
+        unix: Names of hosts to reach at a Unix socket, and its path.
 
     Raises:
-        ConfigurationError: ``proxy`` is no http proxy's URL.
+        ConfigurationError: ``proxy`` is not an http proxy's URL.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class HTTPClient:
         await self.close()
 
     def request(self, method: str, url: str, body: bytes, headers: Mapping[str, str], done: Done) -> None:
-        """Send once. Never repeats and never follows a redirect: a caller that keeps promises must know where to.
+        """Send once. Never repeats and never follows a redirect: a reliable sender must know the destination.
 
         Args:
-            method: POST, or what else the peer understands.
+            method: POST, or another method of the peer.
             url: Absolute http or https URL.
             body: The content.
             headers: Content-Type, SOAPAction, Authorization and so on.
-            done: Is told, once, of the answer, whatever its status unless it is a redirect; or of the
+            done: Called once with the answer, whatever its status unless it is a redirect; or with the
                 :class:`TransportError`: no whole answer within the timeouts and the size, or a redirect. It may be
-                told before this returns.
+                called before this returns.
         """
         known = self._heads.get((method, url, *headers.items()))
         try:

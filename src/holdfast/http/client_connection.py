@@ -28,13 +28,13 @@ MAX_FIELDS = 256
 
 
 class Call:
-    """A request that is owed an outcome, exactly one.
+    """A request that receives exactly one outcome.
 
     Args:
-        url: Where to, for those who read of it.
+        url: The URL, for error texts.
         head: The request line and the headers, with the empty line.
         body: The content.
-        done: Is told what became of it.
+        done: Called with the outcome.
         deadline: The loop's time by which it must be over.
     """
 
@@ -89,7 +89,7 @@ class ClientConnection(asyncio.Protocol):
         self._response: Response | None = None
 
     def send(self, call: Call) -> None:
-        """Write the request; its call is told of the answer."""
+        """Write the request; its call receives the answer."""
         self.call = call
         if len(call.body) < LARGE_BODY:
             self.transport.write(call.head + call.body)
@@ -99,7 +99,7 @@ class ClientConnection(asyncio.Protocol):
         call.body = b""  # the transport has it until it is written; an answer may take long after that
 
     def fail(self, message: str, *, status: int = 0, remedy: str = "") -> None:
-        """End the call in progress with an error, and the connection with it: nobody knows what comes on it."""
+        """End the call in progress with an error, and close the connection, since its later bytes are unpredictable."""
         call, self.call = self.call, None
         self.abort()
         if call is not None:
@@ -142,7 +142,7 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         call = self.call
         if call is None:
-            self.abort()  # nothing was asked: whatever this is, the next answer could not be told from it
+            self.abort()  # no request is open: these bytes could not be told from the next answer
             return
         is_fresh = not self._silent and not self._status
         if is_fresh:
@@ -257,7 +257,7 @@ class ClientConnection(asyncio.Protocol):
         self._tell(response, is_plain=is_plain)
 
     def _tell(self, response: Response, *, is_plain: bool) -> None:
-        """Tell of the answer, and go on, or close unless another may follow it."""
+        """Report the answer, and continue, or close unless another may follow it."""
         call = self.call
         assert call is not None
         self.call = None

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 
 def descriptors_of(connections: int) -> int:
-    """Descriptors that a listener with so many connections may take: some more are accepted, to be told to go away."""
+    """Return the descriptors that a listener with this many connections may use, refused connections included."""
     return connections + overflow(connections) + backlog(connections)
 
 
 def connections_in(descriptors: int) -> int:
-    """The most connections whose :func:`descriptors_of` are no more."""
+    """Return the largest number of connections that fits into this many descriptors (:func:`descriptors_of`)."""
     return max(0, (descriptors - 16) * 4 // 5)
 
 
 def overflow(connections: int) -> int:
-    """Connections beyond the limit that are there for a moment, to be refused with an answer."""
+    """Return the number of connections beyond the limit that may exist briefly, to be refused with an answer."""
     return connections // 8 + 8
 
 
 def backlog(connections: int) -> int:
-    """Connections that are accepted at once at most, before anybody can count them."""
+    """Return the maximum number of connections accepted at once, before the server counts them."""
     return min(1024, connections // 8 + 8)

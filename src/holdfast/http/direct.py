@@ -1,4 +1,4 @@
-"""DirectExchange: a request that came by no connection, for whoever hands one to a handler in the same process."""
+"""DirectExchange: a request without a connection, for code that calls a handler in the same process."""
 
 from __future__ import annotations
 

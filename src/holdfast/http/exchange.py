@@ -1,6 +1,6 @@
-"""What a handler sees of HTTP: one request and the one answer it is owed, whoever serves it.
+"""A handler's view of HTTP: one request and its one answer, whichever server serves it.
 
-Owns the vocabulary shared by the server of our own (``server``) and the ASGI adapter (``asgi``): Request,
+Owns the vocabulary shared by Holdfast's own server (``server``) and the ASGI adapter (``asgi``): Request,
 Exchange, Handler and the limits. Knows nothing of sockets or parsers.
 """
 
@@ -47,14 +47,14 @@ class Exchange(ABC):
     """One request waiting for its answer, which is given exactly once, now or later, from the event loop's thread.
 
     Either ``respond`` once, or ``start``, any number of ``write`` and ``finish``. When the peer has gone all of them do
-    nothing, so a handler need not look first.
+    nothing, so a handler need not check first.
 
     Attributes:
-        request: What was asked.
-        closed: The peer has gone; nothing more can be answered.
+        request: The request.
+        closed: The peer has gone; no answer can reach it.
         on_close: Called once, without arguments, if the peer goes before the answer was given whole.
-        notes: What its handler keeps with it until it is answered.
-        is_passed_on: Another process of the same server had the request first, and passed it on.
+        notes: The handler's own data, kept until the exchange is answered.
+        is_passed_on: Another process of the same server received the request first, and passed it on.
     """
 
     request: Request
@@ -64,14 +64,15 @@ class Exchange(ABC):
     notes: Any = None
 
     def give_away(self, give: Callable[[socket.socket, Request], bool]) -> bool:
-        """Let another process answer this exchange and whatever follows on its connection.
+        """Let another process answer this exchange and serve its connection from then on.
 
         Args:
-            give: Hands over a copy of the connection's socket, closed afterwards, and the request; whether it could.
+            give: Passes on a copy of the connection's socket, closed afterwards, and the request; returns whether it
+                could.
 
         Returns:
-            Whether it has it, and nothing is to be answered here. A connection that speaks TLS, or has more under way,
-            cannot be given away, nor can one that was given away once.
+            Whether the other process has it; then do not answer here. A connection that uses TLS, has more requests in
+            progress, or was given away once, cannot be given away.
         """
         return False
 
@@ -146,19 +147,20 @@ class HTTPLimits:
         max_buffered: All request contents held at a time, over all connections, until they are answered, and header
             sections that are not complete; more is refused with 503. Contents above 64 KB from one address may be half
             of that, or a single one.
-        max_unsent: All that was written and peers have not read yet, beyond 64 KB of each; where there is more, the
-            connection that has waited longest is closed. A reply is kept, and its requester asks again.
+        max_unsent: Total bytes written that peers have not read yet, beyond 64 KB of each; above it, the server closes
+            the connection that has waited longest. A reply is kept, and its requester asks again.
         max_connections: Connections at a time; more are refused with 503.
         max_pipelined: Requests one peer may send ahead of their answers.
         header_timeout: From a request's first byte (or the connection's opening) to the end of its headers.
         body_timeout: From the end of the headers to the end of the content.
         keep_alive_timeout: How long an idle connection stays open.
-        write_timeout: How long a peer may read nothing of what it is sent.
-        response_timeout: How long a handler may take to answer, or to begin to; None for ever.
-        linger_timeout: How long to go on reading, and dropping, after a refusal, so that the peer gets to read why.
+        write_timeout: How long a peer may read nothing of an answer.
+        response_timeout: How long a handler may take to answer, or to begin to; None for no limit.
+        linger_timeout: How long the server continues to read, and drop, bytes after a refusal, so that the peer can
+            read the reason.
 
     Raises:
-        ConfigurationError: for a number that cannot be, or two that contradict each other.
+        ConfigurationError: for an invalid number, or two that contradict each other.
     """
 
     max_body: int = 16 * 1024 * 1024

@@ -1,7 +1,8 @@
 """Connections from their first moment until their TLS handshake is over.
 
-The event loop tells a protocol of its connection only after the handshake; but each is a descriptor from the beginning,
-and whoever opens connections and says nothing must not get them all. So they are accepted, and counted, here.
+The event loop reports a connection to its protocol only after the handshake; but each uses a descriptor from the
+beginning, and a client that opens silent connections must not use up all descriptors. So this module accepts and counts
+them.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ class TLSListener:
     """Accepts connections and begins their handshakes.
 
     Args:
-        server: Who they are for.
-        context: What to speak TLS with.
-        bound: Sockets that are bound, but on which nobody listens.
+        server: The server of the connections.
+        context: The TLS context.
+        bound: Sockets that are bound but do not listen yet.
     """
 
     def __init__(self, server: HTTPServer, context: ssl.SSLContext, bound: Iterable[socket.socket]) -> None:
@@ -104,7 +105,7 @@ class TLSListener:
             self._loop.add_reader(listener.fileno(), self._accept, listener)
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting connections."""
         for one in self._sockets:
             if one.fileno() >= 0:
                 self._loop.remove_reader(one.fileno())
@@ -112,11 +113,11 @@ class TLSListener:
 
 
 class Handshake:
-    """One connection in its handshake; among the server's connections, as they are.
+    """One connection in its handshake; it counts among the server's connections.
 
     Args:
-        server: Whose it is.
-        context: What to speak TLS with.
+        server: The server of the connection.
+        context: The TLS context.
         connection: The accepted socket.
     """
 
@@ -188,7 +189,7 @@ class Handshake:
         return self._since - USELESS
 
     def make_room(self) -> None:
-        """Close, for somebody who may have more to do."""
+        """Close, to make room for another connection."""
         self._server.counters.timeouts["room"] += 1
         self.abort()
 

@@ -25,8 +25,7 @@ class KnownAnswer:
 
 
 class KnownAnswers:
-    """Heads of answers that came whole with their content, of a length that the head declares, and after which the
-    connection goes on.
+    """Heads of answers that arrived whole, with a declared length, on connections that continue.
 
     Attributes:
         found: By the head's bytes, the empty line included.
@@ -36,11 +35,11 @@ class KnownAnswers:
         self.found: dict[bytes, KnownAnswer] = {}
 
     def learn(self, data: bytes, response: Response) -> None:
-        """Remember a head if it says plainly where its answer ends.
+        """Remember a head if it states plainly where its answer ends.
 
         Args:
-            data: What was fed to a parser that stood before an answer.
-            response: The one answer that the parser made of it, and after which the connection goes on.
+            data: The bytes fed to a parser that was before an answer.
+            response: The one answer that the parser made of it; the connection continues after it.
         """
         end = data.find(b"\r\n\r\n") + 4
         length = len(data) - end

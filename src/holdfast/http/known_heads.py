@@ -36,11 +36,11 @@ class KnownHeads:
         self.found: dict[bytes, KnownHead] = {}
 
     def learn(self, data: bytes, request: Request) -> None:
-        """Remember a head if it says plainly where its request ends.
+        """Remember a head if it states plainly where its request ends.
 
         Args:
-            data: What was fed to a parser that stood between two requests.
-            request: The one request that the parser made of it, and after which the connection goes on.
+            data: The bytes fed to a parser that was between two requests.
+            request: The one request that the parser made of it; the connection continues after it.
         """
         headers = request.headers
         end = data.find(b"\r\n\r\n") + 4

@@ -1,4 +1,4 @@
-"""What becomes of a request that is sent: an answer, or the one error there is. Knows no socket."""
+"""The outcome of a request: an answer, or an error. Knows no socket."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Response:
 
     @property
     def content_type(self) -> str:
-        """The Content-Type header's value with its parameters, "" if there was none."""
+        """The Content-Type header's value with its parameters, "" without that header."""
         return self.headers.get("content-type", "")
 
 
@@ -51,7 +51,7 @@ Outcome = Response | TransportError
 """What became of a request."""
 
 Done = Callable[[Outcome], None]
-"""Is told, once and in the event loop's thread, what became of a request."""
+"""Called once, in the event loop's thread, with the outcome of a request."""
 
 
 class Transport(Protocol):
@@ -62,5 +62,5 @@ class Transport(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give up its connections. What is under way fails."""
+        """Close its connections. Requests in flight fail."""
         ...

@@ -41,11 +41,11 @@ class Pool:
     """All connections to one origin.
 
     Args:
-        origin: Where to.
-        proxy: Through which proxy; None for directly.
+        origin: The origin.
+        proxy: The proxy to use; None for direct connections.
         context: TLS for an https origin.
-        limits: What it may use.
-        has_room: Whether one more connection may be made, whoever has the others.
+        limits: The limits of its connections and times.
+        has_room: Whether one more connection may be made, counting the connections of other pools.
         path: Of the Unix socket to connect to instead; None for none.
     """
 
@@ -78,7 +78,7 @@ class Pool:
 
     @property
     def forwarder(self) -> Proxy | None:
-        """The proxy that is told where each request goes; one that only carries bytes for TLS is not."""
+        """The proxy that receives each request's full URL; None if the proxy only carries bytes for TLS."""
         return self._proxy if self._context is None else None
 
     @property
@@ -204,7 +204,7 @@ class Pool:
         return connection
 
     def _not_connected(self, error: Exception) -> None:
-        """Whoever waits for the first connection need not wait for another try; who can have another's, waits on."""
+        """Fail the calls that wait for a first connection; calls that can use an existing connection keep waiting."""
         if self._connections:
             return
         waiting, self._waiting = self._waiting, deque()

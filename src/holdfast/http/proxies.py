@@ -36,10 +36,10 @@ class Proxy:
 
     @classmethod
     def parse(cls, text: str) -> Proxy:
-        """From a URL such as ``http://user:word@proxy.example:3128``.
+        """Parse a URL such as ``http://user:word@proxy.example:3128``.
 
         Raises:
-            ConfigurationError: It is none.
+            ConfigurationError: It is not a proxy's URL.
         """
         remedy = "Write it as http://proxy.example:3128."
         try:

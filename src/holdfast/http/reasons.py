@@ -52,7 +52,7 @@ def _what_alert_means(error: ssl.SSLError) -> str:
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 _EXPIRED = 10
 _UNKNOWN_ISSUER = (2, 18, 19, 20, 21)
-"""OpenSSL's X509_V_ERR codes: out of date; and signed by nobody who is trusted."""
+"""OpenSSL's X509_V_ERR codes: out of date; and signed by an untrusted issuer."""
 
 
 def _what_to_trust(error: ssl.SSLCertVerificationError) -> str:

@@ -1,4 +1,4 @@
-"""The answers that the HTTP server gives by itself: which requests it does not hand over, with what status and words.
+"""The HTTP server's own answers: which requests it does not pass to a handler, with what status and text.
 
 Values only; ``server_connection`` decides when each is due.
 """
@@ -12,7 +12,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An answer the server itself gives to a request it will not hand over; the connection ends with it."""
+    """The server's own answer to a request that it passes to no handler; the connection ends with it."""
 
     status: int
     reason: str
@@ -22,8 +22,10 @@ class Refusal:
 
 
 Refusing = Callable[[Refusal, Mapping[bytes, bytes], str | None], Refusal]
-"""``refusing(refusal, headers, peer)``: what a request is answered with instead, once its headers were read. For an
-endpoint whose peers understand answers of another kind."""
+"""``refusing(refusal, headers, peer)`` returns the answer to send instead, once the headers were read.
+
+For an endpoint with peers that expect answers of another kind.
+"""
 
 
 CLIENT_HELLO: Final = b"\x16\x03"

@@ -102,8 +102,8 @@ class HTTPServer:
         self.heads: dict[tuple[int, bytes | None], bytes] = {}  # what `head` made since the Date changed
         self.known_heads = KnownHeads()
         self.refusing: Refusing | None = None
-        """Answers requests whose content is too large, or encoded, or that speak TLS or not as the port does not, in
-        its own way; None: as plain text."""
+        """Answers, in an endpoint's format, requests with too large or encoded content, or with TLS where the port
+        uses plain HTTP or the reverse; None: as plain text."""
         self.on_failed_handshake: Callable[[str, str | None], None] | None = None
         """Called with the reason and the peer when a TLS handshake fails that the client can be set right about."""
         self.give: Callable[[socket.socket], bool] | None = None
@@ -166,11 +166,11 @@ class HTTPServer:
         self._sweep(loop)
 
     def use(self, limits: HTTPLimits, ssl_context: ssl.SSLContext | None) -> None:
-        """Serve new connections so from now on. Those that are there stay as they are.
+        """Use these settings for new connections. Existing connections keep theirs.
 
         Args:
-            limits: What peers may use.
-            ssl_context: What to speak TLS with, if it was spoken before.
+            limits: The limits for peers.
+            ssl_context: The new TLS context, if the server used TLS before.
         """
         self.limits = limits
         self._sweep_seconds = _sweep_seconds(limits)
@@ -224,7 +224,8 @@ class HTTPServer:
             loop.remove_reader(listener.fileno())
         if self._tls is not None:
             self._tls.close()
-        # A connection that asyncio has taken, but not handed over yet, would be lost in close(): open, and nobody's.
+        # A connection that asyncio has accepted but not delivered yet would be lost in close(): open and without an
+        # owner.
         await asyncio.sleep(0)
         for server in self._servers:
             server.close()
@@ -312,7 +313,7 @@ def _no_handler(exchange: Exchange) -> None:
 
 
 def _sweep_seconds(limits: HTTPLimits) -> float:
-    """How often to look whose time is over."""
+    """Return the interval at which to look for expired connections."""
     timeouts = (limits.header_timeout, limits.body_timeout, limits.keep_alive_timeout, limits.write_timeout)
     shortest = min(*timeouts, limits.linger_timeout, limits.response_timeout or 4.0)
     return min(1.0, max(0.005, shortest / 4))

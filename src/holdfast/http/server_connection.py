@@ -105,7 +105,7 @@ class Connection(asyncio.Protocol):
         self._length = 0
         self._continue = False  # the peer waits for 100 Continue
         self._upgrading = False
-        self._resumed: bytes | None = None  # the target of the request whose content a second parser reads
+        self._resumed: bytes | None = None  # the target of the request with content that a second parser reads
         # Bytes received since the parser last made progress that is bounded elsewhere.
         self._unparsed = 0
 
@@ -156,10 +156,10 @@ class Connection(asyncio.Protocol):
             return server.give(copy)
 
     def give_away(self, exchange: ServerExchange) -> socket.socket | None:
-        """A copy of the socket, for another process that is to answer this exchange and all that follow on it, if
-        nothing else is under way. Then call ``lose``, or go on here as before.
+        """Return a copy of the socket, for another process to answer this exchange and serve the connection.
 
-        What was given to us stays: so no connection goes round among processes.
+        None if the connection has other work in progress. Then call ``lose``, or continue here as before. A
+        connection that another process passed to this one stays here, so no connection circulates among processes.
         """
         is_between = self._phase == IDLE and not self._queue and self._refusal is None and not self._reading_paused
         is_whole = self._exchange is exchange and exchange.keep_alive and not exchange.old
@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
         return socket.socket(fileno=os.dup(shared.fileno()))
 
     def lose(self, exchange: ServerExchange) -> None:
-        """Another process has it: forget it here, without a word to the peer."""
+        """Drop the connection, which another process now serves, without sending the peer anything."""
         exchange.closed = True
         self.server.counters.given += 1
         self.abort()
@@ -244,10 +244,10 @@ class Connection(asyncio.Protocol):
             self._refusal = OUT_OF_ROOM
 
     def _take_known(self, known: KnownHead, data: bytes, end: int) -> bool:
-        """Hand over a request whose head is known, without the parser, which stays between two requests.
+        """Deliver a request with a known head, without the parser, which stays between two requests.
 
         Returns:
-            Whether it was one: all of it is here, nothing else, and there is room for it.
+            Whether it was delivered: the data is exactly the whole request, and there is room for it.
         """
         server = self.server
         if (
@@ -275,7 +275,7 @@ class Connection(asyncio.Protocol):
                 data = self._decline_upgrade() + data[offer.args[0] :]
             except httptools.HttpParserCallbackError:
                 if self._refusal is None:
-                    raise  # a mistake of ours; the loop logs it and closes the connection
+                    raise  # a bug in the server; the loop logs it and closes the connection
                 return
             except httptools.HttpParserError:
                 self._refusal = NO_TLS if data.startswith(CLIENT_HELLO) else MALFORMED
@@ -288,13 +288,13 @@ class Connection(asyncio.Protocol):
         return Refused(refusal.text)
 
     def _decline_upgrade(self) -> bytes:
-        """Go on in HTTP/1.1 after an offer such as h2c, which a server may ignore (RFC 9110 section 7.8).
+        """Continue in HTTP/1.1 after an offer such as h2c, which a server may ignore (RFC 9110 section 7.8).
 
         llhttp ends the message at its headers when an upgrade is offered and does not parse the content. A new parser
-        told only the framing headers does.
+        that receives only the framing headers does.
 
         Returns:
-            What to tell the new parser before the content.
+            The bytes to feed to the new parser before the content.
         """
         self._upgrading = False
         self._resumed = self._target
@@ -433,7 +433,7 @@ class Connection(asyncio.Protocol):
     # The handler's side.
 
     def _pump(self) -> None:
-        """Hand over what is complete, one after the other, until one is not answered at once."""
+        """Deliver complete requests, one after the other, until one is not answered at once."""
         if self._pumping:
             return
         self._pumping = True
@@ -479,7 +479,7 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def answered(self, exchange: ServerExchange, close: bool) -> None:
-        """An exchange was answered whole: go on with the next, or end."""
+        """Continue with the next request after an exchange was answered whole, or end."""
         self._exchange = None
         self._let_go(exchange.size)
         self._since = self.server.now
@@ -537,7 +537,7 @@ class Connection(asyncio.Protocol):
         self.transport.abort()
 
     def make_room(self) -> None:
-        """Close, for somebody who may have more to do."""
+        """Close, to make room for another connection."""
         self._time_out("room")
 
     def sweep(self, now: float, before: float) -> None:
@@ -684,7 +684,7 @@ class ServerExchange(Exchange):
             raise RuntimeError("this exchange is not being answered in pieces")
         if not data or self.request.method == "HEAD":
             return True
-        if self._chunked:  # copied: each piece by itself would be a call of the system, which costs more
+        if self._chunked:  # copied: a separate write of each piece would be a system call, which costs more
             data = b"%x\r\n%b\r\n" % (len(data), data)
         self._connection.transport.write(data)
         return not self._connection.write_paused

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.exceptions import ConfigurationError
 
 MAX_NAMES = 32
-"""Subject alternative names of a certificate that are kept."""
+"""Maximum number of a certificate's subject alternative names to keep."""
 MAX_TEXT = 1024
 """Characters of a distinguished name; a longer one is not kept, since half a name is another's."""
 
@@ -46,7 +46,7 @@ class PeerCertificate:
 
     @classmethod
     def of(cls, connection: ssl.SSLObject | ssl.SSLSocket) -> PeerCertificate | None:
-        """What the peer of a TLS connection showed, None if it showed nothing or nobody verified it."""
+        """Return the verified certificate of a TLS connection's peer, None without one."""
         encoded, decoded = connection.getpeercert(True), connection.getpeercert()
         if not encoded or not decoded:
             return None
@@ -61,10 +61,10 @@ class PeerCertificate:
 
     @classmethod
     def of_pem(cls, text: str, subject: str) -> PeerCertificate | None:
-        """A certificate of which somebody else tells the subject, None if it is none.
+        """Return a certificate with a subject from another source, None if it is invalid.
 
         Args:
-            text: It, as PEM.
+            text: The certificate, as PEM.
             subject: Its distinguished name in the form of RFC 4514.
         """
         try:
@@ -138,7 +138,7 @@ def client_context(
 
 def _load_chain(context: ssl.SSLContext, certificate: str, key: str | None) -> None:
     try:
-        # An encrypted key must not make the process ask for a password at a terminal that nobody looks at.
+        # An encrypted key must not make the process ask for a password at an unattended terminal.
         context.load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, OSError, ValueError) as error:
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""URLs as they go on the wire: where to connect, and what to ask for there."""
+"""URLs as sent to a server: the origin to connect to, and the target to request."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Origin(NamedTuple):
 
 
 def parse_url(url: str) -> tuple[Origin, str]:
-    """The origin of an http or https URL, and its path and query.
+    """Return the origin of an http or https URL, and its path and query.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: It is not such a URL.
     """
     try:
         parts = urlsplit(url)

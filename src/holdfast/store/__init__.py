@@ -28,18 +28,19 @@ __all__ = [
 
 
 def open_store(location: str | Path | Store, *, read_only: bool = False) -> Store:
-    """The store at ``location``, made there if nothing is.
+    """Return the store at ``location``; create it if there is none.
 
     Args:
-        location: ``":memory:"`` for one that is forgotten with the process, the path of a directory, the URL of a
-            database (``postgresql://``, ``mysql://`` or ``mariadb://``), or an open store, which is returned as it is.
-        read_only: Look at it as it is now, also while another process has it open; nothing is made or changed.
+        location: ``":memory:"`` for a store that ends with the process, the path of a directory, the URL of a
+            database (``postgresql://``, ``mysql://`` or ``mariadb://``), or an open store, which is returned unchanged.
+        read_only: Open it for reading as it is now, also while another process has it open; nothing is created or
+            changed.
 
     Raises:
-        ConfigurationError: The location is none of these, or what a database needs is not installed.
+        ConfigurationError: The location is invalid, or the packages that a database needs are not installed.
         StoreLocked: Another process, or this one, has it open already.
-        StoreFormatError: It is something else, or was written by another version; it is untouched.
-        StoreMissing: To look only: there is none.
+        StoreFormatError: It is something else, or was written by another version; it is unchanged.
+        StoreMissing: If read-only: there is no store.
         StoreFailed: It cannot be opened.
     """
     if not isinstance(location, str | Path):

@@ -1,6 +1,6 @@
-"""Where a store is, as people say it, and as it may be shown: no password of a URL reaches a log or an error.
+"""The location of a store, as users write it, and as logs and errors show it: without the password of a URL.
 
-Imports no engine, so that a location can be told apart, and an error about it written, where none is installed.
+Imports no engine, so that a location can be recognized, and an error about it written, where none is installed.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _EXAMPLE = "postgresql://user@host/database?space=orders"
 
 @dataclass(frozen=True, slots=True)
 class SQLAddress:
-    """A database, and whose part of it is meant.
+    """A database, and the part of it to use.
 
     Args:
-        url: For SQLAlchemy, with the driver, and with the password if there is one: not to be shown.
+        url: For SQLAlchemy, with the driver, and with the password if there is one: never show it.
         database: "postgresql", "mysql" or "mariadb".
         space: The part of the database: one endpoint's or broker's, under this name.
-        patience: Seconds for which an opening, or a call of a store that no endpoint runs with, goes on trying while
-            the database does not answer.
-        shown: The same for people.
+        patience: Seconds for which an opening, or a call of a store that no endpoint runs with, retries while the
+            database does not answer.
+        shown: The URL without the password, for people.
     """
 
     url: str = field(repr=False)

@@ -19,7 +19,7 @@ class Store(Protocol):
     reads_at_once: bool
     """Whether ``read`` never waits for a disk or a network, so that an event loop may call it."""
     trouble: str
-    """Why nothing new should be stored, though it could be (the disk is nearly full); "" for nothing."""
+    """Why callers should store no new messages, though the store could (the disk is nearly full); "" if none."""
     outlasts: bool
     """Whether calls wait for a database that is away for as long as it is: so while an endpoint runs, which a restart
     would not help. Otherwise they fail after the patience of its URL. A store on a disk does not look at it."""
@@ -31,9 +31,12 @@ class Store(Protocol):
         ...
 
     def load_partition(self, queue: str, partition: int) -> Snapshot:
-        """The same of one partition alone: its queue's description, its bounds, its cursors, and the Sequences that
-        live with it (``Batch.homes``) with the numbers held for them; nothing where nothing is known of it. What it
-        costs should not grow with the rest of the store. Called while no commit is under way."""
+        """Load the content of one partition.
+
+        Its queue's description, its bounds, its cursors, and the Sequences assigned to it (``Batch.homes``) with their
+        held numbers; an empty snapshot for an unknown partition. The cost should not grow with the rest of the store.
+        Called while no commit is in progress.
+        """
         ...
 
     def commit(self, batch: Batch) -> None:
@@ -47,8 +50,10 @@ class Store(Protocol):
     def read(
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
     ) -> list[tuple[int, Record]]:
-        """Records with start <= offset < end, ascending, as ``(offset, record)``: at least one if any is there,
-        and no more once ``max_bytes`` of encoded records are reached."""
+        """Return records with start <= offset < end, ascending, as ``(offset, record)``.
+
+        At least one record if any exists; stops once ``max_bytes`` of encoded records are reached.
+        """
         ...
 
     def read_encoded(
@@ -58,7 +63,7 @@ class Store(Protocol):
         ...
 
     def forget_went_back(self) -> None:
-        """An operator said that the store was put back, and what follows from that is durable: ask no more."""
+        """Clear the went-back mark: the operator confirmed the restore, and its consequences are durable."""
         ...
 
     def close(self) -> None:
@@ -90,7 +95,7 @@ class Reads:
 
 
 class Transaction(Protocol):
-    """A transaction of a store's database for somebody else's work, which a batch is the last part of."""
+    """A transaction of a store's database for the application's work; a batch is its last part."""
 
     connection: Any
     """Where it is open: what a handler gets."""
@@ -110,7 +115,7 @@ class Transaction(Protocol):
 
 @runtime_checkable
 class Transactional(Protocol):
-    """A store in a database whose transactions others may share."""
+    """A store in a database that lets the application share its transactions."""
 
     def begin(self) -> Transaction:
         """A transaction; from any thread.

@@ -1,6 +1,6 @@
-"""How many file descriptors a store takes, so that whoever shares the process with it can leave it those.
+"""How many file descriptors a store uses, so that the rest of the process can reserve them.
 
-A store that cannot open its next log has failed, and with it everything that is accepted: so it comes first.
+A store that cannot open its next log fails, and the endpoint then accepts nothing: so the store comes first.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 MOST_TABLES: Final = 256
-"""Table files that are kept open; others are opened again when they are read."""
+"""Table files kept open; others are opened again for each read."""
 FEWEST_TABLES: Final = 32
 OTHER_FILES: Final = 48
 """Logs, the manifest, and what is written while tables are merged."""

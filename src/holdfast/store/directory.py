@@ -1,9 +1,9 @@
-"""The directory of a store on disk: whose it is, which format it has, who has it open. Knows no storage engine.
+"""The directory of a store on disk: its owner, its format, and the process that has it open. Knows no storage engine.
 
 A store's directory holds ``HOLDFAST`` (JSON: format and engine, written once and changed by upgrades only), ``lock``
-(the process id of whoever has it open, under an advisory lock) and ``db``, the engine's own; ``durable``, a note of how
-far everything is durable; ``ballast``, space kept in reserve. The format is read before anything is touched, so a store
-of a newer version stays as it was.
+(the id of the process that has it open, under an advisory lock) and ``db``, the engine's directory; ``durable``, a
+note of how far everything is durable; ``ballast``, space kept in reserve. The format is read before any change, so a
+store of a newer version does not change.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def read_format(path: Path) -> int | None:
 
 
 def holds_store(path: Path) -> bool:
-    """Whether a directory holds a store or what is left of one. A directory that may not be read may hold one."""
+    """Whether a directory holds a store or the rest of one. True for a directory that cannot be read."""
     try:
         names = {entry.name for entry in path.iterdir()}
     except PermissionError:
@@ -121,10 +121,10 @@ class DirectoryLock:
     """The right to write a store's directory, held until released or the process ends, however it ends.
 
     Args:
-        path: The directory, made if it is missing.
+        path: The directory, created if it is missing.
 
     Raises:
-        StoreLocked: Somebody has it: another process, or this one.
+        StoreLocked: Another process, or this one, holds it.
         StoreFailed: The directory cannot be written.
     """
 
@@ -149,7 +149,7 @@ class DirectoryLock:
         self._identity = (mine.st_dev, mine.st_ino)
 
     def require_in_place(self) -> None:
-        """Refuse to go on in a directory that nobody will find again: what is written there would be lost.
+        """Refuse to continue in a directory that is no longer in its place: anything written there would be lost.
 
         Raises:
             StoreFailed: The directory was deleted, moved or replaced, or its engine's files were, since it was locked.
@@ -191,7 +191,7 @@ def is_public(path: Path) -> bool:
 
 @contextlib.contextmanager
 def kept_shut(path: Path) -> Iterator[bool]:
-    """Whether nobody has the store open; then nobody can open it while the block runs. Changes nothing."""
+    """Yield whether no process has the store open; then none can open it while the block runs. Changes nothing."""
     try:
         file = os.open(path / LOCK, os.O_RDONLY)
     except OSError:
@@ -204,7 +204,7 @@ def kept_shut(path: Path) -> Iterator[bool]:
 
 
 def locked(path: Path, holder: str = "") -> StoreLocked:
-    """The error for a store that somebody has open; ``holder`` is a process id, "" if unknown."""
+    """Return the error for a store that another process has open; ``holder`` is a process id, "" if unknown."""
     if holder == str(os.getpid()):
         return StoreLocked(
             f"The store at {path} is open in this process already.",

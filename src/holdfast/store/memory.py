@@ -167,8 +167,11 @@ class MemoryStore(Reads):
         )
 
     def _apply(self, plan: Plan, encoded: _Encoded) -> None:
-        """Nothing here can fail. Records are there before the bounds say so, and go after the bounds have said so:
-        others may read meanwhile."""
+        """Apply a plan; nothing here can fail.
+
+        Records are added before the bounds include them, and removed after the bounds exclude them, since other
+        threads may read meanwhile.
+        """
         self._queues.update(encoded.queues)
         for where, offset, data in encoded.records:
             self._records.setdefault(where, {})[offset] = data

@@ -51,7 +51,7 @@ class Known(Protocol):
     """What a plan asks of a store, for what the batch names."""
 
     def bounds_of(self, where: Where) -> Bounds | None:
-        """Where a partition begins and ends, None if there is none."""
+        """Return the bounds of a partition, None if it does not exist."""
         ...
 
     def held_of(self, sequence: str) -> Collection[int]:
@@ -68,28 +68,27 @@ class Known(Protocol):
 
 
 class Plan:
-    """What one batch does to a store. The batch's queues, appends and Sequences are to be written as it says.
+    """The effects of one batch on a store. The store writes the batch's queues, appends and Sequences as given.
 
     Args:
-        known: What the store has. It must not change before the plan is carried out.
+        known: The content of the store. It must not change before the plan is carried out.
         batch: The batch.
 
     Attributes:
         batch: The batch.
-        bounds: Partition -> its bounds then, None for one that is deleted; of those that change.
-        begins: Partitions that the batch is the first to put something into.
-        moves: What it releases.
-        held: Sequence -> number -> the record to hold, None for one that was held, before the batch or by it, and is no
-            more.
-        cursors: Cursor -> the state to save, None to forget it.
+        bounds: Changed partition -> its bounds afterwards, None if it is deleted.
+        begins: Partitions that receive their first record from this batch.
+        moves: The records that it releases.
+        held: Sequence -> number -> the record to hold, None for a record that is no longer held.
+        cursors: Cursor -> the state to save, None to delete it.
         trims: Partition -> the first offset before and after.
         deletes: Partition -> its end until then.
-        homes: Sequence -> the partition that it lives with then, None for one that is forgotten; of those that change.
-        leaves: Sequences that live no more with a partition, and which.
+        homes: Changed Sequence -> its partition afterwards, None for a Sequence that is deleted.
+        leaves: Sequences that are no longer assigned to a partition, and that partition.
 
     Raises:
-        StoreFailed: It breaks a rule: a gap in a partition's offsets, an offset twice, a release of what is not held.
-            Nothing of it must be written.
+        StoreFailed: It breaks a rule: a gap in a partition's offsets, an offset twice, a release of a record that is
+            not held. Nothing of it must be written.
     """
 
     __slots__ = (

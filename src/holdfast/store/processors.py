@@ -1,8 +1,8 @@
-"""On which processor a thread runs, where the system says so and lets it be chosen (Linux). Knows no store.
+"""The processor that a thread runs on, where the system reports it and lets it be chosen (Linux). Knows no store.
 
-A thread that another one waits for runs best where that one did: what it needs is in that processor's caches, and no
-other processor has to be woken for it, which costs as much as a quick disk's sync. Threads that it starts meanwhile
-inherit its place, so they begin with :func:`run_anywhere`.
+A thread that another thread waits for runs best on that thread's processor: the data is in its caches, and the system
+need not wake another processor, which costs as much as a quick disk's sync. Threads that it starts meanwhile inherit
+its processor, so they begin with :func:`run_anywhere`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 
 def _find() -> Callable[[], int] | None:
-    """Who says on which processor his caller runs; None where nobody does, or threads cannot be bound to one."""
+    """Return a function that reports its caller's processor; None if the system has none, or cannot bind threads."""
     if not hasattr(os, "sched_setaffinity"):
         return None
     try:
@@ -39,24 +39,24 @@ class Place:
         self._bound_to = -1
 
     def here(self) -> None:
-        """From now on it runs on the processor of whoever calls this."""
+        """Run the thread on the caller's processor from now on."""
         if _current is not None and (processor := _current()) != self._bound_to:
             self._bind({processor})
             self._bound_to = processor
 
     def anywhere(self) -> None:
-        """From now on it runs on any: its caller goes on with other things."""
+        """Run the thread on any processor from now on: its caller continues with other work."""
         if self._bound_to >= 0:
             self._bind(os.sched_getaffinity(0))
             self._bound_to = -1
 
     def _bind(self, processors: set[int]) -> None:
-        with contextlib.suppress(OSError):  # it has ended, or somebody forbids it: then it stays where it is
+        with contextlib.suppress(OSError):  # it has ended, or binding is not permitted: then it stays
             os.sched_setaffinity(self._thread, processors)
 
 
 def run_anywhere() -> None:
-    """Let the calling thread run wherever the process may, whoever started it."""
+    """Let the calling thread run on every processor of the process, whichever thread started it."""
     if _current is not None:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, os.sched_getaffinity(os.getpid()))

@@ -98,7 +98,7 @@ def decode_record(data: bytes) -> Record:
 
 
 class _Parts(msgspec.Struct, array_like=True, gc=False):
-    """A record of format 2 whose large fields are left as they lie."""
+    """A record of format 2; its large fields stay encoded."""
 
     format: int
     sequence: str
@@ -222,7 +222,7 @@ def split_partition_key(key: bytes) -> tuple[str, int, bytes]:
 
 
 def encode_entry(first: int, swept: int) -> bytes:
-    """A partition's entry: the first offset that is there, and the offset below which bytes are deleted already."""
+    """Return a partition's entry: its first stored offset, and the offset below which bytes are already deleted."""
     return _two_numbers.pack(first, swept)
 
 

@@ -1,7 +1,7 @@
-"""How staged rows look as bytes: a record as the store encodes it, without what its publication decides.
+"""The encoding of staged rows: a record as the store encodes it, without the fields that its publication sets.
 
 A row in a block is what :func:`~holdfast.store.records.encode_record` writes between the message number and
-``released_at``. What becomes of it is a record like any other, whose number has eight bytes whatever it is.
+``released_at``. The resulting record is like any other, except that its number always has eight bytes.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _bytes_head(length: int) -> bytes:
 
 
 def blocks_of_records(rows: Iterable[tuple[str, Record]], received_at: float) -> Iterator[Block]:
-    """Rows that are told as records, each with its queue; ``sequence`` of a record is its key."""
+    """Encode rows given as records, each with its queue; ``sequence`` of a record is its key."""
     encode = RowEncoder(received_at).encode
     return blocks_of(
         (
@@ -115,8 +115,10 @@ def fill(run: Run) -> list[bytes]:
 
 
 def appended(batch: Batch) -> Iterator[tuple[str, int, int, Record]]:
-    """All that a batch puts at the end of queues as records, ``(queue, partition, offset, record)``: for who looks at
-    batches, and need not be quick about it."""
+    """Yield every record that a batch appends to queues, as ``(queue, partition, offset, record)``.
+
+    For callers that inspect batches and need not be fast.
+    """
     yield from batch.appends
     for run in batch.runs:
         for offset, data in enumerate(fill(run), run.offset):

@@ -1,8 +1,9 @@
 """The thread that commits, for a shell on one asyncio loop. Knows stores and batches, no protocol rule.
 
-Handing a batch over and hearing of it wakes a sleeping thread three times, which costs more than a quick disk does. So
-the loop itself waits for a commit, a moment and no longer: most are durable by then, and the answers leave at once. One
-that takes longer is heard of through the loop, which goes on meanwhile, and some after it are not waited for at all.
+Passing a batch to the thread and receiving the result wakes a sleeping thread three times, which costs more than a
+quick disk does. So the loop itself waits briefly for a commit: most are durable by then, and the answers leave at
+once. A longer commit reports through the loop, which continues meanwhile, and the loop does not wait for some later
+commits.
 
 While the loop waits its processor has nothing to do, so that is where the thread does its work (``processors``).
 
@@ -26,8 +27,8 @@ from holdfast.store.durations import Durations
 from holdfast.store.processors import Place
 
 LONGEST_WAIT: Final = 0.003
-"""Seconds that the loop waits for a commit at most. What else it has to do, for a program that lives in the same loop
-too, is late by no more."""
+"""Maximum seconds that the loop waits for a commit. Other work in the loop, also of a program that shares it, is
+delayed by no more than this."""
 FEWEST_NOT_WAITED: Final = 1
 MOST_NOT_WAITED: Final = 1024
 """Commits that are not waited for after one that took longer: twice as many each time, until one is in time."""
@@ -57,15 +58,15 @@ class Patience:
 
 
 class CommitThread:
-    """Commits batches in the order in which they are handed over, in one thread of its own.
+    """Commits batches in the order in which it receives them, in a separate thread.
 
     Args:
-        store: Where to. Only this thread commits to it from now on; the caller closes it, after :meth:`close`.
-        loop: The loop in which everything here is called, and in which the two callbacks run.
-        on_durable: Called once for each batch that is durable, unless :meth:`commit` said so already.
-        on_failed: Called once with the error when a commit failed; that batch may be durable or not, and no further
-            one is taken.
-        longest_wait: Seconds that :meth:`commit` waits at most, 0.0 for never; None for :data:`LONGEST_WAIT`.
+        store: The store. Only this thread commits to it from now on; the caller closes it, after :meth:`close`.
+        loop: The loop that calls every method here, and in which the two callbacks run.
+        on_durable: Called once for each durable batch, unless :meth:`commit` already returned True for it.
+        on_failed: Called once with the error when a commit failed; that batch may be durable or not, and the thread
+            accepts no further batch.
+        longest_wait: Maximum seconds that :meth:`commit` waits, 0.0 for never; None for :data:`LONGEST_WAIT`.
 
     Attributes:
         batches, records, bytes: Committed so far; bytes of message bodies.
@@ -105,19 +106,20 @@ class CommitThread:
 
     @property
     def pending_seconds(self) -> float:
-        """For how long the commit in progress has been with the store, 0.0 if there is none: a disk may hang."""
+        """Seconds since the commit in progress began, 0.0 if there is none: a disk may hang."""
         since = self._since
         return perf_counter() - since if since else 0.0
 
     def commit(self, batch: Batch, within: Transaction | None = None) -> bool:
-        """Hand over a batch, which must not be changed any more, and wait a moment for it where that is worth it.
+        """Pass a batch to the thread, and wait briefly for it where that pays off. The caller must not change it later.
 
         Args:
             batch: The batch.
-            within: The transaction that it is to be the last part of; None for one of its own.
+            within: The transaction that the batch completes; None for a separate one.
 
         Returns:
-            Whether it is durable. If not yet, or if it failed, one of the callbacks follows; until then hand over none.
+            Whether it is durable. If not yet, or if it failed, one of the callbacks follows; until then pass no other
+            batch.
 
         Raises:
             StoreFailed: An earlier commit failed, or this thread was closed.
@@ -181,7 +183,7 @@ class CommitThread:
         while error is None and (handed := self._batches.get()) is not None:
             try:
                 self._commit(*handed)
-            except BaseException as caught:  # a thread has nobody above it: whatever it is, the loop must hear of it
+            except BaseException as caught:  # the thread must report every error to the loop
                 error = caught
             del handed  # or it is kept until the next one comes
             self._outcomes.put(error)
@@ -204,6 +206,6 @@ class CommitThread:
         try:
             self._loop.call_soon_threadsafe(self._hear)
         except RuntimeError:
-            # A closed loop has nobody left to tell; what is committed stays committed, the rest is still written.
+            # A closed loop receives no result; committed batches stay committed, and the thread writes the rest.
             if not self._loop.is_closed():
                 raise

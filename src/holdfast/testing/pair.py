@@ -30,7 +30,7 @@ from holdfast.simulation.nodes.network import Network, lossy
 
 URL = "http://destination.test/"
 GIVE_UP = 30.0
-"""Virtual seconds after which the source gives up an exchange that the network swallowed without a word."""
+"""Virtual seconds after which the source abandons an exchange that the network silently lost."""
 
 _LOOK_EVERY = 0.0005
 """Real seconds between two looks at whether anybody is busy."""
@@ -55,7 +55,7 @@ class _Call:
 
 
 class VirtualClock(Clock):
-    """Time that stands still while somebody is busy and jumps to the next call when nobody is.
+    """Time that stands still while an endpoint is busy, and jumps to the next scheduled call otherwise.
 
     Args:
         now: Seconds since 1970 to begin with.
@@ -165,7 +165,7 @@ class MemoryTransport:
                 result.set_result(response)
 
     async def close(self) -> None:
-        """Lose what is under way."""
+        """Lose the exchanges in progress."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -39,7 +39,7 @@ class Fate(Enum):
     RESPONSE_LOST = "response lost"
     """The target got the request and answered; the caller's connection was closed without an answer."""
     UNREACHABLE = "unreachable"
-    """Nobody answered at the target; the caller's connection was closed without an answer."""
+    """The target did not answer; the caller's connection was closed without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class _Plan:
 
 
 class LossyProxy:
-    """An HTTP proxy in front of one target that makes the network as bad as it is told to.
+    """An HTTP proxy in front of one target that injects the given network faults.
 
     ::
 

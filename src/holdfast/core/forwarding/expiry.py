@@ -1,8 +1,7 @@
-"""Expiry: which messages are too old to be sent on, and when a requester that waits is told so.
+"""Expiry of messages to forward, and the faults that waiting requesters then receive.
 
-While a service is away, or its forwarder is held back, nobody but the forwarder tells requesters anything. So every
-request that is not sent at once is looked at again in time, whatever else happens to its outbox. This decides only;
-``undeliverable`` does what follows.
+While a service is down, or its forwarder suspended, requesters hear only from the forwarder. It therefore re-examines
+every delayed request in time, whatever else happens to its outbox. This module only decides; ``undeliverable`` acts.
 """
 
 from __future__ import annotations
@@ -23,22 +22,21 @@ from holdfast.core.sending.outbox import HeldBack, Outbox
 from holdfast.core.states import SourceState
 
 EXPIRED = "expired"
-"""In the place of a fault's code: the message was too old to be sent."""
+"""Replaces a fault's code: the message was too old to be sent."""
 
 UNWANTED = "given up"
-"""The same for a request that nobody waits for any more."""
+"""The same for a request that its requester no longer waits for."""
 
 REQUEST_EXPIRES = 50.0
-"""Seconds after which a request is not sent on any more if it never was, where the policy says nothing and the reply
-goes back in an answer. Clients of WCF, CXF and Metro wait for a minute: the fault is there before that is over."""
+"""Seconds after which a request that was never sent expires, if the policy sets no limit and the reply goes back in an
+answer. Clients of WCF, CXF and Metro wait for a minute, so the fault arrives before that."""
 
 PROMPT = 1.0
-"""Seconds within which a request is sent on though its Sequence has ended. A client that sends one-way messages with a
-ReplyTo may end its Sequence at once, and they are not to be kept from a service that is there."""
+"""Seconds within which a request is forwarded even if its Sequence has ended. A client that sends one-way messages with
+a ReplyTo may end its Sequence at once, and an available service must still receive them."""
 
 MOST_LEFT_OUT = 1_000
-"""Runs of records that an outbox leaves out of what it keeps, at most, while it is held back: they are saved with it
-each time."""
+"""Maximum runs of records that an outbox excludes while it sends nothing: every save includes them."""
 
 _TOO_OLD = Fault(EXPIRED, "The message was too old to be sent on when its turn came.", sender=False)
 _UNWANTED = Fault(UNWANTED, "Its requester had given up when its turn came.", sender=False)
@@ -46,12 +44,12 @@ _SENDING = (SourceState.CREATED, SourceState.ROLLOVER)
 
 
 class GivenUp(NamedTuple):
-    """Records that are not sent on.
+    """Records that the forwarder does not send.
 
     Args:
-        offsets: Where they are, ascending.
-        fault: What their requesters are told.
-        told: What the log is told, without its details.
+        offsets: Their offsets, ascending.
+        fault: The fault for their requesters.
+        told: The log event, without its details.
     """
 
     offsets: list[int]
@@ -60,11 +58,11 @@ class GivenUp(NamedTuple):
 
 
 class Expiry:
-    """What comes too late, or is waited for in vain.
+    """Expiry of messages that are too old, and of requests without a waiting requester.
 
     Args:
-        outbound: Who sends.
-        replies: Who knows which requesters wait.
+        outbound: The outbound side, which sends messages.
+        replies: Knows which requesters wait.
     """
 
     def __init__(self, outbound: Outbound, replies: Replies) -> None:
@@ -72,11 +70,13 @@ class Expiry:
         self._replies = replies
 
     def see(self, outbox: Outbox, now: float) -> list[GivenUp]:
-        """What is given up of what comes next and never was transmitted. What has to be known for that and is not in
-        memory is being read then: :attr:`Outbox.front`."""
+        """Return the next records that expire, among those never transmitted.
+
+        Records needed for the decision and missing from memory are then read: :attr:`Outbox.front`.
+        """
         policy, start = outbox.forwarding, outbox.unsent
         assert policy is not None
-        outbox.front = None  # it may have had one, by another policy
+        outbox.front = None  # an earlier policy may have set it
         given_up: list[GivenUp] = []
         if outbox.is_held_back:
             given_up += self._see_requests(outbox, policy, start, now)
@@ -87,19 +87,21 @@ class Expiry:
         return given_up
 
     def _may_expire(self, outbox: Outbox, policy: ForwardingPolicy, start: int, now: float) -> bool:
-        """Whether what comes next may be too old."""
+        """Whether the next record may be too old."""
         if policy.expires is not None:
             return True
         if outbox.is_held_back or start >= outbox.durable_end:
             return False
         record = outbox.record(start)
         if record is None:
-            return True  # a request may be among what is read
+            return True  # the records to read may include a request
         return outbox.has_requests and not self._came_just_now(outbox, record, now)
 
     def _came_just_now(self, outbox: Outbox, record: Record, now: float) -> bool:
-        """Whether a record, and so what follows it, came just now. It is seen again: it may not be sent soon, and
-        nothing else may happen to its outbox."""
+        """Whether a record, and so every later one, arrived just now.
+
+        The outbox is then examined again: it may not send soon, and nothing else may happen to it.
+        """
         if now >= record.received_at + PROMPT:
             return False
         self._outbound.wake(outbox, record.received_at + PROMPT)
@@ -112,7 +114,7 @@ class Expiry:
         while (record := outbox.record(seen)) is not None:
             expires_at = self._expires_at(record, policy)
             if seen + 1 in outbox.left_out:
-                pass  # it is given up already, or has arrived
+                pass  # it is dead-lettered already, or has arrived
             elif expires_at <= now:
                 expired.append(seen)
             elif self._is_unwanted(record, now):
@@ -128,8 +130,11 @@ class Expiry:
         return _late(expired, unwanted)
 
     def _see_requests(self, outbox: Outbox, policy: ForwardingPolicy, start: int, now: float) -> list[GivenUp]:
-        """Requests whose requesters wait, while nothing is sent: of a stopped outbox at once, as only an operator lets
-        it go on, of a suspended one when they are too old. One-way messages before them make no difference."""
+        """Return requests with waiting requesters that expire while nothing is sent.
+
+        A stopped outbox returns them at once, as only an operator resumes it; a suspended one when they are too old.
+        One-way messages before them make no difference.
+        """
         if outbox.held_back is None:
             outbox.held_back = HeldBack(start, start + outbox.policy.window, outbox.durable_end)
         held = outbox.held_back
@@ -153,7 +158,7 @@ class Expiry:
                     unwanted.append(offset)
                 elif not outbox.stopped:
                     self._outbound.wake(outbox, expires_at)
-                    break  # those behind it came later
+                    break  # those behind it arrived later
                 elif all(one.is_acknowledged(offset) for one in others):
                     returned.append(offset)
             held.passed()
@@ -163,7 +168,7 @@ class Expiry:
         return given_up
 
     def _others(self, outbox: Outbox) -> list[Outbox]:
-        """Other forwarders of the same records, which may yet bring the replies."""
+        """Return other forwarders of the same records, which may still bring the replies."""
         return [
             one
             for one in self._outbound.outboxes.values()
@@ -171,7 +176,10 @@ class Expiry:
         ]
 
     def untaken(self, outbox: Outbox, source: RMSource, now: float) -> Iterator[tuple[int, Fault]]:
-        """Requests that have a number and never left, as nobody listens there, and that are given up; and why."""
+        """Yield numbered requests that never left, as nothing listens there, and that expire.
+
+        Each comes with the fault for its requester.
+        """
         policy = outbox.forwarding
         assert policy is not None
         if source.state not in _SENDING or outbox.stopped:
@@ -199,7 +207,7 @@ class Expiry:
         return math.inf if expires is None else record.received_at + expires
 
     def _is_unwanted(self, record: Record, now: float) -> bool:
-        """Whether it is a request that nobody waits for any more."""
+        """Whether it is a request that its requester no longer waits for."""
         is_old = record.wants_reply and now >= record.received_at + PROMPT
         return is_old and self._replies.is_asked_for(record) and self._replies.is_given_up(record, now)
 
@@ -212,7 +220,7 @@ def _late(expired: list[int], unwanted: list[int]) -> list[GivenUp]:
 
 
 def _stopped(outbox: Outbox) -> Fault:
-    """What requesters are told while an outbox is stopped."""
+    """Return the fault for requesters of a stopped outbox."""
     why = f"{outbox.stopped}: {outbox.stopped_for}" if outbox.stopped_for else outbox.stopped
     return Fault(
         outbox.stopped,

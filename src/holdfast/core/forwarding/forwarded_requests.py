@@ -1,8 +1,8 @@
-"""Forwarding: what comes of messages that are sent on. Replies go back to who asked, in the batch that takes them.
+"""Forwarded requests, and the replies that return to their requesters.
 
-A forwarded request has a MessageID of ours (:meth:`Outbox.message_id`), by which its reply finds it. The reply is no
-message of a queue: :class:`Replies` keeps it where a handler's reply would be kept, with what says that it came. So
-after a crash either both are there, or the destination is asked again.
+A forwarded request has a MessageID made here (:meth:`Outbox.message_id`), by which its reply finds it. The reply is no
+message of a queue: :class:`Replies` stores it like a handler's reply, in one batch with its receipt. After a crash
+either both are present, or the destination is asked again.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ def tell_requesters(
     told: Callable[[Record], Record | None],
     now: float,
 ) -> None:
-    """Reply to the requests among records that a forwarder is about to give up, unless another forwarder still has
-    them to send. To be called in the batch that gives them up.
+    """Reply to the requests among records that a forwarder is about to discard.
+
+    A request that another forwarder still has to send gets no reply. Call this in the batch that discards them.
 
     Args:
         outbound: Every outbox.
-        replies: Where replies go.
-        outbox: The forwarder's. Nobody here waits for replies to what an application sends.
-        records: With their offsets.
-        told: Makes what is replied.
+        replies: Sends the replies.
+        outbox: The forwarder's outbox. An application's outbox has no requesters here.
+        records: The records with their offsets.
+        told: Makes the reply.
         now: Seconds.
     """
     if outbox.forwarding is None:
@@ -57,12 +58,12 @@ def tell_requesters(
 
 
 class Forwarding:
-    """What forwarders know of those whose messages they send on.
+    """Connection between forwarders and the requesters of their messages.
 
     Args:
-        letters: Where goes what is given up.
-        seal, unseal: A letter as the record that is kept, and back.
-        tell: A fault as the reply to a request, in that version of WS-Addressing; None for one that wants no reply.
+        letters: The queue of dead letters.
+        seal, unseal: Convert a dead letter to the stored record, and back.
+        tell: Makes the reply that carries a fault, in that version of WS-Addressing; None if no reply is wanted.
     """
 
     def __init__(
@@ -77,28 +78,32 @@ class Forwarding:
         self.giving_up = GivingUp(letters, seal, unseal, tell)
 
     def join(self, outbound: Outbound, replies: Replies) -> None:
-        """Say who sends messages on, and who takes replies."""
+        """Connect the outbound side, which forwards, and the receiver of replies."""
         self._outbound = outbound
         self._replies = replies
         outbound.forwarders = self
         self.giving_up.join(outbound, replies)
 
     def has(self, outbox: Outbox, number: int, again: Callable[[float], None]) -> bool:
-        """Whether the request that is message ``number`` is in memory; if not, ``again(now)`` is called when it was
-        read. What came for it is then received as if it came just now."""
+        """Whether request ``number`` is in memory; if not, ``again(now)`` follows its read.
+
+        The answer to it is then received as if it arrived just now.
+        """
         source = outbox.source
         assert source is not None, (outbox.key, number)
         return self._outbound.reading.has(outbox, source, number, again)
 
     def replied(self, outbox: Outbox, number: int, envelope: Envelope, now: float) -> None:
-        """The reply to message ``number``, which is in memory, goes to the requester with the open batch."""
+        """Send the reply to message ``number``, which is in memory, with the open batch."""
         request = outbox.here[outbox.offset_of(number)]
         self._outbound.receive_reply(outbox, number)
         self._replies.reply(request, self._reply(request, envelope, now), now)
 
     def may_be_reply(self, query: Record, envelope: Envelope, now: float) -> bool:
-        """Take the reply to a forwarded message that awaits none, from the answer to that message: its sender may send
-        it again to ask for the reply. Whether it is one, and is kept."""
+        """Store a reply to a forwarded message that awaits none; return whether it is one.
+
+        It comes in the answer to that message. The message's sender may repeat it to request the reply.
+        """
         if envelope.relates_to != query.message_id:
             return False
         reply = self._reply(query, envelope, now)
@@ -109,18 +114,17 @@ class Forwarding:
         if fault is not None and (
             envelope.soap.value != request.soap or (fault.is_addressing and envelope.addressing is not addressing)
         ):
-            return self._tell(request, fault, addressing)  # the requester would not understand it as it is
+            return self._tell(request, fault, addressing)  # the requester would not understand it unchanged
         headers = b"".join(envelope.headers)
         return Record("", 0, envelope.action, envelope.body, now, soap=envelope.soap.value, headers=headers)
 
     def unanswered(self, outbox: Outbox, number: int, now: float) -> None:
-        """The destination has the request that is message ``number``, and will send no reply: a fault tells the
-        requester."""
+        """Answer a request that the destination has and will not reply to with a fault."""
         source = outbox.source
         if source is None or number not in source.unreplied or number in source.replying:
             return  # while its request was read
         if number > source.limit:
-            return  # it is asked for again in the next Sequence
+            return  # it is requested again in the next Sequence
         if self.has(outbox, number, partial(self.unanswered, outbox, number)):
             request = outbox.here[outbox.offset_of(number)]
             self._outbound.receive_reply(outbox, number)

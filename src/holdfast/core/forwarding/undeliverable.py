@@ -1,9 +1,9 @@
-"""Giving up: messages that are not sent on, or not any more: refused for good, too old, or given up by somebody.
+"""Undeliverable messages: refused permanently, expired, or discarded.
 
 A number cannot be skipped within a Sequence, so the Sequence ends before such a message and the next begins behind it.
-Where other messages were transmitted besides, nothing new goes until it is known which of them arrived: those are not
-sent again, the others are. What a forwarder gives up becomes a dead letter, and its requester is told, in the batch
-that passes it.
+If other messages were transmitted with it, the forwarder sends no new messages until it knows which of them arrived: it
+does not resend those, but resends the others. A message that a forwarder cannot deliver becomes a dead letter, and its
+requester receives a fault, in the batch that moves the cursor past it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from holdfast.core.states import DoubtEvent, SourceState
 from holdfast.core.versions import Addressing
 
 LEAST_QUIET = 60.0
-"""Seconds, at least, that a destination has to answer requests that it acknowledged, or that follow a message which it
-refuses for good; the policy's patience if that is longer."""
+"""Minimum seconds that a destination has to answer requests that it acknowledged, or that follow a message which it
+refuses permanently; the policy's patience if that is longer."""
 
 _IN_DOUBT = Fault(
     "InDoubt",
@@ -43,12 +43,13 @@ _SENDING = (SourceState.CREATED, SourceState.ROLLOVER)
 
 
 def discard(outbound: Outbound, outbox: Outbox, offset: int, now: float) -> None:
-    """Somebody gives one message up; it has not been acknowledged. :class:`Discarded` follows when that is durable.
+    """Discard one unacknowledged message at the operator's request.
 
-    If it was never transmitted, the present Sequence ends before it, and the next one begins behind it. If it may have
-    been, its number cannot be skipped: the present Sequence is given up. What is known to have arrived in it is not
-    sent again. What was transmitted and is not acknowledged may have arrived, so that somebody decides whether it is
-    sent in a new one: the outbox is stopped, unless it is already.
+    :class:`Discarded` follows once that is durable. If the message was never transmitted, the present Sequence ends
+    before it, and the next one begins behind it. If it may have been transmitted, its number cannot be skipped, so the
+    present Sequence is abandoned. Messages known to have arrived in it are not sent again. Messages transmitted but not
+    acknowledged may have arrived, so the outbox stops, unless it already has, and the operator decides whether a new
+    Sequence carries them.
     """
     assert outbox.first <= offset < outbox.durable_end and not outbox.is_acknowledged(offset), (outbox.key, offset)
     source = outbox.source
@@ -63,24 +64,24 @@ def discard(outbound: Outbound, outbox: Outbox, offset: int, now: float) -> None
 
 
 def _pass(outbound: Outbound, outbox: Outbox, offsets: list[int], now: float) -> None:
-    """No Sequence is to carry those any more."""
+    """Exclude these records from every further Sequence."""
     for offset in offsets:
         outbox.leave_out(offset, offset)
         outbox.refusals.pop(offset, None)
     if outbox.source is not None:
-        outbound.commit.save(outbox.source.local_id, outbox.source)  # with what is trimmed, that it is acknowledged
+        outbound.commit.save(outbox.source.local_id, outbox.source)  # also its acknowledged ranges, trimmed
     outbox.save()
     outbox.save_place(now)
     outbound.ready(outbox)
 
 
 class GivingUp:
-    """What forwarders give up by themselves, as their policy says.
+    """Dead-lettering of undeliverable messages, as the forwarders' policy prescribes.
 
     Args:
-        letters: Where it goes.
-        seal, unseal: A letter as the record that is kept, and back.
-        tell: A fault as the reply to a request, in that version of WS-Addressing; None for one that wants no reply.
+        letters: The queue of dead letters.
+        seal, unseal: Convert a dead letter to the stored record, and back.
+        tell: Makes the reply that carries a fault, in that version of WS-Addressing; None if no reply is wanted.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class GivingUp:
         self._is_requeueing = False
 
     def join(self, outbound: Outbound, replies: Replies) -> None:
-        """Say who sends messages on, and who takes replies."""
+        """Connect the outbound side, which forwards, and the receiver of replies."""
         self._outbound = outbound
         self._replies = replies
         self._commit = outbound.commit
@@ -105,7 +106,7 @@ class GivingUp:
         self._expiry = Expiry(outbound, replies)
 
     def turn(self, outbox: Outbox, now: float) -> bool:
-        """Before it is the outbox's turn to send: see what is given up. Whether it may send now."""
+        """Handle undeliverable messages that are due; return whether the outbox may send."""
         if outbox.doubt is not None and not self._settle(outbox, outbox.doubt, now):
             return False
         if outbox.quiet is not None:
@@ -120,13 +121,15 @@ class GivingUp:
         for one in given_up:
             self._expire(outbox, one, now)
         if given_up:
-            return False  # it has another turn at once
-        # No Sequence begins with what may be too old.
+            return False  # the outbox gets another turn at once
+        # A new Sequence must not begin with a message that may have expired.
         return outbox.source is not None or not outbox.wants_front
 
     def _see_unanswered(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        """Give up the replies to requests that the destination acknowledged, and did not answer within the patience.
-        Where replies go to an address, nothing else says that there will be none."""
+        """Stop waiting for replies to acknowledged requests after the policy's patience.
+
+        If replies go to an address, only this timeout shows that no reply will come.
+        """
         policy = outbox.forwarding
         if policy is None or self._outbound.is_anonymous(source):
             return
@@ -143,14 +146,17 @@ class GivingUp:
     # --- a destination that grants no Sequence --------------------------------------------------------------------
 
     def asks_again(self, outbox: Outbox, reason: str, now: float) -> bool:
-        """The destination refused every way of creating a Sequence: whether it is asked again, in a while. It is for
-        the patience that a message has: what stands before a service that is being replaced answers in its place."""
+        """Return whether to retry later, after the destination refused every choice.
+
+        Retries last as long as a message's patience: a proxy in front of a service that is being replaced may answer in
+        its name.
+        """
         policy, unwelcome = outbox.forwarding, outbox.unwelcome or Unwelcome(now)
         assert policy is not None, outbox.key
         unwelcome.reason = reason
         unwelcome.times += 1
         if unwelcome.times >= policy.refusals and now - unwelcome.first_at >= policy.patience:
-            outbox.unwelcome = None  # whoever decides that it is asked again begins with patience
+            outbox.unwelcome = None  # an operator who resumes it starts a new period of patience
             return False
         outbox.unwelcome = unwelcome
         unwelcome.again_at = now + self._outbound.circuits.pause_after(policy.circuit, unwelcome.times - 1)
@@ -167,12 +173,15 @@ class GivingUp:
     # --- what the destination refuses -----------------------------------------------------------------------------
 
     def refused(self, outbox: Outbox, number: int, fault: Fault, now: float, *, is_final: bool = False) -> None:
-        """The destination refused message ``number``, or it cannot be written (``is_final``). Whoever waits for a
-        reply is told at once, and may ask again; a one-way message is tried for as long as the policy says."""
+        """Handle a refused message, or one that cannot be written (``is_final``).
+
+        A requester receives the fault at once and may ask again. The forwarder retries a one-way message for as long as
+        the policy prescribes.
+        """
         source, policy = outbox.source, outbox.forwarding
         assert source is not None and policy is not None, outbox.key
         if number not in source.flight or source.state not in _SENDING or outbox.stopped:
-            return  # it is acknowledged, or given up, by now; or somebody is to decide
+            return  # acknowledged or dead-lettered meanwhile; or the operator must decide
         offset, entry = outbox.offset_of(number), source.flight[number]
         refusal = outbox.refusals.setdefault(offset, Refusal(now, fault))
         refusal.take(fault, entry.attempts)
@@ -183,9 +192,9 @@ class GivingUp:
         times = refusal.in_row if is_request else refusal.times
         at_once = is_final or (is_request and self._refuses_each(source, number, refusal))
         if quiet is not None and number in quiet.named and not is_final:
-            source.not_delivered(number, now)  # it has arrived, and is asked for until it is answered
+            source.not_delivered(number, now)  # it has arrived, and is transmitted again until it is answered
         elif quiet is not None and number not in quiet.refused and not (at_once or entry.may_have_arrived):
-            source.flight.remove(number)  # it is known not to have arrived, and has its chance in the next Sequence
+            source.flight.remove(number)  # it certainly did not arrive, and is retried in the next Sequence
         elif at_once or (times >= policy.refusals and now - refusal.first_at >= policy.patience):
             self._refuse_for_good(outbox, source, number, refusal, now)
         else:
@@ -193,8 +202,10 @@ class GivingUp:
         self._outbound.ready(outbox)
 
     def _refuses_each(self, source: RMSource, number: int, refusal: Refusal) -> bool:
-        """Whether the destination refused each transmission of a message. One that it did not refuse may still
-        arrive."""
+        """Return whether the destination refused every transmission of a message.
+
+        A transmission that it did not refuse may still arrive.
+        """
         entry = source.flight[number]
         if number <= source.sent_before:
             return False  # an earlier process may have transmitted it, too
@@ -209,9 +220,11 @@ class GivingUp:
         self._effects.append(told)
 
     def declined(self, outbox: Outbox, number: int, fault: Fault, now: float) -> None:
-        """The service refused message ``number``, which its destination acknowledges: it cannot go again in its place,
-        so it becomes a letter whatever the policy says. Where that says to wait, nothing follows until somebody has
-        decided."""
+        """Dead-letter a message that was acknowledged although the service refused it.
+
+        The Sequence cannot carry it again, so it becomes a dead letter whatever the policy prescribes. If the policy is
+        to wait, the outbox stops until the operator decides.
+        """
         source = outbox.source
         assert source is not None, outbox.key
         offset = outbox.offset_of(number)
@@ -235,7 +248,7 @@ class GivingUp:
         elif number in source.unreplied or not _waits(outbox):
             self._ask_for_quiet(outbox, source, number, now)
             return
-        outbox.refusals.clear()  # whoever decides that it is tried again begins with patience
+        outbox.refusals.clear()  # an operator who resumes it starts a new period of patience
         self._commit.save(source.local_id, source)
         self._outbound.stop(outbox, fault.code, reason, now, refused=(source.identifier or "", number))
 
@@ -249,32 +262,32 @@ class GivingUp:
             source.limit = min(source.limit, source.highest_sent)
         if number not in quiet.refused:
             quiet.refused.add(number)
-            quiet.is_asked = False  # what the destination said was not about this one
+            quiet.is_asked = False  # the destination's last acknowledgement did not cover this message
         source.flight.wait(number, number, math.inf)
 
     def acknowledged(self, outbox: Outbox, ack: SequenceAcknowledgement) -> None:
-        """The destination says what it has."""
+        """Record the numbers that the destination reports as received."""
         assert outbox.quiet is not None
         outbox.quiet.named.update(ack.ranges)
 
     def _look_whether_quiet(self, outbox: Outbox, quiet: Quiet, now: float) -> None:
         source = quiet.source
         if outbox.source is not source or source.state not in _SENDING:
-            outbox.quiet = None  # the Sequence is over, or ends: what is refused has its chance in the next one
+            outbox.quiet = None  # the Sequence is over or ending: refused messages are retried in the next one
             return
         flight = source.flight
         if not source.replying.isdisjoint(quiet.refused):
-            return  # the reply to one of them is on its way to the disk
+            return  # the reply to one of them is being stored
         for number in [number for number in quiet.refused if number not in flight or number in quiet.named]:
             quiet.refused.discard(number)  # it has arrived after all
-            if number in flight:  # a request: it is asked for again until it is answered
+            if number in flight:  # a request: it is transmitted again until it is answered
                 flight[number].waits_for = 0
                 flight.hurry(flight[number], now)
         requests = [number for number in flight if number in source.unreplied and number not in quiet.refused]
         others = [number for number in flight if number not in quiet.refused and number not in source.unreplied]
         if source.in_doubt:
             return
-        untaken = {number for number in flight.untaken if number > source.sent_before}  # an answer would say nothing
+        untaken = {number for number in flight.untaken if number > source.sent_before}  # an answer would prove nothing
         unknown = [number for number in others if number not in untaken]
         unanswered = [number for number in unknown if not flight[number].answered]
         if unanswered:
@@ -282,7 +295,7 @@ class GivingUp:
                 entry = flight[number]
                 before = flight.get(entry.waits_for)
                 if before is not None and (entry.waits_for in quiet.refused or before.answered):
-                    entry.waits_for = 0  # that one may never be acknowledged
+                    entry.waits_for = 0  # the message it waits for may never be acknowledged
                     flight.hurry(entry, now)
             return
         if any(flight[number].exchanges for number in (*others, *quiet.refused)):
@@ -294,9 +307,10 @@ class GivingUp:
                 flight.wait(number, number, math.inf)
             source.ask_what_else(now)
             return
-        for number in others:  # it was asked, and they would be acknowledged if it had them
+        for number in others:  # the destination was asked, and would have acknowledged them
             source.flight.remove(number)
-        # A request that it has, and has not answered, may not be acknowledged. It is asked for until it is answered.
+        # A request that it has and has not answered may stay unacknowledged. It is transmitted again until it is
+        # answered.
         for number in sorted(source.unreplied):
             if number not in flight and number in quiet.named:
                 flight.begin_again(number, outbox.record(outbox.offset_of(number)), now)
@@ -309,8 +323,11 @@ class GivingUp:
             self._outbound.wake(outbox, quiet.until)
 
     def _do_without(self, outbox: Outbox, source: RMSource, quiet: Quiet, requests: list[int], now: float) -> None:
-        """Requests behind a refused message are not answered: a destination that keeps order may hold them until that
-        has come, and nobody can tell them from those that did not arrive."""
+        """Handle unanswered requests behind a refused message after the deadline.
+
+        A destination that keeps order may hold them until that message arrives, so they look the same as requests that
+        did not arrive. At least once, they are sent again; otherwise the outbox stops for the operator.
+        """
         if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE:
             for number in requests:
                 source.flight.remove(number)
@@ -320,7 +337,7 @@ class GivingUp:
         self._wait_for_somebody(outbox, NO_ANSWER_WHAT_ARRIVED, reason, now)
 
     def _wait_for_somebody(self, outbox: Outbox, code: str, reason: str, now: float) -> None:
-        """Whoever decides that it goes on lets everything be tried again, with patience."""
+        """Stop the outbox; a resume retries every message, with new patience."""
         quiet, outbox.quiet = outbox.quiet, None
         outbox.refusals.clear()
         assert quiet is not None
@@ -335,15 +352,15 @@ class GivingUp:
         self._outbound.stop(outbox, code, reason, now)
 
     def silent(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        """The destination does not say what it has, however often it is asked."""
+        """Handle a destination that never reports which messages arrived."""
         source.resolve(DoubtEvent.MOVED)
         if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE:
-            self._outbound.ready(outbox)  # what may have arrived may be sent once more
+            self._outbound.ready(outbox)  # messages that may have arrived may be sent once more
         else:
             self._wait_for_somebody(outbox, NO_ANSWER_WHAT_ARRIVED, "the destination does not say what arrived", now)
 
     def _give_up(self, outbox: Outbox, source: RMSource, quiet: Quiet, now: float) -> None:
-        """What else was transmitted has arrived, or is known not to have: the refused ones become letters."""
+        """Dead-letter the refused messages, once it is known which others arrived."""
         offsets = sorted(outbox.offset_of(number) for number in quiet.refused)
         missing = next((offset for offset in offsets if outbox.record(offset) is None), None)
         if missing is not None:
@@ -366,7 +383,7 @@ class GivingUp:
         _pass(self._outbound, outbox, offsets, now)
 
     def _bury(self, outbox: Outbox, offset: int, fault: Fault, times: int, now: float) -> None:
-        """A message becomes a letter, and whoever waits for its reply is told."""
+        """Turn a message into a dead letter and send its requester the fault."""
         record = outbox.here[offset]
         origin = Origin(outbox.queue.name, outbox.partition, offset, outbox.key, fault.code)
         self.letters.add(self._seal(Letter(record, fault.reason, times, now, origin)))
@@ -379,8 +396,10 @@ class GivingUp:
     # --- what is in doubt -----------------------------------------------------------------------------------------
 
     def lost(self, outbox: Outbox, source: RMSource, code: str, reason: str) -> None:
-        """The destination lost the Sequence: what it may have of it is to be settled, message by message, before
-        another Sequence follows. To be called before the Sequence is dropped."""
+        """Begin settling, message by message, what may have arrived in a lost Sequence.
+
+        Another Sequence follows only after that. Call this before the Sequence is dropped.
+        """
         late, numbers, behind = outbox.late(source), outbox.doubtful(source), AcknowledgementRanges()
         if len(late):
             numbers.update(late)
@@ -392,8 +411,11 @@ class GivingUp:
         outbox.doubt = Doubt(source.start, numbers, behind, code, reason)
 
     def _settle(self, outbox: Outbox, doubt: Doubt, now: float) -> bool:
-        """A request that may have arrived goes back to its requester, who learns that it may have. Of a one-way message
-        nobody waits for an answer, so somebody decides. Whether all is settled, and the outbox may send."""
+        """Settle the messages in doubt; return whether all are, and the outbox may send.
+
+        A request that may have arrived is answered with a fault that reports the doubt. A one-way message has no
+        requester, so the operator decides.
+        """
         passed = []
         while (number := doubt.next()) is not None:
             offset = doubt.start + number - 1
@@ -406,7 +428,7 @@ class GivingUp:
             is_request = record is not None and record.wants_reply
             if is_request and not is_over:
                 passed.append(offset)
-                if number not in doubt.behind:  # else its reply came
+                if number not in doubt.behind:  # otherwise its reply came
                     self._bury(outbox, offset, _IN_DOUBT, 1, now)
                     detail = {"forwarder": outbox.key, "offset": offset, "code": doubt.code, "reason": doubt.reason}
                     told = Incident("request.in_doubt", number=number, level="error", detail=detail)
@@ -424,7 +446,7 @@ class GivingUp:
     # --- what is too old ------------------------------------------------------------------------------------------
 
     def _give_up_untaken(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        """Give up requests that have a number and never left, as if they had been refused."""
+        """Dead-letter numbered requests that were never transmitted, like refused ones."""
         for number, fault in list(self._expiry.untaken(outbox, source, now)):
             outbox.refusals[outbox.offset_of(number)] = Refusal(now, fault, 1)
             self._ask_for_quiet(outbox, source, number, now)
@@ -443,18 +465,20 @@ class GivingUp:
         self._effects.append(given_up.told)
         _pass(self._outbound, outbox, offsets, now)
 
-    # --- letters that somebody wants sent once more ---------------------------------------------------------------
+    # --- dead letters to requeue ----------------------------------------------------------------------------------
 
     def requeue(self, letter: int | None = None) -> int:
-        """Put a letter, or every one, into its queue once more, behind what is there, for the forwarder that gave it
-        up; how many there are. Readers find it there once more. Nobody waits for its reply: a request was answered when
-        it became a letter."""
+        """Append one dead letter, or all, to the queue again; return their count.
+
+        The forwarder that dead-lettered it sends it once more, and readers of the queue receive it once more. Its reply
+        reaches no requester: a request was answered when it became a dead letter.
+        """
         count = self.letters.ask(letter)
         self._commit.then(self.requeue_next)
         return count
 
     def requeue_next(self, now: float) -> None:
-        """See to the next letter that somebody asked for, if it came from a forwarder."""
+        """Requeue the next requested dead letter, if it came from a forwarder."""
         letter = self.letters.next_asked()
         if letter is not None and not self._is_requeueing:
             self._is_requeueing = True
@@ -481,11 +505,13 @@ class GivingUp:
         self.requeue_next(now)
 
     def _leave_to(self, origin: Origin, queue: Queue, offset: int) -> list[Outbox]:
-        """The record there is sent on by nobody but the forwarder that gave it up, with the open batch: others had it
-        before. Those others."""
+        """Leave the record to the forwarder that dead-lettered it, in the open batch.
+
+        The other forwarders already sent it. Returns their outboxes.
+        """
         outboxes = self._outbound.outboxes
         if origin.forwarder not in outboxes:
-            return []  # whoever reads the queue now may take its place
+            return []  # a present reader of the queue may take over from the missing forwarder
         others = [
             one
             for one in outboxes.values()
@@ -508,7 +534,7 @@ class GivingUp:
 
 
 def _waits(outbox: Outbox) -> bool:
-    """Whether somebody is to decide what becomes of a message that is refused for good."""
+    """Whether the operator decides about a message that is refused permanently."""
     assert outbox.forwarding is not None
     decided = outbox.forwarding.on_refused
     return decided is OnRefused.WAIT or (decided is None and outbox.policy.assurance.in_order)

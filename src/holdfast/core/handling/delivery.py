@@ -1,9 +1,10 @@
-"""Handling: which records an application's handlers get, when, and what follows from what they do. Sans-IO.
+"""Delivery of records to an application's handlers, and its results. Sans-IO.
 
-In order one record of a Sequence at a time, so many handlers at once, so many bytes in memory; again after a failure,
-then a dead letter. A reply, the mark that its request is done with, and the letter that takes its place become durable
-in one batch. At most once, a record is marked as done with, durably, before it is handed over: what a process was at
-when it ended is then lost, and its requester told so by the next one.
+Handlers get one record of a Sequence at a time if it is in order, within a limit of concurrent handlers and of bytes in
+memory. After a failure a record is retried, then dead-lettered. A reply, the mark that its request is handled, and the
+dead letter that replaces a record become durable in one batch. At most once, a record is durably marked as handled
+before a handler gets it: the records that handlers had when the process ended are lost, and the next process reports
+this to their requesters.
 """
 
 from __future__ import annotations
@@ -24,20 +25,21 @@ from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Batch, Record
 
 MAX_HELD_BYTES = 64 * 1024 * 1024
-"""Of records in memory for their handlers, and at most one record more; others are read from the store when there is
-room."""
+"""Maximum bytes of records in memory for handlers, plus at most one record; others are read from the store when there
+is room."""
+
 
 _ONCE = "and at-most-once allows no second attempt"
 
 
 @dataclass(slots=True)
 class _Search:
-    """For requests that the last process had marked as done with and did not answer.
+    """Search for unanswered requests that the last process had marked as handled.
 
     Args:
-        wanted: Sequence and message number of those that are not answered.
-        done: Numbers (an offset plus one) of the records that were marked then.
-        position: Below it all is looked at.
+        wanted: Sequence and message number of each unanswered request.
+        done: Numbers (an offset plus one) of the records marked by then.
+        position: All records below it have been examined.
     """
 
     wanted: set[tuple[str, int]]
@@ -47,14 +49,14 @@ class _Search:
 
 @dataclass(slots=True)
 class _Line:
-    """What is known of one partition beside its cursor.
+    """State of one partition in addition to its cursor.
 
     Args:
         end: Records below it are durable.
-        records: In memory, by offset: those that a handler has, and those whose turn comes.
-        is_reading: Whether the next one is being read.
-        marked: At most once, what is with a handler, though marked as done with.
-        search: At most once, what is looked for after a start.
+        records: Records in memory, by offset: those with a handler, and the next ones.
+        is_reading: Whether the next record is being read.
+        marked: At most once, the records with a handler, already marked as handled.
+        search: At most once, the search that follows a start.
     """
 
     end: int
@@ -65,15 +67,15 @@ class _Line:
 
 
 class Handling:
-    """The handlers of one queue, as far as anything is to be decided about them.
+    """Scheduling of one queue's handlers.
 
     Args:
         queue: The queue.
-        letters: Where what cannot be handled goes, and comes back from if somebody asks for it.
+        letters: The queue of dead letters, from which an operator may request retries.
         policy: How handlers are called.
-        concurrency: Handlers that run at a time.
-        seal, unseal: A letter as the record that is kept, and back.
-        set_aside: What a request is answered with that is given up; None for one that wants no reply.
+        concurrency: Maximum number of concurrent handlers.
+        seal, unseal: Convert a dead letter to the stored record, and back.
+        set_aside: Makes the answer to a request that is dead-lettered; None if no reply is wanted.
     """
 
     def __init__(
@@ -92,11 +94,11 @@ class Handling:
         self.policy = policy
         self.concurrency = concurrency
         self.running = 0
-        """Records that are with a handler, or on their way to one."""
+        """Records with a handler, or on their way to one."""
         self.succeeded = 0
         self.failed = 0
         self.dead = 0
-        """How many handlings succeeded, how many failed, and how many messages became letters."""
+        """Number of successful handlings, of failed handlings, and of messages dead-lettered."""
         self.cursors: list[HandlerCursor] = []
         self._seal = seal
         self._unseal = unseal
@@ -104,18 +106,18 @@ class Handling:
         self._lines: list[_Line] = []
         self._held_bytes = 0
         self._ready: dict[int, None] = {}
-        """Partitions in which it may be some record's turn, in the order in which they are served."""
+        """Partitions that may have a record ready, in the order of service."""
         self._starved: dict[int, None] = {}
-        """Partitions whose records wait for room in memory."""
+        """Partitions with records that wait for room in memory."""
         self._due: float | None = None
         self._letter: Letter | None = None
-        """The letter that is handed over once more; one at a time."""
+        """The dead letter being retried; one at a time."""
         self._retrying: int | None = None
         self._is_stopped = False
         self._when_done: list[Callable[[], None]] = []
 
     def join(self, inbound: Inbound, replies: Replies, commit: GroupCommit, effects: list[Effect]) -> None:
-        """Say whose messages it hands over, who takes replies, and where its changes and effects go."""
+        """Connect the inbound side, the receiver of replies, the commit and the effects."""
         self._inbound = inbound
         self._replies = replies
         self._commit = commit
@@ -126,7 +128,7 @@ class Handling:
     # --- life -----------------------------------------------------------------------------------------------------
 
     def start(self, now: float) -> None:
-        """Go on where the cursors stood. Once, after the queue was recovered."""
+        """Resume at the saved cursors. Call once, after the queue was recovered."""
         in_order = self._inbound.policy.assurance.in_order
         for partition, end in enumerate(self.queue.ends):
             state = self.queue.handled(partition, at_most_once=self._is_at_most_once)
@@ -141,35 +143,38 @@ class Handling:
         self._begin(now)
 
     def stop(self) -> None:
-        """Hand nothing more over."""
+        """Call no further handlers."""
         self._is_stopped = True
 
     @property
     def is_done(self) -> bool:
-        """Whether all that was delivered is handled, answered or a dead letter, and nothing is to be tried again."""
+        """Whether every record is handled, answered or dead-lettered, with no retry due."""
         reached = all(cursor.floor >= line.end for cursor, line in zip(self.cursors, self._lines, strict=True))
         is_busy = self.running or any(line.search is not None for line in self._lines)
         return reached and not is_busy and self.letters.next_asked() is None
 
     def when_done(self, call: Callable[[], None]) -> None:
-        """Make the call, once, when :attr:`is_done` has become true."""
+        """Call ``call`` once, when :attr:`is_done` becomes true."""
         self._when_done.append(call)
 
     @property
     def is_at_most_once(self) -> bool:
-        """Whether no message may be handed over twice."""
+        """Whether no handler may get a message twice."""
         return self._is_at_most_once
 
     @property
     def unhandled(self) -> int:
-        """Delivered records that are not done with, and letters that are to be tried again."""
+        """The number of delivered records not yet handled, and of dead letters to retry."""
         lines = zip(self.cursors, self._lines, strict=True)
         return sum(cursor.unfinished(line.end) for cursor, line in lines) + self.letters.asked
 
     # --- what comes -----------------------------------------------------------------------------------------------
 
     def delivered(self, partition: int, offset: int, record: Record | None, now: float) -> None:
-        """A record is durable in the queue (called by :class:`Inbound`); None: it must be read from the store."""
+        """Handle a durable record of the queue (called by :class:`Inbound`).
+
+        A ``record`` of None must be read from the store.
+        """
         line = self._lines[partition]
         line.end = offset + 1
         if record is not None and offset < self.cursors[partition].limit and self._held_bytes < MAX_HELD_BYTES:
@@ -188,7 +193,7 @@ class Handling:
             self._held_bytes -= len(record.body) + len(record.headers)
 
     def _fill(self, partition: int, now: float) -> None:
-        """Offer the cursor what is in memory; ask for what is not."""
+        """Offer the cursor the records in memory, and read the missing ones."""
         cursor, line = self.cursors[partition], self._lines[partition]
         while cursor.next_offset < line.end and cursor.has_room:
             offset = cursor.next_offset
@@ -217,7 +222,7 @@ class Handling:
     def _read(self, partition: int, start: int, found: list[tuple[int, Record]], now: float) -> None:
         cursor, line = self.cursors[partition], self._lines[partition]
         line.is_reading = False
-        # It is kept for us, unless an operator gave it up meanwhile.
+        # The store keeps unhandled records, unless an operator discarded them meanwhile.
         assert cursor.next_offset != start or (found and found[0][0] == start), (partition, start)
         for offset, record in found:
             if offset >= cursor.next_offset and self._held_bytes < MAX_HELD_BYTES:
@@ -225,14 +230,14 @@ class Handling:
         self._fill(partition, now)
         self._begin(now)
 
-    # --- whose turn it is -----------------------------------------------------------------------------------------
+    # --- scheduling -----------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
         """When :meth:`pump` has something to do next."""
         return self._due
 
     def pump(self, now: float) -> None:
-        """Hand over again what is due."""
+        """Retry the records that are due."""
         if self._due is None or self._due > now:
             return
         for partition, cursor in enumerate(self.cursors):
@@ -242,7 +247,7 @@ class Handling:
         self._begin(now)
 
     def _begin(self, now: float) -> None:
-        """Hand over as much as may be. Partitions take turns: none waits until another has nothing more."""
+        """Start as many handlings as allowed. Partitions take turns, so none starves."""
         if self._is_stopped:
             return
         if self._when_done and self.is_done:
@@ -265,8 +270,8 @@ class Handling:
         if not self._is_at_most_once:
             self._effects.append(handle)
             return
-        # Marked before it is handed over: a crash in between loses it, which this assurance allows; a second delivery
-        # it does not.
+        # Mark it before a handler gets it: a crash in between loses the record, which this assurance allows; a second
+        # delivery it does not.
         cursor.give_up_on(offset)
         line.marked.add(offset)
         self._save(partition, now)
@@ -275,14 +280,14 @@ class Handling:
     def _marked(self, handle: Handle, now: float) -> None:
         self._effects.append(handle)
 
-    # --- what becomes of it ---------------------------------------------------------------------------------------
+    # --- results --------------------------------------------------------------------------------------------------
 
     def handled(self, handle: Handle, reply: Record | None, now: float) -> None:
-        """The handler succeeded.
+        """Record that the handler succeeded.
 
         Args:
-            handle: What it was given.
-            reply: What to answer, None for nothing. Nobody waits for that of a letter.
+            handle: The handling.
+            reply: The reply, None for none. A dead letter's reply has no requester and is dropped.
             now: Seconds.
         """
         if self._is_letter(handle):
@@ -294,19 +299,19 @@ class Handling:
         self._begin(now)
 
     def handled_alone(self, handle: Handle, reply: Record | None, now: float) -> tuple[Batch | None, Batch]:
-        """The handler succeeded, and what follows is to be made durable by itself, as in a transaction of its own.
+        """Record that the handler succeeded, in a batch that holds nothing else.
 
-        What its Sequence or partition hands over next waits until it is durable.
+        The next record of its Sequence or partition waits until that batch is durable.
 
         Args:
-            handle: What it was given.
-            reply: What to answer, None for nothing.
+            handle: The handling.
+            reply: The reply, None for none.
             now: Seconds.
 
         Returns:
-            What was open before, None if nothing was, and what this handling alone changes: its reply, the mark that it
-            is done with, and that its request is answered. Both are taken: they become durable in this order, behind
-            all that was taken before, and ``batch_durable`` is called for each.
+            The batch open before, None if it was empty, and the batch of this handling alone: its reply, the mark that
+                it is done, and the answer to its request. Both are taken: they become durable in this order, behind
+                every batch taken before, and ``batch_durable`` is called for each.
         """
         before = self._commit.take() if self._commit.is_wanted else None
         if self._is_letter(handle):
@@ -327,12 +332,12 @@ class Handling:
         self._begin(now)
 
     def handling_failed(self, handle: Handle, error: str, reason: str, now: float, *, is_final: bool = False) -> None:
-        """The handler failed: it gets the record again later, or the record is given up.
+        """Record that the handler failed: retry the record later, or dead-letter it.
 
         Args:
-            handle: What it was given.
-            error: Why, in a line.
-            reason: Why, at length, for a letter.
+            handle: The handling.
+            error: The reason, in one line.
+            reason: The full reason, for a dead letter.
             now: Seconds.
             is_final: Whether another attempt would fail too.
         """
@@ -366,7 +371,7 @@ class Handling:
         self._save(handle.partition, now)
 
     def _go_on_behind(self, handle: Handle, now: float) -> None:
-        """The record is done with: the next one of its Sequence may follow."""
+        """Finish the record, so that the next one of its Sequence may follow."""
         partition, offset = handle.partition, handle.offset
         line = self._lines[partition]
         self.running -= 1
@@ -377,7 +382,7 @@ class Handling:
         self._fill_all(partition, now)
 
     def _fill_all(self, partition: int, now: float) -> None:
-        """Fill the partition, and those that wait for the room that it left."""
+        """Fill the partition, and those that wait for the memory it released."""
         self._fill(partition, now)
         while self._starved and self._held_bytes < MAX_HELD_BYTES:
             starved = next(iter(self._starved))
@@ -388,7 +393,7 @@ class Handling:
         cursor, line = self.cursors[partition], self._lines[partition]
         state, floor = cursor.to_state(), cursor.floor
         if self._is_at_most_once:
-            # What is marked, and not answered, the next process looks for.
+            # The next process searches for records that are marked and not answered.
             looked = floor if line.search is None else line.search.position
             floor = state["floor"] = min(floor, looked, *line.marked)
         self.queue.move_cursor(HANDLER, partition, floor, now, state)
@@ -399,23 +404,23 @@ class Handling:
         told.detail = {"action": record.action, "attempt": handle.attempt, **(told.detail or {})}
         self._effects.append(told)
 
-    # --- dead letters that somebody asked for ---------------------------------------------------------------------
+    # --- dead letters to retry ------------------------------------------------------------------------------------
 
     def retry(self, letter: int | None = None) -> int:
-        """Hand a letter, or every one, over once more as soon as that it was asked for is durable; how many there are.
+        """Retry a dead letter, or all, once the request is durable; return their count.
 
-        Nobody waits for its reply: a request was answered when it became a letter.
+        Its reply reaches no requester: a request was answered when it became a dead letter.
         """
         count = self.letters.ask(letter)
         self._commit.then(self._begin)
         return count
 
-    # --- what an operator decides ---------------------------------------------------------------------------------
+    # --- the operator's decisions ---------------------------------------------------------------------------------
 
     def rewind(self, partition: int, offset: int, now: float) -> None:
-        """Hand everything from ``offset`` on over once more; what is deleted stands for the first record.
+        """Handle the records from ``offset``, or from the first one kept, once more.
 
-        Whoever asked for a reply has it: a second one is given to nobody. At most once is at most once no more.
+        Requesters have their replies and receive no second one. At-most-once no longer holds for these records.
         """
         cursor = self.cursors[partition]
         cursor.rewind(max(offset, self.queue.partitions[partition].first))
@@ -424,8 +429,10 @@ class Handling:
         self._commit.then(self._begin)
 
     def give_up(self, partition: int, records: list[tuple[int, Record]], now: float) -> int:
-        """Nobody is to handle these records: who waits for a reply is told so. How many that are; those that are with a
-        handler, or done with, are not."""
+        """Discard these records and answer their requesters; return how many.
+
+        Records that are handled, or with a handler, are not discarded.
+        """
         cursor, line, count = self.cursors[partition], self._lines[partition], 0
         for offset, record in records:
             if cursor.skip(offset):
@@ -447,7 +454,7 @@ class Handling:
             return
         self._retrying = letter
         self.running += 1
-        # That it was asked for is durable before it is done, so that a crash in between only puts it off.
+        # The request must be durable before the retry, so that a crash in between only delays it.
         self._commit.then(partial(self._want_letter, letter))
 
     def _want_letter(self, letter: int, now: float) -> None:
@@ -471,10 +478,13 @@ class Handling:
         self.running -= 1
         self._tell(handle, told)
 
-    # --- at most once: what the last process was at ---------------------------------------------------------------
+    # --- at most once: what the last process was handling ---------------------------------------------------------
 
     def _look_for_lost(self, now: float) -> None:
-        """Requests that were being handled when the process ended: answered with a fault, not handled again."""
+        """Answer requests that were being handled when the process ended with a fault.
+
+        They are not handled again.
+        """
         wanted: dict[int, set[tuple[str, int]]] = {}
         for one in self._inbound.destinations.values():
             for number in one.unanswered.difference(one.held):

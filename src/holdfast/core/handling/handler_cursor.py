@@ -1,7 +1,7 @@
-"""HandlerCursor: which records of a queue partition the handler is to get next, and which it is done with.
+"""HandlerCursor: which records of a queue partition a handler gets next or has finished.
 
-In order, one record of a Sequence at a time; records of different Sequences do not wait for each other. What failed is
-due again after a backoff, and is a dead letter when it has failed too often.
+In order, one record of a Sequence at a time; records of different Sequences do not wait for each other. A failed record
+is due again after a backoff, and becomes a dead letter when it has failed too often.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from holdfast.settings import check_settings
 
 @dataclass(frozen=True, slots=True)
 class HandlingPolicy:
-    """How a handler is called.
+    """How often, and with what pauses, a destination retries a failing handler.
 
     Args:
-        attempts: So many failures make a message a dead letter; None: it is tried until it succeeds.
-        backoff: Seconds before the second attempt; doubled for each further one.
-        backoff_cap: Seconds; it grows no further.
-        ahead: Records looked at beyond the first unfinished one; bounds memory and how far others may get ahead of
-            a Sequence that waits.
+        attempts: The number of failures that make a message a dead letter; None: retry until the handler succeeds.
+        backoff: Seconds before the second attempt; the pause doubles before each further attempt.
+        backoff_cap: The longest pause, in seconds.
+        ahead: The number of records read beyond the first unfinished one. It bounds memory, and how far other
+            Sequences may get ahead of a waiting one.
 
     Raises:
-        ConfigurationError: for a number that cannot be, or two that contradict each other.
+        ConfigurationError: a number is not valid, or two contradict each other.
     """
 
     attempts: int | None = 5
@@ -98,14 +98,16 @@ class HandlerCursor:
         return self.next_offset < self.limit
 
     def offer(self, offset: int, sequence: str) -> bool:
-        """The record at ``offset``, the next one, is there; whether it is to be handed over, or is already. One that is
-        done with is skipped."""
+        """Offer the next record; return whether a handler must get it, or already has it.
+
+        A finished record is skipped.
+        """
         assert offset == self.next_offset, (offset, self.next_offset)
         self.next_offset = offset + 1
         if self.is_done(offset):
             return False
         if offset in self._running or any(entry.offset == offset for entry in self._delayed):
-            return True  # since before the cursor was put back
+            return True  # since before the rewind
         entry = _Entry(offset, sequence)
         if not self.in_order:
             self._ready[offset] = entry
@@ -119,7 +121,7 @@ class HandlerCursor:
         return True
 
     def wake(self, now: float) -> bool:
-        """What failed and is due again may be taken; whether there is any such."""
+        """Make failed records available that are due again; return whether there are any."""
         due = [entry for entry in self._delayed if entry.due <= now]
         for entry in due:
             self._delayed.remove(entry)
@@ -127,7 +129,10 @@ class HandlerCursor:
         return bool(due)
 
     def take(self, now: float) -> int | None:
-        """The offset of a record to hand over now, None if there is none. Say :meth:`finished` or :meth:`failed`."""
+        """Return the offset of a record to handle now, or None.
+
+        Call :meth:`finished` or :meth:`failed` afterwards.
+        """
         if self._delayed:
             self.wake(now)
         if not self._ready:
@@ -139,16 +144,18 @@ class HandlerCursor:
         return offset
 
     def attempts(self, offset: int) -> int:
-        """How often the running record has been handed over, this time included."""
+        """Return how often the running record has been handled, this time included."""
         return self._running[offset].attempts
 
     def give_up_on(self, offset: int) -> None:
-        """The running record counts as done with from now on, whatever becomes of it (at most once); its Sequence's
-        next one still waits for :meth:`finished`."""
+        """Count the running record as finished from now on (at most once).
+
+        Its Sequence's next record still waits for :meth:`finished`.
+        """
         self._done.add(offset + 1)
 
     def finished(self, offset: int) -> None:
-        """The record is done with: handled, answered, or a dead letter. Save :meth:`to_state` in the same batch."""
+        """Finish a handled, answered or dead record. Save :meth:`to_state` in the same batch."""
         entry = self._running.pop(offset)
         self._done.add(offset + 1)
         if not self.in_order:
@@ -161,7 +168,7 @@ class HandlerCursor:
             del self._waiting[entry.sequence]
 
     def failed(self, offset: int, now: float) -> bool:
-        """The handler failed: it is due again later; False if it has failed too often for that."""
+        """Schedule a retry after a failure; return False if it has failed too often for that."""
         entry = self._running[offset]
         if self.policy.attempts is not None and entry.attempts >= self.policy.attempts:
             return False
@@ -171,7 +178,7 @@ class HandlerCursor:
         return True
 
     def skip(self, offset: int) -> bool:
-        """Nobody is to get the record: it counts as done with. False if it is with a handler, or done with already."""
+        """Discard a record; return False if a handler has it, or it is finished."""
         if offset in self._running or self.is_done(offset):
             return False
         self._done.add(offset + 1)
@@ -193,8 +200,10 @@ class HandlerCursor:
             self._ready[line[0].offset] = line[0]
 
     def rewind(self, offset: int) -> None:
-        """Everything from ``offset`` on is to be handed over once more. What is with a handler now is not offered again
-        as long as it is there; the rest of its Sequence waits for it."""
+        """Offer everything from ``offset`` on again.
+
+        A record with a handler is not offered again as long as it is there; the rest of its Sequence waits for it.
+        """
         self._done = AcknowledgementRanges([(1, offset)] if offset else [])
         self.next_offset = offset
         self._ready.clear()
@@ -208,5 +217,5 @@ class HandlerCursor:
         return min((entry.due for entry in self._delayed), default=None)
 
     def to_state(self) -> State:
-        """What to save."""
+        """Return the state to save."""
         return {"done": self._done.to_state()}

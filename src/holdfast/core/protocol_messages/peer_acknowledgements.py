@@ -1,4 +1,4 @@
-"""Hearing: what the peer says of what we sent: acknowledgements wherever they stand, faults, and answers."""
+"""Acknowledgements, faults and answers from the peer about outbound messages."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outbox import Outbox
 
 ABANDONED = "abandoned by its source"
-"""Why a Sequence ended whose source ended the Sequence that it had offered for replies."""
+"""Why a Sequence ended: its source ended the Sequence that it had offered for replies."""
 
 
 class Receive(Protocol):
-    """Takes a message in, whatever it says."""
+    """Receives a message with any content."""
 
     def __call__(
         self, envelope: Envelope, back_channel: BackChannel | None, now: float, sent: Transmit | None = None
@@ -36,15 +36,17 @@ class Receive(Protocol):
 
 
 def is_reply(envelope: Envelope, back_channel: BackChannel | None) -> bool:
-    """Whether a fault without a Sequence is the application's answer to a request: that one is acknowledged with it,
-    while a message that the destination itself refuses is not."""
+    """Whether a fault without a Sequence is the application's answer to a request.
+
+    The destination acknowledges such a request with its answer, but not a message that the destination itself refuses.
+    """
     assert envelope.fault is not None
     answers = back_channel is None and envelope.relates_to is not None
     return answers and not envelope.fault.is_rm and bool(envelope.acknowledgements)
 
 
 def _plain_acknowledgement(sent: Transmit, envelope: Envelope | None) -> SequenceAcknowledgement | None:
-    """What an answer to a message acknowledges, if that is one range and all that it says."""
+    """Return an answer's acknowledgement if that is one range and the whole content."""
     if envelope is None or type(envelope.control) is not Acknowledge or not sent.number:
         return None
     if len(envelope.acknowledgements) != 1 or envelope.sequence or envelope.ack_requested or envelope.not_understood:
@@ -55,14 +57,14 @@ def _plain_acknowledgement(sent: Transmit, envelope: Envelope | None) -> Sequenc
 
 
 class Hearing:
-    """Tells the Sequences what the peer says of them.
+    """Applies the peer's reports to the Sequences.
 
     Args:
-        inbound: Those whose replies are heard.
-        outbound: Those that are sent.
-        authority: Says whose word counts.
-        replies: Hears which replies are acknowledged.
-        receive: Takes in what an answer says besides.
+        inbound: The inbound Sequences.
+        outbound: The outbound Sequences.
+        authority: Decides which peer may report about a Sequence.
+        replies: Records which replies are acknowledged.
+        receive: Receives the other content of an answer.
     """
 
     def __init__(
@@ -75,8 +77,11 @@ class Hearing:
         self._receive = receive
 
     def answers(self, answers: list[tuple[Transmit, Envelope | None]], now: float) -> None:
-        """Answers to what we sent: messages, or nothing (``None``: an empty 200 or 202). Of those that do nothing but
-        acknowledge, one for each Sequence is taken in, the one that goes furthest: it says what the others say."""
+        """Handle answers to sent messages: messages, or ``None`` for an empty 200 or 202.
+
+        Of the answers that only acknowledge, one for each Sequence is processed, the one with the highest range: it
+        includes the others.
+        """
         furthest: dict[tuple[str, str], tuple[SequenceAcknowledgement, float]] = {}
         for sent, _ in answers:
             self._outbound.circuits.answered(sent.to, now)
@@ -109,7 +114,7 @@ class Hearing:
         if envelope is not None:
             self._receive(envelope, None, now, sent)
             if envelope.not_understood:
-                self._outbound.exchanges.failed(sent, now)  # nothing of it was taken
+                self._outbound.exchanges.failed(sent, now)  # the destination processed nothing of it
                 return
             if sent.number and isinstance(envelope.control, Acknowledge):
                 for acknowledgement in envelope.acknowledgements:
@@ -120,7 +125,7 @@ class Hearing:
             self._outbound.exchanges.answered(sent, now, was_empty=envelope is None)
 
     def fault(self, envelope: Envelope, fault: Fault, sent: Transmit | None, origin: Origin, now: float) -> None:
-        """A fault, as the answer to what we ``sent`` or as a message of its own: it is told to whom it is about."""
+        """Handle a fault, either the answer to ``sent`` or a separate message."""
         self._inbound.effects.append(FaultReceived(fault))
         destination = self._inbound.destinations.get(fault.identifier or "")
         if destination is not None and fault.is_rm:
@@ -139,10 +144,11 @@ class Hearing:
                 self._outbound.receive_fault(outbox, fault, number, now, envelope.relates_to)
 
     def _refused_request(self, envelope: Envelope, origin: Origin) -> tuple[Outbox | None, int]:
-        """Return the outbox and number of the request that a posted fault refuses; None and 0 if it refuses none.
+        """Return the outbox and number of the request that a posted fault refuses.
 
-        A destination posts the fault for a request that it does not accept to the request's FaultTo or ReplyTo address
-        (WS-Addressing 1.0 core, section 3.4). It accepted a request that it acknowledged.
+        Without one, they are None and 0. A destination posts the fault for a request that it does not accept to the
+        request's FaultTo or ReplyTo address (WS-Addressing 1.0 core, section 3.4). It accepted a request that it
+        acknowledged.
         """
         found = self._outbound.request_of(envelope.relates_to, partial(self._authority.may_speak, origin=origin))
         if found is not None:
@@ -153,10 +159,11 @@ class Hearing:
         return None, 0
 
     def service_fault(self, envelope: Envelope, sent: Transmit | None, origin: Origin, now: float) -> None:
-        """A fault that a service sends for a message which asks for no reply. Its destination acknowledges the message
-        all the same, so nobody sends it again (WCF does both in one answer, as a message of the offered Sequence).
+        """Handle a service's fault for a message that asks for no reply.
 
-        To be called before that acknowledgement is heard: afterwards the message is not here any more.
+        The destination acknowledges the message all the same, so it is not sent again (WCF does both in one answer, as
+        a message of the offered Sequence). Call this before that acknowledgement is processed, which removes the
+        message from the flight.
         """
         fault, sequence, relates_to = envelope.fault, envelope.sequence, envelope.relates_to
         assert fault is not None
@@ -178,7 +185,7 @@ class Hearing:
         if relates_to is None and sent is not None and sent.source == source.local_id and sent.number in source.flight:
             number = sent.number
         if number == 0 and sequence is None:
-            return  # it was told when it came first
+            return  # it was reported when it first arrived
         detail = {"key": outbox.key, "code": fault.code, "reason": fault.reason, "message_id": relates_to}
         self._inbound.effects.append(
             Incident("message.refused_by_service", source.identifier or "", number, "warning", detail)
@@ -189,8 +196,11 @@ class Hearing:
             self._outbound.forwarders.giving_up.declined(outbox, number, fault, now)
 
     def _abandoned(self, outbox: Outbox, answered: str, fault: Fault, now: float) -> None:
-        """The requester terminated the Sequence that it had offered for replies: it wants none, and sends nothing more
-        (WCF says so when its user calls Abort). The Sequence ``answered`` is over with it."""
+        """Handle a requester's termination of the Sequence that it offered for replies.
+
+        The requester wants no replies and sends no further messages (WCF does this when its user calls Abort). The
+        Sequence ``answered`` ends too.
+        """
         self._outbound.close_outbox(outbox.key, now)
         destination = self._inbound.destinations.get(answered)
         if destination is not None:
@@ -198,7 +208,7 @@ class Hearing:
             self._inbound.fault_received(destination, fault.code, now, why)
 
     def _outbox_of(self, envelope: Envelope, fault: Fault, sent: Transmit | None, origin: Origin) -> Outbox | None:
-        """The outbox of the Sequence that a fault is about; None for none, or one of another peer."""
+        """Return the outbox of the Sequence in a fault; None if unknown or another peer's."""
         identifier = fault.identifier
         if identifier is not None and self._outbound.named(identifier):
             outbox = self._authority.find(identifier, origin)
@@ -209,14 +219,16 @@ class Hearing:
                 return None
         if sent is not None:
             return self._outbound.sources.get(sent.source)
-        # A refusal that comes as a message of its own tells by RelatesTo which CreateSequence it is about: nobody but
-        # the destination knows its MessageID. Who offered a Sequence chose that name.
+        # A refusal posted as a separate message names its CreateSequence by RelatesTo: only the destination knows that
+        # MessageID. But a peer that offered a Sequence chose the name of that one.
         outbox = self._outbound.sources.get(envelope.relates_to or "")
         return None if outbox is None or outbox.is_for_replies else outbox
 
     def _asked_at(self, envelope: Envelope, sent: Transmit | None) -> float | None:
-        """When the request left that an answer was made for; None if that is unknown. A destination may answer a repeat
-        with the reply that it stored, with an acknowledgement as old as that."""
+        """Return when the answered request was sent; None if that is unknown.
+
+        A destination may answer a repeat with a stored reply, with an acknowledgement of the same age.
+        """
         if sent is None or isinstance(envelope.control, Acknowledge | CloseSequenceResponse):
             return sent.left_at if sent is not None else None
         outbox = self._outbound.sources.get(sent.source)
@@ -227,8 +239,11 @@ class Hearing:
     def acknowledgements(
         self, envelope: Envelope, origin: Origin, now: float, sent: Transmit | None = None
     ) -> Fault | None:
-        """Every SequenceAcknowledgement of a message; the fault for the first that is bad. What carries it is processed
-        as without it (WS-RM 3.2). If that is a message of a Sequence, ``ends`` is called behind it."""
+        """Process every SequenceAcknowledgement of a message; return the first fault.
+
+        The message that carries them is processed as without them (WS-RM 3.2). If it is a message of a Sequence,
+        ``ends`` is called afterwards.
+        """
         problem = None
         for acknowledgement in envelope.acknowledgements:
             identifier = acknowledgement.identifier
@@ -238,7 +253,7 @@ class Hearing:
                 if acknowledgement.final and (
                     envelope.sequence is not None or self._outbound.exchanges.awaits_certainty(outbox)
                 ):
-                    # ``ends``, or the last answer, says it again.
+                    # ``ends``, or the last answer, processes it again.
                     acknowledgement = replace(acknowledgement, final=False)
                 fault = self._outbound.receive_acknowledgement(outbox, acknowledgement, now, asked_at)
                 problem = problem or fault
@@ -247,14 +262,14 @@ class Hearing:
                 self._authority.ignore("SequenceAcknowledgement", identifier, origin)
             elif identifier not in self._inbound.offered:
                 problem = problem or sequence_fault(UNKNOWN_SEQUENCE, identifier)
-            # else of replies whose Sequence ended with the requests', which are being ended once more
+            # otherwise it names a Sequence of replies that ended with the requests' one, and is ending again
         return problem
 
     def ends(self, envelope: Envelope, origin: Origin, sent: Transmit | None, now: float) -> None:
-        """Every final SequenceAcknowledgement that a message of a Sequence carried, once that message is durable.
+        """Process the final acknowledgements of a Sequence's message, once it is durable.
 
-        The message may be a reply, and the Sequence of replies ends with that of the requests: taken in behind the end,
-        the reply would be one of an unknown Sequence.
+        The message may be a reply, and the Sequence of replies ends with that of the requests: a reply processed after
+        the end would belong to an unknown Sequence.
         """
         for acknowledgement in envelope.acknowledgements:
             if acknowledgement.final:

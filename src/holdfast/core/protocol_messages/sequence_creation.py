@@ -161,7 +161,7 @@ class Granting:
             offered.behavior = offered.policy.incomplete_sequence_behavior
 
     def recover(self) -> None:
-        """Once both halves have taken over what was stored: treat what was offered as when it was granted."""
+        """Once both halves are recovered, apply the policies of offered Sequences again."""
         for identifier in self._outbound.by_offer:
             if (offered := self._inbound.destinations.get(identifier)) is not None:
                 self._settle_policy(offered)

@@ -1,9 +1,10 @@
-"""Ending: Sequences that a source closes or terminates, or a destination of its own accord (WS-RM 1.2, 3.5 and 3.6).
+"""Termination of Sequences by source or destination (WS-RM 1.2, 3.5 and 3.6).
 
-A source says so, and is answered once the end is durable. Where it is the destination's wish, the source is told at
-AcksTo, a few times if it does not answer. One with an anonymous AcksTo cannot be told: it learns from the answer to its
-next message, which is SequenceClosed with the final acknowledgement, or SequenceTerminated. Neither learns of it while
-a request that was accepted awaits its reply: it would give that up.
+A source that closes or terminates a Sequence is answered once the end is durable. A destination that does so notifies
+the source at AcksTo, and repeats that a few times if the source does not answer. A source with an anonymous AcksTo
+learns of the end from the answer to its next message, which is SequenceClosed with the final acknowledgement, or
+SequenceTerminated. No source learns of it while an accepted request awaits its reply: the source would abandon the
+request.
 """
 
 from __future__ import annotations
@@ -40,29 +41,29 @@ from holdfast.core.states import (
 )
 
 ATTEMPTS = 5
-"""So often the source is told; one that stays silent finds out when it asks."""
+"""Maximum number of notifications to a source; a silent one learns of the end when it asks."""
 
 FIRST_REPEAT = 2.0
-"""Seconds until it is told again; doubled each time."""
+"""Seconds until the notification is repeated; doubled each time."""
 
 
 @dataclass(slots=True)
 class _Telling:
     how: DestinationAction
-    """SEND_CLOSE, SEND_TERMINATE, or SEND_FAULT, which is said once."""
+    """SEND_CLOSE, SEND_TERMINATE, or SEND_FAULT, which is sent once."""
     message_id: str
     attempts: int = 0
 
 
 class Ending:
-    """Ends Sequences as their source asks, and tells sources that theirs is over.
+    """Ends Sequences at their source's request, and notifies sources of other ends.
 
     Args:
-        inbound: The Sequences that come in.
-        outbound: Those that go out, which their destination may end.
-        authority: Says which peer that is.
-        answering: Where answers go.
-        commit: What is said waits for it.
+        inbound: The inbound Sequences.
+        outbound: The outbound Sequences, which their destination may end.
+        authority: Identifies the peer.
+        answering: Sends answers.
+        commit: The commit that answers wait for.
         new_identifier: Makes a URI never used before.
     """
 
@@ -84,10 +85,10 @@ class Ending:
         self._telling: dict[str, _Telling] = {}
         self._deadlines = Deadlines()
 
-    # --- what the peer says ---------------------------------------------------------------------------------------
+    # --- requests and answers of the peer -------------------------------------------------------------------------
 
     def close(self, incoming: Incoming) -> None:
-        """CloseSequence: the Sequence takes no new message. The answer has what it has got, for good (WS-RM 3.5)."""
+        """Handle CloseSequence: accept no new message, answer the final state (WS-RM 3.5)."""
         envelope, close = incoming.envelope, incoming.envelope.control
         assert isinstance(close, CloseSequence), close
         response = CloseSequenceResponse(close.identifier)
@@ -102,7 +103,7 @@ class Ending:
             self._end(destination, close.last_message_number, incoming, answer)
 
     def terminate(self, incoming: Incoming) -> None:
-        """TerminateSequence: the Sequence is over."""
+        """Handle TerminateSequence: end the Sequence."""
         envelope, terminate = incoming.envelope, incoming.envelope.control
         assert isinstance(terminate, TerminateSequence), terminate
         destination = self._inbound.destinations.get(terminate.identifier)
@@ -127,7 +128,7 @@ class Ending:
             self._answer_destination(incoming, identifier, TerminateSequenceResponse(identifier) if known else None)
 
     def closed(self, incoming: Incoming) -> None:
-        """CloseSequenceResponse, of either side."""
+        """Handle CloseSequenceResponse, from a source or a destination."""
         response = incoming.envelope.control
         assert isinstance(response, CloseSequenceResponse), response
         event = DestinationEvent.CLOSE_SEQUENCE_RESPONSE
@@ -137,7 +138,7 @@ class Ending:
         self._answering.done(incoming.back_channel)
 
     def terminated(self, incoming: Incoming) -> None:
-        """TerminateSequenceResponse, of either side."""
+        """Handle TerminateSequenceResponse, from a source or a destination."""
         response = incoming.envelope.control
         assert isinstance(response, TerminateSequenceResponse), response
         event = DestinationEvent.TERMINATE_SEQUENCE_RESPONSE
@@ -149,8 +150,10 @@ class Ending:
         self._answering.done(incoming.back_channel)
 
     def _is_ended(self, identifier: str, event: SourceEvent, incoming: Incoming) -> bool:
-        """CloseSequence or TerminateSequence from the destination of a Sequence of ours; whether it is to be answered:
-        False if the Sequence is unknown, or another peer's."""
+        """Handle CloseSequence or TerminateSequence for an outbound Sequence.
+
+        Returns whether to answer it: False if the Sequence is unknown, or belongs to another peer.
+        """
         action = self._outbound_heard(identifier, event, incoming)
         return action is SourceAction.ANSWER_CLOSE or action is SourceAction.ANSWER_TERMINATE
 
@@ -169,7 +172,7 @@ class Ending:
     def _answer_destination(
         self, incoming: Incoming, identifier: str, response: CloseSequenceResponse | TerminateSequenceResponse | None
     ) -> None:
-        """Answer a destination that ends a Sequence of ours, or whoever names one that cannot be ended so."""
+        """Answer an outbound Sequence's destination, or a peer that names an invalid one."""
         envelope = incoming.envelope
         if response is None:
             self._answering.fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, identifier), incoming.back_channel)
@@ -180,7 +183,7 @@ class Ending:
     def _end(
         self, destination: RMDestination, last_message_number: int | None, incoming: Incoming, answer: Envelope | None
     ) -> None:
-        """End it, durably, then answer; None: there is nothing to say."""
+        """End the Sequence, durably, then answer; None: send no answer."""
         then = partial(self._answer, destination, incoming.envelope.reply_to, incoming.back_channel, answer)
         self._inbound.end(destination, last_message_number, then, incoming.now, by_source=True)
 
@@ -198,11 +201,11 @@ class Ending:
             answer.acknowledgements = (destination.acknowledgement(),)
             self._answering.answer(reply_to, back_channel, answer)
 
-    # --- what this side says --------------------------------------------------------------------------------------
+    # --- requests of this endpoint --------------------------------------------------------------------------------
 
     def begin(self, destination: RMDestination, *, terminate: bool, now: float) -> None:
-        """Close the Sequence: it takes no new message; or terminate it: it is over. 1.0 knows only the fault."""
-        # WS-RM 3.5, 3.6: a destination may do so of its own accord
+        """Close the Sequence (no new messages) or terminate it; 1.0 has only the fault."""
+        # WS-RM 3.5, 3.6: a destination may do so on its own initiative
         event = DestinationEvent.DECIDE_TO_TERMINATE if terminate else DestinationEvent.DECIDE_TO_CLOSE
         action = destination.handle(event)
         if action is not None and action is not DestinationAction.NOTHING:
@@ -210,12 +213,12 @@ class Ending:
             self._inbound.end(destination, None, partial(self._tell, destination), now)
 
     def _stop_telling(self, identifier: str) -> None:
-        """Who was told need not be told again."""
+        """Stop repeating the notification."""
         self._telling.pop(identifier, None)
         self._deadlines.forget(identifier)
 
     def pump(self, now: float) -> None:
-        """Tell again who has not answered."""
+        """Repeat unanswered notifications."""
         for identifier in self._deadlines.due(now):
             destination = self._inbound.destinations.get(identifier)
             if destination is not None:
@@ -233,7 +236,7 @@ class Ending:
         if destination.acks_to.is_anonymous or is_told or telling.attempts >= ATTEMPTS:
             self._stop_telling(destination.identifier)
             return
-        # WS-RM 3.5, 3.6; a source that knew of it earlier would give up a request that is being handled
+        # WS-RM 3.5, 3.6; a source that learned of it earlier would abandon a request that is being handled
         if destination.handle_end(SettlingEvent.TELL) is SettlingAction.TELL_LATER:
             self._deadlines.want(destination.identifier, now + FIRST_REPEAT)
             return

@@ -1,9 +1,10 @@
-"""DeadLetters: what no handler could handle, until it is handled after all or given up. Sans-IO.
+"""DeadLetters: messages that no handler could process, kept until they are processed or discarded. Sans-IO.
 
-A letter is known by its offset in the queue ``dead-letters``. Somebody may ask for it to be handed to its handler once
-more; that is durable before it is done, so that a crash in between only puts it off. A letter is over in the same batch
-as what makes it so: its handling, its being given up, or the letter that takes its place when it fails again. So it is
-always there once. The records go when all before them are over too.
+The offset in the queue ``dead-letters`` identifies a dead letter. An operator can request another delivery to its
+handler; the request is durable before the delivery, so that a crash in between only delays it. The batch that completes
+a dead letter also contains the cause: its handling, its discarding, or the dead letter that replaces it when it fails
+again. Each dead letter therefore always exists exactly once. The queue deletes a record once every record before it is
+completed too.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from holdfast.core.ranges import AcknowledgementRanges, ranges_of
 from holdfast.core.records import Record, Snapshot
 
 LETTERS = "own/letters"
-"""The name under which it is saved which letters are over, and which are asked for."""
+"""Name of the saved state: which dead letters are completed, and which have a requested delivery."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a letter comes from that a forwarder could not deliver.
+    """Source of a dead letter that a forwarder could not deliver.
 
     Args:
-        queue, partition, offset: Where it was, and where it goes once more if somebody asks for that.
-        forwarder: The key of the outbox that sent it on.
+        queue, partition, offset: Original location of the message, and the target of a requested retry.
+        forwarder: The key of the outbox that forwarded it.
         code: The code of the fault that the destination answered with, or "expired".
     """
 
@@ -38,13 +39,13 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One dead letter, opened.
+    """One dead letter, decoded.
 
     Args:
         record: The message as it was delivered.
-        reason: The traceback of its last failure; of one that was forwarded what the destination said.
-        attempts: How often it was handed to a handler, or refused; 0 if that is not known.
-        failed_at: When it failed last, seconds since 1970-01-01 UTC; None if that is not known.
+        reason: The traceback of its last failure; for a forwarded message, the destination's answer.
+        attempts: How often a handler received the message, or a destination refused it; 0 if unknown.
+        failed_at: When it last failed, seconds since 1970-01-01 UTC; None if unknown.
     """
 
     record: Record
@@ -52,7 +53,7 @@ class Letter:
     attempts: int
     failed_at: float | None
     origin: Origin | None = None
-    """Where it was forwarded from; None for one that a handler could not handle."""
+    """Where a forwarder took the message from; None for a message that a handler could not process."""
 
 
 class DeadLetters(Queue):
@@ -60,12 +61,15 @@ class DeadLetters(Queue):
 
     def __init__(self) -> None:
         super().__init__(DEAD_LETTERS, kind=DEAD_LETTERS)
-        # Inside, offsets are kept as numbers from 1 so that ranges can hold them.
+        # Internally, offsets are stored as numbers from 1, because ranges start at 1.
         self._over = AcknowledgementRanges()
         self._asked = AcknowledgementRanges()
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
-        """Take over what the store held. What cannot be understood is set aside: then every letter is there again."""
+        """Restore the dead letters from the store.
+
+        If the saved state is unreadable, preserve it under another name and restore every dead letter.
+        """
         super().recover(snapshot, now)
         self._over, self._asked = AcknowledgementRanges(), AcknowledgementRanges()
         state = snapshot.cursors.get((self.name, 0, LETTERS), {})
@@ -81,42 +85,42 @@ class DeadLetters(Queue):
         for lower, upper in asked:
             self._asked.update((first + 1, min(end, upper)) for first, end in self.ranges(lower - 1) if first < upper)
 
-    # --- what is there --------------------------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------------------------
 
     @property
     def count(self) -> int:
-        """How many letters are there."""
+        """Number of pending dead letters."""
         return self.partitions[0].durable_end - self._over.count
 
     def is_there(self, letter: int) -> bool:
-        """Whether there is such a letter, and it is not over."""
+        """Whether the dead letter exists and is not completed."""
         return 0 <= letter < self.partitions[0].durable_end and letter + 1 not in self._over
 
     def is_asked(self, letter: int) -> bool:
-        """Whether it is to be handed over once more."""
+        """Whether another delivery of the dead letter is requested."""
         return letter + 1 in self._asked
 
     @property
     def asked(self) -> int:
-        """How many are to be handed over once more."""
+        """Number of dead letters with a requested delivery."""
         return self._asked.count
 
     def ranges(self, start: int = 0) -> Iterator[tuple[int, int]]:
-        """The letters that are there from ``start`` on, as ranges ``(first, end)`` of offsets."""
+        """Yield the pending dead letters from ``start`` on as ranges ``(first, end)`` of offsets."""
         for lower, upper in self._over.gaps(self.partitions[0].durable_end):
             if upper > start:
                 yield max(lower - 1, start), upper
 
     def next_asked(self) -> int | None:
-        """The first letter to be handed over once more, None if there is none."""
+        """Return the first dead letter with a requested delivery, None without one."""
         for lower, _ in self._asked:
             return lower - 1
         return None
 
-    # --- what is decided ------------------------------------------------------------------------------------------
+    # --- decisions ------------------------------------------------------------------------------------------------
 
     def ask(self, letter: int | None = None) -> int:
-        """Ask for a letter, or for every one, to be handed over once more; how many that are there."""
+        """Request another delivery of one dead letter, or of every one, and return how many are pending."""
         if letter is None:
             asked = [(first + 1, end) for first, end in self.ranges()]
         else:
@@ -128,13 +132,13 @@ class DeadLetters(Queue):
         return sum(upper - lower + 1 for lower, upper in asked)
 
     def forget_asked(self, letter: int) -> None:
-        """What was asked for cannot be done: the letter stays."""
+        """Cancel a requested delivery that is not possible; the dead letter remains."""
         if self.is_asked(letter):
             self._asked.discard(letter + 1)
             self._save()
 
     def discard(self, letter: int | None = None) -> int:
-        """A letter, or every one, is over: handled after all, or given up; how many that were there."""
+        """Complete one dead letter, or every one, as handled or discarded, and return how many were pending."""
         given_up = [(letter, letter + 1)] if letter is not None and self.is_there(letter) else []
         if letter is None:
             given_up = list(self.ranges())
@@ -145,11 +149,16 @@ class DeadLetters(Queue):
         return sum(end - first for first, end in given_up)
 
     def failed_again(self, letter: int, record: Record) -> int | None:
-        """The letter has failed once more: ``record`` takes its place; where. None if it was given up meanwhile."""
+        """Replace a dead letter that failed again with ``record``.
+
+        Returns:
+            The offset of the new dead letter; None if the old one was discarded meanwhile.
+        """
         return self.add(record) if self.discard(letter) else None
 
     def add(self, record: Record) -> int:
-        """Another letter, with the open batch; its number."""
+        """Append a dead letter in the open batch, and return its offset."""
+
         offset = self.append(0, record)
         self._commit.then(lambda now: self.stored(0, offset, now))
         return offset

@@ -17,19 +17,19 @@ class Partition:
     """One append-only list of records.
 
     Args:
-        first: The first offset that is there.
+        first: The first existing offset.
         end: The offset of the next record accepted.
         durable_end: Records below it are durable.
-        before: Fingerprint of the last record below ``first``, "" if it is not known.
-        expired: Below it the retention has let go.
-        lapsed: Below it no reader's cursor protects any more.
-        purged: Below it an operator wants nothing kept.
-        due: When to look again what has become too old; None: when something comes.
-        is_searched: Whether is being looked for what has become too old.
-        sizes: What its records take, where size counts.
-        is_cut: Whether records are being deleted: the last of them is read.
-        passed: The last record that a Sequence's owner has passed, and its offset; None if it is not in memory.
-        followers: Who is told of each record that is durable, by cursor.
+        before: Fingerprint of the last record below ``first``, "" if unknown.
+        expired: The retention has released the records below it.
+        lapsed: Readers' cursors no longer protect the records below it.
+        purged: The operator has released the records below it.
+        due: When to search again for records beyond the retention's age; None: when a record arrives.
+        is_searched: Whether a search for such records is in progress.
+        sizes: Sizes of its records, if the retention limits the size.
+        is_cut: Whether a deletion is in progress and reads the last record to delete.
+        passed: Offset and record that a Sequence's owner passed last; None if it is not in memory.
+        followers: Functions to call for each durable record, by cursor.
     """
 
     first: int = 0

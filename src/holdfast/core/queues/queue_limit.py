@@ -1,4 +1,4 @@
-"""Limit: how many records a queue may hold before it takes nothing new."""
+"""Limit: how many records a queue may hold before it rejects new ones."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from holdfast.core.queues.queue import Queue
 
 
 class QueueLimit:
-    """The limit of one queue. Once full, it is so until a part of it is free, so that it does not change all the time.
+    """The limit of one queue. A full queue stays full until a part of it is free, to avoid frequent changes.
 
     Args:
         queue: The queue.
-        records: With so many, kept ones included, it is full.
+        records: Number of records, retained ones included, at which the queue is full.
     """
 
     def __init__(self, queue: Queue, records: int) -> None:
@@ -26,11 +26,11 @@ class QueueLimit:
         return not self._is_full
 
     def room(self) -> int:
-        """How many more records it takes."""
+        """Return how many more records the queue accepts."""
         return self._records - sum(one.end - one.first for one in self._queue.partitions) if self.has_room() else 0
 
     def news(self) -> Incident | None:
-        """What is to be told: that it is full, or has room again, if that was not told yet."""
+        """Return an unreported change: the queue is full, or has room again; None without a change."""
         if self._is_full is self._is_told:
             return None
         self._is_told = self._is_full

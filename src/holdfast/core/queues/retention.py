@@ -1,6 +1,7 @@
-"""Retention: how long a queue keeps its records, by their age and by the bytes they take, whoever reads them.
+"""Retention: how long a queue keeps its records, by their age and size, regardless of readers.
 
-A reader's cursor only protects more, up to a limit. Nothing here knows cursors, or deletes: it says what is let go of.
+A reader's cursor can protect records longer, up to a limit. This module handles no cursors and deletes nothing: it
+determines which records the retention releases.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from holdfast.settings import UNITS_OF_SIZE, UNITS_OF_TIME, bytes_of, check_sett
 DAY = 86_400.0
 
 MEASURE_BYTES = 4 << 20
-"""Read in one step while a partition's size is measured."""
+"""Bytes read in one step while a partition is measured."""
 MARKS = 256
-"""Of one partition, by which its size is known: records go by size in steps of about a 256th of the limit."""
+"""Number of size marks of a partition: the queue deletes records by size in steps of about a 256th of the limit."""
 RECORD_BYTES = 200
-"""What a record takes beside its body and its headers, about."""
+"""Approximate bytes of a record in addition to its body and its headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +29,16 @@ class RetentionPolicy:
     """How long a queue keeps its records.
 
     Args:
-        age: Seconds; a record delivered longer ago is let go of. Only time counts in which the queue was served: after
-            an outage readers find what they would have found before. None: however old.
-        size: Bytes; while the queue holds more, its oldest records are let go of. None: however many.
-        reader_age: Seconds; a reader's cursor keeps what it has not passed this long, if that is longer than ``age``.
-            A reader that never comes back must not fill the disk. None: however long.
-        reader_size: Bytes; the same by size. None: however many.
-        max_readers: Cursors of readers; the next one is refused.
+        age: Seconds after its delivery at which the retention releases a record. Only time in which the queue was
+            served counts, so that after an outage readers find the same records as before it. None: no limit.
+        size: Bytes; while the queue contains more, the retention releases its oldest records. None: no limit.
+        reader_age: Seconds for which a reader's cursor protects records that it has not passed, if that is longer than
+            ``age``. The limit prevents a reader that never returns from filling the disk. None: no limit.
+        reader_size: Bytes; the same limit by size. None: no limit.
+        max_readers: Maximum number of readers' cursors; the queue rejects further ones.
 
     Raises:
-        ConfigurationError: for a number that cannot be.
+        ConfigurationError: a number is not valid.
     """
 
     age: float | None = 7 * DAY
@@ -51,13 +52,13 @@ class RetentionPolicy:
 
     @classmethod
     def parse(cls, text: str) -> RetentionPolicy:
-        """From words such as ``"7d"``, ``"12h 10GB"``, ``"none"`` or ``"7d readers 30d 50GB"``.
+        """Parse a retention such as ``"7d"``, ``"12h 10GB"``, ``"none"`` or ``"7d readers 30d 50GB"``.
 
-        What is not named stays as it is by default; ``none`` stands for no limit at all. Words behind ``readers`` are
-        about what a reader's cursor protects. Units of time are ms, s, m, h, d, w, those of size kB, MB, GB, TB.
+        Values that the text does not name keep their defaults; ``none`` means no limit. Words after ``readers`` set the
+        limits of readers' cursors. Units of time are ms, s, m, h, d, w, those of size kB, MB, GB, TB.
 
         Raises:
-            ConfigurationError: for any other word.
+            ConfigurationError: the text contains any other word.
         """
         values: dict[str, float | int | None] = {}
         prefix = ""
@@ -108,13 +109,13 @@ def _words(age: float | None, size: int | None) -> str:
 
 
 class Search:
-    """Of one partition the first offset from ``start`` on whose record was delivered at ``than`` or later.
+    """Search one partition for the first record from ``start`` on that was delivered at ``than`` or later.
 
-    Looks at few records, however many there are: records lie in the order of their delivery. It looks at none itself:
-    :attr:`probe` says which it wants to know of, and :meth:`take` takes when that was delivered.
+    The search examines few records, because records are in the order of their delivery. It reads no record itself:
+    :attr:`probe` gives the offset to examine, and :meth:`take` accepts the delivery time of that record.
 
     Args:
-        start, end: Where it looks.
+        start, end: The range of offsets.
         than: Seconds.
     """
 
@@ -124,25 +125,25 @@ class Search:
         self.start = self.found = start
         self.than = than
         self.at: float | None = None
-        """When the record found was delivered; None if there is none, or if one cannot be read."""
+        """Delivery time of the record found; None without one, or if a record is unreadable."""
         self._high = end
         self._step = 1
-        """How far to go next; 0 once one went too far."""
+        """Length of the next step; 0 once a step went too far."""
 
     @property
     def probe(self) -> int | None:
-        """The offset whose record it wants to know of; None: it is over, and :attr:`found` says where."""
+        """The offset of the record to examine; None: the search has ended, and :attr:`found` is its result."""
         if self.found >= self._high:
             return None
-        if self._step:  # ever longer steps, until one goes too far
+        if self._step:  # double the step until one goes too far
             return min(self.found + self._step, self._high) - 1
         return (self.found + self._high) // 2
 
     def take(self, at: float | None) -> None:
-        """The record at :attr:`probe` was delivered then; None if it cannot be read."""
+        """Accept the delivery time of the record at :attr:`probe`; None if the record is unreadable."""
         probe = self.probe
         assert probe is not None
-        if at is None:  # what cannot be read is not let go of
+        if at is None:  # the retention does not release unreadable records
             self.found = self._high = self.start
             self.at = None
         elif at >= self.than:
@@ -153,47 +154,47 @@ class Search:
 
 
 class Sizes:
-    """How many bytes the records of one partition take, known at some offsets: marks.
+    """Sizes of the records of one partition, known at some offsets, the marks.
 
     Args:
-        first: The first record there is.
+        first: The first existing record.
         spacing: Bytes between two marks.
-        state: What :meth:`to_state` gave; anything else is left aside, and all is measured anew.
+        state: The state that :meth:`to_state` returned. Any other value is ignored, and all records are measured again.
     """
 
     def __init__(self, first: int, spacing: int, state: object = None) -> None:
         self._spacing = max(1, spacing)
         self.marks: list[tuple[int, int, float]] = _marks_of(state) or [(first, 0, 0.0)]
-        """Offset, bytes of the records below it, and when the last of those was delivered; ascending."""
+        """Offset, bytes of the records below it, and delivery time of the last of them; ascending."""
         self.measured, self.total, _ = self.marks[-1]
 
     def add(self, offset: int, record: Record) -> bool:
-        """Count the record, the next one that is not counted; whether that made a mark."""
+        """Count the next uncounted record, and return whether that added a mark."""
         self.measured = offset + 1
         self.total += len(record.body) + len(record.headers) + RECORD_BYTES
         if self.total - self.marks[-1][1] < self._spacing:
             return False
         self.marks.append((self.measured, self.total, record.delivered_at))
-        if len(self.marks) > 4 * MARKS:  # readers hold back far more than the limit
+        if len(self.marks) > 4 * MARKS:  # readers protect far more than the limit
             self._spacing *= 2
             del self.marks[1:-1:2]
         return True
 
     def cut(self, first: int) -> None:
-        """Records below ``first`` are gone."""
+        """Remove the marks of deleted records, those below ``first``."""
         below = bisect_right(self.marks, first, key=lambda mark: mark[0])
         del self.marks[: max(0, below - 1)]
-        if self.measured < first:  # what was never counted is gone too
+        if self.measured < first:  # uncounted records are deleted too
             self.measured = first
             self.marks = [(first, self.total, 0.0)]
 
     @property
     def held(self) -> int:
-        """Bytes of what is there, at most one step too many."""
+        """Bytes of the existing records, at most one step too many."""
         return self.total - self.marks[0][1]
 
     def to_state(self) -> State:
-        """What to save."""
+        """Return the state to save."""
         return {"marks": [list(mark) for mark in self.marks]}
 
 
@@ -209,21 +210,22 @@ def _marks_of(state: object) -> list[tuple[int, int, float]]:
 
 
 def floors_by_size(parts: list[Sizes], limit: int, starts: list[int]) -> list[int]:
-    """For each partition the offset below which records may go, so that all together take ``limit`` bytes or just
-    more: the oldest go first, whichever partition they are in.
+    """Return, for each partition, the offset below which records may be deleted to respect a size limit.
 
-    Within a partition a record is never older than those before it, whatever its clock said: a clock that was set back
-    must not let the last records go first, and with them all that lie before.
+    The records that remain take ``limit`` bytes or slightly more. The oldest are deleted first, in any partition.
+
+    Within a partition, a record never counts as older than those before it, regardless of its timestamp. Otherwise,
+    after a clock was set back, the last records would be deleted first, together with every record before them.
 
     Args:
-        parts: What is known of each partition.
+        parts: The sizes of each partition.
         limit: Bytes.
-        starts: For each partition the offset below which records go in any case. They count for nothing: a cursor may
-            hold them back for long, and meanwhile another partition's records may have become the oldest.
+        starts: For each partition, the offset below which records are released anyway. Those records do not count: a
+            cursor may protect them for long, and meanwhile another partition's records may have become the oldest.
     """
     floors, held, pieces = [], 0, []
     for index, (part, start) in enumerate(zip(parts, starts, strict=True)):
-        # A step that began below the start is not counted at all: rather keep a step too many than too few.
+        # A step that begins below the start does not count: it is better to keep a step too many than too few.
         marks = part.marks[bisect_left(part.marks, start, key=lambda mark: mark[0]) :]
         floors.append(part.marks[0][0])
         if not marks:

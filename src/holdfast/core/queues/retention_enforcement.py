@@ -1,8 +1,8 @@
-"""Keeping: how far the retention lets go of each partition of one queue, and when to look again. Sans-IO.
+"""Keeping: how far the retention releases each partition of one queue, and when to check again. Sans-IO.
 
-It deletes nothing: what it finds stands in the partitions, and the queue decides. What it must see of records it asks
-for (:class:`~holdfast.core.events.ReadWanted`), of so many partitions at a time, however many there are, and however
-many records are in them.
+It deletes nothing: it stores its results in the partitions, and the queue decides. It requests the records it needs
+(:class:`~holdfast.core.events.ReadWanted`) from a limited number of partitions at a time, regardless of the number of
+partitions and of their records.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from holdfast.core.queues.queue import Queue
 
 STEPS = 100
-"""Records go by age in steps of a hundredth of it: that much older they may get."""
+"""The queue deletes records by age in steps of a hundredth of the age limit, so they may exceed it by that much."""
 LONGEST_STEP = 3600.0
-"""Seconds after which a queue that holds something is looked at again, and that it is served is saved."""
+"""Seconds after which a queue with records is checked again, and saves the time until which it was served."""
 MOST_PAUSES = 100
-"""Times in which a queue was not served, of which it knows."""
+"""Number of remembered periods in which a queue was not served."""
 PARTITIONS_AT_ONCE = 16
-"""Partitions in which is searched at a time; bounds what is asked for."""
+"""Number of partitions searched at a time; limits the requested reads."""
 MEASURE_EVERY = 1.0
-"""Seconds between two steps that count the bytes of what came, where size counts."""
+"""Seconds between two steps that count the bytes of new records, if the retention limits the size."""
 MEASURE_PAUSE = 0.02
-"""Seconds between two steps while there is much to count, as when size begins to count."""
+"""Seconds between two steps while many records are uncounted, for example after a size limit was introduced."""
 SIZES = "own/sizes"
-"""The name under which the marks along a partition are saved."""
+"""Name of the saved marks of a partition."""
 
 _Searches = tuple[Search | None, Search | None]
-"""For what is too old, and for what is too old for readers' cursors to protect it."""
+"""The searches for expired records, and for records too old to be protected by readers' cursors."""
 
 
 class Keeping:
-    """The retention of one queue at work.
+    """Enforcement of the retention of one queue.
 
     Args:
         queue: The queue.
@@ -50,16 +50,16 @@ class Keeping:
         self._alive = 0.0
         self._pauses: list[tuple[float, float]] = []
         self._due: float | None = None
-        """Of the partitions in which is not searched."""
+        """Earliest due time of the partitions without a running search."""
         self._searched = 0
-        """Partitions in which is searched."""
+        """Number of partitions with a running search."""
         self._measure_due: float | None = None
         self._is_measuring = False
 
     # --- time -----------------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        """When :meth:`pump` has something to do next."""
+        """Return when :meth:`pump` must be called next."""
         due = self._due if self._searched < PARTITIONS_AT_ONCE else None
         measure_due = None if self._is_measuring else self._measure_due
         if measure_due is None or due is None:
@@ -67,7 +67,7 @@ class Keeping:
         return min(due, measure_due)
 
     def pump(self, now: float) -> None:
-        """See what has become too old or too much, and let the queue delete it; the rest at the next call."""
+        """Find records beyond the retention's age or size, and let the queue delete them; the rest at the next call."""
         if self._measure_due is not None and self._measure_due <= now and not self._is_measuring:
             self._measure(now)
         if self._due is None or self._due > now:
@@ -94,7 +94,7 @@ class Keeping:
             self._due = when if self._due is None else min(self._due, when)
 
     def use(self, policy: RetentionPolicy) -> None:
-        """Keep by another policy from now on. Bytes are counted from the first record on, if they were not before."""
+        """Replace the policy. If bytes were not counted before, count them from the first record on."""
         self.policy = policy
         if self._counts_bytes:
             self._begin_sizes()
@@ -104,27 +104,27 @@ class Keeping:
         return self.policy.size is not None or self.policy.reader_size is not None
 
     def look_again(self, now: float) -> None:
-        """Who reads has changed: look at every partition."""
+        """Check every partition, after the cursors or the retention have changed."""
         for one in self._queue.partitions:
             self._look_at(one, now)
         self._measure_due = now if self._queue.partitions[0].sizes is not None else None
 
     def stored(self, one: Partition, now: float) -> None:
-        """A record came into that partition."""
+        """Schedule a check of a partition that received a record."""
         if one.due is None and self.policy.age is not None:
             self._look_at(one, now + min(self.policy.age, LONGEST_STEP))
         if one.sizes is not None and self._measure_due is None:
             self._measure_due = now + MEASURE_EVERY
 
     def moved(self, one: Partition, now: float) -> None:
-        """A cursor of that partition moved: soon what it let go of may be deleted."""
+        """Schedule a check of a partition after a cursor moved: the records that it passed may be deleted soon."""
         soon = now + self._step
         if one.first < one.expired and (one.due is None or one.due > soon):
             self._look_at(one, soon)
 
     @staticmethod
     def trimmed(one: Partition) -> None:
-        """Records of that partition are deleted."""
+        """Update a partition after a deletion of its records."""
         one.expired, one.lapsed = max(one.expired, one.first), max(one.lapsed, one.first)
         if one.sizes is not None:
             one.sizes.cut(one.first)
@@ -132,7 +132,7 @@ class Keeping:
     # --- age and size ---------------------------------------------------------------------------------------------
 
     def _expire(self, partition: int, now: float) -> None:
-        """See how far the retention lets go by age, and when to look again."""
+        """Determine how far the retention releases records by age, and when to check again."""
         one = self._queue.partitions[partition]
         policy = self.policy
         by_age = by_reader_age = None
@@ -158,7 +158,7 @@ class Keeping:
         self._search(partition, searches, now)
 
     def _searched_through(self, partition: int, searches: _Searches, now: float) -> None:
-        """Look again whether it is still so: meanwhile records may have gone or come, and readers too."""
+        """Apply the search results; records and readers may have changed in the meantime."""
         one = self._queue.partitions[partition]
         by_age, by_reader_age = searches
         one.is_searched = False
@@ -174,15 +174,18 @@ class Keeping:
             if one.lapsed < one.durable_end:
                 dues.append(again if by_reader_age.at is None else by_reader_age.at + self.policy.reader_age)
         due = min(max(again, min(dues)), now + LONGEST_STEP) if dues else None
-        if one.due is None or (due is not None and due < one.due):  # somebody may have asked to look sooner
+        if one.due is None or (due is not None and due < one.due):  # an earlier check may be scheduled
             one.due = due
         if one.due is not None:
             self._look_at(one, one.due)
         self._queue.trim(partition)
 
     def _before(self, now: float, age: float) -> float:
-        """What was delivered before is older than ``age``, counting only time in which the queue was served: neither
-        a long outage nor a clock that is wrong at the start makes old what nobody could read meanwhile."""
+        """Return the delivery time before which records are older than ``age``.
+
+        Only time in which the queue was served counts: neither a long outage nor a wrong clock at the start expires
+        records that no reader could read meanwhile.
+        """
         before = now - age
         for start, end in reversed(self._pauses):
             if end <= before:
@@ -191,15 +194,15 @@ class Keeping:
         return before
 
     def _measure(self, now: float) -> None:
-        """Count the bytes of what came, and see how far the retention lets go by size."""
+        """Count the bytes of new records, and determine how far the retention releases records by size."""
         self._measure_due = None
         if not self._counts_bytes:
-            return  # they did once
+            return  # a previous policy counted bytes
         self._is_measuring = True
         self._count(0, MEASURE_BYTES, now)
 
     def _count(self, partition: int, left: int, now: float) -> None:
-        """Ask for what is to be counted from that partition on, ``left`` bytes of it."""
+        """Request up to ``left`` bytes of uncounted records, from that partition on."""
         for number, one in enumerate(self._queue.partitions[partition:], partition):
             assert one.sizes is not None
             if left > 0 and one.sizes.measured < one.durable_end:
@@ -211,7 +214,7 @@ class Keeping:
         sizes = self._queue.partitions[partition].sizes
         assert sizes is not None
         total = sizes.total
-        new = [(offset, record) for offset, record in found if offset >= sizes.measured]  # others went meanwhile
+        new = [(offset, record) for offset, record in found if offset >= sizes.measured]  # skip deleted records
         is_marked = False
         for offset, record in new:
             is_marked |= sizes.add(offset, record)
@@ -230,7 +233,7 @@ class Keeping:
             for one, floor in zip(queue.partitions, floors_by_size(sizes, self.policy.size, starts), strict=True):
                 one.expired = max(one.expired, floor)
         if self.policy.reader_size is not None:
-            # A reader is protected against what stays, not against what goes anyway.
+            # Records that other limits release anyway do not count towards the readers' limit.
             starts = [queue.keep_from(partition) for partition in range(len(queue.partitions))]
             floors = floors_by_size(sizes, self.policy.reader_size, starts)
             for one, floor in zip(queue.partitions, floors, strict=True):
@@ -241,11 +244,11 @@ class Keeping:
     # --- saved state ----------------------------------------------------------------------------------------------
 
     def to_state(self) -> State:
-        """What the queue's description says of it."""
+        """Return the part of the queue's description that concerns the retention."""
         return {"alive": self._alive, "pauses": [list(pause) for pause in self._pauses]}
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
-        """Take over what the store held."""
+        """Restore the state from the store."""
         self._recover_sizes(snapshot)
         state = snapshot.queues.get(self._queue.name, {})
         pauses, alive = state.get("pauses"), state.get("alive")

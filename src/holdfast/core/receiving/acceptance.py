@@ -1,6 +1,6 @@
-"""Accepting: application messages. Which of them are taken, and what one is answered with that is not.
+"""Acceptance of application messages, and the answers to rejected ones.
 
-A message that is taken goes to the inbound half, which stores it; its answer is :class:`Replies`' to give.
+The inbound half stores an accepted message; :class:`Replies` answers it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NEW = Verdict.NEW  # an enum's members are slow to look up by its class
 
 
 def _wants_reply(envelope: Envelope) -> bool:
-    """Whether a message says that its sender waits for a reply."""
+    """Whether a message shows that its sender waits for a reply."""
     if envelope.reply_to is None or envelope.message_id is None or envelope.relates_to is not None:
         return False
     return not envelope.reply_to.is_none
@@ -49,24 +49,24 @@ _NOBODY_REPLIES = no_reply("The message was accepted. No service here replies to
 
 
 def _takes_fault(envelope: Envelope) -> bool:
-    """Whether the sender of a message that is refused wants to hear of it."""
+    """Whether the sender of a rejected message wants a fault."""
     target = envelope.fault_to or envelope.reply_to
     return not (target is not None and target.is_none)
 
 
 class Accepting:
-    """Takes application messages, or refuses them.
+    """Accepts application messages, or rejects them.
 
     Args:
-        inbound: Stores what is taken.
-        outbound: Knows which requests of ours wait for their replies.
-        authority: Says who may answer them.
-        replies: Answers what is taken.
-        acknowledging: Answers what is to be sent again.
-        answering: Where other answers go.
-        accepts: Whether the application takes messages with this action.
+        inbound: Stores accepted messages.
+        outbound: Knows which of this endpoint's requests wait for replies.
+        authority: Decides which peer may answer them.
+        replies: Answers accepted messages.
+        acknowledging: Answers messages that must be sent again.
+        answering: Sends other answers.
+        accepts: Whether the application accepts messages with this action.
         replies_to: Whether the application answers requests with this action; if not, they are acknowledged at once.
-        always_replies: Whether this action is a request also where the message says nothing of a reply.
+        always_replies: Whether this action is a request even if the message does not ask for a reply.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Accepting:
         self._replies_to = replies_to
         self._always_replies = always_replies
         self.takes_only_replies = False
-        """Whether nobody reads what comes but who asked for it: any other message is acknowledged and not kept."""
+        """Whether only requested replies have a reader: any other message is acknowledged and dropped."""
 
     def refuses_within_sequence(self, envelope: Envelope, back_channel: BackChannel | None) -> bool:
         """Whether a fault about this message is a reply in the offered Sequence, and the message itself is accepted.
@@ -111,11 +111,11 @@ class Accepting:
     def receive(
         self, envelope: Envelope, back_channel: BackChannel | None, now: float, problem: Fault | None, origin: Origin
     ) -> None:
-        """A message with a Sequence header.
+        """Receive a message with a Sequence header.
 
-        ``problem`` is the fault for another of its headers. Where there is but one answer, the message's own fault
-        goes before it, and it goes before an acknowledgement and before a reply that takes its time: that is kept, and
-        given to a repeat.
+        ``problem`` is the fault for another of its headers. If only one answer is possible, the message's own fault
+        comes before it, and it comes before an acknowledgement and before a reply that takes time: that reply is
+        stored, and answers a repeat.
         """
         sequence = envelope.sequence
         assert sequence is not None
@@ -133,7 +133,7 @@ class Accepting:
         if is_application and number not in destination.accepted:
             refused = self._check_application_message(envelope)
             if refused is None and asked is None and not is_for_others and isinstance(envelope.routed, Fault):
-                refused = envelope.routed  # a reply goes to who asked, whatever the routes say
+                refused = envelope.routed  # a reply goes to its requester, whatever the routes are
             if refused is not None and not self.refuses_within_sequence(envelope, back_channel):
                 self._answering.fault(envelope, refused, back_channel)
                 return
@@ -194,7 +194,7 @@ class Accepting:
         destination: RMDestination,
         now: float,
     ) -> None:
-        """Answer a message for which there is no room."""
+        """Answer a message that there is no room for."""
         assert envelope.sequence is not None
         number = envelope.sequence.message_number
         self._effects.append(Incident("message.not_held", destination.identifier, number, "debug"))
@@ -207,17 +207,22 @@ class Accepting:
             self._acknowledging.acknowledge(destination, back_channel, now)
 
     def _leaves_waiting(self, envelope: Envelope, destination: RMDestination) -> bool:
-        """Whether a message that nobody replies to is a request whose sender cannot go on without a reply: a fault
-        tells it. A one-way message has no ReplyTo, or the address none (WCF, CXF, Sandesha2). One that names the
-        anonymous address in a Sequence without an Offer may be one-way, and its acknowledgement is answer enough."""
+        """Whether a message that gets no reply is a request with a sender that needs one.
+
+        A fault then informs the sender. A one-way message has no ReplyTo, or the address none (WCF, CXF, Sandesha2). A
+        message that names the anonymous address in a Sequence without an Offer may be one-way, and its acknowledgement
+        is a sufficient answer.
+        """
         if not _wants_reply(envelope) or not _takes_fault(envelope):
             return False
         assert envelope.reply_to is not None
         return self._replies.are_depended_on(destination, envelope.reply_to.address)
 
     def _is_late(self, envelope: Envelope, origin: Origin) -> bool:
-        """Whether it is a reply to a forwarded request that is answered by now: it was posted to an address that only
-        replies go to, and is no message for the queue."""
+        """Whether it is a late reply to a forwarded request that is already answered.
+
+        It was posted to an address for replies only, so it is no message for the queue.
+        """
         return bool(origin.secret) and envelope.relates_to is not None and self._outbound.is_forwarding
 
     def _is_reply_kept(self, envelope: Envelope, origin: Origin, now: float) -> bool:
@@ -237,15 +242,18 @@ class Accepting:
         self.receive(envelope, back_channel, now, problem, origin)
 
     def _request_of(self, envelope: Envelope, origin: Origin, identifier: str = "") -> tuple[Outbox, int] | None:
-        # A reply stands for the acknowledgement of its request: it counts from whom that would.
+        # A reply counts as the acknowledgement of its request, so only a peer that may acknowledge may send it.
         may_answer = partial(self._authority.may_speak, origin=origin)
         return self._outbound.request_of(envelope.relates_to, may_answer, identifier)
 
     def _refuse(
         self, envelope: Envelope, fault: Fault, back_channel: BackChannel | None, destination: RMDestination, now: float
     ) -> None:
-        """Answer a message that is not accepted. A source that is told so does not come back, and gives up what has no
-        reply: so the end must be durable before, and every reply."""
+        """Answer a rejected message.
+
+        A source that receives this fault does not return, and abandons requests without a reply. The end and every
+        reply must therefore be durable first.
+        """
         is_for_end = fault.code in TELLS_OF_END
         action = destination.handle_end(SettlingEvent.REFUSED if is_for_end else SettlingEvent.REFUSED_FOR_ITSELF)
         if action is SettlingAction.WAIT:
@@ -301,7 +309,11 @@ class Accepting:
         return is_open and self._always_replies(envelope.action)
 
     def receive_plain(self, incoming: Incoming) -> None:
-        """No Sequence header: a reply to a request of ours from a peer that was offered no Sequence, or a stranger."""
+        """Receive a message without a Sequence header.
+
+        It is a reply to this endpoint's request from a peer that was offered no Sequence, or comes from an unknown
+        peer.
+        """
         envelope, back_channel = incoming.envelope, incoming.back_channel
         if back_channel is None and envelope.relates_to is not None:
             asked = self._request_of(envelope, incoming.origin)

@@ -1,7 +1,7 @@
-"""Acknowledging: when an addressable AcksTo hears what it may hear. An anonymous one hears it in every answer.
+"""Timing of acknowledgements to an addressable AcksTo, and AckRequested.
 
-Owns the count of messages it has not heard of, the timer, and AckRequested wherever it stands (WS-RM 3.8): when it
-hears, never what. That is the destination's to say.
+An anonymous AcksTo is acknowledged in every answer. This module owns the count of messages not yet acknowledged, the
+timer, and AckRequested in any message (WS-RM 3.8). It decides when to acknowledge; the destination decides what.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.states import DestinationAction
 
-_ACKNOWLEDGE = Acknowledge()  # it says nothing by itself
+_ACKNOWLEDGE = Acknowledge()  # has no content besides headers
 
 MOST_ATTEMPTS = 6
-"""How often an acknowledgement that goes alone is posted if each attempt fails. A repeat of its message asks anew."""
+"""Maximum posts of a stand-alone acknowledgement if each attempt fails. A repeat of its message requests another."""
 
 FIRST_PAUSE = 0.5
-"""Seconds before the second attempt; each further pause is twice as long."""
+"""Seconds before the second attempt; each further delay is twice as long."""
 
 
 def asks(envelope: Envelope, destination: RMDestination) -> bool:
-    """Whether a message asks for the acknowledgement of its own Sequence: its answer brings it, once there is one."""
+    """Whether a message requests the acknowledgement of its Sequence, in its answer."""
     # WS-RM 3.8: AckRequested on the message itself
     return any(requested.identifier == destination.identifier for requested in envelope.ack_requested)
 
 
 class Acknowledging:
-    """Sends stand-alone acknowledgements, and answers who asks for one.
+    """Sends stand-alone acknowledgements, and answers requests for one.
 
     Args:
         inbound: The Sequences.
-        answering: Where answers go.
-        effects: Where acknowledgements go.
+        answering: Sends answers.
+        effects: The list that collects acknowledgements.
     """
 
     def __init__(self, inbound: Inbound, answering: Answering, effects: list[Effect]) -> None:
@@ -47,12 +47,12 @@ class Acknowledging:
         self._owed: dict[str, int] = {}
         self._due = Deadlines()
         self._failed: dict[str, int] = {}
-        """Identifier -> how many attempts to acknowledge it failed, while another is due."""
+        """Identifier -> number of failed attempts to acknowledge it, while another is due."""
 
     # --- AckRequested ---------------------------------------------------------------------------------------------
 
     def answer(self, incoming: Incoming) -> None:
-        """A message that is nothing but headers: all that it asks for is in its answer, where that may hear of it."""
+        """Answer a message of headers only with everything it requests and may learn."""
         back_channel, asked = incoming.back_channel, incoming.asked
         acknowledgements = tuple(destination.acknowledgement() for destination in asked)
         if incoming.problem is not None:
@@ -66,13 +66,15 @@ class Acknowledging:
             self._answering.done(back_channel)
 
     def requested(self, envelope: Envelope, now: float) -> tuple[list[RMDestination], Fault | None]:
-        """Every AckRequested of a message but that for the Sequence it came in, which its own answer acknowledges.
+        """Handle every AckRequested of a message, except for the Sequence of the message.
+
+        The message's own answer acknowledges that Sequence.
 
         Returns:
-            The Sequences with an anonymous AcksTo, which hear in the answer only; the others are told at once. And the
-            fault for the first that is unknown, or is over and that may be told.
+            The Sequences with an anonymous AcksTo, which only the answer can acknowledge; the others are acknowledged
+                at once. And the fault for the first Sequence that is unknown, or is over if that may be reported.
         """
-        # WS-RM 3.8: whoever asks is told
+        # WS-RM 3.8: every request is answered
         own = envelope.sequence.identifier if envelope.sequence is not None else None
         anonymous: list[RMDestination] = []
         problem = None
@@ -95,18 +97,21 @@ class Acknowledging:
         destination.last_activity = now
         return destination
 
-    # --- what is owed ---------------------------------------------------------------------------------------------
+    # --- acknowledgements due -------------------------------------------------------------------------------------
 
     def acknowledge(
         self, destination: RMDestination, back_channel: BackChannel | None, now: float, *, at_once: bool = False
     ) -> None:
-        """Acknowledge: in the answer to an anonymous sender; soon, with others, to an addressable AcksTo."""
+        """Acknowledge in the answer to an anonymous sender; soon to an addressable AcksTo.
+
+        Acknowledgements to an addressable AcksTo are sent together.
+        """
         if destination.acks_to.is_anonymous:
             if back_channel is None:
                 return
             acknowledgement = destination.acknowledgement()
             envelope = None
-            # Where one of nothing may be misunderstood, it goes to whom has asked for it: WCF expects it then.
+            # If an empty acknowledgement may be misunderstood, only a request for one gets it: WCF expects it then.
             if at_once or acknowledgement.ranges or destination.versions.rm.can.acknowledges_nothing:
                 envelope = envelope_in(destination.versions)
                 envelope.control = _ACKNOWLEDGE
@@ -120,10 +125,10 @@ class Acknowledging:
         self.owe(destination, now, at_once=at_once)
 
     def owe(self, destination: RMDestination, now: float, *, at_once: bool = False) -> None:
-        """There is one more message to acknowledge: soon, together with others; or at once.
+        """Count a message to acknowledge: soon, together with others; or at once.
 
-        A source that ended its Sequence without all its replies listens no more: it hears nothing, least of all that a
-        request is acknowledged whose reply is still to be made.
+        A source that ended its Sequence without all its replies no longer listens: it receives nothing, in particular
+        no acknowledgement of a request with a reply that has yet to be made.
         """
         if destination.is_over and destination.waived:
             return
@@ -137,7 +142,7 @@ class Acknowledging:
             self._due.want(destination.identifier, now + policy.acknowledgement_interval)
 
     def failed(self, sent: Transmit, now: float) -> None:
-        """What was sent got no answer. An acknowledgement that went alone is sent again, with exponential backoff."""
+        """Repeat a stand-alone acknowledgement that got no answer, with exponential backoff."""
         if not isinstance(sent.envelope.control, Acknowledge) or sent.attempt >= MOST_ATTEMPTS:
             return
         for acknowledgement in sent.envelope.acknowledgements:
@@ -148,13 +153,13 @@ class Acknowledging:
                 self._due.want(identifier, now + FIRST_PAUSE * 2.0 ** (sent.attempt - 1))
 
     def settle(self, identifier: str) -> None:
-        """Owe no acknowledgement: the Sequence is over, or a message to AcksTo carries what is owed."""
+        """Cancel a due acknowledgement: the Sequence is over, or a message carries it."""
         self._owed.pop(identifier, None)
         self._failed.pop(identifier, None)
         self._due.forget(identifier)
 
     def pump(self, now: float) -> None:
-        """Send what is due."""
+        """Send the acknowledgements that are due."""
         for identifier in self._due.due(now):
             self._send(identifier)
 

@@ -1,4 +1,4 @@
-"""Addresses: where a peer may ask us to send to. Nothing but the anonymous address, unless somebody allowed it."""
+"""Addresses that a peer may have us send to: the anonymous one and allowed ones."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Answering: where an answer goes, and what it is made of. Nowhere but on the back-channel, or to an allowed address.
+"""Answers: their content and target, a back-channel or an allowed address.
 
-It says nothing of its own: what is answered, and when, is its callers' to know.
+The callers decide what is answered, and when.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from holdfast.core.versions import Addressing, Versions, newest_rm
 
 
 def envelope_in(versions: Versions | None) -> Envelope:
-    """An envelope in these versions, which are those of a Sequence or of a request that was understood."""
+    """Return an envelope in the versions of a Sequence or of a valid request."""
     assert versions is not None
     return Envelope(versions.soap, versions.addressing, versions.rm)
 
 
 def response_to(request: Envelope, versions: Versions | None, control: Control) -> Envelope:
-    """What answers an RM protocol message in kind."""
+    """Return the response to an RM protocol message."""
     response = envelope_in(versions)
     response.control = control
     response.relates_to = request.message_id or None
@@ -31,19 +31,19 @@ def response_to(request: Envelope, versions: Versions | None, control: Control) 
 
 
 def fault_fields(envelope: Envelope, fault: Fault) -> dict[str, str]:
-    """The fields of a log line about the fault that a message is refused with."""
+    """Return the fields of a log line about a rejected message's fault."""
     if fault.is_rm:
         return {"code": fault.code}
     return {"code": fault.code, "action": envelope.action, "reason": fault.reason}
 
 
 class Answering:
-    """Gives answers to whom they are for.
+    """Sends answers to their targets.
 
     Args:
-        addresses: What may be sent to.
-        commit: What is said only once something is durable waits for it.
-        effects: Where answers go.
+        addresses: The addresses that answers may go to.
+        commit: The commit that durable answers wait for.
+        effects: The list that collects answers.
     """
 
     def __init__(self, addresses: Addresses, commit: GroupCommit, effects: list[Effect]) -> None:
@@ -52,12 +52,12 @@ class Answering:
         self._effects = effects
 
     def done(self, back_channel: BackChannel | None) -> None:
-        """Nothing is to be said there."""
+        """Answer the back-channel with nothing."""
         if back_channel is not None:
             self._effects.append(Respond(back_channel, None))
 
     def send(self, target: EndpointReference, envelope: Envelope, attempt: int = 0) -> None:
-        """Send to an endpoint that may be sent to; ``attempt``: which attempt this is, for what is sent again."""
+        """Send to an allowed endpoint; ``attempt``: the number of a repeated attempt."""
         envelope.to = target.address
         envelope.reference_parameters = target.reference_parameters
         self._effects.append(Transmit(target.address, envelope, attempt=attempt))
@@ -73,7 +73,7 @@ class Answering:
     def answer_durably(
         self, target: EndpointReference | None, back_channel: BackChannel | None, answer: Envelope
     ) -> None:
-        """The same, once all that the open batch holds now is durable."""
+        """Do the same once the content of the open batch is durable."""
         self._commit.then(partial(self._answer, target, back_channel, answer))
 
     def _answer(
@@ -100,7 +100,7 @@ class Answering:
         about = fault.identifier or (sequence.identifier if sequence is not None else "")
         number = sequence.message_number if sequence is not None and about == sequence.identifier else 0
         self._effects.append(Incident("fault.raised", about, number, level, fault_fields(envelope, fault)))
-        # Who speaks no WS-Addressing (WCF's BasicHttpBinding) cannot read its headers, which must be understood.
+        # A peer without WS-Addressing (WCF's BasicHttpBinding) cannot read its headers, which must be understood.
         rm = envelope.rm or newest_rm(envelope.addressing or Addressing.V2005_08)
         answer = Envelope(envelope.soap, envelope.addressing, rm)
         answer.fault = fault
@@ -113,7 +113,7 @@ class Answering:
         self.answer(target, back_channel, answer)
 
     def fault_beside(self, envelope: Envelope, fault: Fault) -> bool:
-        """Tell of a bad header in a message of its own, to where faults go; False if that is only the answer."""
+        """Report a bad header in a separate message; False if only the answer can carry it."""
         target = envelope.fault_to or envelope.reply_to
         if target is None or not self._has_address(target):
             return False

@@ -42,7 +42,7 @@ class Authority:
         self._effects = effects
 
     def find(self, identifier: str, origin: Origin) -> Outbox | None:
-        """Return the outbox whose Sequence has that Identifier, if the origin may speak about it, else None.
+        """Return the outbox of that Identifier if the origin may speak about it, else None.
 
         Two peers may grant one Identifier: each speaks about its own Sequence.
         """

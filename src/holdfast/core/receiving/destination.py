@@ -1,8 +1,8 @@
-"""RMDestination: one inbound Sequence. Decides what a message is, keeps the ranges, says what may be acknowledged.
+"""RMDestination: one inbound Sequence, its numbers and its acknowledgement.
 
-Four sets of numbers, never confused: *received* (seen at all), *accepted* (asked to be stored; filters duplicates),
-*acknowledged* (durable, and with its reply if one is awaited; the only ones an acknowledgement may name) and
-*released* (handed on, in order where that is promised). Knows nothing of stores, queues or the network.
+It keeps four sets of numbers apart: *received* (seen at all), *accepted* (submitted for storage; filters duplicates),
+*acknowledged* (durable, and with its reply if one is awaited; the only ones an acknowledgement may name) and *released*
+(delivered to the application, in order if that is promised). It does not know stores, queues or the network.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from holdfast.core.states import (
 )
 from holdfast.core.versions import Versions
 
-# An enum's members are slow to look up by its class, and these are asked for with every message.
+# An enum's members are slow to look up by its class, and every message needs these.
 _CREATED = DestinationState.CREATED
 _NEW_MESSAGE = DestinationEvent.NEW_MESSAGE
 _ACCEPT = DestinationAction.ACCEPT
@@ -52,22 +52,22 @@ _DISCARD_ENTIRE_SEQUENCE = IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE
 
 
 TIME_IS_UP = "time is up"
-"""In the place of a last fault: its Expires or the inactivity timeout has ended it."""
+"""Replaces a last fault if Expires or the inactivity timeout ended the Sequence."""
 
 UNKNOWN_BYTES = 256 * 1024
-"""What a held message counts whose size was not saved: by an older version, or as one of very many."""
+"""Size assumed for a held message without a saved size: one of an older version, or one of very many."""
 
 ANSWERED_RANGES = 64
-"""Ranges of requests remembered beyond the acknowledgement of their replies: repeats may still be on their way."""
+"""Ranges of requests remembered beyond the acknowledgement of their replies, as repeats may still arrive."""
 
 
 class Verdict(Enum):
-    """What a received message turns out to be."""
+    """Result of judging a received message."""
 
     NEW = "new"
     DUPLICATE = "duplicate"
     NOT_YET = "not yet"
-    """Too far beyond a gap, or one range too many: not accepted, to be sent again."""
+    """Too far beyond a gap, or one range too many: not accepted; the source must retransmit it."""
 
 
 _NEW = Verdict.NEW
@@ -76,9 +76,9 @@ _NEW = Verdict.NEW
 class RMDestination:
     """One inbound Sequence.
 
-    Drive it so: :meth:`receive` says NEW: store the message, durably, with :meth:`to_state`, then call
-    :meth:`acknowledge` (at once, or when the awaited reply is durable too). :meth:`release` says which numbers go to
-    the application now. After what is decided about its end is durable, call :meth:`settle`.
+    If :meth:`receive` returns NEW, store the message durably with :meth:`to_state`, then call :meth:`acknowledge` (at
+    once, or when the awaited reply is durable too). :meth:`release` returns the numbers to deliver to the application.
+    After a decision about the Sequence's end is durable, call :meth:`settle`.
     """
 
     __slots__ = (
@@ -138,16 +138,18 @@ class RMDestination:
         self.accepted = AcknowledgementRanges()
         self.acknowledged = AcknowledgementRanges()
         self.awaiting: set[int] = set()
-        """Accepted requests that are not acknowledged before their reply is durable. One whose reply goes to an address
-        stays here until the requester acknowledges the reply: the end is told only then. They and their replies outlive
-        the end of the Sequence."""
+        """Accepted requests that stay unacknowledged until their reply is durable.
+
+        If the reply goes to an address, the request stays here until the requester acknowledges the reply, and only
+        then is the end reported. These requests and their replies outlive the end of the Sequence.
+        """
         self.waived: set[int] = set()
-        """Requests whose source ended the Sequence without their replies: acknowledged, and answered if it asks."""
+        """Requests of a Sequence that its source ended before their replies: acknowledged, and answered on request."""
         self.held: dict[int, int] = {}
-        """Messages that are durable and in no queue yet: number -> bytes."""
+        """Messages that are durable and not yet in a queue: number -> bytes."""
         self.held_bytes = 0
         self.leaving: deque[int] = deque()
-        """After its end, the held messages that still go into queues, ascending."""
+        """After its end, the held messages that have yet to enter queues, ascending."""
         self.next_in_order = 1
         self.marker: int | None = None
         """The number of an empty LastMessage (1.0): accepted, never delivered."""
@@ -155,19 +157,19 @@ class RMDestination:
         self.offered: str | None = None
         self.create_message_id: str | None = None
         self.party = ""
-        """Whose it is, for the share that one party may have; "" if that is not known."""
+        """The party that owns it, for the quota of one party; "" if that is unknown."""
         self.accept_acks_to: EndpointReference | None = None
         self.partition = 0
         self.replying: set[int] = set()
-        """Requests whose reply, or that there is none, is in a batch on its way to the store: they await it until it is
-        there, and are saved with that batch as not awaiting it."""
+        """Requests with a reply, or its absence, in a batch that is being stored. They await it until it is durable,
+        and are saved with that batch as no longer awaiting it."""
         self.replies: dict[int, int] = {}
         """Message number -> number of its reply in the opposite direction, while that is unacknowledged."""
         self.heard: dict[int, bool] = {}
-        """Requests whose replies are acknowledged, which is in a batch on its way to the store: until it is there they
-        are answered as before. Number -> whether the reply went in the answer to its request."""
+        """Requests with acknowledged replies, as recorded in a batch that is being stored: until then they are answered
+        as before. Number -> whether the reply went in the answer to its request."""
         self.answered = AcknowledgementRanges()
-        """Requests whose replies went in their answers and are acknowledged, so that a late repeat is known for one."""
+        """Requests with acknowledged replies that went in their answers, kept to recognize late repeats."""
         self.expires: float | None = None
         self.expires_at: float | None = None
         self.created_at = now
@@ -177,34 +179,34 @@ class RMDestination:
         self.is_kept_alive = False
         """Whether its source is never silent for long while it runs."""
         self.asks_by_reply_to = False
-        """Whether a message of it has named a ReplyTo: then one that names none is one-way."""
+        """Whether one of its messages named a ReplyTo; a message without one is then one-way."""
         self.disowned = False
-        """Whether its source said that it is over, or unknown to it: it is acknowledged no more (DISOWN)."""
+        """Whether its source reported it as ended or unknown: it is no longer acknowledged (DISOWN)."""
         self.suspended: str | None = None
-        """What somebody gave as the reason to hold it back: no new message is accepted; None: nobody does."""
+        """The operator's reason for suspending it, which rejects new messages; None while it is not suspended."""
         self.kept_out_by: QueueLimit | None = None
-        """The limit that the message which came last met; None: there was room."""
+        """The limit that the latest message exceeded; None: there was room."""
         self.is_short_of_bytes = False
-        """Whether that message could not be held because too many bytes are."""
+        """Whether the latest message could not be held because of the bytes already held."""
         self.gap_reported: list[int] = []
         self.routed: dict[int, list[str]] = {}
-        """Held messages that go elsewhere than to the usual queue: number -> the names of their queues."""
+        """Held messages routed to other queues than the default: number -> the names of their queues."""
         self.settling = SettlingState.OPEN
-        """How far its end has come."""
+        """The progress of its end."""
         self.decisions = 0
-        """How often something was decided about its end that is to be durable."""
+        """Number of decisions about its end, each of which must become durable."""
         self._usual: State | None = None
 
     # --- what happens to it ---------------------------------------------------------------------------------------
 
     def handle(self, event: DestinationEvent) -> DestinationAction | None:
-        """Move by the table.
+        """Move by the state table.
 
         Returns:
-            What to do; None where there is no cell for what the source did: it speaks of an unknown Sequence.
+            The action; None if the table has no cell for the source's event: the source names an unknown Sequence.
 
         Raises:
-            NoSuchMove: there is no such cell, and it was we who did it.
+            NoSuchMove: the table has no such cell, and this endpoint caused the event.
         """
         cell = DESTINATION_TABLES[self.versions.rm].get((self.state, event))
         if cell is None:
@@ -214,12 +216,12 @@ class RMDestination:
         return cell[0]
 
     def moves_at(self, event: DestinationEvent) -> bool:
-        """Whether the event would bring it into another state."""
+        """Return whether the event would change its state."""
         cell = DESTINATION_TABLES[self.versions.rm].get((self.state, event))
         return cell is not None and cell[1] is not self.state
 
     def handle_end(self, event: SettlingEvent) -> SettlingAction | None:
-        """Move its end by the table; as :meth:`handle`."""
+        """Move its end by the state table, like :meth:`handle`."""
         cell = SETTLING_TABLE.get((self.settling, event))
         if cell is None:
             absent(f"the end of the inbound Sequence {self.identifier}", self.settling, event)
@@ -228,7 +230,7 @@ class RMDestination:
         return cell[0]
 
     def asked(self) -> DestinationAction | None:
-        """AckRequested came. While its end may not be told, nobody may learn of it from the answer."""
+        """Handle AckRequested without revealing an end that may not be reported yet."""
         is_told = self.settling is _OPEN or self.settling is _SETTLED
         event = DestinationEvent.ACK_REQUESTED if is_told else DestinationEvent.ACK_REQUESTED_BEFORE_END_IS_TOLD
         return self.handle(event)
@@ -240,7 +242,7 @@ class RMDestination:
 
     @property
     def holds_everything(self) -> bool:
-        """Whether nothing may be released before the Sequence is complete (DiscardEntireSequence, WS-RM 3.4)."""
+        """Whether only a complete Sequence is released (DiscardEntireSequence, WS-RM 3.4)."""
         return self.behavior is _DISCARD_ENTIRE_SEQUENCE
 
     def receive(
@@ -253,17 +255,17 @@ class RMDestination:
         full: QueueLimit | None = None,
         may_hold: bool = True,
     ) -> Verdict | Fault:
-        """Judge a message by its number. NEW: it is accepted from now on and awaits :meth:`acknowledge`.
+        """Judge a message by its number. NEW: accepted, awaiting :meth:`acknowledge`.
 
-        ``awaits_reply``: whether it is a request that is to have its reply before it is acknowledged; ``full``: the
-        limit of a queue that it is for and that has no room for it; ``may_hold``: whether its bytes may be held.
+        ``awaits_reply``: whether it is a request that needs its reply before it is acknowledged; ``full``: the limit of
+        a target queue without room; ``may_hold``: whether its bytes may be held.
         """
         self.kept_out_by = full
         self.is_short_of_bytes = False
-        # WS-RM appendix D: the table says what it is answered with
+        # WS-RM appendix D: the table defines the answer
         self.last_activity = now
         if number in self.accepted:
-            # A 1.0 LastMessage that comes again must find the Sequence as it is, so a duplicate changes nothing.
+            # A repeated 1.0 LastMessage must find the Sequence unchanged, so a duplicate changes nothing.
             event = DestinationEvent.DUPLICATE_MESSAGE
         elif number > self.policy.max_message_number:
             event = DestinationEvent.MESSAGE_ABOVE_LIMIT
@@ -294,8 +296,8 @@ class RMDestination:
         accepted = self.accepted
         first_gap = accepted.first_gap
         if number == first_gap:
-            # Always: nothing else can close the gap, so one range is kept free for it. But where what came before it is
-            # on its way into the queue, it would be held behind that, and can wait.
+            # Always accepted: only this number can close the gap, so one range is reserved for it. But if the messages
+            # before it are still moving into the queue, it would be held behind them, and can wait.
             return may_hold or number == self.next_in_order or self.holds_everything or not self._holds_beyond_gap
         is_too_much = number > first_gap + self.policy.buffer or not may_hold
         if is_too_much and (self._holds_beyond_gap or self.holds_everything):
@@ -313,13 +315,13 @@ class RMDestination:
         elif action is DestinationAction.RAISE_SEQUENCE_TERMINATED and self.last_fault != TIME_IS_UP:
             fault = sequence_fault(SEQUENCE_TERMINATED, self.identifier)
         else:
-            # Also for one whose time was up: both sides forget such a Sequence without a word (WS-RM 3.4).
+            # Also after a timeout: both sides forget such a Sequence silently (WS-RM 3.4).
             return sequence_fault(UNKNOWN_SEQUENCE, self.identifier)
         self.last_fault = fault.code
         return fault
 
     def acknowledge(self, number: int) -> None:
-        """The message (and its reply, if one was awaited) is durable: from now on it is acknowledged."""
+        """Acknowledge a message that is durable, with its reply if one was awaited."""
         assert number in self.accepted, (self.identifier, number)
         self.awaiting.discard(number)
         self.acknowledged.add(number)
@@ -327,8 +329,10 @@ class RMDestination:
             self.handle_end(SettlingEvent.LAST_REPLY)
 
     def hold(self, number: int, size: int = 0) -> bool:
-        """Whether the new ``number`` must wait for others before it is released; if so it is held from now on, and
-        counts ``size`` bytes."""
+        """Hold the new ``number``, counting ``size`` bytes, if it must wait for others.
+
+        Returns whether it is held.
+        """
         if self.holds_everything or (number != self.next_in_order and self._holds_beyond_gap):
             self.held[number] = size
             self.held_bytes += size
@@ -337,29 +341,30 @@ class RMDestination:
 
     @property
     def _holds_beyond_gap(self) -> bool:
-        # DiscardFollowingFirstGap could not discard, in whatever order, what the application has already.
+        # DiscardFollowingFirstGap could not discard messages that the application already has, in whatever order.
         may_be_discarded = self.behavior is IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP
         return may_be_discarded or (self.is_in_order and not self._may_skip)
 
     @property
     def _may_skip(self) -> bool:
         # AtMostOnce InOrder promises no delivery, only that it never goes back (WS-RM Policy; see docs). A requester
-        # waits for its reply, so where replies go back nothing is skipped.
+        # waits for its reply, so a Sequence with replies skips nothing.
         return self.policy.assurance.delivery is Delivery.AT_MOST_ONCE and self.offered is None
 
     def is_too_late(self, number: int) -> bool:
-        """Whether releasing it would go back in order: at-most-once in-order drops it then."""
+        """Whether release would break the order; at-most-once in-order then drops it."""
         return number < self.next_in_order and self.is_in_order and self._may_skip
 
     @property
     def is_releasing(self) -> bool:
-        """Whether :meth:`release` has more to give without anything new."""
+        """Whether :meth:`release` has further numbers without new messages."""
         return bool(self.leaving) or (self.next_in_order in self.held and not self.holds_everything)
 
     def release(self, most: float = math.inf) -> list[int]:
-        """Numbers that may leave the held ones now, ascending, each once; call after :meth:`hold` said False, too.
+        """Return the held numbers that may be released now, ascending, each once.
 
-        ``most``: no further one leaves once they have so many bytes together.
+        Call this also after :meth:`hold` returned False. ``most``: stop once the released messages have this many
+        bytes.
         """
         released: list[int] = []
         if not self.held and self.marker is None:
@@ -389,40 +394,42 @@ class RMDestination:
             self.next_in_order += 1
 
     def released(self, number: int) -> None:
-        """``number`` went straight to the application, without being held."""
+        """Record that ``number`` went straight to the application, without being held."""
         if number >= self.next_in_order:
             self.next_in_order = number + 1
 
     # --- replies --------------------------------------------------------------------------------------------------
 
     def _takes_request(self) -> bool:
-        """Whether another request may be accepted, for all that is kept for those before it: that they await their
-        reply (what is held is counted by itself), and the replies that are not acknowledged."""
-        replies = len(self.replies) if self.offered is not None else 0  # others are kept up to the same limit
+        """Return whether the limit on open requests allows another one.
+
+        Open requests are those that await a reply, not counting held ones, and replies that are not acknowledged.
+        """
+        replies = len(self.replies) if self.offered is not None else 0  # other replies are kept up to the same limit
         return len(self.awaiting) - len(self.held) + replies < self.policy.max_open_requests
 
     def is_unanswered(self, number: int) -> bool:
-        """Whether a request's reply is still to be made."""
+        """Whether a request's reply has yet to be made."""
         is_awaited = number in self.awaiting or number in self.waived
         return is_awaited and number not in self.replying and number not in self.replies
 
     def may_keep_reply(self, number: int) -> bool:
-        """Whether a reply to a message may be kept that was acknowledged without one, for its sender to ask for it."""
+        """Whether to keep a reply to a message acknowledged without one, for its sender."""
         if self.is_over or number not in self.acknowledged or number in self.awaiting or number in self.waived:
             return False
         if number in self.replies or number in self.heard or number in self.answered:
             return False
-        # In a Sequence that was offered none can be forgotten. Half of the room is left to requests that wait.
+        # A reply in an offered Sequence cannot be forgotten. Half of the room is reserved for requests that wait.
         return self.offered is None or len(self.replies) < self.policy.max_open_requests // 2
 
     def replied(self, number: int) -> None:
-        """The reply to that request, or that there is none, is durable: it is acknowledged with it."""
+        """Acknowledge a request, as its reply, or the absence of one, is durable."""
         self.replying.discard(number)
         self.waived.discard(number)
         self.acknowledge(number)
 
     def replies_heard(self, numbers: list[int]) -> None:
-        """That the replies to these requests are acknowledged is durable: from now on it counts."""
+        """Apply the acknowledgements of these requests' replies, which are now durable."""
         for number in numbers:
             self.replies.pop(number, None)
             if self.heard.pop(number):
@@ -433,15 +440,16 @@ class RMDestination:
     # --- its end --------------------------------------------------------------------------------------------------
 
     def end(self, last_message_number: int | None) -> tuple[list[int], list[int], list[tuple[int, int]]] | None:
-        """No new message will be accepted: settle the held ones by the IncompleteSequenceBehavior. What was accepted
-        and awaits its reply still does, unless it is discarded.
+        """Accept no new message: settle held ones by the IncompleteSequenceBehavior.
+
+        Accepted messages that await a reply continue to await it, unless they are discarded.
 
         Args:
-            last_message_number: LastMsgNumber if the source said it; shows a missing tail.
+            last_message_number: LastMsgNumber if the source sent it; shows a missing tail.
 
         Returns:
-            Numbers that :meth:`release` gives from now on, in ascending order, numbers to discard, and the gaps (ranges
-            never received); None if all that was done before.
+            The numbers that :meth:`release` returns from now on, in ascending order, the numbers to discard, and the
+                gaps (ranges never received); None if the end was settled before.
         """
         # WS-RM 3.5, 3.6: LastMsgNumber shows a missing tail; WS-RM 3.4: the behaviour at a gap
         if self.handle_end(SettlingEvent.END) is not SettlingAction.SETTLE:
@@ -464,30 +472,32 @@ class RMDestination:
         return held, discarded, gaps
 
     def waive(self) -> bool:
-        """Its source ended it: it wants every acknowledgement now, and what has no reply yet without it.
+        """Acknowledge every message, even without its reply, as the source ended it.
 
         Returns:
-            Whether that is to be saved, and :meth:`settle` called when it is durable.
+            Whether to save this, and call :meth:`settle` once it is durable.
         """
         if self.is_settling and not self.awaiting:
-            return False  # that is decided already: the same request came twice
+            return False  # decided already: the same request arrived twice
         self.waived |= self.unanswered | (self.awaiting & self.replying)
         self.awaiting.clear()
         return self.handle_end(SettlingEvent.WAIVED) is SettlingAction.SAVE
 
     @property
     def unanswered(self) -> set[int]:
-        """Requests whose replies are still to be made."""
+        """Requests with replies that have yet to be made."""
         return (self.awaiting | self.waived).difference(self.replies, self.replying)
 
     def decide(self) -> int:
-        """Something was decided about its end; the number of that decision, for :meth:`settle`."""
+        """Count a decision about its end; return its number, for :meth:`settle`."""
         self.decisions += 1
         return self.decisions
 
     def settle(self, decision: int) -> None:
-        """That decision, and so every message it accepted, is durable. If it is the newest one, all is acknowledged
-        but what awaits its reply."""
+        """Settle a decision that is durable, and with it every accepted message.
+
+        If it is the newest decision, everything is acknowledged except requests that await a reply.
+        """
         if decision == self.decisions and self.handle_end(SettlingEvent.DURABLE) is SettlingAction.ACKNOWLEDGE_ALL:
             for lower, upper in self.accepted:
                 self._acknowledge_range(lower, upper)
@@ -496,12 +506,12 @@ class RMDestination:
 
     @property
     def is_settling(self) -> bool:
-        """Whether its end is decided and not durable yet: what it makes of the messages is said only then."""
+        """Whether its end is decided but not durable, and so not yet reported."""
         return self.settling is SettlingState.SETTLING
 
     @property
     def is_over(self) -> bool:
-        """Whether only its memory is left."""
+        """Whether it is terminated, and only remembered."""
         return self.state is DestinationState.TERMINATED
 
     @property
@@ -511,11 +521,11 @@ class RMDestination:
 
     @property
     def beyond_gap(self) -> int:
-        """How many messages are held beyond a gap. What DiscardEntireSequence holds as well waits for no gap."""
+        """Number of messages held beyond a gap; DiscardEntireSequence also holds others."""
         return self.accepted.count - self.accepted.first_gap + 1 if self.holds_everything else len(self.held)
 
     def acknowledgement(self) -> SequenceAcknowledgement:
-        """What may be acknowledged now."""
+        """Return the current acknowledgement."""
         remaining = max(0, self.policy.buffer - self.beyond_gap) if self.policy.advertise_buffer else None
         if self.kept_out_by is not None and remaining is not None and not self.kept_out_by.has_room():
             remaining = 0
@@ -524,7 +534,7 @@ class RMDestination:
         return SequenceAcknowledgement(self.identifier, self.acknowledged.as_pairs(), (), self.is_final, remaining)
 
     def deadline(self) -> float | None:
-        """When it expires, dies of inactivity, or may be forgotten; None: never (WS-RM 3.4)."""
+        """When it expires, times out or may be forgotten; None: never (WS-RM 3.4)."""
         if self.ended_at is not None:
             return self.ended_at + self.policy.remember_terminated
         timeout = self.policy.inactivity_timeout
@@ -540,8 +550,8 @@ class RMDestination:
     # --- saved state ----------------------------------------------------------------------------------------------
 
     def to_state(self) -> State:
-        """What to save, in the same batch as the messages it accepted."""
-        # For every message: a copy of what was the same last time, and into it what has moved.
+        """Return the state to save in the same batch as the messages it accepted."""
+        # For every message: copy the constant part, then add the parts that changed.
         state = (self._usual or self._usual_state()).copy()
         state["partition"] = self.partition
         state["accepted"] = self.accepted.to_state()
@@ -576,14 +586,14 @@ class RMDestination:
             state["gaps"] = self.gap_reported
         if self.suspended is not None:
             state["suspended"] = self.suspended
-        if self.held and len(self.held) <= self.policy.buffer:  # more only where everything is held
+        if self.held and len(self.held) <= self.policy.buffer:  # more only if everything is held
             state["held"] = [*self.held, *self.held.values()]
         if self.routed:
             state["routed"] = [[number, *names] for number, names in self.routed.items()]
         return state
 
     def _usual_state(self) -> State:
-        """What never changes, and what seldom does as it is at first."""
+        """Return the constant part of the state, and initial values of rare changes."""
         self._usual = {
             "role": "destination",
             "identifier": self.identifier,
@@ -614,7 +624,10 @@ class RMDestination:
 
     @classmethod
     def from_state(cls, state: State, held: list[int], policy: DestinationPolicy, now: float) -> RMDestination:
-        """As it was saved. A clock that went back, or a long downtime, does not count as the peer's inactivity."""
+        """Restore a saved Sequence.
+
+        A clock that was set back, or a long downtime, does not count as the peer's inactivity.
+        """
         destination = cls(
             state["identifier"],
             Versions(*state["versions"]),
@@ -628,7 +641,7 @@ class RMDestination:
         destination.awaiting = set(state["awaiting"])
         destination.waived = set(state.get("waived", ()))
         destination.answered = AcknowledgementRanges.from_state(state.get("answered", []))
-        # Whatever the batch carried is durable, now that its state is read back: only replies can still be awaited.
+        # Everything in the batch is durable, now that its state is read back: only replies can still be awaited.
         for lower, upper in destination.accepted:
             destination._acknowledge_range(lower, upper)
         if destination.state is not _CREATED:
@@ -679,7 +692,7 @@ class RMDestination:
 
 
 def _remember(answered: AcknowledgementRanges, numbers: Iterable[int]) -> None:
-    """Add the numbers; of too many ranges the lowest are forgotten: they are the oldest."""
+    """Add the numbers; beyond the limit, forget the lowest, oldest ranges."""
     for number in numbers:
         answered.add(number)
     for _ in range(len(answered) - ANSWERED_RANGES):
@@ -687,10 +700,10 @@ def _remember(answered: AcknowledgementRanges, numbers: Iterable[int]) -> None:
 
 
 def closed_state(state: State) -> State:
-    """The saved state of an inbound Sequence, closed; any other state as it is.
+    """Return the saved state of an inbound Sequence, closed; any other unchanged.
 
-    For a store that has lost messages which were acknowledged. Later messages of such a Sequence would wait behind a
-    gap that no sender fills. SequenceClosed tells the sender instead, SequenceTerminated in WS-RM 1.0.
+    This serves a store that has lost acknowledged messages. Later messages of such a Sequence would wait behind a gap
+    that no sender fills. The sender instead receives SequenceClosed, or SequenceTerminated in WS-RM 1.0.
     """
     if state.get("role") != "destination" or state.get("state") != DestinationState.CREATED.value:
         return state

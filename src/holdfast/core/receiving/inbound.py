@@ -1,6 +1,6 @@
-"""Inbound: every Sequence this side receives. Knows them, accepts their messages into the queue, ends them.
+"""Inbound: every Sequence this endpoint receives, its messages and its end.
 
-It answers nobody itself: what is to be said goes through :class:`Answers`, which knows the back-channels.
+It sends no answers; :class:`Answers` knows the back-channels.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ LONGEST_HANDLING = 86_400.0
 
 
 def nothing(_now: float) -> None:
-    """What follows an end of which nobody is told."""
+    """Do nothing after an end that is not reported."""
 
 
 class Answers(Protocol):
-    """What Inbound asks of whoever owns it."""
+    """Callbacks of Inbound to its owner."""
 
     def stored(
         self, destination: RMDestination, number: int, envelope: Envelope, back_channel: BackChannel | None, now: float
@@ -60,7 +60,7 @@ class Answers(Protocol):
         ...
 
     def over(self, destination: RMDestination, *, by_source: bool) -> None:
-        """The Sequence is over: only its memory is left, and its replies if its source did not end it."""
+        """The Sequence is over; its replies remain if its source did not end it."""
         ...
 
     def forgotten(self, destination: RMDestination, now: float) -> None:
@@ -69,43 +69,43 @@ class Answers(Protocol):
 
 
 class Handlers(Protocol):
-    """Whom Inbound tells what is in its queue."""
+    """Receiver of the records that Inbound delivers to its queue."""
 
     def delivered(self, partition: int, offset: int, record: Record | None, now: float) -> None:
-        """The next record of the partition is durable; None: it must be read from the store."""
+        """Handle the next durable record; None: it must be read from the store."""
         ...
 
 
 class Sessions(Protocol):
-    """What Inbound asks of whoever knows which partitions are for sessions."""
+    """Assignment of partitions to sessions."""
 
     def begin(self, destination: RMDestination) -> int:
         """Return the partition of a Sequence that turns out to be a session."""
         ...
 
     def end(self, destination: RMDestination) -> None:
-        """Everything of the Sequence is in its queues, if it was a session."""
+        """Handle the end of a session, once its queues hold every message."""
         ...
 
 
 class Inbound:
-    """The receiving half of one side.
+    """The receiving half of an endpoint.
 
     Args:
-        policy: What its Sequences promise, and limits.
-        commit: Where its changes go.
-        effects: Where its effects go.
-        queue: Where messages go.
-        further: Other queues, where those go that are routed there. All have as many partitions, so that a Sequence has
-            the same one in each.
+        policy: The assurances and limits of its Sequences.
+        commit: The commit that collects its changes.
+        effects: The list that collects its effects.
+        queue: The default queue of messages.
+        further: Other queues, for messages routed to them. All have the same number of partitions, so a Sequence has
+            the same partition in each.
     """
 
     answers: Answers
-    """Whoever answers the peers; to be set before anything comes."""
+    """Sends answers to the peers; must be set before the first message."""
     sessions: Sessions | None = None
-    """Whoever knows which partitions are for sessions, if any are."""
+    """Assigns partitions to sessions, if sessions are configured."""
     handling: Handlers | None = None
-    """Whoever hands over what is delivered, if the queue has handlers."""
+    """Delivers records to handlers, if the queue has any."""
 
     def __init__(
         self,
@@ -132,10 +132,10 @@ class Inbound:
         self.held = HeldMessages(policy, commit, queue, self.queues, self.delivered)
         self._deadlines = Deadlines()
 
-    # --- which there are ------------------------------------------------------------------------------------------
+    # --- the Sequences --------------------------------------------------------------------------------------------
 
     def add(self, destination: RMDestination) -> None:
-        """Take in a new Sequence, granted here or offered by us; saved with the open batch."""
+        """Add a Sequence granted or offered by this endpoint; saved with the open batch."""
         destination.partition = crc32(destination.identifier.encode()) % self.queue.shared
         self._know(destination)
         self.commit.save_new(destination.identifier, destination, self.queue.name, destination.partition)
@@ -167,10 +167,11 @@ class Inbound:
         is_kept: bool = True,
         is_answered: bool = False,
     ) -> Verdict | Fault:
-        """A message with a Sequence header. NEW: :meth:`Answers.stored` follows once it is durable.
+        """Receive a message with a Sequence header. NEW: :meth:`Answers.stored` follows.
 
-        ``is_kept``: whether anybody reads it; if not, its number is accepted, and it goes nowhere. ``is_answered``:
-        whether its reply follows in the open batch, so that no reader of the queue is to reply to it.
+        :meth:`Answers.stored` is called once the message is durable. ``is_kept``: whether a queue stores it; if not,
+        its number is accepted and the message is dropped. ``is_answered``: whether its reply follows in the open batch,
+        so readers of the queue must not reply to it.
         """
         sequence = envelope.sequence
         assert sequence is not None
@@ -186,7 +187,7 @@ class Inbound:
             if isinstance(verdict, Fault) and destination.is_over and destination.ended_at is None:
                 self.end(destination, None, nothing, now)
             return verdict
-        # What is dropped for coming too late is answered by nobody.
+        # A message dropped for being too late receives no answer.
         awaits_reply = awaits_reply and not destination.is_too_late(number)
         if not queues:
             self.effects.append(NotQueued(destination.identifier, number, "marker" if is_marker else "for no queue"))
@@ -210,15 +211,18 @@ class Inbound:
     def _look_whether_session(
         self, sessions: Sessions, destination: RMDestination, envelope: Envelope, awaits_reply: bool
     ) -> None:
-        """By its first message. WCF's one-way messages have neither MessageID nor ReplyTo; where it offered a Sequence
-        for replies, requests are to follow."""
+        """Assign the partition of a session, which the first message reveals.
+
+        WCF's one-way messages have neither MessageID nor ReplyTo; if WCF offered a Sequence for replies, requests will
+        follow.
+        """
         is_wcf_one_way = envelope.message_id is None and envelope.reply_to is None
         if awaits_reply or (destination.offered is not None and is_wcf_one_way):
             destination.partition = sessions.begin(destination)
             self.commit.save_new(destination.identifier, destination, self.queue.name, destination.partition)
 
     def end_session(self, destination: RMDestination, now: float) -> None:
-        """Nothing of the Sequence comes any more: tell whoever follows it, once all of it is in its queues."""
+        """Report the end of a session, once its queues hold every message."""
         if self.sessions is None:
             return
         if destination.is_releasing:
@@ -228,7 +232,7 @@ class Inbound:
 
     @staticmethod
     def record_of(destination: RMDestination, envelope: Envelope, awaits_reply: bool, now: float) -> Record:
-        """Return what is kept of a message."""
+        """Return the record to store for a message."""
         sequence = envelope.sequence
         assert sequence is not None
         return Record(
@@ -249,12 +253,12 @@ class Inbound:
         )
 
     def use(self, policy: DestinationPolicy) -> None:
-        """Treat Sequences so that are granted from now on; those that are open keep what they were granted with."""
+        """Apply a policy to Sequences granted from now on; open ones keep theirs."""
         self.policy = self.held.policy = policy
         self.shares.use(policy.max_remembered)
 
     def _full(self, queues: tuple[Queue, ...]) -> QueueLimit | None:
-        """The limit of one of them that has no room."""
+        """Return the limit of the first of these queues without room."""
         for limit in [self.limits[one.name] for one in queues if one.name in self.limits]:
             has_room = limit.has_room()
             if (news := limit.news()) is not None:
@@ -270,7 +274,7 @@ class Inbound:
     def _place(
         self, destination: RMDestination, number: int, record: Record, queues: tuple[Queue, ...]
     ) -> list[Delivery]:
-        """Put a new message into its queues, or hold it until its turn."""
+        """Append a new message to its queues, or hold it until its turn."""
         if self.held.hold(destination, number, record, queues):
             return []
         if destination.is_too_late(number):
@@ -281,12 +285,12 @@ class Inbound:
         return [(queue, partition, queue.append(partition, record), record) for queue in queues]
 
     def take_plain(self, record: Record) -> None:
-        """A message that came without a Sequence header into the queue, durably."""
+        """Store a message without a Sequence header in the queue, durably."""
         deliveries: list[Delivery] = [(self.queue, 0, self.queue.append(0, record), record)]
         self.commit.then(partial(self.delivered, deliveries))
 
     def delivered(self, deliveries: list[Delivery], now: float) -> None:
-        """What was put into queues is durable: whoever follows, reads or handles it is told."""
+        """Report durable records to the queues' followers, readers and handlers."""
         for queue, partition, offset, record in deliveries:
             queue.stored(partition, offset, now, record)
             self.effects.append(Delivered(queue.name, partition, offset, record))
@@ -294,7 +298,7 @@ class Inbound:
                 self.handling.delivered(partition, offset, record, now)
 
     def delivered_many(self, queue: Queue, partition: int, offset: int, count: int, now: float) -> None:
-        """The same of so many records, from that offset on, which must be read from the store."""
+        """Report ``count`` durable records from ``offset`` on, to be read from the store."""
         last = offset + count - 1
         queue.stored(partition, last, now)
         self.effects.append(Delivered(queue.name, partition, offset, None, count))
@@ -311,7 +315,7 @@ class Inbound:
         awaits_reply: bool,
         now: float,
     ) -> None:
-        # What becomes of a request when the Sequence ends is settled with that.
+        # The end of the Sequence settles what becomes of its requests.
         if number not in destination.awaiting and not (awaits_reply and destination.is_settling):
             destination.acknowledge(number)
         self.delivered(deliveries, now)
@@ -329,8 +333,10 @@ class Inbound:
         by_source: bool = False,
         why: dict[str, object] | None = None,
     ) -> None:
-        """It takes no new message any more: settle it, durably, then call ``then``. ``by_source``: its source ended it,
-        and wants every acknowledgement now. ``why``: what the log says of that."""
+        """End a Sequence: settle it durably, then call ``then``.
+
+        ``by_source``: its source ended it, and wants every acknowledgement now. ``why``: the log event's details.
+        """
         settled = destination.end(last_message_number)
         is_decided = settled is not None
         if by_source and destination.waive():
@@ -343,15 +349,15 @@ class Inbound:
         self.commit.save(destination.identifier, destination)
         if is_decided:
             self.commit.then(partial(self._settled, destination, destination.decide()))
-        # A source that promises order sends its next Sequence when it has the answer: its messages must find all of
-        # this one in the queues.
+        # A source that promises order sends its next Sequence on this answer, so the queues must hold every message of
+        # this Sequence before the next one's.
         if by_source and self.held.is_moving(destination):
             self.held.when_released(destination, then)
         else:
             self.commit.then(then)
 
     def _settle(self, destination: RMDestination, discard: list[int], gaps: list[tuple[int, int]], now: float) -> None:
-        """Discard what was held, or begin to release it, and tell of what is missing."""
+        """Discard held messages, or begin to release them, and report the missing ones."""
         self.held.discard(destination, discard)
         if gaps:
             destination.gap_reported = [number for gap in gaps for number in gap]
@@ -383,7 +389,7 @@ class Inbound:
             self._remember_over(destination, now)
 
     def pump(self, now: float) -> None:
-        """End Sequences whose time is up, forget those that ended long ago, delete what is kept no longer."""
+        """End Sequences that timed out, forget old ones, and delete expired records."""
         # WS-RM 3.4
         for queue in self.queues.values():
             queue.pump(now)
@@ -407,9 +413,11 @@ class Inbound:
     def fault_received(
         self, destination: RMDestination, code: str, now: float, why: dict[str, object] | None = None
     ) -> None:
-        """The source says the Sequence is over, or that our acknowledgement was illegal. ``why``: what the log says if
-        it ends."""
-        if not destination.is_over:  # how it ended says what it is answered with
+        """Handle a source's fault: the Sequence is over, or an acknowledgement illegal.
+
+        ``why``: the log event's details if the Sequence ends.
+        """
+        if not destination.is_over:  # the way it ended determines its answers
             destination.last_fault = code
         is_ending = code in ENDS_FOR_DESTINATION
         action = destination.handle(DestinationEvent.ENDING_FAULT if is_ending else DestinationEvent.OTHER_FAULT)
@@ -420,13 +428,16 @@ class Inbound:
             self.commit.save(destination.identifier, destination)
 
     def end_for_source(self, destination: RMDestination, now: float, why: dict[str, object] | None = None) -> None:
-        """The source knows the Sequence no more: what the table calls END_FOR_SOURCE. ``why``: as of :meth:`end`."""
+        """End a Sequence that its source no longer knows (END_FOR_SOURCE in the table).
+
+        ``why``: as of :meth:`end`.
+        """
         destination.disowned = True
         self.end(destination, None, nothing, now, by_source=True, why=why)
 
     def _end_memory(self, destination: RMDestination, now: float) -> None:
         if destination.identifier not in self.destinations:
-            return  # it was to be forgotten for two reasons
+            return  # it was due to be forgotten for two reasons
         if destination.is_releasing:
             self.held.when_released(destination, partial(self._end_memory, destination))
             return
@@ -448,8 +459,8 @@ class Inbound:
     def forget_offered(self, identifier: str, now: float) -> None:
         """End an offered Sequence with the one that it was offered with.
 
-        What it holds beyond a gap is acknowledged, so its IncompleteSequenceBehavior decides about that (WS-RM 3.4), as
-        at every other end.
+        Messages held beyond a gap are acknowledged, so the IncompleteSequenceBehavior decides about them (WS-RM 3.4),
+        as at every other end.
         """
         destination = self.destinations.get(identifier)
         if destination is not None:
@@ -474,14 +485,14 @@ class Inbound:
         return earliest
 
     def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
-        """What may be acknowledged of an inbound Sequence now; None if it is unknown, here or to its source."""
-        # WCF looks at the acknowledgement first: it refuses the whole message because of that one, and never says what
-        # became of the message's own Sequence.
+        """Return a Sequence's acknowledgement; None if unknown, here or to its source."""
+        # WCF examines the acknowledgement first: it refuses the whole message because of an acknowledgement of an
+        # unknown Sequence, and never reports what became of the message's own Sequence.
         destination = self.destinations.get(identifier)
         return destination.acknowledgement() if destination is not None and not destination.disowned else None
 
     def carried_acknowledgement(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
-        """Return what a message that leaves for that address acknowledges of an inbound Sequence; None: nothing."""
+        """Return the acknowledgement that a message to that address carries; None: none."""
         # WS-RM 3.9: with any message to AcksTo. A source that ended its Sequence may have forgotten it, and CXF throws.
         destination = self.destinations.get(identifier)
         if destination is None or destination.is_over or destination.acks_to.address != address:
@@ -490,14 +501,14 @@ class Inbound:
         return destination.acknowledgement()
 
     def is_all_acknowledged(self, identifier: str) -> bool:
-        """Whether everything accepted in the Sequence may be acknowledged already; True for one that is unknown."""
+        """Whether everything accepted may be acknowledged; True for an unknown Sequence."""
         destination = self.destinations.get(identifier)
         return destination is None or destination.acknowledged.count == destination.accepted.count
 
     # --- recovery -------------------------------------------------------------------------------------------------
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
-        """Take over what the store held."""
+        """Restore the state in the store."""
         for queue in self.queues.values():
             queue.recover(snapshot, now)
         states = [state for state in snapshot.sequences.values() if state["role"] == "destination"]
@@ -505,12 +516,13 @@ class Inbound:
         known = [
             RMDestination.from_state(state, held.get(state["identifier"], []), self.policy, now) for state in states
         ]
-        # Of two made alike only the newer one can be repeated. No clock tells which that is: it may have been set back.
+        # Of two Sequences made by equal requests only the newer one can be repeated. Clocks do not show which that is:
+        # a clock may have been set back.
         for destination in sorted(known, key=is_repeatable):
             self._know(destination)
             self.held.recover(destination)
             self.commit.settle(destination.identifier, self.queue.name, destination.partition, snapshot)
-        # Those that are over in the order in which they ended, which is that of forgetting them.
+        # Terminated Sequences in the order in which they ended, which is the order of forgetting them.
         over = [destination for destination in self.destinations.values() if destination.is_over]
         for destination in sorted(over, key=lambda one: one.ended_at or 0.0):
             self._remember_over(destination, now)

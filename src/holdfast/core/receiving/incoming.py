@@ -1,4 +1,4 @@
-"""Incoming: a message without a Sequence header, handed from the door to whoever takes it."""
+"""Incoming: a message without a Sequence header, on its way to its handler."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Replies: what a request is answered with, and when. The same before a crash and after it.
+"""Replies: what answers a request and when, the same before a crash and after it.
 
-Owns the back-channels that wait for a reply. Which requests await one, which have one and which need theirs no more is
-their destination's to remember, durably: whatever shapes an answer here is read back from the store.
+This module owns the back-channels that wait for a reply. The destination durably records which requests await a reply,
+have one or no longer need one: everything that shapes an answer here is read back from the store.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from holdfast.core.versions import Addressing
 
 
 def _plain_key(destination: RMDestination) -> str:
-    """The outbox of replies to a requester that offered no Sequence for them."""
+    """Return the key of the outbox of replies without an offered Sequence."""
     return f"plain/{destination.identifier}"
 
 
 HELD_SHARE = 20
-"""A request beyond a gap keeps its exchange for this part of ``reply_patience``: what closes the gap may need the
-connection. Some clients have two in all (Sandesha2); .NET's takes an empty 202 and asks again."""
+"""A request beyond a gap keeps its exchange for this part of ``reply_patience``: the message that closes the gap may
+need the connection. Some clients have two in all (Sandesha2); .NET's accepts an empty 202 and asks again."""
 LEAST_SILENCE = 60.0
-"""Seconds that a requester may be silent, at least, before it counts as gone: one that missed our answer waits for it
-for as long as its HTTP client does."""
+"""Minimum seconds of silence before a requester counts as gone: one that missed our answer waits for it for as long as
+its HTTP client does."""
 SILENT_INTERVALS = 3.0
-"""So many of its own longest intervals between two transmissions of a request may pass in silence. Peers double the
-interval from one repeat to the next, and one repeat may be lost."""
+"""Number of a requester's longest intervals between two transmissions of a request that it may stay silent. Peers
+double the interval from one repeat to the next, and one repeat may be lost."""
 
 
 class Replies:
     """Answers the messages of inbound Sequences once they are stored.
 
     Args:
-        inbound: Their Sequences.
-        outbound: Where replies are kept and sent from.
-        acknowledging: What answers that carry no reply do.
-        answering: What answers that say nothing do.
-        commit: What is said waits for it.
-        effects: Where answers go.
-        tell: A fault as the reply to a request, in that version of WS-Addressing; None for one that wants no reply.
+        inbound: The inbound Sequences.
+        outbound: Stores and sends replies.
+        acknowledging: Sends answers without a reply.
+        answering: Sends empty answers.
+        commit: The commit that answers wait for.
+        effects: The list that collects answers.
+        tell: Makes the reply that carries a fault, in that version of WS-Addressing; None if no reply is wanted.
     """
 
     def __init__(
@@ -72,18 +72,18 @@ class Replies:
         self._effects = effects
         self._tell = tell
         self._waiting: dict[str, dict[int, list[tuple[BackChannel, bool]]]] = {}
-        """Identifier -> message number -> those who wait for its answer, and whether they asked for an
+        """Identifier -> message number -> the back-channels that wait for its answer, and whether each asked for an
         acknowledgement."""
         self._asked: dict[str, dict[int, tuple[float, float]]] = {}
-        """Identifier -> number of a request that waits for its reply -> when it came last or was answered 202,
-        and the longest time from then until it came again."""
+        """Identifier -> number of a request that waits for its reply -> when it last arrived or was answered 202, and
+        the longest time from then until its repeat."""
         self._patience: list[tuple[float, int, float, str, int, BackChannel]] = []
         self._waited = 0
 
-    # --- whoever asked --------------------------------------------------------------------------------------------
+    # --- requesters -----------------------------------------------------------------------------------------------
 
     def is_asked_for(self, record: Record) -> bool:
-        """Whether the reply to a request goes back in the answer to that request, or to a repeat of it."""
+        """Whether the reply goes back in the answer to the request, or to a repeat of it."""
         destination = self._inbound.destinations.get(record.sequence)
         return (record.reply_to or ANONYMOUS) == ANONYMOUS and (destination is None or not self._are_sent(destination))
 
@@ -93,8 +93,10 @@ class Replies:
         return Addressing.V2005_08 if destination is None else destination.versions.addressing
 
     def is_given_up(self, record: Record, now: float) -> bool:
-        """Whether the requester of such a request has given up: its Sequence is over, or it repeated the request and
-        has been silent for longer than between its own repeats."""
+        """Whether the requester of such a request no longer waits.
+
+        Its Sequence is over, or it repeated the request and has since been silent for longer than between its repeats.
+        """
         destination = self._inbound.destinations.get(record.sequence)
         if destination is None or destination.is_over:
             return True
@@ -112,11 +114,11 @@ class Replies:
     # --- the application's answer ---------------------------------------------------------------------------------
 
     def reply(self, record: Record, reply: Record | None, now: float) -> None:
-        """The application is done with an inbound message.
+        """Record the application's result for an inbound message.
 
         Args:
             record: The message.
-            reply: What to answer, None for nothing. Only its action, body and headers count.
+            reply: The reply, None for none. Only its action, body and headers count.
             now: Seconds.
         """
         destination = self._inbound.destinations.get(record.sequence)
@@ -132,7 +134,7 @@ class Replies:
         self._commit.save(destination.identifier, destination)
 
     def refuse(self, destination: RMDestination, envelope: Envelope, fault: Fault, now: float) -> None:
-        """Answer a message that was accepted with a fault, as if a handler had raised it."""
+        """Answer an accepted message with a fault, as if a handler had raised it."""
         assert envelope.sequence is not None
         if envelope.sequence.message_number in destination.awaiting:
             record = self._inbound.record_of(destination, envelope, True, now)
@@ -163,18 +165,18 @@ class Replies:
 
     @staticmethod
     def are_depended_on(destination: RMDestination, reply_to: str) -> bool:
-        """Whether the sender of a request cannot go on without its reply."""
-        # Whoever offered a Sequence for replies, or listens for them, waits for one (wcf: its call ends in an error).
-        # Others take the acknowledgement for an answer.
+        """Whether the sender of a request cannot continue without its reply."""
+        # A sender that offered a Sequence for replies, or listens for them, waits for one (wcf: its call ends in an
+        # error). Others accept the acknowledgement as the answer.
         return destination.offered is not None or reply_to != ANONYMOUS
 
     def tell_of_none(self, destination: RMDestination, number: int, action: str) -> None:
-        """Leave a line in the log where a request gets no reply and its sender cannot go on without one."""
+        """Log a request that gets no reply although its sender cannot continue without one."""
         told = Incident("request.no_reply", destination.identifier, number, "warning", {"action": action})
         self._effects.append(told)
 
     def _keep(self, destination: RMDestination, record: Record, reply: Record, now: float) -> bool:
-        """Store the reply where it goes; whether it is sent to an address and carries its request's acknowledgement.
+        """Store the reply; return whether it goes to an address and acknowledges its request.
 
         The end of the request's Sequence then waits until the requester acknowledges the reply.
         """
@@ -199,10 +201,10 @@ class Replies:
         return True
 
     def _carried(self, destination: RMDestination, number: int, now: float) -> None:
-        """The reply is durable, and acknowledges its request when it is sent.
+        """Acknowledge a request by its durable reply, which carries the acknowledgement.
 
-        An acknowledgement alone relates to no request, so a client that shares its address with others may not get it
-        (CXF); and nobody would notice that it was lost (Sandesha2).
+        A stand-alone acknowledgement relates to no request, so a client that shares its address with others may not get
+        it (CXF); and its loss would go unnoticed (Sandesha2).
         """
         destination.acknowledged.add(number)
         outbox = self._existing(destination)
@@ -210,7 +212,7 @@ class Replies:
             self._acknowledging.owe(destination, now)
 
     def _forget_oldest(self, destination: RMDestination, outbox: Outbox, source: RMSource, now: float) -> None:
-        """A reply that goes in no Sequence is never acknowledged: of too many the oldest are forgotten."""
+        """Forget the oldest replies without a Sequence, which are never acknowledged."""
         while len(destination.replies) > self._inbound.policy.max_open_requests:
             oldest = destination.replies.pop(next(iter(destination.replies)))
             source.flight.remove(oldest)
@@ -218,23 +220,23 @@ class Replies:
             self._outbound.passed(outbox, now)
 
     def _release(self, destination: RMDestination, number: int) -> None:
-        """The request awaits its reply no more once the open batch is durable."""
+        """Stop awaiting the request's reply once the open batch is durable."""
         destination.replying.add(number)
         self._commit.then(partial(self._replied, destination, number))
 
     def _replied(self, destination: RMDestination, number: int, now: float) -> None:
-        """The reply, or that there is none, is durable: the request is acknowledged, together with it."""
+        """Acknowledge a request together with its durable reply, or the absence of one."""
         was_waived = number in destination.waived
         destination.replied(number)
         self._asked.get(destination.identifier, {}).pop(number, None)
         self._answer_waiting(destination, number, now)
-        # One that was waived is acknowledged since its source ended the Sequence, and nobody waits to hear it.
+        # A waived request is acknowledged since its source ended the Sequence, and no source waits for that.
         if not was_waived and not destination.acks_to.is_anonymous:
             self._acknowledging.owe(destination, now)
         self._finish(destination, now)
 
     def acknowledged(self, identifier: str, now: float) -> None:
-        """The requester acknowledged replies in the Sequence with that Identifier: it asks for them no more."""
+        """Handle the requester's acknowledgement of replies, which it no longer requests."""
         outbox = self._outbound.outboxes.get(identifier)
         if outbox is None or outbox.answers is None:
             return
@@ -258,14 +260,14 @@ class Replies:
     # --- where replies go -----------------------------------------------------------------------------------------
 
     def _outbox(self, destination: RMDestination, record: Record, now: float) -> Outbox:
-        """Where the reply goes: the offered Sequence, else one of our own, else nothing but the back-channel."""
+        """Return the reply's outbox: the offered Sequence, ours, or the back-channel."""
         reply_to = record.reply_to or ANONYMOUS
         if destination.offered is None and reply_to != ANONYMOUS:
             return self._outbound.open(f"to/{reply_to}", reply_to, [(destination.versions, False)])
         return self._existing(destination) or self._open(destination, None, now)
 
     def _existing(self, destination: RMDestination) -> Outbox | None:
-        """The outbox of the replies that go back to where the requests came from, if there is one."""
+        """Return the outbox of replies to the place the requests came from, if it exists."""
         return self._outbound.outboxes.get(destination.offered or _plain_key(destination))
 
     def _open(self, destination: RMDestination, to: str | None, now: float) -> Outbox:
@@ -278,11 +280,11 @@ class Replies:
         return self._outbound.open_replies(source, now)
 
     def accept_offer(self, destination: RMDestination, to: str | None, now: float) -> None:
-        """The requester's Offer is accepted: replies go to that address, None: in the answers to requests."""
+        """Accept the requester's Offer; ``to`` of None sends replies in answers to requests."""
         self._open(destination, to, now).answers = destination.identifier
 
     def _are_sent(self, destination: RMDestination) -> bool:
-        """Whether replies go to an address of the requester's own, and not in answers."""
+        """Whether replies go to an address of the requester, and not in answers."""
         outbox = self._outbound.outboxes.get(destination.offered or "")
         return outbox is not None and outbox.source is not None and not outbox.source.polled
 
@@ -302,7 +304,7 @@ class Replies:
             self._answer_waiting(destination, number, now)
         outbox = self._outbound.by_offer.get(destination.identifier)
         if outbox is not None:
-            self._outbound.ready(outbox)  # what it has to send may have waited for this to be acknowledged
+            self._outbound.ready(outbox)  # its messages may have waited for this acknowledgement
 
     def again(
         self,
@@ -313,25 +315,25 @@ class Replies:
         *,
         asked: bool = False,
     ) -> None:
-        """Answer a message that is stored: with its reply if there is one, else with an acknowledgement (WS-RM 3.9).
+        """Answer a stored message with its reply, or else an acknowledgement (WS-RM 3.9).
 
         Args:
             destination: Its Sequence.
             number: Its number.
-            back_channel: Who sent it.
+            back_channel: The sender's back-channel.
             now: Seconds.
-            asked: Whether it asks for an acknowledgement: no other answer without one will do then.
+            asked: Whether it asks for an acknowledgement, which its answer must then carry.
         """
         outbox = self._existing(destination)
         source = outbox.source if outbox is not None else None
         reply_number = destination.replies.get(number)
         if reply_number is not None and source is None and number in destination.awaiting:
-            # The Sequence of its reply is gone, and the reply with it.
+            # The Sequence of its reply ended, and the reply with it.
             del destination.replies[number]
             self._release(destination, number)
             self._commit.save(destination.identifier, destination)
         if number not in destination.acknowledged or number in destination.waived:
-            # An answer that leaves out the very message it answers ends a session of .NET's.
+            # A .NET session ends if an answer leaves out the very message that it answers.
             self._await(destination, number, back_channel, asked, now)
             return
         if number == destination.marker and destination.offered is not None and reply_number is None:
@@ -340,18 +342,19 @@ class Replies:
             if asked or outbox.to != destination.acks_to.address:
                 self._acknowledging.acknowledge(destination, back_channel, now)
             else:
-                # The reply is retransmitted and carries it. Alone and earlier, it could cost CXF's client the reply.
+                # The retransmitted reply carries the acknowledgement. Alone and earlier, it could cost CXF's client the
+                # reply.
                 self._answering.done(back_channel)
         elif reply_number is not None and outbox is not None and source is not None and back_channel is not None:
             source.issue(now)
             read = partial(self.again, destination, number, back_channel, asked=asked)
             envelope = self._outbound.message(outbox, source, reply_number, read)
             if envelope is None:
-                return  # it follows
+                return  # the answer follows
             envelope.acknowledgements = (destination.acknowledgement(),)
             self._effects.append(Respond(back_channel, envelope))
         elif number in destination.answered and not asked:
-            # The requester has the reply and said so. An acknowledgement without it would end .NET's session.
+            # The requester has the reply and acknowledged it. An acknowledgement without it would end .NET's session.
             self._answering.done(back_channel)
         else:
             self._acknowledging.acknowledge(destination, back_channel, now)
@@ -382,12 +385,12 @@ class Replies:
     def _wait_until(
         self, looked_at: float, until: float, identifier: str, number: int, back_channel: BackChannel
     ) -> None:
-        """Let it wait ``until`` then; ``looked_at`` earlier, if it is beyond a gap."""
+        """Let it wait ``until`` then; if it is beyond a gap, examine it earlier at ``looked_at``."""
         self._waited += 1
         heapq.heappush(self._patience, (looked_at, self._waited, until, identifier, number, back_channel))
 
     def _answer_waiting(self, destination: RMDestination, number: int, now: float) -> None:
-        """Answer those who sent the message again while it, or its reply, was on its way to the disk."""
+        """Answer repeats that arrived while the message, or its reply, was being stored."""
         waiting = self._waiting.get(destination.identifier)
         if waiting is None:
             return
@@ -424,7 +427,7 @@ class Replies:
         return self._patience[0][0] if self._patience else None
 
     def pump(self, now: float) -> None:
-        """Answer 202 to requesters that have waited long enough: they ask again."""
+        """Answer 202 to requesters that have waited long enough; they repeat the request."""
         while self._patience and self._patience[0][0] <= now:
             _, _, until, identifier, number, back_channel = heapq.heappop(self._patience)
             waiting = self._waiting.get(identifier, {})
@@ -444,23 +447,25 @@ class Replies:
             self._answering.done(back_channel)
             asked = self._asked.get(identifier, {})
             if number in asked:
-                asked[number] = now, asked[number][1]  # it may be silent from now on
+                asked[number] = now, asked[number][1]  # from now on it may be silent
 
     def acknowledging(self, destination: RMDestination) -> None:
-        """A reply that leaves for AcksTo acknowledges the Sequence (called by :class:`Inbound`)."""
+        """Cancel the acknowledgement that a reply carries (called by :class:`Inbound`)."""
         self._acknowledging.settle(destination.identifier)
 
     # --- ends -----------------------------------------------------------------------------------------------------
 
     def settled(self, destination: RMDestination, now: float) -> None:
-        """The end of an inbound Sequence is durable (called by :class:`Inbound`): some need not wait any more."""
+        """Answer requests that need not wait after a durable end (called by :class:`Inbound`)."""
         for number in list(self._waiting.get(destination.identifier, ())):
             if number in destination.acknowledged and number not in destination.waived:
                 self._answer_waiting(destination, number, now)
 
     def over(self, destination: RMDestination, *, by_source: bool) -> None:
-        """An inbound Sequence is over (called by :class:`Inbound`). So is the one that answered it, unless there are
-        replies that its source may still ask for: it did not end it."""
+        """Handle the end of an inbound Sequence (called by :class:`Inbound`).
+
+        Its Sequence of replies ends too, unless the source did not end it and may still request replies.
+        """
         self._acknowledging.settle(destination.identifier)
         self._finish(destination, destination.last_activity, by_source=by_source)
 
@@ -478,12 +483,12 @@ class Replies:
         self._end(destination, now)
 
     def recover(self, now: float) -> None:
-        """Once both halves have taken over what was stored: find what answers what, and end what answers nothing."""
+        """Match recovered outboxes of replies to Sequences, and end the others."""
         for outbox in self.find_answered():
             self._end_outbox(outbox, now)
 
     def find_answered(self) -> list[Outbox]:
-        """Find which Sequence each outbox of replies answers; return those that answer none that is known."""
+        """Match each outbox of replies to its Sequence; return those without a known one."""
         answering_none = []
         keys = {key: one for one in self._inbound.destinations.values() for key in (one.offered, _plain_key(one))}
         for outbox in [outbox for outbox in self._outbound.outboxes.values() if outbox.is_for_replies]:
@@ -498,7 +503,7 @@ class Replies:
         return answering_none
 
     def _end(self, destination: RMDestination, now: float) -> None:
-        """End what answered the Sequence: tell a requester that has an address, forget what is only asked for."""
+        """End the Sequence of replies: notify a requester with an address, or forget it."""
         for key in (destination.offered, _plain_key(destination)):
             outbox = self._outbound.outboxes.get(key or "")
             if outbox is not None:

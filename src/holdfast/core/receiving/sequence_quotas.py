@@ -1,6 +1,6 @@
-"""Shares: how many Sequences are open, of each party and in all, and which of those that are over ended first.
+"""Quotas: counts of open Sequences, by party and in all, and the order of ended ones.
 
-A party is whoever the shell says that a peer is; the core compares nothing but the text.
+The shell decides which party a peer is; the core compares only the text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ class Shares:
     """Counts of Sequences.
 
     Args:
-        max_remembered: Sequences that are over and are remembered.
+        max_remembered: Maximum number of ended Sequences that are remembered.
     """
 
     def __init__(self, max_remembered: int) -> None:
@@ -22,17 +22,17 @@ class Shares:
         self._over: dict[str, None] = {}
 
     def open_of(self, party: str) -> int:
-        """How many open Sequences a party has; those of nobody in particular ("") count for none."""
+        """Return how many open Sequences a party has; the unknown party ("") has none."""
         return self._of_party[party] if party else 0
 
     def opened(self, party: str) -> None:
-        """There is one more."""
+        """Count a Sequence as open."""
         self.open_count += 1
         if party:
             self._of_party[party] += 1
 
     def closed(self, party: str) -> None:
-        """One is over."""
+        """Count an open Sequence as ended."""
         self.open_count -= 1
         if party:
             self._of_party[party] -= 1
@@ -40,14 +40,14 @@ class Shares:
                 del self._of_party[party]
 
     def use(self, max_remembered: int) -> None:
-        """Remember so many from now on."""
+        """Apply another limit of remembered Sequences from now on."""
         self._max_remembered = max_remembered
 
     def remember(self, identifier: str) -> str | None:
-        """One that is over is remembered from now on; the one to forget for it, if they are too many."""
+        """Remember an ended Sequence; return the one to forget if there are too many."""
         self._over[identifier] = None
         return next(iter(self._over)) if len(self._over) > self._max_remembered else None
 
     def forget(self, identifier: str) -> None:
-        """One that is over is not remembered any more."""
+        """Remove an ended Sequence."""
         self._over.pop(identifier, None)

@@ -1,12 +1,12 @@
-"""AcknowledgementHistory: what a destination acknowledged of one Sequence, to notice when it takes something back.
+"""AcknowledgementHistory: the numbers a destination acknowledged, to detect when it revokes some of them.
 
-A destination that lost the end of its log, was put back to an older copy, or failed over to a replica that lagged
-behind acknowledges less than before (WS-RM 3.9 forbids it). What it acknowledged is deleted at the source, so somebody
-must be told at once.
+A destination that lost the end of its log, was restored from an older copy, or failed over to a lagging replica
+acknowledges less than before (WS-RM 3.9 forbids it). The source has deleted the acknowledged messages, so the operator
+must learn of it immediately.
 
-An acknowledgement may overtake another one, so less than before is no proof by itself. It is one if the destination
-made it after the wider acknowledgement was heard: in the answer to a request that left later, or with a number that was
-first transmitted later.
+An acknowledgement may overtake another one, so a smaller one alone proves nothing. It proves a loss if the destination
+created it after the larger acknowledgement arrived: in the answer to a request that left later, or with a number that
+was first transmitted later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from holdfast.core.ranges import AcknowledgementRanges
 
 MOST_RANGES = 16
-"""An acknowledgement with more ranges may be cut: some destinations limit how many they write. It proves nothing."""
+"""An acknowledgement with more ranges proves nothing: some destinations limit the ranges they write."""
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -25,7 +25,7 @@ class AcknowledgementHistory:
     """The numbers that one destination acknowledged in one Sequence.
 
     Args:
-        heard: Those that an earlier run heard of.
+        heard: Numbers that were acknowledged in an earlier run.
         now: Seconds.
     """
 
@@ -35,20 +35,20 @@ class AcknowledgementHistory:
         self._heard = AcknowledgementRanges(heard)
         self._before = self._heard.copy()
         self._since = now
-        """All of ``_before`` was heard at that time or earlier."""
+        """The source received every acknowledgement in ``_before`` at that time or earlier."""
         self._told = AcknowledgementRanges()
 
     def hear(self, ranges: Ranges, asked_at: float | None, now: float) -> Ranges:
-        """Take in a valid acknowledgement.
+        """Process a valid acknowledgement.
 
         Args:
-            ranges: What it covers.
-            asked_at: The destination made it at that time or later, in seconds; None if that is unknown, or if it may
-                be cut short for another reason.
+            ranges: The ranges that it covers.
+            asked_at: The destination created it at that time or later, in seconds; None if that is unknown, or if it
+                may be incomplete for another reason.
             now: Seconds.
 
         Returns:
-            What was acknowledged before, is not now, and was not returned before.
+            Numbers acknowledged before but not now, without those returned before.
         """
         lost: Ranges = ()
         if asked_at is not None and asked_at > self._since and len(ranges) <= MOST_RANGES:
@@ -63,5 +63,5 @@ class AcknowledgementHistory:
         return lost
 
     def to_state(self) -> list[int]:
-        """What to save."""
+        """Return the state to save."""
         return self._heard.to_state()

@@ -1,7 +1,7 @@
 """Flight: the numbers of one outbound Sequence that were transmitted and are not acknowledged.
 
-Owns what is looked for among them, so that a message costs the same whatever the window: which are due again, when the
-next one is, which is the lowest. Decides nothing.
+Maintains the results of searches among them, so that the cost of a message does not depend on the window: which numbers
+are due again, when the next one is due, and which is the lowest. It makes no decisions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from holdfast.core.records import Record
 
 Claim = Callable[[int], bool]
-"""``claim(size)``: reserve room for a message of that many bytes, which then leaves; return whether there was room."""
+"""``claim(size)``: reserve room for a message of ``size`` bytes, which then leaves; return whether there was room."""
 
 
 def always(_size: int) -> bool:
@@ -23,74 +23,80 @@ def always(_size: int) -> bool:
 
 @dataclass(slots=True)
 class InFlight:
-    """A number that was transmitted and is not acknowledged. Times in seconds; ``due`` is when it is sent again."""
+    """A transmitted, unacknowledged number. Times in seconds; ``due`` is the time of its retransmission."""
 
     sent_at: float
     due: float
     attempts: int
     first_sent_at: float
     answered: bool = False
-    """Whether the exchange that carried it last is over."""
+    """Whether the latest exchange of the number has ended."""
     tries: int = 0
-    """Transmissions since it last was known to wait for another one: what its backoff counts."""
+    """Transmissions since the number last waited for a lower one; the backoff depends on this count."""
     waits_for: int = 0
-    """A lower number in flight: it is not sent again before that is acknowledged. 0: none."""
+    """A lower number in flight that must be acknowledged before this one is retransmitted. 0: none."""
     silences: int = 0
-    """How often it was answered with nothing while every lower number was acknowledged."""
+    """How often the peer gave an empty answer while every lower number was acknowledged."""
     message_id: str | None = None
-    """Of the message, once it has left; a fault may name it."""
+    """MessageID of the message, once it has left; a fault may name it."""
     size: int = 0
     """Bytes of its body."""
     faults: int = 0
-    """Exchanges that carried it and were answered with a fault that does not end the Sequence."""
+    """Exchanges of the number that ended with a fault that does not end the Sequence."""
     arrived_at: float = math.inf
-    """When it was acknowledged first, if it is a request, which stays in flight until its reply is here."""
+    """When a request was first acknowledged. A request stays in flight until its reply arrives."""
     exchanges: int = 0
-    """Open HTTP exchanges that carry it."""
+    """Open HTTP exchanges of the number."""
     untaken: int = 0
-    """Transmissions that the peer did not take: they never left, or its answer says that the Sequence is over."""
+    """Transmissions that the peer did not accept: they never left, or its answer ended the Sequence."""
 
     behind: int = 0
-    """The lowest number that was in flight when it left last; 0 if that was itself."""
+    """The lowest number in flight at the latest transmission; 0 if this was the lowest."""
     is_dropped: bool = False
-    """Whether its destination dropped the last transmission because a lower number was missing."""
+    """Whether the destination dropped the latest transmission because a lower number was missing."""
     drops: int = 0
-    """Transmissions that its destination dropped so."""
+    """Transmissions that the destination dropped for that reason."""
     is_begun_again: bool = False
-    """Whether it was in flight before and removed: it may have been transmitted before ``first_sent_at``."""
+    """Whether the number was in flight before and removed: it may have left before ``first_sent_at``."""
 
     @property
     def was_lost_once(self) -> bool:
-        """Whether it was sent again for another reason than that its destination had dropped it."""
+        """Whether the number was retransmitted for a reason other than a drop by the destination."""
         return self.attempts - self.drops > 1
 
     @property
     def is_parked(self) -> bool:
-        """Whether it is not sent again: the destination refuses it for good, or was asked whether it arrived."""
+        """Whether the number is not retransmitted.
+
+        The destination refuses it permanently, or must first report whether it arrived.
+        """
         return self.waits_for > 0 and self.due == math.inf
 
     @property
     def may_have_arrived(self) -> bool:
-        """Whether an exchange that carried it did not end with a fault. A posted fault does not say which transmission
-        it answers."""
+        """Whether an exchange of the number ended without a fault.
+
+        A fault on another connection does not identify the transmission that it answers.
+        """
         return self.attempts > self.faults + self.untaken
 
     @property
     def was_lost(self) -> bool:
-        """Whether it is sent again because it may not have arrived: no request that only waits for its reply."""
+        """Whether the number is retransmitted because it may be lost, and not only to obtain the reply to a request."""
         return self.attempts > 0 and self.arrived_at == math.inf
 
 
 def size_of(record: Record | None) -> int:
-    """Return the bytes of a message's body; None: the message that ends the Sequence, without one."""
+    """Return the size of a message's body in bytes; None stands for the final message, which has no record."""
     return 0 if record is None else len(record.body)
 
 
 class Flight(dict[int, InFlight]):
-    """Numbers in flight, ascending: they begin in that order.
+    """Numbers in flight, in ascending order, which is the order of their first transmission.
 
-    None is due before ``_due_from``, so that until then nobody looks at each of them. Whoever lets one be sent earlier
-    says so here; that one is due later, or is acknowledged, may go unsaid: they are looked at once in vain.
+    No number is due before ``_due_from``, so until then :meth:`due` need not examine them. A change that makes a number
+    due earlier must update ``_due_from``. A change that makes it due later, or an acknowledgement, need not: the cost
+    is one unnecessary examination.
     """
 
     __slots__ = ("_due_from", "_has_waiting", "_leaving", "asking", "bytes", "missing")
@@ -98,30 +104,30 @@ class Flight(dict[int, InFlight]):
     def __init__(self) -> None:
         super().__init__()
         self.asking: set[int] = set()
-        """Those whose last transmission asked for an acknowledgement and has no answer yet."""
+        """Numbers with a latest transmission that asked for an acknowledgement and has no answer yet."""
         self.bytes = 0
-        """Of the bodies of all."""
+        """Total size of the bodies."""
         self.missing = 0
-        """The lowest due number that waits for its record to be read, or for room; 0: none, as far as was looked."""
+        """The lowest due number that waits for its record to be read, or for room; 0: no such number found so far."""
         self._due_from = math.inf
         self._leaving: set[int] = set()
-        """Those that were said to be due, and did not leave yet."""
+        """Numbers that are due now and have not left yet."""
         self._has_waiting = False
-        """Whether one waits for a lower one."""
+        """Whether a number waits for a lower one."""
 
     def has_room(self, record: Record | None, most: int) -> bool:
-        """Whether that body fits in beside the others, with ``most`` bytes in all. One always goes."""
+        """Whether the body fits in addition to the others, with ``most`` bytes in total. One body always fits."""
         return not self or self.bytes + size_of(record) <= most
 
     def begin(self, number: int, record: Record | None, now: float) -> None:
-        """``number`` is to leave now, for the first time; without a record it is nothing but the end."""
+        """Add ``number``, which leaves now for the first time; without a record, it is the final message."""
         size = size_of(record)
         self[number] = InFlight(now, now, 0, now, size=size)
         self.bytes += size
         self._leaving.add(number)
 
     def begin_again(self, number: int, record: Record | None, now: float) -> None:
-        """``number``, which was removed, is to leave now, though higher ones are in flight."""
+        """Add ``number`` again after its removal. It leaves now, although higher numbers are in flight."""
         self.begin(number, record, now)
         self[number].is_begun_again = True
         entries = sorted(self.items())
@@ -129,13 +135,13 @@ class Flight(dict[int, InFlight]):
         self.update(entries)
 
     def left(self, number: int, due: float) -> None:
-        """``number`` leaves now; ``due`` is when it is sent again."""
+        """Record that ``number`` leaves now; ``due`` is the time of its retransmission."""
         self._leaving.discard(number)
         self[number].due = due
         self._due_from = min(self._due_from, due)
 
     def ended(self, number: int, least: float | None) -> None:
-        """An exchange that carried ``number`` is over; a request is not sent again before ``least``."""
+        """Record the end of an exchange of ``number``; a request is not retransmitted before ``least``."""
         entry = self.get(number)
         if entry is None:
             return
@@ -146,20 +152,20 @@ class Flight(dict[int, InFlight]):
         self._due_from = min(self._due_from, -math.inf if entry.waits_for else entry.due)
 
     def has_arrived(self, number: int, now: float) -> None:
-        """``number``, a request, is acknowledged."""
+        """Record that the request ``number`` is acknowledged."""
         entry = self.get(number)
         if entry is not None:
             entry.arrived_at = min(entry.arrived_at, now)
 
     def hurry(self, entry: InFlight, due: float) -> None:
-        """Send that one again at ``due`` at the latest, unless it is parked."""
+        """Retransmit a number at ``due`` at the latest, unless it is parked."""
         if entry.is_parked:
             return
         entry.due = min(entry.due, due)
         self._due_from = min(self._due_from, due)
 
     def wait(self, number: int, lower: int, due: float) -> None:
-        """``number`` is sent again once ``lower`` is acknowledged, or at ``due`` if it is a request without a reply."""
+        """Retransmit ``number`` once ``lower`` is acknowledged, or at ``due`` if it is a request without a reply."""
         entry = self[number]
         entry.due = due
         entry.waits_for = lower
@@ -169,16 +175,16 @@ class Flight(dict[int, InFlight]):
 
     @property
     def has_waiting(self) -> bool:
-        """Whether one waits for a lower one, or did when :meth:`due` looked last."""
+        """Whether a number waits for a lower one, or did at the latest :meth:`due`."""
         return self._has_waiting
 
     def leaving(
         self, due: Mapping[int, Record | None], last_number: int | None, claim: Claim
     ) -> tuple[list[int], bool]:
-        """Return the due numbers that leave now, and whether there was room for all. The others are held.
+        """Return the due numbers that leave now, and whether there was room for all of them. Hold the others.
 
         Args:
-            due: Number -> its record. A number whose record is not in memory (None) is held.
+            due: Number -> its record. A number without a record in memory (None) is held.
             last_number: The number that leaves without a record.
             claim: Reserves room. Numbers above one without room are held.
         """
@@ -195,51 +201,50 @@ class Flight(dict[int, InFlight]):
         return leaving, has_room
 
     def hold(self, numbers: list[int]) -> None:
-        """Those are due, and cannot leave before their records are read, or there is room: until then the time alone
-        says nothing."""
+        """Hold due numbers until their records are read, or until there is room, regardless of the time."""
         self.missing = numbers[0]
         self._leaving.difference_update(numbers)
 
     def remove(self, number: int) -> InFlight | None:
-        """``number`` is in flight no more; what it was, None if it was not."""
+        """Remove ``number`` from flight, and return its entry, None if it was not in flight."""
         entry = self.pop(number, None)
         if entry is not None:
             self.bytes -= entry.size
         self.asking.discard(number)
         self._leaving.discard(number)
         if self._has_waiting:
-            self._due_from = -math.inf  # one may have waited for it
+            self._due_from = -math.inf  # another number may have waited for it
         elif not self:
             self._due_from = math.inf
         return entry
 
     def may_be_untaken(self, number: int) -> bool:
-        """Whether the peer took no transmission of ``number``, as far as answers have come."""
+        """Whether the peer accepted no transmission of ``number`` among those with an ended exchange."""
         entry = self.get(number)
         return entry is not None and entry.attempts - entry.exchanges <= entry.untaken
 
     @property
     def untaken(self) -> list[int]:
-        """Those of which the peer took no transmission."""
+        """Numbers without a transmission that the peer accepted."""
         return [number for number, entry in self.items() if 0 < entry.attempts == entry.untaken]
 
     @property
     def lowest(self) -> int:
-        """The lowest number in flight, 0 if there is none."""
+        """The lowest number in flight, 0 without one."""
         return next(iter(self), 0)
 
     @property
     def waiting_since(self) -> float | None:
-        """When the one was first sent that is in flight for longest; None if there is none."""
+        """First transmission time of the number that has been in flight longest; None without one."""
         return next((entry.first_sent_at for entry in self.values()), None)
 
     def due(self, now: float, unreplied: Container[int], replying: Container[int] = ()) -> list[int]:
-        """Numbers to send again now, ascending. A request is not among them while an exchange that carries it is open.
+        """Return the numbers to send now, ascending, without requests that have an open exchange.
 
         Args:
             now: Seconds.
             unreplied: Requests that wait for a reply.
-            replying: Of these, requests whose reply is on its way to the store.
+            replying: The requests among them with a reply that the store is writing.
         """
         if now < self._due_from and not self._leaving and not self.missing:
             return []
@@ -258,19 +263,20 @@ class Flight(dict[int, InFlight]):
                 numbers.append(number)
             elif due < self._due_from:
                 self._due_from = due
-        self._leaving = set(numbers)  # what began and may not leave yet is no reason to look again at once
+        self._leaving = set(numbers)  # other new numbers that cannot leave yet must not make the next call due now
         return numbers
 
     def _due_behind(self, number: int, entry: InFlight, unreplied: Container[int]) -> float:
-        """When a number that waits for a lower one is sent again: as soon as that is acknowledged, and not before."""
+        """Return when a number that waits for a lower one is due: once the lower number is acknowledged."""
         if entry.waits_for not in self:
             return -math.inf
-        # A request may be there without an answer saying so, while its reply takes its time: it is asked for again.
+        # A request may have arrived without an acknowledgement while its reply is pending: repeat it to get the reply.
         return entry.due if number in unreplied else math.inf
 
     @property
     def deadline(self) -> float | None:
-        """The earliest time at which :meth:`due` may have one; None if there is none without something happening."""
+        """The earliest time at which :meth:`due` may return a number; None if only an event can make one due."""
+
         if self._leaving:
             return -math.inf
         return None if self._due_from == math.inf else self._due_from

@@ -1,5 +1,4 @@
-"""Requests: those of every outbound Sequence that wait for a reply, by MessageID, so that a reply finds the one that it
-answers without looking at each."""
+"""Requests: an index by MessageID of the requests of every outbound Sequence that wait for a reply."""
 
 from __future__ import annotations
 
@@ -23,24 +22,26 @@ class Requests:
         return len(self._found)
 
     def add(self, message_id: str, source: RMSource, number: int) -> None:
-        """Message ``number`` of a Sequence is a request that may have been transmitted."""
+        """Add message ``number`` of a Sequence, a request that may have been transmitted."""
         self._found.setdefault(message_id, []).append((source, number))
 
     def remove(self, message_id: str, source: RMSource, number: int) -> None:
-        """It waits for its reply no more."""
+        """Remove a request that no longer waits for its reply."""
         found = self._found[message_id]
         found.remove((source, number))
         if not found:
             del self._found[message_id]
 
     def found_before(self, message_id: str, source: RMSource, number: int) -> None:
-        """Message ``number``, which an earlier run may have transmitted, is a request without a reply."""
+        """Add message ``number``, a request without a reply that an earlier run may have transmitted."""
         source.requests_before[number] = message_id
         self.add(message_id, source, number)
 
     def named(self, source: RMSource, ranges: tuple[tuple[int, int], ...]) -> None:
-        """Before an acknowledgement is taken in: what it names was transmitted, and is acknowledged with its reply if
-        it is a request."""
+        """Mark the requests in ``ranges`` as transmitted, before the source processes their acknowledgement.
+
+        A request is acknowledged only with its reply.
+        """
         before = source.requests_before
         for lower, upper in ranges if before else ():
             first, last = max(lower, source.next_number), min(upper, source.sent_before)
@@ -52,14 +53,17 @@ class Requests:
                 source.unreplied[number] = before.pop(number)
 
     def forget(self, source: RMSource) -> None:
-        """It is given up: no reply to it is awaited."""
+        """Remove every request of a Sequence that was abandoned: the source no longer expects replies to it."""
         for waiting in (source.unreplied, source.requests_before):
             for number, message_id in waiting.items():
                 self.remove(message_id, source, number)
             waiting.clear()
 
     def find(self, message_id: str, may_be: Callable[[RMSource], bool]) -> tuple[RMSource, int] | None:
-        """The first with that MessageID whose reply is not here; ``may_be``: whether it may be in that Sequence."""
+        """Return the first request with that MessageID and no reply.
+
+        ``may_be``: whether the request may be in the given Sequence.
+        """
         for source, number in self._found.get(message_id, ()):
             if number not in source.replying and may_be(source):
                 return source, number

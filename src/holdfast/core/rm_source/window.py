@@ -3,10 +3,10 @@
 A destination in order may drop a message that overtakes another one on its way (WCF does by default, gSOAP too): then a
 window above one costs repeats and brings no speed. No specification announces it, so the window follows evidence:
 
-* A message was answered, was sent behind others, and is unacknowledged when those are acknowledged, each of which was
-  sent once: the destination dropped it. The window halves, once for the messages that left together.
-* An acknowledgement names a number above a gap, or one that was sent once and answered with nothing: the
-  destination takes early messages. From then on nothing counts as dropped.
+* A message was answered, was sent after others, and is unacknowledged when those are acknowledged, each after a single
+  transmission: the destination dropped it. The window halves, once for the messages that left together.
+* An acknowledgement names a number above a gap, or a number with a single transmission and an empty answer: the
+  destination accepts early messages. From then on no message counts as dropped.
 
 Each dropped message must be paid for by ``PRICE`` messages that arrive before the window grows again, so that about one
 message in ``PRICE`` is sent in vain. In time a dropped message costs nothing: it leaves again when a window of one

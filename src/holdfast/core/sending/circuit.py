@@ -1,9 +1,9 @@
-"""Circuits: which addresses nothing is sent to for a while. One for each address, shared by all outboxes to it.
+"""Circuits: one for each destination address, shared by all its outboxes.
 
-A destination that asks to be left alone is, by everybody. For forwarders there is more: what they send to may be away
-for days while they have thousands of Sequences to it. As many attempts in a row without an answer open the circuit;
-then one of them tries with one message, again and again, less and less often, and all others are not looked at. The
-first answer lets in two more, each answer to those two more, and each begins with a window of one message.
+If a destination asks for a pause, no outbox sends to it. For forwarders the circuit does more: their destination may be
+down for days while they have thousands of Sequences to it. After enough consecutive attempts without an answer the
+circuit opens; then one outbox probes with one message, with increasing delays, and the others get no turn. The first
+answer lets in two more, each answer to those two more, and each begins with a window of one message.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from holdfast.core.sending.outbox import Outbox
 from holdfast.core.states import CIRCUIT_TABLE, CircuitAction, CircuitEvent, CircuitState, absent
 
 MOST_REFUSED = 4.0
-"""Seconds at most between two attempts where nobody listens, besides the jitter. Such an attempt costs nothing, and who
-waits for a reply behind the broker gives up soon: WCF's client after a minute."""
+"""Maximum seconds between two attempts that find no listener, without the jitter. Such an attempt costs nothing, and a
+requester behind the broker soon stops waiting: WCF's client after a minute."""
 
 _CLOSED = CircuitState.CLOSED  # an enum's members are slow to look up by its class
 
 
 @dataclass(slots=True, eq=False)
 class Circuit:
-    """What is known of one address that forwarders send to.
+    """State of one address that forwarders send to.
 
     Args:
         to: The address.
-        policy: When it opens, and how often it is tried.
-        state: Whether anything is sent there.
-        failures: Attempts without an answer, in a row.
-        answered_at: When the last answer came in this run; None: none did.
-        reason: Why the last one had none.
-        is_refused: Whether that was for want of a connection.
+        policy: When it opens, and how often it is probed.
+        state: Whether outboxes may send.
+        failures: Consecutive attempts without an answer.
+        answered_at: When the last answer arrived in this run; None: none did.
+        reason: Why the last attempt had no answer.
+        is_refused: Whether no connection was made.
         opened_at: When it opened.
-        probe_at: When it is tried, or tried once more.
-        tries: How often it was tried in vain.
-        prober: The key of the outbox that tries; None: none does.
-        has_tried: Whether its message has left.
+        probe_at: When it is probed next.
+        tries: Number of failed probes.
+        prober: The key of the outbox that probes; None: none does.
+        has_tried: Whether its message was sent.
         room: How many outboxes may send while it ramps.
-        let_in: Keys of those that do.
-        held: Keys of outboxes that wait, in the order in which they get their turn.
+        let_in: Keys of the outboxes that may.
+        held: Keys of outboxes that wait, in the order of their turns.
     """
 
     to: str
@@ -64,10 +64,10 @@ class Circuit:
     held: dict[str, None] = field(default_factory=dict)
 
     def handle(self, event: CircuitEvent) -> CircuitAction | None:
-        """Move by the table.
+        """Move by the state table.
 
         Raises:
-            NoSuchMove: there is no such cell, and it was we who did it.
+            NoSuchMove: the table has no such cell, and this endpoint caused the event.
         """
         cell = CIRCUIT_TABLE.get((self.state, event))
         if cell is None:
@@ -78,14 +78,14 @@ class Circuit:
 
 
 class Circuits:
-    """Every address that something is sent to.
+    """The circuits of all destination addresses.
 
     Args:
-        outboxes: By key.
-        deadlines: Where an outbox is woken that waits for its address.
-        ready: Keys of those to look at.
-        effects: Where is told what opens and closes.
-        jitter: A number in [0, 1), another at each call.
+        outboxes: The outboxes, by key.
+        deadlines: Wakes an outbox that waits for its address.
+        ready: Keys of the outboxes with a turn.
+        effects: The list that collects reports of opening and closing.
+        jitter: Returns a number in [0, 1), another at each call.
     """
 
     def __init__(
@@ -102,17 +102,17 @@ class Circuits:
         self._effects = effects
         self._jitter = jitter
         self._paused: dict[str, float] = {}
-        """Address -> when it wants to be asked again."""
+        """Address -> when the pause that it requested ends."""
         self._circuits: dict[str, Circuit] = {}
-        """Address -> what is known of it, of those that forwarders send to."""
+        """Address of a forwarder's destination -> its circuit."""
 
     def know(self, to: str, policy: CircuitPolicy) -> None:
-        """A forwarder sends to that address."""
+        """Register an address that a forwarder sends to."""
         circuit = self._circuits.setdefault(to, Circuit(to, policy))
         circuit.policy = policy
 
     def leave(self, outbox: Outbox) -> None:
-        """It sends there no more: whoever waits behind it is looked at in its place."""
+        """Remove an outbox that no longer sends there; the next one that waits gets its turn."""
         circuit = self._circuits.get(outbox.to or "")
         if circuit is not None:
             circuit.held.pop(outbox.key, None)
@@ -121,13 +121,13 @@ class Circuits:
             self._wake_first(circuit)
 
     def __getitem__(self, to: str) -> Circuit:
-        """That of an address that a forwarder sends to."""
+        """Return the circuit of an address that a forwarder sends to."""
         return self._circuits[to]
 
-    # --- whether something goes -----------------------------------------------------------------------------------
+    # --- permission to send ---------------------------------------------------------------------------------------
 
     def holds(self, outbox: Outbox, now: float) -> bool:
-        """Whether nothing may go out of that outbox now; it is woken when it may."""
+        """Whether the outbox may send nothing now; it is woken when it may."""
         circuit = self._circuits.get(outbox.to or "") if outbox.forwarding is not None else None
         if circuit is not None:
             return circuit.state is not _CLOSED and self._is_held(circuit, outbox, now)
@@ -148,9 +148,9 @@ class Circuits:
             circuit.held.pop(key, None)
             self._pass_on(circuit, key)
             self._wake_first(circuit)
-            return False  # nothing goes out of it by itself
+            return False  # it sends nothing on its own
         if circuit.state is CircuitState.RAMPING:
-            if now >= circuit.probe_at:  # who was let in may have nothing to send
+            if now >= circuit.probe_at:  # an outbox that was let in may have nothing to send
                 circuit.room, circuit.probe_at = 2 * circuit.room, now + circuit.policy.first
             if key not in circuit.let_in and len(circuit.let_in) < circuit.room:
                 self._let_in(circuit, key, now)
@@ -166,7 +166,7 @@ class Circuits:
         return True
 
     def _wake_first(self, circuit: Circuit) -> None:
-        """Let the first of those that wait be looked at when it is time to try, or to let more in."""
+        """Wake the first outbox that waits when the next probe, or the next admission, is due."""
         while circuit.held:
             key = next(iter(circuit.held))
             if key in self._outboxes:
@@ -178,7 +178,7 @@ class Circuits:
         circuit.handle(CircuitEvent.PROBE_DUE)
         circuit.prober, circuit.has_tried = outbox.key, False
         circuit.held.pop(outbox.key, None)
-        # If nobody ever says what became of it, another one tries.
+        # If no result is reported, another outbox probes.
         circuit.probe_at = now + max(circuit.policy.cap, self._delay(circuit))
         self._wake_first(circuit)
         source = outbox.source
@@ -191,11 +191,11 @@ class Circuits:
                 source.due = min(source.due, now)
 
     def pumped(self, outbox: Outbox, told: int) -> None:
-        """It was that outbox's turn. One that was to try, and has nothing to send, lets another one try.
+        """Note the outbox's turn; a prober with nothing to send lets another one probe.
 
         Args:
-            outbox: Which.
-            told: How many effects there were before.
+            outbox: The outbox.
+            told: The number of effects before its turn.
         """
         circuit = self._circuits.get(outbox.to or "")
         if circuit is None or circuit.state is _CLOSED or circuit.prober != outbox.key:
@@ -205,10 +205,10 @@ class Circuits:
             self._pass_on(circuit, outbox.key)
 
     def _pass_on(self, circuit: Circuit, key: str) -> None:
-        """Who was to try does not."""
+        """Release a prober that does not probe."""
         if circuit.prober == key and not circuit.has_tried and circuit.state is CircuitState.PROBING:
             circuit.handle(CircuitEvent.PROBE_UNUSED)
-            circuit.prober, circuit.probe_at = None, 0.0  # at once, as soon as somebody has something
+            circuit.prober, circuit.probe_at = None, 0.0  # at once, as soon as an outbox has a message
             self._wake_first(circuit)
 
     def _let_in(self, circuit: Circuit, key: str, now: float) -> None:
@@ -220,10 +220,10 @@ class Circuits:
             outbox.source.narrow()
         self._ready[key] = None
 
-    # --- what comes of it -----------------------------------------------------------------------------------------
+    # --- results --------------------------------------------------------------------------------------------------
 
     def answered(self, to: str, now: float) -> None:
-        """The destination there answered."""
+        """Record an answer of the destination."""
         circuit = self._circuits.get(to)
         if circuit is None:
             return
@@ -254,7 +254,7 @@ class Circuits:
             circuit.let_in.clear()
 
     def failed(self, to: str, reason: str, now: float, *, has_left: bool = True) -> None:
-        """An attempt to send there brought no answer, and why; ``has_left``: whether anything was sent."""
+        """Record an attempt without an answer; ``has_left``: whether anything was sent."""
         circuit = self._circuits.get(to)
         if circuit is None:
             return
@@ -266,7 +266,7 @@ class Circuits:
         self._stay_away(circuit, circuit.handle(CircuitEvent.FAILED_OFTEN if is_enough else CircuitEvent.FAILED), now)
 
     def pause(self, to: str, seconds: float, now: float) -> None:
-        """The destination there asks not to be asked again for so long (Retry-After)."""
+        """Apply a pause that the destination requested (Retry-After)."""
         self._paused[to] = max(self._paused.get(to, now), now + seconds)
         circuit = self._circuits.get(to)
         if circuit is not None and seconds > 0:
@@ -284,7 +284,7 @@ class Circuits:
         elif action is CircuitAction.POSTPONE:
             circuit.tries += 1
             if circuit.prober is not None:
-                circuit.held[circuit.prober] = None  # the next time another one tries
+                circuit.held[circuit.prober] = None  # another outbox makes the next probe
         else:
             return
         circuit.prober = None
@@ -297,19 +297,22 @@ class Circuits:
         return min(delay, most)
 
     def pause_after(self, policy: CircuitPolicy, tries: int) -> float:
-        """Seconds until a destination is tried once more, after so many tries in vain."""
+        """Return the seconds until the next probe, after ``tries`` failed ones."""
         growing = min(policy.cap, policy.first * 2.0 ** min(tries, 30))
         return growing * (1.0 + policy.jitter * self._jitter())
 
-    # --- for people -----------------------------------------------------------------------------------------------
+    # --- reports --------------------------------------------------------------------------------------------------
 
     @staticmethod
     def _incident(name: str, circuit: Circuit, detail: dict[str, Any]) -> Incident:
         return Incident(name, level="warning", detail={"to": circuit.to, "outboxes": len(circuit.held), **detail})
 
     def describe(self, now: float) -> list[dict[str, Any]]:
-        """Each address that forwarders send to: whether it is sent to, since when not and why, when it is tried next
-        (seconds from now), and how many outboxes wait for it."""
+        """Describe each address that forwarders send to.
+
+        The result has its state, since when and why it is open, when the next probe is due (seconds from now), and how
+        many outboxes wait for it.
+        """
         return [
             {
                 "to": one.to,

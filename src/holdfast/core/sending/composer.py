@@ -40,7 +40,7 @@ class Offered(Protocol):
         ...
 
     def is_all_acknowledged(self, identifier: str) -> bool:
-        """Whether all that came in it is durable."""
+        """Whether every message received in it is durable."""
         ...
 
     def forget_offered(self, identifier: str, now: float) -> None:

@@ -45,7 +45,7 @@ class OutboundCreation:
         self._happen = happen
         self._offered = offered
         self._detected: dict[str, str] = {}
-        """Address -> the versions it speaks, of those that refused others first."""
+        """Address that refused other versions first -> the versions that it supports."""
         self._secrets: dict[str | None, str] = {}
         """Address of a peer -> the secret in the address that it was told."""
 

@@ -1,8 +1,8 @@
-"""HTTP exchanges of outbound messages: what the end of each one says of the message that it carried.
+"""HTTP exchanges of outbound messages, and what their ends mean.
 
 A request is not retransmitted while an exchange that carries it is open, because its reply may still come back on that
-exchange. A destination that has the request answers a repeat with an acknowledgement alone (CXF does), which would
-mean that there is no reply. The shell ends every exchange, after its own timeout at the latest.
+exchange. A destination that has the request answers a repeat with an acknowledgement alone (CXF does), which would mean
+that there is no reply. The shell ends every exchange, after its own timeout at the latest.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 _SENDING = (SourceState.CREATED, SourceState.ROLLOVER)
 NOT_GRANTED = "CreateSequence was answered with neither a grant nor a fault"
-"""What is wrong with such an answer."""
+"""The report of such an answer."""
 _ENDING = (SourceEvent.ENDING_FAULT, SourceEvent.CLOSED_FAULT)
 
 
 class Happen(Protocol):
-    """Moves a Sequence by its table, and does what the cell says."""
+    """Moves a Sequence by its table, and carries out the cell's action."""
 
     def __call__(
         self, outbox: Outbox, source: RMSource, event: SourceEvent, now: float, why: Why
@@ -36,11 +36,11 @@ class Happen(Protocol):
 
 
 class Exchanges:
-    """The exchanges of one side's outbound Sequences.
+    """The exchanges of an endpoint's outbound Sequences.
 
     Args:
         outbound: The Sequences.
-        happen: Called with what an exchange's end means for its Sequence.
+        happen: Called with the event that an exchange's end means for its Sequence.
     """
 
     def __init__(self, outbound: Outbound, happen: Happen) -> None:
@@ -52,8 +52,11 @@ class Exchanges:
         return None if outbox is None or outbox.source is None else (outbox, outbox.source)
 
     def ended(self, sent: Transmit, now: float) -> None:
-        """The exchange that carried this is over. To be called once for each exchange, before anything else is made of
-        how it ended. A request is not retransmitted at once: what came back may be its reply."""
+        """Record the end of the exchange that carried ``sent``.
+
+        Call this once for each exchange, before its result is processed. A request is not retransmitted at once: the
+        answer may be its reply.
+        """
         self._outbound.room.give_back(sent.to, sent.size)
         sent.size = 0
         found = self._find(sent)
@@ -66,8 +69,11 @@ class Exchanges:
             self._outbound.ready(outbox)
 
     def refused(self, sent: Transmit, fault: Fault) -> None:
-        """A fault answers what was sent. One that ends its Sequence says that this transmission was not taken. To be
-        called before anything else in that answer is taken in, as a final acknowledgement."""
+        """Record a fault in the answer to ``sent``.
+
+        A fault that ends its Sequence shows that the destination did not accept this transmission. Call this before
+        anything else in that answer is processed, such as a final acknowledgement.
+        """
         found = self._find(sent)
         if found is None or fault.identifier not in (None, found[1].identifier):
             return
@@ -78,15 +84,17 @@ class Exchanges:
             entry.faults += 1
 
     def awaits_certainty(self, outbox: Outbox) -> bool:
-        """Whether it is not decided yet what is in doubt of a Sequence that its destination ended: with exactly-once
-        the answers that are on their way are awaited."""
+        """Whether pending answers may settle the doubt in a Sequence that is ending.
+
+        Only exactly-once and at-most-once wait for them.
+        """
         source = outbox.source
         if source is None or outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE:
             return False
         return source.state in _SENDING and outbox.awaits_certainty(source)
 
     def event_of(self, outbox: Outbox, fault: Fault, number: int) -> SourceEvent:
-        """What a fault is to the outbox's Sequence. ``number``: the message that it is about; 0 for none."""
+        """Return the event of a fault; ``number``: the message concerned, 0 for none."""
         source = outbox.source
         assert source is not None, outbox.key
         event = event_of(fault, number, source.versions.rm.can)
@@ -102,7 +110,7 @@ class Exchanges:
         return event
 
     def answered(self, sent: Transmit, now: float, *, was_empty: bool) -> None:
-        """What was sent got an answer that is no fault; what that says has been taken in."""
+        """Record an answer without a fault, after its content was processed."""
         found = self._find(sent)
         if found is None:
             return
@@ -122,8 +130,10 @@ class Exchanges:
         self._outbound.ready(outbox)
 
     def _doubt_remains(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        """The peer refuses numbers above a limit, and does not say what it has, however often it is asked (CXF answers
-        AckRequested with nothing)."""
+        """Handle a peer that does not report what it has, despite repeated requests.
+
+        It refuses numbers above a limit (CXF answers AckRequested with nothing).
+        """
         is_lost = source.resolve(DoubtEvent.SAYS_NOTHING) is DoubtAction.LOSE
         if is_lost and outbox.quiet is not None:
             self._outbound.forwarders.giving_up.silent(outbox, source, now)
@@ -135,13 +145,16 @@ class Exchanges:
 
     @staticmethod
     def asks_instead(source: RMSource, number: int) -> bool:
-        """Whether AckRequested alone is to leave in the place of message ``number``: a LastMessage (WS-RM 1.0 3.2) that
-        was repeated and answered with a fault. Metro faults each repeat of one that it has."""
+        """Whether AckRequested alone must be sent instead of message ``number``.
+
+        That is a LastMessage (WS-RM 1.0 3.2) that was repeated and answered with a fault. Metro faults each repeat of a
+        LastMessage that it has.
+        """
         entry = source.flight[number]
         return number == source.last_number and entry.faults > 0 and entry.attempts > 1
 
     def last_message_refused(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        """A fault answers LastMessage, or AckRequested in its place, and says nothing of the Sequence."""
+        """Handle a fault on LastMessage, or on AckRequested sent instead of it."""
         number = source.last_number or 0
         entry = source.flight.get(number)
         if entry is not None:
@@ -151,8 +164,11 @@ class Exchanges:
 
     @staticmethod
     def _leave_last_message(source: RMSource, number: int) -> None:
-        """Repeat LastMessage no more once it was answered again and again: it carries nothing, all before it is
-        acknowledged, and TerminateSequence, which follows, says the same. gSOAP acknowledges it never."""
+        """Stop repeating a LastMessage that was answered repeatedly.
+
+        It carries nothing, everything before it is acknowledged, and TerminateSequence, which follows, has the same
+        meaning. gSOAP never acknowledges it.
+        """
         entry = source.flight.get(number)
         is_left = source.flight.lowest == number == source.last_number
         if entry is not None and is_left and entry.attempts >= ANSWERED_ENOUGH:
@@ -160,7 +176,7 @@ class Exchanges:
             source.acknowledged.add(number)
 
     def failed(self, sent: Transmit, now: float, unreachable: str = "", *, has_left: bool = True) -> None:
-        """What was sent got no answer. See :meth:`RMProtocol.failed`."""
+        """Record a message that got no answer. See :meth:`RMProtocol.failed`."""
         found = self._find(sent)
         if found is None:
             return
@@ -174,8 +190,11 @@ class Exchanges:
         self._outbound.ready(outbox)
 
     def refused_for_acknowledgement(self, sent: Transmit, identifier: str, now: float) -> None:
-        """A fault about an inbound Sequence answers what was sent, which that peer did not take then. It goes again at
-        once if it carried an acknowledgement of that Sequence, which it does not carry any more, else soon."""
+        """Resend a message that the peer refused with a fault about an inbound Sequence.
+
+        The peer did not accept the message. It goes again at once if it carried an acknowledgement of that Sequence,
+        which it then no longer carries; otherwise soon.
+        """
         found = self._find(sent)
         if found is None:
             return
@@ -187,7 +206,7 @@ class Exchanges:
         self._outbound.ready(outbox)
 
     def unsendable(self, sent: Transmit, reason: str, now: float) -> None:
-        """What was to be sent cannot be written, and never will be: nothing more is sent until somebody decides."""
+        """Stop an outbox with a message that can never be written."""
         self.ended(sent, now)
         found = self._find(sent)
         if found is None:

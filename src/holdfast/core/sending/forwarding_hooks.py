@@ -1,4 +1,4 @@
-"""Forwarders: what the sending half asks of who knows those whose messages are sent on, and what is given up."""
+"""Hooks of the sending half for forwarders and for undeliverable messages."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from holdfast.core.sending.outbox import Outbox
 
 
 class GivesUp(Protocol):
-    """What is asked of who decides which messages are not sent on."""
+    """Hooks to the component that decides which messages are not forwarded."""
 
     def turn(self, outbox: Outbox, now: float) -> bool:
         """Whether the outbox may send now."""
         ...
 
     def asks_again(self, outbox: Outbox, reason: str, now: float) -> bool:
-        """The destination refused every way of creating a Sequence. Whether it is asked again by itself."""
+        """Whether to retry later, after the destination refused every choice of a Sequence."""
         ...
 
     def refused(self, outbox: Outbox, number: int, fault: Fault, now: float, *, is_final: bool = False) -> None:
-        """The destination refused message ``number``; ``is_final``: it will never take it."""
+        """The destination refused message ``number``; ``is_final``: permanently."""
         ...
 
     def declined(self, outbox: Outbox, number: int, fault: Fault, now: float) -> None:
@@ -31,31 +31,31 @@ class GivesUp(Protocol):
         ...
 
     def acknowledged(self, outbox: Outbox, ack: SequenceAcknowledgement) -> None:
-        """The destination says what it has, and that matters."""
+        """The destination reported which messages it has, and that matters."""
         ...
 
     def lost(self, outbox: Outbox, source: RMSource, code: str, reason: str) -> None:
-        """The destination lost the Sequence, and may have messages of it that it did not acknowledge."""
+        """The destination lost the Sequence, and may have unacknowledged messages of it."""
         ...
 
     def silent(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        """The destination does not say it, however often it is asked."""
+        """The destination does not report which messages it has, despite repeated requests."""
         ...
 
 
 class Forwarders(Protocol):
-    """What is asked of whoever knows those whose messages are sent on."""
+    """Hooks to the component that knows the forwarders."""
 
     def has(self, outbox: Outbox, number: int, again: Callable[[float], None]) -> bool:
-        """Whether message ``number``, a request, is in memory; if not, ``again(now)`` is called once it was read."""
+        """Whether request ``number`` is in memory; if not, ``again(now)`` follows its read."""
         ...
 
     def replied(self, outbox: Outbox, number: int, envelope: Envelope, now: float) -> None:
-        """The reply to message ``number``, which is in memory, came; it is taken in with the open batch."""
+        """Store the reply to message ``number``, which is in memory, in the open batch."""
         ...
 
     def may_be_reply(self, query: Record, envelope: Envelope, now: float) -> bool:
-        """Take the reply to a forwarded message that awaits none; whether it is one, and is kept."""
+        """Store a reply to a forwarded message that awaits none; return whether it is one."""
         ...
 
     def unanswered(self, outbox: Outbox, number: int, now: float) -> None:
@@ -64,5 +64,5 @@ class Forwarders(Protocol):
 
     @property
     def giving_up(self) -> GivesUp:
-        """Who decides which messages are not sent on."""
+        """The component that decides which messages are not forwarded."""
         ...

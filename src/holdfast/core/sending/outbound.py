@@ -1,4 +1,4 @@
-"""Outbound: every Sequence this side sends, with its outbox. Creates them, fills them, ends them, reports on them."""
+"""Outbound: every Sequence this endpoint sends, with its outbox."""
 
 from __future__ import annotations
 
@@ -58,21 +58,21 @@ from holdfast.core.states import (
 
 
 class Outbound:
-    """The sending half of one side.
+    """The sending half of an endpoint.
 
     Args:
-        policy: Limits and timers of its Sequences, but for those of forwarders that have their own.
-        commit: Where its changes go.
-        effects: Where its effects go.
-        queues: Where what it sends is.
+        policy: Limits and timers of its Sequences, except those of forwarders with their own policy.
+        commit: The commit that collects its changes.
+        effects: The list that collects its effects.
+        queues: The queues of its messages.
         new_identifier: Makes a URI never used before.
-        jitter: A number in [0, 1), another at each call.
-        local: The address the peer can send to; :data:`ANONYMOUS` for one without a listener.
-        offered: The Sequences that this side offered for replies.
+        jitter: Returns a number in [0, 1), another at each call.
+        local: The address the peer can send to; :data:`ANONYMOUS` for an endpoint without a listener.
+        offered: The Sequences that this endpoint offered for replies.
     """
 
     forwarders: Forwarders
-    """Who knows those whose messages are sent on; to be set before any is."""
+    """Knows the forwarders; must be set before any message is forwarded."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Outbound:
     ):
         self.policy = policy
         self.policy_for: Callable[[str], SourcePolicy] | None = None
-        """How Sequences to an address are treated, where that is not as all others are."""
+        """Returns the policy of Sequences to an address, if it differs by address."""
         self.commit = commit
         self.effects = effects
         self.outboxes: dict[str, Outbox] = {}
@@ -97,7 +97,7 @@ class Outbound:
         """Identifier -> ``local_id`` of every Sequence that has it: one for each peer that granted it."""
         self.by_offer: dict[str, Outbox] = {}
         self.requests = Requests()
-        """Those that wait for a reply."""
+        """Requests that wait for a reply."""
         self._queues = queues
         self._new_identifier = new_identifier
         self._jitter = jitter
@@ -114,19 +114,19 @@ class Outbound:
         self.creation = OutboundCreation(self, self._happen, offered, new_identifier)
 
     def is_anonymous(self, source: RMSource) -> bool:
-        """Whether what the Sequence's peer has to say comes in its answers only."""
+        """Whether the Sequence's peer answers in back-channels only."""
         return self._composer.is_anonymous(source)
 
     # --- outboxes -------------------------------------------------------------------------------------------------
 
     def open(self, key: str, to: str, choices: list[Choice]) -> Outbox:
-        """The outbox ``key``, made if it is not there.
+        """Return the outbox ``key``, creating it if it does not exist.
 
         Args:
             key: The sequence key.
-            to: The address it sends to.
-            choices: What to try with CreateSequence, first to last. Outboxes to one address share one list, so that
-                what one learns of the peer serves all: what was refused is tried last.
+            to: The destination address.
+            choices: Choices for CreateSequence, in order of preference. Outboxes to one address share one list, so a
+                refusal seen by one moves the refused choice to the end for all.
         """
         known = self.outboxes.get(key)
         if known is not None:
@@ -147,19 +147,21 @@ class Outbound:
         policy: ForwardingPolicy | None = None,
         address: str = "",
     ) -> Outbox:
-        """The outbox ``key``, made if it is not there, that sends what comes into a partition of some queue: every
-        record, in its order, whichever Sequence it came in. It is kept there until the destination has it.
+        """Return the outbox ``key`` that forwards a partition, creating it if needed.
+
+        It sends every record of the partition, in order, from whichever Sequence. The queue keeps each record until the
+        destination has it.
 
         Args:
             key: The sequence key.
-            to: The address it sends to.
+            to: The destination address.
             choices: As for :meth:`open`.
             queue: The queue.
-            partition: Which of its partitions.
-            start: The offset where it begins, if it is new; None: with the first record that is there.
-            policy: How it treats what it sends on. It is not saved: say it at each start, before anything is sent.
-            address: Where the destination sends replies and acknowledgements of the next Sequence, "" for this side's
-                own. A Sequence keeps the address that it began with.
+            partition: The partition of the queue.
+            start: The offset where a new outbox begins; None: the first record in the queue.
+            policy: The forwarding policy. It is not saved: pass it at each start, before anything is sent.
+            address: The address for the destination's replies and acknowledgements of the next Sequence, "" for this
+                endpoint's own. A Sequence keeps the address that it began with.
         """
         outbox = self._open(key, to, choices, queue, partition, start)
         outbox.address = address
@@ -181,17 +183,17 @@ class Outbound:
         return outbox
 
     def policy_of(self, to: str | None) -> SourcePolicy:
-        """How Sequences to an address are treated, if their forwarder says nothing of it."""
+        """Return the policy of Sequences to an address, unless their forwarder has one."""
         return self.policy if to is None or self.policy_for is None else self.policy_for(to)
 
     def make(self, key: str, queue: Queue, partition: int, to: str | None, start: int | None = None) -> Outbox:
-        """An outbox, with its cursor if that is not there."""
+        """Make an outbox, with its cursor if that does not exist."""
         queue.follow(OUTBOUND + key, partition, start, partial(self._grown, key))
         outbox = self.outboxes[key] = Outbox(key, queue, partition, to, self.policy_of(to), self._buffers)
         return outbox
 
     def _grown(self, key: str, offset: int, record: Record | None) -> None:
-        """A record is durable in the queue of an outbox."""
+        """Handle a record that became durable in the queue of an outbox."""
         outbox = self.outboxes[key]
         if record is not None:
             outbox.keep(offset, record)
@@ -199,7 +201,10 @@ class Outbound:
         self._ready[key] = None
 
     def open_replies(self, source: RMSource, now: float) -> Outbox:
-        """The outbox of a Sequence that answers: its key is what it is saved under, and it needs no CreateSequence."""
+        """Open the outbox of a Sequence of replies, which needs no CreateSequence.
+
+        Its key is the key that the Sequence is saved under.
+        """
         outbox = self.make(source.key, self._queues.outbox(replies_queue(source.key)), 0, source.to)
         source.state = SourceState.CREATED
         self.adopt(outbox, source)
@@ -208,7 +213,7 @@ class Outbound:
         return outbox
 
     def submit(self, outbox: Outbox, record: Record) -> int:
-        """Take over a message; :class:`Submitted` follows when it is durable. Its offset."""
+        """Append a message and return its offset; :class:`Submitted` follows when it is durable."""
         offset = outbox.append(record)
         together = outbox.submitted_with(self.commit.opened, offset)
         if together.first == offset:
@@ -222,19 +227,19 @@ class Outbound:
         self.effects.append(Submitted(outbox.key, together.first, together.last))
 
     def wake(self, outbox: Outbox, at: float) -> None:
-        """Look at the outbox at that time."""
+        """Schedule a turn of the outbox at that time."""
         self._deadlines.want(outbox.key, at)
 
     def queue(self, name: str) -> Queue | None:
-        """The queue with that name."""
+        """Return the queue with that name."""
         return self._queues.get(name)
 
     def ready(self, outbox: Outbox) -> None:
-        """Look at the outbox at the next :meth:`pump`."""
+        """Schedule a turn of the outbox at the next :meth:`pump`."""
         self._ready[outbox.key] = None
 
     def adopt(self, outbox: Outbox, source: RMSource) -> None:
-        """Let ``source`` carry the outbox from now on."""
+        """Make ``source`` carry the outbox from now on."""
         outbox.source = source
         source.requests = self.requests
         self.sources[source.local_id] = outbox
@@ -246,22 +251,22 @@ class Outbound:
         outbox.update_available()
 
     def name(self, source: RMSource, identifier: str) -> None:
-        """Let a Sequence be found by its Identifier."""
+        """Register a Sequence under its Identifier."""
         self.by_identifier.setdefault(identifier, []).append(source.local_id)
 
     def named(self, identifier: str) -> list[Outbox]:
-        """The outboxes whose Sequences have that Identifier: peers choose them, and two may choose the same."""
+        """Return the outboxes with Sequences of that Identifier; two peers may choose the same."""
         return [self.sources[local_id] for local_id in self.by_identifier.get(identifier, ())]
 
     @property
     def is_forwarding(self) -> bool:
-        """Whether it sends the records of a queue on."""
+        """Whether any outbox forwards the records of a queue."""
         return any(outbox.forwarding is not None for outbox in self.outboxes.values())
 
     # --- what is due ----------------------------------------------------------------------------------------------
 
     def pump(self, now: float) -> None:
-        """Transmit whatever may go and is due."""
+        """Transmit the messages that are due and allowed."""
         for key in self._deadlines.due(now):
             self._ready[key] = None
         while self._ready and not self.reading.is_recovering:
@@ -292,10 +297,10 @@ class Outbound:
         return None if self.reading.is_recovering else self._deadlines.next()
 
     def pause(self, to: str, seconds: float, now: float) -> float:
-        """The destination there asks not to be asked again for so long (Retry-After): nothing goes there meanwhile.
+        """Send nothing to a destination for the time it requested (Retry-After).
 
         Returns:
-            The seconds it is given, at most the policy's ``max_retry_after``.
+            The seconds granted, at most the policy's ``max_retry_after``.
         """
         seconds = min(seconds, self.policy.retransmission.max_retry_after)
         self.circuits.pause(to, seconds, now)
@@ -307,7 +312,7 @@ class Outbound:
             self._pump_empty(outbox, now)
             return
         if source.polled:
-            return  # its messages leave when they are asked for
+            return  # its messages leave in answers to requests
         event = source.time_event(now, is_for_replies=outbox.is_for_replies)
         if event is not None:
             self._happen(outbox, source, event, now, WHEN_DUE[event])
@@ -317,7 +322,7 @@ class Outbound:
             self._deadlines.want(outbox.key, source.deadline())
 
     def _pump_empty(self, outbox: Outbox, now: float) -> None:
-        """No Sequence carries the outbox: begin one, or say that it has ended."""
+        """Begin a Sequence for an outbox without one, or report that the outbox has ended."""
         choice = outbox.next_choice
         if choice is not None and outbox.durable_end > outbox.first:
             if now < outbox.begins_at:
@@ -330,7 +335,7 @@ class Outbound:
                 self.close_outbox(outbox.key, now)
 
     def _proceed(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        """Take the next step towards the end of the Sequence, if it is time for that."""
+        """Take the next step towards the end of the Sequence, if it is due."""
         if outbox.source is not source:
             return  # it is over
         if source.end is EndState.OPEN and outbox.is_ending:
@@ -338,7 +343,7 @@ class Outbound:
         if source.proceed():
             self.commit.save(source.local_id, source)
             self.commit.then(partial(self._end_saved, outbox, source))
-        # The last word on the requests acknowledges every reply, so it waits for the last one to be durable.
+        # The last message about the requests acknowledges every reply, so it waits for the last reply to be durable.
         if source.end is EndState.DURABLE and self._has_every_reply(source):
             source.tell_end(now)
 
@@ -352,7 +357,7 @@ class Outbound:
     def _happen(
         self, outbox: Outbox, source: RMSource, event: SourceEvent, now: float, why: Why = NO_REASON
     ) -> SourceAction | None:
-        """Something happens to a Sequence: do what its cell says. Returns that; None if there is no cell."""
+        """Apply an event to a Sequence; return the action done, None if the table has no cell."""
         action = source.handle(event)
         if action is not None:
             _DO[action](self, outbox, source, now, why)
@@ -364,7 +369,7 @@ class Outbound:
     def _save(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         self.commit.save(source.local_id, source)
 
-    # --- what goes out --------------------------------------------------------------------------------------------
+    # --- transmission ---------------------------------------------------------------------------------------------
 
     def _send_due_request(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         request = source.request_to_send(self._jitter(), now)
@@ -386,7 +391,8 @@ class Outbound:
             envelope, wants_reply = self._composer.request(outbox, source, Request.ACK_REQUESTED), None
         else:
             envelope, wants_reply = self._composer.transmission(outbox, source, number)
-        # CXF's client can lose a reply that asks (seen live), and who waits for a reply acknowledges it unasked.
+        # CXF's client can lose a reply that requests an acknowledgement (seen live), and a waiting requester
+        # acknowledges it unasked.
         asks = wants_reply is None and not outbox.is_for_replies and source.asks_with(number, is_last=is_last)
         if asks:
             assert source.identifier is not None
@@ -397,12 +403,14 @@ class Outbound:
         self.effects.append(Transmit(outbox.to, envelope, source.local_id, number, attempt, now, query, size))
 
     def message(self, outbox: Outbox, source: RMSource, number: int, again: Callable[[float], None]) -> Envelope | None:
-        """Message ``number`` of the Sequence as it goes out, the same every time but for piggybacked headers. None if
-        it is to be read first: then ``again(now)`` is called when that is done."""
+        """Return message ``number``, always the same but for piggybacked headers.
+
+        None if it must be read first: ``again(now)`` is called after that.
+        """
         is_here = self.reading.has(outbox, source, number, again)
         return self._composer.message(outbox, source, number) if is_here else None
 
-    # --- what comes back ------------------------------------------------------------------------------------------
+    # --- answers of the peer --------------------------------------------------------------------------------------
 
     def _begin_sending(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         outbox.update_available()
@@ -411,9 +419,11 @@ class Outbound:
     def receive_acknowledgement(
         self, outbox: Outbox, ack: SequenceAcknowledgement, now: float, asked_at: float | None = None
     ) -> Fault | None:
-        """What a peer acknowledges of the outbox's Sequence, of which it may speak; the fault to answer it with if
-        there is one. ``asked_at``: when the request left that it answers, None if that says nothing of it or is
-        unknown, as of a posted one."""
+        """Process a peer's acknowledgement of the outbox's Sequence; return the fault, if any.
+
+        The peer must be allowed to report about the Sequence. ``asked_at``: when the request that it answers was sent,
+        None if that is unknown or no evidence of its age, as for a posted acknowledgement.
+        """
         source = outbox.source
         assert source is not None, outbox.key
         said = ack
@@ -459,7 +469,7 @@ class Outbound:
         self.passed(outbox, now)
 
     def passed(self, outbox: Outbox, now: float) -> None:
-        """Messages of the outbox are acknowledged: pass them, and save that now and then."""
+        """Advance past acknowledged messages, and save the position at intervals."""
         if outbox.acknowledged() and outbox.source is not None:
             self.marking.save(outbox.source)
             outbox.save_place(now)
@@ -467,13 +477,13 @@ class Outbound:
     def request_of(
         self, relates_to: str | None, may_answer: Callable[[Outbox], bool], identifier: str = ""
     ) -> tuple[Outbox, int] | None:
-        """Which request a message answers: its outbox and number; None if no request that waits for its reply.
+        """Return the outbox and number of the waiting request that a message answers, or None.
 
         Args:
             relates_to: The MessageID that the message names, None for none.
-            may_answer: Whether who sent it may answer requests of that outbox, unless it is in the Sequence that was
-                offered for their replies: that one's Identifier nobody else knows.
-            identifier: The Sequence that it came in, "" if in none.
+            may_answer: Whether the sender may answer requests of that outbox. Not needed in the Sequence that was
+                offered for their replies, as only their destination knows its Identifier.
+            identifier: The Sequence of the message, "" for none.
         """
         if relates_to is None:
             return None
@@ -485,12 +495,12 @@ class Outbound:
         return None if found is None else (self.sources[found[0].local_id], found[1])
 
     def is_offered_by_forwarder(self, identifier: str) -> bool:
-        """Whether an inbound Sequence was offered for replies to what is sent on."""
+        """Whether an inbound Sequence was offered for replies to forwarded messages."""
         outbox = self.by_offer.get(identifier)
         return outbox is not None and outbox.forwarding is not None
 
     def receive_reply(self, outbox: Outbox, number: int) -> None:
-        """The reply to a request (see :meth:`request_of`) is in the open batch: it is acknowledged with that."""
+        """Acknowledge a request (see :meth:`request_of`) with its reply in the open batch."""
         source = outbox.source
         assert source is not None, (outbox.key, number)
         source.replying.add(number)
@@ -498,7 +508,7 @@ class Outbound:
         self.commit.then(partial(self.replied, outbox, source, number))
 
     def replied(self, outbox: Outbox, source: RMSource, number: int, now: float) -> None:
-        """Report request ``number``: its reply is durable here, or there is none."""
+        """Report request ``number``: its reply is durable here, or there will be no reply."""
         if outbox.source is source and source.replied(number, now):
             self._report(outbox, [(number, number)], now)
             self.ready(outbox)
@@ -506,12 +516,12 @@ class Outbound:
     def receive_fault(
         self, outbox: Outbox, fault: Fault, number: int, now: float, relates_to: str | None = None
     ) -> None:
-        """A fault about an outbound Sequence: named in its detail, else the one that was being sent.
+        """Handle a fault about an outbound Sequence: the named one, else the one being sent.
 
         Args:
-            outbox: That of the Sequence.
-            fault: What the peer says.
-            number: The message that it answers; 0 for none, or for one that only ``relates_to`` names.
+            outbox: The outbox of the Sequence.
+            fault: The peer's fault.
+            number: The message that it answers; 0 for none, or for a message that only ``relates_to`` names.
             now: Seconds.
             relates_to: The MessageID that it names.
         """
@@ -545,15 +555,20 @@ class Outbound:
         source.not_delivered(why.number, now)
 
     def _stop_at(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
-        """It is not to be tried again by itself. A message that is refused would be each time, and its number cannot be
-        skipped: so somebody decides."""
+        """Stop the outbox, as retries would not help, and let the operator decide.
+
+        A refused message would be refused each time, and its number cannot be skipped.
+        """
         self.commit.save(source.local_id, source)
         refused = (source.identifier or "", why.number) if why.number else None
         self.stop(outbox, why.code, why.reason, now, refused=refused)
 
     def terminate_sent(self, source_id: str, was_empty: bool, now: float) -> None:
-        """TerminateSequence reached the destination. Where it is one-way, that is all there is to it. Else it is
-        over too once repeats of it are answered with nothing, as gSOAP does when its response was lost."""
+        """Handle the arrival of TerminateSequence at the destination.
+
+        If it is one-way, the Sequence is over. Otherwise the Sequence is over too once repeats get empty answers, as
+        from gSOAP after its response was lost.
+        """
         outbox = self.sources.get(source_id)
         source = outbox.source if outbox is not None else None
         if source is None or source.identifier is None:
@@ -564,7 +579,7 @@ class Outbound:
             self.heard(outbox, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, now)
 
     def heard(self, outbox: Outbox, event: SourceEvent, now: float) -> SourceAction | None:
-        """The destination closed or terminated the Sequence, or answered that we did; what was done about that."""
+        """Handle the destination's end of the Sequence, or its answer to ours; return the action."""
         source = outbox.source
         assert source is not None, outbox.key
         source.last_heard = now
@@ -582,8 +597,11 @@ class Outbound:
             self.ready(outbox)
 
     def _report_rest(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
-        """The destination closed it. What it may have, and did not acknowledge, is lost; what it cannot have got goes
-        to the next Sequence. If somebody is to decide already, that is seen to when it is decided."""
+        """Handle a Sequence closed by the destination.
+
+        Messages that it may have and did not acknowledge are lost; those that it cannot have go to the next Sequence.
+        If the operator must decide already, the decision covers this too.
+        """
         self.commit.save(source.local_id, source)
         if not outbox.needs_decision(source):
             source.move_rest()
@@ -591,14 +609,14 @@ class Outbound:
             self._lose(outbox, source, now, why)
 
     def _end_at_once(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
-        """The destination terminated it, or says that it is over."""
+        """Handle a Sequence that the destination terminated or reports as over."""
         if outbox.needs_decision(source):
             self._lose(outbox, source, now, why)
         else:
             self._finish(outbox, source, now, why)
 
     def _finish(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
-        """It is over. What is known to have arrived, also above a limit, is not sent again."""
+        """Finish the Sequence; messages that arrived, even above a limit, are not resent."""
         if source.behavior is IncompleteSequenceBehavior.NO_DISCARD:
             outbox.leave_out_arrived()
         self.drop(outbox, source, now)
@@ -608,7 +626,7 @@ class Outbound:
         self.ready(outbox)
 
     def _lose(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
-        """The Sequence is gone with messages unacknowledged."""
+        """Handle the loss of a Sequence with unacknowledged messages."""
         doubtful, late = outbox.doubtful(source), outbox.late(source)
         in_doubt = str(doubtful)
         if len(late) and not len(doubtful) and not source.in_doubt:
@@ -624,7 +642,7 @@ class Outbound:
         self.drop(outbox, source, now)
         self._note_end(outbox, source, now)
         if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE and outbox.choices:
-            self.ready(outbox)  # duplicates are allowed: go on in a new Sequence
+            self.ready(outbox)  # duplicates are allowed: continue in a new Sequence
             return
         if outbox.doubt is not None:
             outbox.save()
@@ -659,7 +677,7 @@ class Outbound:
         self.effects.append(effect)
 
     def redirect(self, outbox: Outbox, to: str) -> None:
-        """An outbox in which nothing waits, and for which no Sequence is open, serves another address."""
+        """Redirect an outbox that is empty and has no Sequence to another address."""
         self.circuits.leave(outbox)
         self.room.leave(outbox.key)
         outbox.to = to
@@ -668,8 +686,10 @@ class Outbound:
         outbox.save()
 
     def resume(self, outbox: Outbox, choices: list[Choice], now: float) -> None:
-        """Go on with a stopped outbox: what is not known to have arrived is sent again, in a new Sequence if the old
-        one is gone."""
+        """Resume a stopped outbox.
+
+        Messages not known to have arrived are sent again, in a new Sequence if the old one is gone.
+        """
         outbox.choices = choices
         if outbox.resume() is OutboxAction.GO_ON:
             if outbox.source is not None:
@@ -678,7 +698,7 @@ class Outbound:
             self.ready(outbox)
 
     def drop(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        """Give the Sequence up, whatever becomes of what it has not delivered."""
+        """Drop the Sequence, whatever becomes of its undelivered messages."""
         outbox.source = None
         self.requests.forget(source)
         self.sources.pop(source.local_id, None)
@@ -699,7 +719,7 @@ class Outbound:
             del self.by_identifier[identifier]
 
     def close_outbox(self, key: str, now: float) -> None:
-        """Forget an outbox: of replies with all that is in it, of a queue that others may read without."""
+        """Forget an outbox. An outbox of replies loses its records; another's queue keeps them."""
         outbox = self.outboxes.pop(key, None)
         if outbox is None:
             return
@@ -716,7 +736,7 @@ class Outbound:
 
 
 _REFUSALS = (SourceEvent.MESSAGE_FAULT, SourceEvent.OTHER_FAULT)
-"""What a fault about a message that is sent on may be, that says nothing of its Sequence."""
+"""Events of a fault about a forwarded message that do not concern its Sequence."""
 
 _DO: dict[SourceAction, Callable[[Outbound, Outbox, RMSource, float, Why], None]] = {
     SourceAction.SEND_CREATE: Outbound._send_due_request,
@@ -740,4 +760,4 @@ _DO: dict[SourceAction, Callable[[Outbound, Outbox, RMSource, float, Why], None]
     SourceAction.TELL_END: lambda _outbound, _outbox, source, now, _why: source.outlive(now),
     SourceAction.NOTHING: Outbound._nothing,
 }
-"""How a Sequence does what its cell says, where :class:`RMSource` does not do it by itself."""
+"""Actions that :class:`RMSource` does not carry out on its own."""

@@ -63,7 +63,7 @@ class OutboundRoom:
         self._next: str | None = None
         """The destination with nothing on its way that gets the next free room; None: no such destination waits."""
         self._is_blocked = self._has_claimed = False
-        """Whether the outbox whose turn it is must wait, and whether it transmitted while others waited."""
+        """Whether the outbox that has its turn must wait, and whether it transmitted while others waited."""
 
     @property
     def is_waited_for(self) -> bool:
@@ -161,7 +161,7 @@ class OutboundRoom:
     # --- when room returns ----------------------------------------------------------------------------------------
 
     def give_back(self, to: str, size: int) -> None:
-        """Free the room of a message whose exchange has ended."""
+        """Free the room of a message after its exchange has ended."""
         share = self._shares.get(to)
         if share is None:
             return

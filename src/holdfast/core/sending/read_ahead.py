@@ -1,4 +1,7 @@
-"""Reading ahead: what outboxes want read, asked for and given to them. Nothing here waits for a store."""
+"""Reading ahead: requests to the store for outboxes' records, and their results.
+
+Nothing here waits for a store.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,17 @@ from holdfast.core.sending.outbound_room import OutboundRoom
 from holdfast.core.sending.outbox import Outbox
 
 MOST_AT_A_TIME = 4
-"""Outboxes whose records the store reads at a time. Each read may return one record of any size."""
+"""Maximum number of outboxes that read at the same time. Each read may return one record of any size."""
 
 
 class ReadingAhead:
-    """Asks for what outboxes want, and says that it is there.
+    """Reads the records that outboxes need.
 
     Args:
-        effects: Where it asks.
-        outboxes: By key.
-        ready: Keys of those to look at.
-        room: Says which outboxes read: those that wait behind others do not.
+        effects: The list that collects reads.
+        outboxes: The outboxes, by key.
+        ready: Keys of the outboxes with a turn.
+        room: Decides which outboxes read: those that wait behind others do not.
     """
 
     def __init__(
@@ -39,8 +42,10 @@ class ReadingAhead:
 
     @property
     def is_recovering(self) -> bool:
-        """Whether it is not known yet which requests an earlier run may have transmitted. Until it is, nothing is sent,
-        and nothing may be taken in: it would be taken for the answer to nothing."""
+        """Whether the requests that an earlier run may have transmitted are still unknown.
+
+        Until they are known, nothing is sent and nothing may be received: a reply would match no request.
+        """
         return bool(self._recovering)
 
     def is_reading(self, outbox: Outbox) -> bool:
@@ -48,8 +53,10 @@ class ReadingAhead:
         return outbox.is_reading or outbox.key in self._line
 
     def has(self, outbox: Outbox, source: RMSource, number: int, again: Callable[[float], None]) -> bool:
-        """Whether the record of message ``number`` is in memory. If not, ``again(now)`` is called once it was read, or
-        is found to be there no more."""
+        """Whether message ``number`` is in memory; if not, ``again(now)`` follows its read.
+
+        ``again`` is also called if the record proves to be deleted.
+        """
         offset = outbox.offset_of(number)
         if number == source.last_number or outbox.record(offset) is not None:
             return True
@@ -58,7 +65,7 @@ class ReadingAhead:
         return False
 
     def ask(self, outbox: Outbox) -> None:
-        """Read what the outbox wants next, if anything."""
+        """Read the records that the outbox needs next, if any."""
         if outbox.is_reading:
             return
         start = outbox.awaited
@@ -86,14 +93,14 @@ class ReadingAhead:
         self._under_way -= 1
         self._ask_next()
         if self._outboxes.get(outbox.key) is not outbox:
-            outbox.abandon(now)  # somebody deleted it meanwhile
+            outbox.abandon(now)  # it was deleted meanwhile
             return
         outbox.take(start, found, now)
         self.ask(outbox)
         self._ready[outbox.key] = None
 
     def recover(self, outbox: Outbox) -> None:
-        """Have read what an earlier run may have transmitted."""
+        """Read the records that an earlier run may have transmitted."""
         self._read_before(outbox, outbox.sent_before())
 
     def _read_before(self, outbox: Outbox, parts: list[tuple[int, int]]) -> None:
@@ -109,9 +116,9 @@ class ReadingAhead:
     ) -> None:
         (start, end), *rest = parts
         if self._outboxes.get(outbox.key) is not outbox or outbox.source is None:
-            self._recovering.discard(outbox.key)  # it was for a Sequence that nobody has any more
+            self._recovering.discard(outbox.key)  # it was for a Sequence that no longer exists
             return
-        assert found and found[0][0] == start, (outbox.key, start)  # it is kept for us
+        assert found and found[0][0] == start, (outbox.key, start)  # the store keeps it for the outbox
         found = [(offset, record) for offset, record in found if offset < end]
         outbox.found_before(found)
         reached = found[-1][0] + 1

@@ -1,4 +1,4 @@
-"""Reasons: what a fault or the clock is to an outbound Sequence, and what is told of it."""
+"""Reasons: what a fault or timeout means for an outbound Sequence, and its report."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from holdfast.core.states import SourceEvent
 from holdfast.core.versions import Capabilities
 
 NOT_DURABLE_YET = "not durable yet"
-"""What was saved once of a Sequence from CreateSequenceResponse until that was durable."""
+"""Formerly saved of a Sequence from CreateSequenceResponse until that was durable."""
 
 UNSENDABLE = "cannot be written"
-"""Why an outbox is stopped whose next message no envelope can hold."""
+"""Why an outbox is stopped: no envelope can hold its next message."""
 
 DISCARDED = "a message was given up"
-"""Why an outbox is stopped whose Sequence was given up with a message that may have been transmitted."""
+"""Why an outbox is stopped: its Sequence was dropped with a message that may have been transmitted."""
 
 NO_ANSWER_WHAT_ARRIVED = "nobody knows what arrived"
-"""Why an outbox is stopped that gives up a message, and whose destination does not say which others it has."""
+"""Why an outbox is stopped: it dead-letters a message, and its destination does not report which others it has."""
 
 
 class Why(NamedTuple):
-    """What is told of something that happened to a Sequence.
+    """Report of an event of a Sequence.
 
     Args:
-        code: A fault's code, or a word for what happened.
-        reason: What the peer said, or a sentence.
-        number: The message it is about; 0: none.
-        limit: The highest number that the peer takes, if it said so.
+        code: A fault's code, or a word for the event.
+        reason: The peer's reason, or a sentence.
+        number: The message concerned; 0: none.
+        limit: The highest number that the peer accepts, if it sent one.
     """
 
     code: str = ""
@@ -51,11 +51,14 @@ WHEN_DUE = {
     SourceEvent.SILENT: Why("given up", "the destination gave no sign of life"),
     SourceEvent.UNANSWERED: Why("unanswered", "nobody answers to its end"),
 }
-"""What is told of what the clock alone made happen."""
+"""Reports of the events that the clock alone causes."""
 
 
 def event_of(fault: Fault, number: int, can: Capabilities) -> SourceEvent:
-    """What a fault is to the Sequence that it is about; ``number``: of the message that it answers, 0 for none."""
+    """Return the event that a fault is for its Sequence.
+
+    ``number``: the number of the message that it answers, 0 for none.
+    """
     if fault.is_rm:
         if fault.code == MESSAGE_NUMBER_ROLLOVER and not can.rollover_ends:
             return SourceEvent.ROLLOVER_FAULT

@@ -17,7 +17,7 @@ def recover_outbound(outbound: Outbound, queues: Queues, snapshot: Snapshot, now
     for key, name, partition, about in stored_outboxes(snapshot):
         queue = queues.recover(name, parts[name], now)
         if partition >= len(queue.partitions):
-            continue  # whoever opened the queue will refuse
+            continue  # opening the queue will fail
         is_new = OUTBOUND + key not in queue.cursors
         outbox = outbound.make(key, queue, partition, about.get("to"))
         outbox.recover(about)

@@ -1,7 +1,7 @@
-"""Marking: how far each Sequence may have transmitted, saved before it does.
+"""Marks: how far each Sequence may have transmitted, saved before it does.
 
-A Sequence's numbers cost no write, so what was transmitted is not known after a crash. What is known is the mark: no
-number beyond it ever left. It is saved so far ahead that it moves with what is saved anyway, and seldom by itself.
+A Sequence's numbers cost no write, so after a crash the transmitted numbers are unknown. Only the mark is known: no
+number beyond it was ever transmitted. It is saved so far ahead that it moves with other saves, and seldom needs one.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from holdfast.core.rm_source.source import RMSource
 
 
 class Marking:
-    """Keeps the marks of Sequences ahead of what they transmit.
+    """Keeps the marks of Sequences ahead of their transmissions.
 
     Args:
-        commit: Where marks are saved.
-        ready: Keys of the outboxes to look at.
+        commit: The commit that saves marks.
+        ready: Keys of the outboxes with a turn.
     """
 
     def __init__(self, commit: GroupCommit, ready: dict[str, None]) -> None:
@@ -25,20 +25,20 @@ class Marking:
         self._ready = ready
 
     def save(self, source: RMSource) -> None:
-        """Save the Sequence with the open batch, and move its mark with that, unless it is far ahead."""
+        """Save the Sequence with the open batch, and move its mark unless that is far ahead."""
         self._commit.save(source.local_id, source)
         if source.numbers_left <= source.policy.mark_ahead * 3 // 4:
             self._move(source)
 
     def see(self, source: RMSource) -> None:
-        """It has transmitted: save its mark, if there is little left up to that."""
+        """After a transmission, save the mark if few numbers are left before it."""
         if source.numbers_left <= source.policy.mark_ahead // 4:
             self._move(source)
             self._commit.save(source.local_id, source)
 
     def _move(self, source: RMSource) -> None:
         if source.polled:
-            return  # it may be asked for all that there is
+            return  # any of its messages may be requested
         source.mark = source.highest_sent + source.policy.mark_ahead
         self._commit.then(partial(self._durable, source, source.mark), is_waited_for=False)
 

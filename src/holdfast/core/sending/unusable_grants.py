@@ -1,4 +1,4 @@
-"""Grants: which CreateSequenceResponse opens no Sequence that can be used."""
+"""Grants: CreateSequenceResponses that open no usable Sequence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.core.sending.composer import Offered
 from holdfast.core.sending.outbox import Outbox
 
 LEAST_LIFE = 1.0
-"""Seconds: a Sequence that expires sooner cannot carry a message there and its acknowledgement back."""
+"""Minimum seconds of life: a shorter one cannot carry a message there and its acknowledgement back."""
 
 
 def why_unusable(
@@ -18,12 +18,12 @@ def why_unusable(
 
     Args:
         response: The grant.
-        source: The Sequence that was asked for.
+        source: The Sequence requested.
         outbox: Its outbox.
-        named: The outboxes whose Sequences have that Identifier already.
+        named: The outboxes with Sequences of that Identifier.
         offered: The inbound Sequences.
     """
-    # WS-RM 3.4: an Identifier is unique. Two peers may choose one, as acknowledgements are told apart by their peer.
+    # WS-RM 3.4: an Identifier is unique. Two peers may choose one, as the peer distinguishes acknowledgements.
     identifier = response.identifier
     is_inbound = identifier == source.offer or offered.acknowledgement(identifier) is not None
     if is_inbound or any(one.to == outbox.to for one in named):

@@ -1,9 +1,10 @@
-"""Sinks: what is known of each writer outside, and which of its batches may come. Sans-IO, and no row is looked at.
+"""Sinks: the state of each external writer and its batches. Sans-IO.
 
-A sink knows which batches of its query are published, as ranges: one that is published again is a no-op, one that
-others overtook, or before which others are missing, is refused. It is bound to one query, a name for the writer's own
-numbering of batches, from 0: batches of another one are refused until somebody binds the sink to that, as their numbers
-mean something else. How rows are staged, and come into their queues, is :mod:`holdfast.core.sinks.staging`'s.
+A sink records which batches of its query are published, as ranges: publishing one again is a no-op, and a batch that
+others overtook, or with earlier ones missing, is refused. A sink is bound to one query, a name for the writer's
+numbering of batches, from 0. It refuses batches of another query until an operator binds the sink to that query, as
+their numbers mean something else. This module does not examine rows: :mod:`holdfast.core.sinks.staging` stages them and
+moves them into their queues.
 """
 
 from __future__ import annotations
@@ -20,22 +21,23 @@ from holdfast.core.sending.outbox import derived_message_id
 from holdfast.exceptions import ConfigurationError
 
 SINK = "own/sink"
-"""The name under which a sink is saved, in a queue of its own, which has no records."""
+"""The cursor that stores a sink, in a separate queue without records."""
 PART = "own/part"
-"""The name under which is saved what a part is, with the partition that holds it."""
+"""The cursor that stores the state of a part, in the partition that holds its rows."""
 
 MOST_FORMER = 100
-"""Queries that a sink was bound to before, of which it knows how far they came."""
+"""Maximum number of former queries for which a sink remembers the progress."""
 FORMER_OF_EACH = 10
-"""Of those, for each sink that there may be, over all; beyond that a sink that is bound anew knows one."""
+"""Average number of former queries per permitted sink, over all sinks; beyond that, a sink that is bound again
+remembers one."""
 MOST_RANGES = 100
-"""Ranges of batches that a sink knows to be published, where numbers are left out between them."""
+"""Maximum ranges of published batches that a sink remembers, if numbers are left out between them."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 class Why(str, Enum):
-    """Why a sink does not take what a writer says, in a word that a program understands."""
+    """Why a sink refuses a writer's request, as a word for programs."""
 
     BOUND = "bound"
     JUMP = "jump"
@@ -46,11 +48,11 @@ class Why(str, Enum):
 
 
 class NotStaged(ConfigurationError):
-    """What a writer asked for is not done, as it does not go with what the sink knows.
+    """A writer's request is refused, as it contradicts the sink's state.
 
     Args:
-        why: In a word.
-        message: In a sentence.
+        why: The reason as a word.
+        message: The reason as a sentence.
         remedy: What to do.
     """
 
@@ -60,20 +62,20 @@ class NotStaged(ConfigurationError):
 
 
 class NoSuchSink(ConfigurationError):
-    """There is no sink of that name."""
+    """No sink of that name exists."""
 
 
 class NoRoomToStage(ConfigurationError):
-    """As much is staged as may be."""
+    """A limit on staged rows, parts or sinks is reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch of some writer's.
+    """A batch of a writer.
 
     Args:
         sink: The name of the sink.
-        query: Whose numbering of batches it is.
+        query: The query that numbers the batch.
         number: Its number there, from 0.
         jumps: Whether numbers may be left out before it.
     """
@@ -86,12 +88,12 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of a batch that was to be published.
+    """Result of publishing a batch.
 
     Args:
-        is_new: Whether it is published now; False: it was before.
-        rows: How many rows it had; None if that is not known any more.
-        attempt: What its writer called the attempt that was published; None if that is not known any more.
+        is_new: Whether this call published it; False: it was published before.
+        rows: Its number of rows; None if that is no longer known.
+        attempt: The writer's name for the attempt that was published; None if that is no longer known.
     """
 
     is_new: bool
@@ -101,7 +103,7 @@ class Published:
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """Rows of one task, in a partition of their own."""
+    """Rows of one task, in a separate partition."""
 
     token: str
     query: str
@@ -110,34 +112,34 @@ class Part:
     at: float
     bytes: int = 0
     first_number: int | None = None
-    """Once it is published: the number of its first row, of all that the sink published."""
+    """Once published: the number of its first row among all rows that the sink published."""
     sequence: str = ""
-    """Once it is published: what the records of its rows name as their Sequence. It is the sink's of then, so that who
-    has them from before the store was put back can tell that they are the same."""
+    """Once published: the Sequence named in the records of its rows. It is the sink's Sequence of that time, so a
+    reader that has them from before a restore recognizes them."""
     message_ids: str = ""
-    """What the MessageIDs that are made for its rows begin with; their number follows."""
+    """Common prefix of the MessageIDs made for its rows; their number follows."""
     staged: int = 0
-    """How many rows there ever were."""
+    """Number of rows ever staged."""
     moved: int = 0
-    """How many of them are in their queues."""
+    """Number of these rows moved into their queues."""
     begun: int = 0
-    """How many of those are of the first block that is still there."""
+    """Number of moved rows that belong to the first remaining block."""
     is_by_row: bool = False
-    """Whether each of its rows is a record of its own, as versions wrote them that knew no blocks."""
+    """Whether each of its rows is a single record, as written by versions without blocks."""
 
     @property
     def rows(self) -> int:
-        """How many are there."""
+        """Number of remaining rows."""
         return self.staged - self.moved
 
     def to_state(self) -> State:
-        """What is saved of it, until all of it is in its queues."""
+        """Return the state to save until all rows are in their queues."""
         said = {"token": self.token, "query": self.query, "batch": self.batch, "at": self.at, "bytes": self.bytes}
         said |= {"number": self.first_number, "sequence": self.sequence}
         return said if self.is_by_row else said | {"rows": [self.staged, self.moved, self.begun]}
 
     def publish(self, sequence: str, first_number: int) -> None:
-        """Its rows are to come into their queues, with these names."""
+        """Publish its rows under these names, to move into their queues."""
         self.first_number, self.sequence = first_number, sequence
         self.message_ids = derived_message_id(sequence)[:-12]
 
@@ -151,23 +153,22 @@ class Sink:
     """One sink.
 
     Args:
-        name: What writers call it.
-        identifier: A URI never used before: what the records that come of its rows name as their Sequence, from the
-            next batch on.
+        name: The writers' name for it.
+        identifier: A URI never used before: the Sequence named in the records of its rows, from the next batch on.
         query: The query that it is bound to.
-        queue: Where it is saved; holds no records.
-        done: The batches of that query that are published, or need not come any more, as their numbers plus one.
-        rows: How many rows the last one had.
-        published: How many rows it published ever.
+        queue: The queue that stores its state; has no records.
+        done: The batches of that query that are published, or count as published, as their numbers plus one.
+        rows: The number of rows of the last one.
+        published: The number of rows ever published.
         former: Query that it was bound to before -> the last range of its batches.
-        parts: What is staged, or on its way, by token.
-        moving: Those that are published and not all in their queues yet, in their order.
-        attempt: What the writer of the last one called its attempt; None: it is not known.
-        final_at: Seconds since 1970-01-01 UTC, when the last one was published, if none comes after it.
-        is_sure: Whether it published since the store was put back, if ever it was: so no batch is missing before the
+        parts: The staged and moving parts, by token.
+        moving: The published parts with rows not yet in their queues, in order.
+        attempt: The writer's name for the attempt at the last batch; None: unknown.
+        final_at: Seconds since 1970-01-01 UTC, when the last one was published, if no batch follows it.
+        is_sure: Whether it has published since the store was restored, if ever: no batch is then missing before the
             last one.
-        is_forgotten: Whether it is known to nobody any more, and is there for what it published only.
-        waits_for: Why its rows do not move; "" if nothing is in their way.
+        is_forgotten: Whether the sink is forgotten, and only moves the rows it published.
+        waits_for: Why its rows do not move; "" if nothing stops them.
     """
 
     name: str
@@ -186,21 +187,21 @@ class Sink:
     is_forgotten: bool = False
     waits_for: str = ""
     is_busy: bool = False
-    """Whether a block is being read, or rows of it are on their way to the disk."""
+    """Whether a block is being read, or rows of it are being stored."""
     leaving: int = 0
-    """How many rows of it, once they are on their way to the disk."""
+    """Number of its rows that are being stored."""
 
     @property
     def last(self) -> int | None:
-        """The highest batch of its query that is published; None: none yet."""
+        """The highest published batch of its query; None: none yet."""
         return self.done.highest - 1 if self.done.highest else None
 
     def became_of(self, batch: Batch) -> Published:
-        """What is known of a batch that was published before."""
+        """Return the result of a batch that was published before."""
         return Published(False, self.rows, self.attempt) if batch.number == self.last else Published(False, None, None)
 
     def finish(self, first: int, last: int, rows: int = 0, attempt: str | None = None) -> None:
-        """Batches from ``first`` to ``last`` are published, or need not come any more; the last had so many rows."""
+        """Record batches as published, or as counting so; the last one had ``rows`` rows."""
         self.done.add_range(first + 1, last + 1)
         self.rows, self.attempt = rows, attempt
         if len(self.done) > MOST_RANGES:
@@ -209,16 +210,16 @@ class Sink:
 
     @property
     def staged(self) -> list[Part]:
-        """What is not published."""
+        """The parts that are not published."""
         return [one for one in self.parts.values() if one.first_number is None]
 
     @property
     def rows_moving(self) -> int:
-        """How many rows are published, and not in their queues yet."""
+        """Number of rows that are published and not yet in their queues."""
         return self.leaving + sum(part.rows for part in self.moving)
 
     def describe(self) -> dict[str, Any]:
-        """What an operator wants to know."""
+        """Return the sink's state for an operator."""
         staged = self.staged
         return {
             "name": self.name,
@@ -236,7 +237,7 @@ class Sink:
         }
 
     def to_state(self) -> State:
-        """What is saved of it."""
+        """Return the state to save."""
         return {
             "name": self.name,
             "identifier": self.identifier,
@@ -253,12 +254,12 @@ class Sink:
 
 
 def check_follows(batch: Batch, last: int | None, is_sure: bool) -> None:
-    """See that a batch that is not published may be the next one.
+    """Check that an unpublished batch may be the next one.
 
     Args:
-        batch: What came.
-        last: The last one that is published; None: there is none.
-        is_sure: Whether the store cannot have lost what came behind that.
+        batch: The batch.
+        last: The last published one; None: none is published.
+        is_sure: Whether the store cannot have lost later batches.
 
     Raises:
         NotStaged: it may not.
@@ -287,15 +288,15 @@ def check_follows(batch: Batch, last: int | None, is_sure: bool) -> None:
 
 
 def key_of(queue: Queue) -> str:
-    """The name that a sink was made with, which its queue and those of its parts have in theirs."""
+    """Return the sink's creation name, which its queue and its parts' queues contain."""
     return queue.name.split("/")[1]
 
 
 def check_name(what: str, name: str) -> None:
-    """See that a sink, a query, a part or an attempt may be called so: it can be pasted into a shell.
+    """Check that a name of a sink, query, part or attempt is safe in a shell.
 
     Raises:
-        ConfigurationError: it may not.
+        ConfigurationError: the name is invalid.
     """
     if _NAME.fullmatch(name) is None:
         raise ConfigurationError(

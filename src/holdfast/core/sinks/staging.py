@@ -1,12 +1,12 @@
-"""Staging: rows that writers outside put into queues, a batch of them at a time: whole, once, or not at all. Sans-IO.
+"""Staging: atomic batches of rows that external writers put into queues. Sans-IO.
 
-A writer is many tasks and one driver. Each task **stages** its rows as a part of a batch: durable, and seen by nobody.
-The driver **publishes** the batch by naming the parts in their order. That decision is one small batch of changes,
-however many rows there are; from then on they move into their queues, a block at a time
-(:mod:`holdfast.core.staged_blocks`), each in one batch with its removal from where it was staged. So a crash at any
-moment goes on where the last block ended, and no memory holds a publication.
+A writer has many tasks and one driver. Each task **stages** its rows as a part of a batch: durable, and not yet visible
+to readers. The driver **publishes** the batch by naming the parts in their order. That decision is one small batch of
+changes, however many rows there are; from then on the rows move into their queues, a block at a time
+(:mod:`holdfast.core.staged_blocks`), each in one batch with its removal from staging. So after a crash at any moment
+the move resumes at the last block, and a publication is never held in memory.
 
-Which batches of whose are published, and may be, is what a *sink* remembers: :mod:`holdfast.core.sinks.sink`.
+A *sink* records which batches of which writer are published, and which may be: :mod:`holdfast.core.sinks.sink`.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ from holdfast.core.staged_blocks import ROW_BYTES, Block, Place, Rows, Run, unpa
 from holdfast.exceptions import StoreError
 
 STAGING = "staging"
-"""The kind of the queues in which sinks and parts are saved, and how the names of those of parts begin."""
+"""The kind of the queues that store sinks and parts, and the prefix of the names of parts' queues."""
 RESTORED = "own/restored"
-"""The name under which is saved that the store was put back once, in a queue of its own, which has no records."""
+"""The cursor that records that the store was once restored, in a separate queue without records."""
 
 CHUNK = 1000
-"""Rows that move at a time, where each is a record of its own."""
+"""Rows that move at a time, if each is a record."""
 LOOK_AGAIN = 1.0
-"""Seconds until rows are tried once more that wait for a queue which is full, or is gone; and what waits for them."""
+"""Seconds until a retry for rows that wait for a full or missing queue, and for sinks that wait for them."""
 
 
 Gathered = tuple[list[int], list[Place]]
-"""Message numbers, and where in their block the rows are."""
+"""Message numbers, and the places of the rows in their block."""
 Arriving = tuple[Queue, int, int, int]
-"""Queue, partition, offset of the first, and how many rows get there with the open batch."""
+"""Queue, partition, offset of the first row, and number of rows appended by the open batch."""
 
 
 class Staging:
-    """Every sink of one side.
+    """All sinks of an endpoint.
 
     Args:
         policy: Limits.
-        commit: Where its changes go.
-        effects: Where its effects go.
-        queues: Where what is staged is.
-        inbound: Whose queues rows go into.
+        commit: The commit that collects its changes.
+        effects: The list that collects its effects.
+        queues: The queues of staged rows.
+        inbound: The inbound half, which owns the queues that rows move into.
         new_identifier: Makes a URI never used before.
     """
 
@@ -83,11 +83,11 @@ class Staging:
     ) -> None:
         self.policy = policy
         self.sinks: dict[str, Sink] = {}
-        """Those that are known, by name."""
+        """The known sinks, by name."""
         self.rows_published = 0
-        """Since this process began."""
+        """Rows published since this process began."""
         self.trouble: Callable[[], str] = str
-        """Says why nothing new should be stored for now, which moved rows would be; "" for nothing."""
+        """Returns the reason why the store should accept no new records, such as moved rows; "" for none."""
         self._commit = commit
         self._effects = effects
         self._queues = queues
@@ -98,7 +98,7 @@ class Staging:
         """Sinks that get no further batch -> when the last one was published; the oldest first."""
         self._bytes = 0
         self._parts = 0
-        """How many parts of all sinks are there."""
+        """Number of parts of all sinks."""
         self._next_part = 0
         self._is_restored = False
         self._sweep_at: float | None = None
@@ -107,22 +107,22 @@ class Staging:
 
     @property
     def every(self) -> list[Sink]:
-        """All, with those that are there for what they published only."""
+        """All sinks, including forgotten ones that still move published rows."""
         return [*self.sinks.values(), *self._forgotten.values()]
 
     @property
     def bytes_held(self) -> int:
-        """Of what is staged or on its way."""
+        """Bytes of rows staged or moving."""
         return self._bytes
 
-    # --- what a task asks -----------------------------------------------------------------------------------------
+    # --- requests of a task ---------------------------------------------------------------------------------------
 
     def is_published(self, batch: Batch) -> bool:
-        """Whether that batch is published already, so that nothing of it is staged any more.
+        """Whether the batch is published already, so its rows need not be staged.
 
         Raises:
             NotStaged: the sink is bound to another query, or the batch is not the next one.
-            ConfigurationError: no sink, or no query, may be called so.
+            ConfigurationError: the name of the sink or query is invalid.
         """
         sink = self.sinks.get(batch.sink)
         if sink is None or sink.query != batch.query:
@@ -145,22 +145,22 @@ class Staging:
         return False
 
     def stage(self, batch: Batch, token: str, start: int, block: Block, now: float) -> bool:
-        """Keep rows of a part, with the open batch. A part may be told in several such calls, one after the other.
+        """Stage rows of a part, with the open batch. A part may take several consecutive calls.
 
         Args:
-            batch: What they are of.
-            token: The part, whose name no other part of the sink has.
-            start: How many rows of the part come before.
-            block: What follows.
+            batch: The batch of the rows.
+            token: The part, with a name that no other part of the sink has.
+            start: The number of earlier rows of the part.
+            block: The next rows.
             now: Seconds.
 
         Returns:
-            Whether they are kept; False: the batch is published already.
+            Whether they are staged; False: the batch is published already.
 
         Raises:
-            NotStaged: see :meth:`is_published`; or there is such a part, or what came before was discarded.
-            NoRoomToStage: there is too much.
-            ConfigurationError: it may not be called so.
+            NotStaged: see :meth:`is_published`; or the part exists, or its earlier rows were discarded.
+            NoRoomToStage: a limit is reached.
+            ConfigurationError: the name is invalid.
         """
         if self.is_published(batch):
             return False
@@ -196,10 +196,10 @@ class Staging:
             )
 
     def _new_sink(self, name: str, query: str) -> Sink:
-        """A sink that was not there.
+        """Create a sink.
 
         Raises:
-            NoRoomToStage: there are as many as there may be.
+            NoRoomToStage: the maximum number of sinks exists.
         """
         if len(self.sinks) + len(self._forgotten) >= self.policy.max_sinks:
             raise NoRoomToStage(
@@ -216,8 +216,8 @@ class Staging:
         return sink
 
     def _new_part(self, sink: Sink, batch: Batch, token: str, now: float) -> Part:
-        # By what the sink was made with, which does not change as its identifier does. Not by its token: one that was
-        # dropped just now, and is used again, would go with the batch that deletes it.
+        # The name uses the sink's creation name, which does not change as its identifier does. It does not use the
+        # token: a token dropped just now and used again would be deleted by the batch that deletes the first.
         queue = self._queues.add(Queue(f"{STAGING}/{key_of(sink.queue)}/{self._next_part}", kind=STAGING))
         self._next_part += 1
         self._parts += 1
@@ -234,27 +234,28 @@ class Staging:
         part.save()
         self._want_sweep(now + self.policy.max_age)
 
-    # --- what the driver asks -------------------------------------------------------------------------------------
+    # --- requests of the driver -----------------------------------------------------------------------------------
 
     def publish(
         self, batch: Batch, tokens: Sequence[str], rows: int, now: float, attempt: str = "", *, is_final: bool = False
     ) -> Published:
-        """Let the rows of these parts go into their queues, in this order; with the open batch. Nothing else of the
-        sink's is staged after that.
+        """Publish the rows of these parts, in this order, with the open batch.
+
+        The rows then move into their queues. Other staged parts of the sink are dropped.
 
         Args:
-            batch: What they are of.
-            tokens: Names them.
-            rows: How many rows they have, all together.
+            batch: The batch of the rows.
+            tokens: The names of the parts.
+            rows: The total number of their rows.
             now: Seconds.
-            attempt: What the writer calls this attempt at the batch. Of those that publish it, all are told which it
-                was.
-            is_final: Whether no batch comes after it, so that the sink need not be remembered for ever.
+            attempt: The writer's name for this attempt at the batch. Every attempt to publish it receives the name of
+                the successful one.
+            is_final: Whether no batch follows, so the sink need not be remembered permanently.
 
         Raises:
-            NotStaged: see :meth:`is_published`; or something of it is not here.
-            NoRoomToStage: it is the first of its sink, and there are too many.
-            ConfigurationError: no sink may be called so.
+            NotStaged: see :meth:`is_published`; or a part or row of the batch is missing.
+            NoRoomToStage: it is the first batch of its sink, and the maximum number of sinks exists.
+            ConfigurationError: the name of the sink is invalid.
         """
         if self.is_published(batch):
             return self.sinks[batch.sink].became_of(batch)
@@ -278,7 +279,7 @@ class Staging:
         return Published(True, rows, attempt)
 
     def _remember(self, sink: Sink, at: float | None) -> None:
-        """Keep a sink for so long from then on, as that was its final batch; None: for ever."""
+        """Remember a sink for a limited time after its final batch; None: permanently."""
         sink.final_at = at
         self._final.pop(sink.name, None)
         if at is not None:
@@ -286,7 +287,7 @@ class Staging:
             self._want_sweep(at + self.policy.remember)
 
     def _chosen(self, batch: Batch, tokens: Sequence[str], rows: int) -> list[Part]:
-        """The parts that are named and have rows, if all of them are here, whole."""
+        """Return the named parts that have rows, if all parts are present and complete."""
         remedy = "Stage the batch again, under other tokens. Nothing of it is published."
         staged = self.sinks[batch.sink].staged if batch.sink in self.sinks else []
         known = {part.token: part for part in staged if part.batch == batch.number}
@@ -306,7 +307,7 @@ class Staging:
         return [part for part in parts if part.staged]
 
     def discard(self, name: str, tokens: Iterable[str]) -> int:
-        """Give up what is staged under these tokens; how many parts. What is published stays so."""
+        """Discard the staged, unpublished parts with these tokens; return how many."""
         sink = self.sinks.get(name)
         if sink is None:
             return 0
@@ -318,17 +319,17 @@ class Staging:
         return len(found)
 
     def _end_unused(self, sink: Sink) -> None:
-        """Forget a sink that has nothing, and never published: it knows nothing that must be remembered."""
+        """Forget a sink without parts that never published: it has nothing to remember."""
         if not sink.parts and not sink.former and sink.last is None:
             self.forget(sink.name)
 
-    # --- what an operator asks ------------------------------------------------------------------------------------
+    # --- requests of an operator ----------------------------------------------------------------------------------
 
     def sink(self, name: str) -> Sink:
-        """The sink of that name.
+        """Return the sink of that name.
 
         Raises:
-            NoSuchSink: there is none.
+            NoSuchSink: no such sink exists.
         """
         sink = self.sinks.get(name)
         if sink is None:
@@ -336,18 +337,19 @@ class Staging:
         return sink
 
     def bind(self, name: str, query: str, after: int | None = None) -> Sink:
-        """Let batches of another query come: from 0, or from where that ended if the sink was bound to it before. What
-        the old one staged and did not publish is given up.
+        """Bind a sink to another query, and drop the parts that the old one staged.
+
+        Batches start at 0, or where they ended if the sink was bound to the query before.
 
         Args:
-            name: The sink's; there need be none if ``after`` is given.
+            name: The sink's name; it need not exist if ``after`` is given.
             query: The query.
-            after: Its batches up to this one need not come any more, whatever is known of them here.
+            after: Batches up to this one count as published, whatever the sink knows about them.
 
         Raises:
-            NoSuchSink: there is no such sink.
-            NoRoomToStage: there are too many to make one.
-            ConfigurationError: no sink may be called so.
+            NoSuchSink: no such sink exists.
+            NoRoomToStage: the maximum number of sinks exists, and one would be created.
+            ConfigurationError: the name of the sink is invalid.
         """
         check_name("query", query)
         if after is not None and name not in self.sinks:
@@ -378,10 +380,10 @@ class Staging:
         sink.query = query
 
     def forget(self, name: str) -> None:
-        """Forget a sink, and what is staged. What it published is in its queues, or still comes there.
+        """Forget a sink and its staged rows; published rows still reach their queues.
 
         Raises:
-            NoSuchSink: there is no such sink.
+            NoSuchSink: no such sink exists.
         """
         sink = self.sink(name)
         del self.sinks[name]
@@ -396,14 +398,14 @@ class Staging:
         else:
             self._queues.delete(sink.queue)
 
-    # --- rows on their way ----------------------------------------------------------------------------------------
+    # --- moving rows ----------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Move no further chunk: the next start goes on."""
+        """Move no further chunk; the next start resumes."""
         self._is_stopped = True
 
     def _go_on(self, sink: Sink, now: float) -> None:
-        """Ask for the next chunk of what is published."""
+        """Read the next chunk of published rows."""
         if sink.is_busy or not sink.moving or self._is_stopped:
             return
         if why := self.trouble():
@@ -417,7 +419,7 @@ class Staging:
     def _read(self, sink: Sink, found: list[tuple[int, Record]], now: float) -> None:
         part = sink.moving[0]
         first = part.queue.partitions[0].first
-        assert found and found[0][0] == first, (sink.name, part.token, first)  # it is kept for us
+        assert found and found[0][0] == first, (sink.name, part.token, first)  # the store keeps it for the sink
         take = self._take_rows if part.is_by_row else self._take_block
         arriving, waits_for = take(part, found, now)
         if not arriving:
@@ -433,7 +435,7 @@ class Staging:
         self._commit.then(partial(self._moved, sink, arriving))
 
     def _take_block(self, part: Part, found: list[tuple[int, Record]], now: float) -> tuple[list[Arriving], str]:
-        """Rows of the part's first block into their queues, as far as these take them, and why not all."""
+        """Move rows of the part's first block; return them and what stops the rest."""
         assert part.first_number is not None, part.token
         block = found[0][1].body
         try:
@@ -460,11 +462,11 @@ class Staging:
         return arriving, waits_for
 
     def _gather(self, rows: Rows, start: int, number: int) -> tuple[dict[tuple[str, int], Gathered], str]:
-        """What goes into which partition of which queue, from that row on, which gets that number."""
+        """Sort rows from ``start`` on by queue and partition, numbered from ``number``."""
         gathered: dict[tuple[str, int], Gathered] = {}
         count = self._inbound.queue.shared
         limited: dict[str, int] = {}
-        """Queues with a limit -> how many more they take."""
+        """Queues with a limit -> how many more rows they accept."""
         for (name, key_hash), place in islice(zip(rows.entries, rows.places, strict=True), start, None):
             if limited.get(name) == 0:
                 return gathered, _full(name)
@@ -485,7 +487,7 @@ class Staging:
         return gathered, ""
 
     def _take_rows(self, part: Part, found: list[tuple[int, Record]], now: float) -> tuple[list[Arriving], str]:
-        """The same of a part whose rows are records, each with its key for a Sequence, and its queue's name."""
+        """Move rows of a part of single records, each with its key as Sequence and its queue's name."""
         arriving: list[Arriving] = []
         waits_for = ""
         for offset, record in found:
@@ -514,7 +516,7 @@ class Staging:
         self._retry_at = now + LOOK_AGAIN
 
     def _open_queue(self, name: str) -> Queue | str:
-        """The queue of that name, or why a row for it must wait."""
+        """Return the queue of that name, or why a row for it must wait."""
         queue, limit = self._inbound.queues.get(name), self._inbound.limits.get(name)
         if queue is None:
             return f"the queue {name!r} is gone: name it in the configuration again"
@@ -541,7 +543,7 @@ class Staging:
         self._go_on(sink, now)
 
     def use(self, policy: StagingPolicy, now: float) -> None:
-        """Keep to other limits from now on."""
+        """Apply other limits from now on."""
         self.policy = policy
         self._want_sweep(now)
 
@@ -555,7 +557,7 @@ class Staging:
         return min((at for at in (self._sweep_at, self._retry_at) if at is not None), default=None)
 
     def pump(self, now: float) -> None:
-        """Give up what is staged and too old, forget sinks that ended long ago, and try what has waited."""
+        """Drop expired parts, forget sinks that ended long ago, and retry moves."""
         if self._retry_at is not None and self._retry_at <= now:
             self._retry_at = None
             for sink in self.every:
@@ -575,7 +577,7 @@ class Staging:
                 self._end_unused(sink)
 
     def _forget_ended(self, now: float) -> None:
-        """Forget sinks whose final batch was published so long ago, and of which nothing waits: that is to be seen."""
+        """Forget sinks with an old final batch and no parts. Parts that wait must stay visible."""
         ended: list[str] = []
         for name, at in self._final.items():
             if at + self.policy.remember > now:
@@ -604,7 +606,7 @@ class Staging:
         self._effects.append(Incident(what, sink.identifier, level=level, detail={"sink": sink.name, **detail}))
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
-        """Take over what the store held, and let go on what was on its way."""
+        """Restore the state in the store, and resume the moves in progress."""
         by_queue = snapshot.by_queue()
         staged: dict[str, list[Part]] = {}
         for (name, _, what), state in snapshot.cursors.items():
@@ -639,8 +641,11 @@ class Staging:
             self._remember(sink, at or None)
 
     def restored(self) -> None:
-        """The store was put back to an older copy, after :meth:`recover`: what is published from now on has names that
-        nothing had in the time that is lost, and a batch before which others may be missing is refused."""
+        """Adapt to a store restored from an older copy; call after :meth:`recover`.
+
+        Later publications get names that no publication of the lost time had, and a batch is refused if earlier ones
+        may be missing.
+        """
         if not self._is_restored:
             self._queues.add(Queue(RESTORED, kind=STAGING)).save_own(0, RESTORED, {})
         self._is_restored = True
@@ -668,7 +673,7 @@ class Staging:
 
 
 def _up_to(last: int | None) -> list[int]:
-    """Ranges of batches of which only the last was saved, as versions did that knew no ranges."""
+    """Return the ranges of a state saved by a version without ranges."""
     return [] if last is None else [1, last + 1]
 
 

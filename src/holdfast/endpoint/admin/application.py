@@ -43,12 +43,12 @@ LONGEST_READ: Final = 1.0
 
 
 class Admin:
-    """Answers for one destination.
+    """The admin listener of one destination.
 
     Args:
-        app: The destination, started before anybody asks.
-        guard: Who may ask.
-        joined: Those it answers for together with itself; None: for itself only.
+        app: The destination, started before the first request.
+        guard: Checks each request.
+        joined: The workers that it answers for together with itself; None: for itself only.
     """
 
     def __init__(self, app: Destination, guard: Guard | None = None, joined: JoinedAdmin | None = None) -> None:
@@ -147,7 +147,7 @@ class Admin:
         await self._do(route, exchange, url.query, names)
 
     async def _do_joined(self, route: Route, exchange: Exchange, query: str, names: dict[str, str]) -> int:
-        """Let all workers do what is asked, or the one whose it is."""
+        """Run the request in all workers, or in the worker that owns the resource."""
         assert self._joined is not None
         try:
             route.read(exchange, query)  # what is wrong with it is said once
@@ -164,7 +164,7 @@ class Admin:
             return 500
 
     async def _do(self, route: Route, exchange: Exchange, query: str, names: dict[str, str]) -> int:
-        """Do what is asked, and answer; the status."""
+        """Handle the request, and respond; return the status."""
         if not route.is_large:
             return await self._do_now(route, exchange, query, names)
         async with self._large:
@@ -240,7 +240,7 @@ class Admin:
         asked.exchange.respond(200, generate_latest(self._registry), CONTENT_TYPE_LATEST.encode())
 
     async def _read_ages(self) -> None:
-        """None are told of a store that cannot be read: there are the other metrics still."""
+        """Read the ages from the store; if it cannot be read, omit them, since the other metrics remain."""
         engine, queues = self._app.engine, self._app.queues.items()
         try:
             found = {name: await ages(engine, queue) for name, queue in queues}

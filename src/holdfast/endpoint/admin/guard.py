@@ -1,10 +1,10 @@
-"""Who may ask the admin listener: no web page, and, where there is a token, only who has it.
+"""Access checks of the admin listener: it rejects web pages and, if a token is set, clients without the token.
 
-Owns the checks of Host, Origin and Authorization. Mutual TLS is the listener's own. Knows no route.
+Owns the checks of Host, Origin and Authorization. Mutual TLS belongs to the listener itself. Knows no route.
 
-A browser sends what a page tells it to, also to 127.0.0.1 and to addresses behind a firewall. It says in Origin (and
-Sec-Fetch-Site) whose page it was; but a page whose own name is made to stand for our address afterwards (DNS rebinding)
-is of the same origin as we are, and shows itself only by that name, in Host.
+A browser sends the requests that a page makes, also to 127.0.0.1 and to addresses behind a firewall. Origin (and
+Sec-Fetch-Site) name the page's site. With DNS rebinding, however, a page's own host name later resolves to our address:
+that page has the same origin as this listener, and only its host name, in Host, reveals it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _HOST = re.compile(r"(\[[0-9a-f:.]*\]|[^:\[\]]*)(?::\d*)?")
 
 
 class Guard:
-    """Checks every request before it is looked at.
+    """Checks every request before the listener reads it.
 
     Args:
-        names: Host names that the listener is asked by, besides addresses, names without a dot, and this machine's.
-            One that begins with a dot stands for every name below it, as ``.shop.svc`` for Kubernetes' services.
-        token: What a client must have; None: nobody needs one.
-        secure: Whether it speaks TLS: then a page whose name was made to stand for us sees our certificate fail.
+        names: Host names of the listener, in addition to addresses, names without a dot, and this machine's name. A
+            name that begins with a dot stands for every name below it, as ``.shop.svc`` for Kubernetes' services.
+        token: The token that a client must send; None: no client needs one.
+        secure: Whether the listener uses TLS: a page with a rebound host name then fails certificate verification.
     """
 
     def __init__(self, names: Iterable[str] = (), token: str | None = None, *, secure: bool = False) -> None:

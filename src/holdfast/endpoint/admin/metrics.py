@@ -24,7 +24,7 @@ class DestinationCollector(Collector):
         self.ages: Mapping[str, Mapping[str, float]] = {}
         """For each cursor how old what it has not passed is: to be read from the store before it is asked."""
         self.oldest: Mapping[str, float | None] = {}
-        """For each queue how old its oldest record is, None if there is none: the same."""
+        """For each queue, the age of its oldest record, None if it is empty; also read from the store beforehand."""
         self._before: dict[str, tuple[int, int]] = {}
 
     def collect(self) -> Iterator[Metric]:
@@ -117,7 +117,8 @@ class DestinationCollector(Collector):
         yield from (backlog, size, age, into, gone)
 
     def _forwarders(self) -> Iterator[Metric]:
-        """Of forwarders only: their names are in the configuration, while anybody's address may be another outbox's."""
+        """Yield metrics of forwarders only: the configuration names them, while a client chooses another outbox's
+        address."""
         lag = GaugeMetricFamily(
             "holdfast_forwarder_lag_records", "Records that a forwarder has to deliver.", labels=["forwarder"]
         )
@@ -157,7 +158,7 @@ class DestinationCollector(Collector):
         yield from (lag, flight, parts, open_, failures)
 
     def _sinks(self) -> Iterator[Metric]:
-        """Of all together: anybody who may write names a sink as he likes."""
+        """Yield metrics of all sinks together: clients choose sink names, so the metrics have no per-sink label."""
         staging = self._app.engine.protocol.staging
         every = staging.every
         staged = sum(part.rows for sink in every for part in sink.staged)

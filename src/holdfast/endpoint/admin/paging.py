@@ -1,4 +1,4 @@
-"""Paging: a long list, a part at a time. Where it goes on is told by the key of the last that was shown."""
+"""Paging: a long list, one page at a time. The key of the last item on a page marks where the next page begins."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Key = tuple[str, ...]
 
 
 def page_of(items: Collection[tuple[Key, Item]], asked: Page) -> tuple[list[Item], str | None]:
-    """The part of a list that is asked for.
+    """Return the requested page of a list.
 
     Args:
-        items: All, each with its key.
-        asked: Behind which, and how many.
+        items: All items, each with its key.
+        asked: The key before the page, and its size.
 
     Returns:
-        Those, in the order of their keys; and what to ask for next, None behind the last.
+        The items of the page, in the order of their keys; and the ``after`` of the next page, None after the last page.
     """
     after = tuple(asked.after.split("\n"))
     rest = [one for one in items if one[0] > after] if asked.after else items

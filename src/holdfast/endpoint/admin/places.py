@@ -18,10 +18,10 @@ _REMEDY = 'One of {"to": "earliest"}, {"to": "latest"}, {"offset": 12, "partitio
 
 
 def partition_in(queue: Queue, text: str) -> int:
-    """The partition that a path names.
+    """Return the partition that a path names.
 
     Raises:
-        Refused: 404 if there is none.
+        Refused: 404 if there is no such partition.
     """
     count = len(queue.partitions)
     if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) >= count:
@@ -30,10 +30,10 @@ def partition_in(queue: Queue, text: str) -> int:
 
 
 def asked_partitions(queue: Queue, partition: int | None, among: Iterable[int] | None = None) -> list[int]:
-    """The partitions that are meant.
+    """Return the requested partitions.
 
     Raises:
-        Refused: 400 for one that there is not.
+        Refused: 400 if the partition does not exist.
     """
     known = list(range(len(queue.partitions)) if among is None else among)
     if partition is None:
@@ -48,10 +48,10 @@ def asked_partitions(queue: Queue, partition: int | None, among: Iterable[int] |
 async def find_offsets(
     engine: Engine, queue: Queue, reset: Reset, among: Iterable[int] | None = None
 ) -> dict[int, int]:
-    """The offset for each partition that is meant.
+    """Return the offset for each requested partition.
 
     Raises:
-        Refused: 400 for none or several places, or an offset that no one partition is named for.
+        Refused: 400 if the request names no position or several, or an offset without exactly one partition.
         StoreError: the store cannot be read.
     """
     said = [name for name in ("to", "offset", "time") if getattr(reset, name) is not None]
@@ -69,7 +69,9 @@ async def find_offsets(
 
 
 async def offset_at(engine: Engine, queue: Queue, partition: int, time: float) -> int:
-    """The first record of the partition that came at ``time`` or later; its end if there is none. Looks at few.
+    """Return the offset of the first record delivered at ``time`` or later; the partition's end if there is none.
+
+    A search that reads few records.
 
     Raises:
         StoreError: the store cannot be read.
@@ -81,16 +83,17 @@ async def offset_at(engine: Engine, queue: Queue, partition: int, time: float) -
         if found:
             search.take(found[0][1].delivered_at)
         else:
-            search.take(-1.0)  # deleted meanwhile: what is meant lies behind
+            search.take(-1.0)  # deleted meanwhile: the wanted record comes later
     return search.found
 
 
 async def pass_over(engine: Engine, outbox: Outbox, offset: int) -> int:
-    """Move a forwarder, ahead or back: who waits for the reply to a request that it passes over gets a fault. Where it
-    stands; durable when the engine says so.
+    """Move a forwarder forward or back; return its new offset, durable once the engine says so.
+
+    If the forwarder skips a request, the requester that waits for its reply receives a fault.
 
     Raises:
-        NotSteered: it is not to be moved.
+        NotSteered: it cannot be moved.
         StoreError: the store cannot be read.
     """
     await _tell_requesters(engine, outbox, offset)
@@ -98,17 +101,17 @@ async def pass_over(engine: Engine, outbox: Outbox, offset: int) -> int:
 
 
 async def delete_forwarder(engine: Engine, outbox: Outbox) -> int:
-    """Delete a forwarder's outbox. The requester of each request that it has not sent gets a fault.
+    """Delete a forwarder's outbox. The requester of each request that it has not sent receives a fault.
 
     Returns:
-        How many records it has not sent, or not for certain; durable when the engine says so.
+        How many records it has not sent, or not with certainty; durable once the engine says so.
 
     Raises:
-        NotSteered: it is not to be deleted.
+        NotSteered: it cannot be deleted.
         StoreError: the store cannot be read.
     """
     steering = Steering(engine.protocol)
-    steering.check_deletable(outbox)  # nobody is told of what is not done
+    steering.check_deletable(outbox)  # requesters receive no fault if the deletion is refused
     await _tell_requesters(engine, outbox)
     return steering.delete(outbox, engine.clock())
 

@@ -1,7 +1,7 @@
-"""Which request of the admin listener goes to which function: one table, which says of each what it takes and answers.
+"""The routing table of the admin listener: each request, its function, its parameters and its response.
 
-Requests are read by it (:meth:`Route.read`), and the description that ``GET /openapi.json`` gives is drawn from it
-(``endpoint.admin.openapi``), so that neither can say what the other does not. Knows nothing of what is asked.
+The listener reads requests by this table (:meth:`Route.read`), and ``endpoint.admin.openapi`` generates the description
+at ``GET /openapi.json`` from it, so that the two cannot disagree. Knows nothing about what the functions do.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 def number_in(text: str) -> int:
-    """A number within a parameter, such as that of a partition: of 18 digits at most, whatever it is compared with or
-    divided by.
+    """Return a number within a parameter, such as a partition's: of at most 18 digits, safe to compare or divide.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not such a number.
     """
     if _NUMBER.fullmatch(text) is None:
         raise ValueError(f"{text[:40]!r} is not a number of up to 18 digits")
@@ -90,14 +89,14 @@ class Asked:
 
 
 Function = Callable[..., Awaitable[object]]
-"""Takes what was asked, and what the path's names stand for as keyword arguments; gives what is to be answered."""
+"""Takes the request, and the path's names as keyword arguments; returns the response."""
 
 _NAME = re.compile(r"\{(\w+)(?::([^}]+))?\}")
 _T = TypeVar("_T")
 
 
 class Joined(Enum):
-    """Whose a route is where several workers have one admin listener."""
+    """Which worker handles a route if several workers share one admin listener."""
 
     EACH = "all are asked, and their answers put together"
     ANY = "who gets it answers"
@@ -119,21 +118,21 @@ class Route:
     """One row of the table.
 
     Args:
-        method: Of HTTP.
+        method: The HTTP method.
         path: Below the listener's root. ``{name}`` stands for one part of it, percent-decoded; ``{name:one|other}`` for
             one of these words.
-        function: What does it.
+        function: The function that handles the request.
         summary: What it does, in a line.
-        answer: What is answered as JSON: a class whose fields it has, or a type made of such. A media type: the
-            function answers by itself, with that. None: with nothing.
-        query: What parameters it takes.
-        body: What its content is like: a class whose fields its JSON has. A media type: the function reads it. None: it
-            takes none.
-        largest: Bytes of JSON that its content may have.
-        errors: Which statuses it may be refused with, besides those that every request may.
-        is_told: Whether the log has a line for it, with who asked. None: if it is no GET.
-        joined: Whose it is among several workers.
-        is_large: Whether its answer may have megabytes. The listener makes few such answers at a time.
+        answer: The JSON response: a class with its fields, or a type made of such classes. A media type: the function
+            writes the response itself, with that type. None: the response is empty.
+        query: The parameters of the request.
+        body: The body of the request: a class with the fields of its JSON. A media type: the function reads it. None:
+            the request has no body.
+        largest: Maximum bytes of a JSON body.
+        errors: Error statuses of this route, in addition to those of every request.
+        is_told: Whether the log records the request, with the client. None: if it is not a GET.
+        joined: Which of several workers handles it.
+        is_large: Whether its response may have megabytes. The listener makes few such responses at a time.
     """
 
     method: str
@@ -155,10 +154,10 @@ class Route:
         return self.method != "GET" if self.is_told is None else self.is_told
 
     def read(self, exchange: Exchange, query: str) -> Asked:
-        """What was asked.
+        """Return the parsed request.
 
         Raises:
-            Refused: 400 for what is not as the table says, 413 for too much of it.
+            Refused: 400 if the request does not match the table, 413 if it is too large.
         """
         given = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
         what = "the parameters"

@@ -1,6 +1,6 @@
-"""What the admin listener takes and answers, as classes: its JSON, field by field.
+"""JSON requests and responses of the admin listener, as classes, field by field.
 
-Requests are checked by them, and the description in OpenAPI is drawn from them.
+The listener validates requests against these classes, and the OpenAPI description is generated from them.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ Text = Annotated[str, Meta(max_length=2000)]
 Limit = Annotated[int, Meta(ge=1, le=LARGEST_NUMBER, description="So many at most; no more than 1000 in any case.")]
 
 MOST_LISTED = 1000
-"""Of a list in one answer; it goes on from its ``next``."""
+"""Maximum number of items in one response; the list continues from its ``next``."""
 
 
-# --- what is asked --------------------------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------------------------
 
 
 class Page(Shape):
-    """A part of a list."""
+    """One page of a list."""
 
     after: Annotated[str, Meta(max_length=20_000, description="What the answer before said as ``next``.")] = ""
     limit: Limit = 100
 
 
 class SequencePage(Page):
-    """A part of the Sequences."""
+    """One page of the Sequences."""
 
     role: Annotated[Literal["destination", "source"] | None, Meta(description="Only inbound, or outbound, ones.")] = (
         None
@@ -41,7 +41,7 @@ class SequencePage(Page):
 
 
 class LetterPage(Shape):
-    """A part of the dead letters."""
+    """One page of the dead letters."""
 
     start: Annotated[int, Meta(ge=0, le=LARGEST_NUMBER, description="Begin at this letter.")] = field(
         name="from", default=0
@@ -53,19 +53,19 @@ class LetterPage(Shape):
 
 
 class MessagePage(Shape):
-    """A part of what waits to be sent."""
+    """One page of the messages that wait to be sent."""
 
     limit: Limit = 100
 
 
 class Key(Shape):
-    """Which of several."""
+    """The Sequence to act on, by its sequence key."""
 
     key: Annotated[str | None, Meta(description="The sequence key; all without it.")] = None
 
 
 class Peek(Shape):
-    """A look at records."""
+    """Read records of a queue without moving a cursor."""
 
     start: Annotated[Offset | None, Meta(description="The first; without: the oldest.")] = field(
         name="from", default=None
@@ -75,27 +75,27 @@ class Peek(Shape):
 
 
 class ReadersQuery(Shape):
-    """What every question of a reader may bring."""
+    """Query parameters common to every request of a reader."""
 
     epoch: Annotated[str | None, Meta(description="The queue's, as it was when the reader began.")] = None
     known: Annotated[str, Meta(description="What it has read, as partition:position:fingerprint, with commas.")] = ""
 
 
 class FingerprintsQuery(ReadersQuery, kw_only=True):
-    """Which positions."""
+    """The positions to return fingerprints for."""
 
     at: Annotated[str, Meta(description="partition:position, with commas.")]
 
 
 class OffsetsQuery(Shape, kw_only=True):
-    """Which times."""
+    """The times to return offsets for."""
 
     epoch: Annotated[str | None, Meta(description="The queue's, as it was when the reader began.")] = None
     at: Annotated[str, Meta(description="partition:microseconds since 1970, with commas.")]
 
 
 class RecordsQuery(ReadersQuery, kw_only=True):
-    """Which records: from <= offset < to."""
+    """The range of records to return: from <= offset < to."""
 
     start: Offset = field(name="from")
     end: Offset = field(name="to")
@@ -103,14 +103,14 @@ class RecordsQuery(ReadersQuery, kw_only=True):
 
 
 class OctetsQuery(Shape):
-    """Which part of a file: from <= byte < to; without, all of it."""
+    """The range of a file to return: from <= byte < to; without parameters, the whole file."""
 
     start: Offset = field(name="from", default=0)
     end: Offset | None = field(name="to", default=None)
 
 
 class Move(Shape):
-    """Where a reader's cursor goes."""
+    """The new position of a reader's cursor."""
 
     epoch: str
     offsets: dict[int, Offset]
@@ -118,7 +118,7 @@ class Move(Shape):
 
 
 class Position(Shape):
-    """Where a reader stands in a queue, and how far it reads."""
+    """A reader's current position in a queue, and where its batch must end."""
 
     epoch: str
     offsets: dict[int, Offset] = field(default_factory=dict)
@@ -129,14 +129,14 @@ class Position(Shape):
 
 
 class Guess(Shape):
-    """Where to look first for the end of a batch: what the answer before said."""
+    """Where to start the search for the end of a batch: the ``guess`` of the previous response."""
 
     ended: Annotated[Offset, Meta(description="Microseconds since 1970.")]
     width: Annotated[Offset, Meta(description="Microseconds.")] = 0
 
 
 class NextQuery(Shape):
-    """Where a reader stands, and what its next batch may hold."""
+    """A reader's current positions, and limits for its next batch."""
 
     queues: dict[str, Position]
     others: Annotated[bool, Meta(description="Describe all other queues too.")] = False
@@ -147,13 +147,13 @@ class NextQuery(Shape):
 
 
 class Reason(Shape):
-    """Why somebody holds something back."""
+    """The operator's reason for a suspension."""
 
     reason: Text = ""
 
 
 class Reset(Shape):
-    """Where a cursor is to go: one of ``to``, ``offset``, ``time``."""
+    """The new position of a cursor: exactly one of ``to``, ``offset`` and ``time``."""
 
     to: Literal["earliest", "latest"] | None = None
     offset: Offset | None = None
@@ -164,7 +164,7 @@ class Reset(Shape):
 
 
 class Purge(Shape):
-    """What to delete: without ``below`` all that is there."""
+    """The records to delete; without ``below``, every record of the queue."""
 
     below: Annotated[Offset | None, Meta(description="Below that offset, in one partition.")] = None
     partition: Annotated[Offset | None, Meta(description="Only there; all without it.")] = None
@@ -173,7 +173,7 @@ class Purge(Shape):
 
 
 class PartQuery(Shape, kw_only=True):
-    """Which part of which batch."""
+    """The part of a batch that the request body holds."""
 
     query: Annotated[str, Meta(min_length=1, max_length=400, description="Whose numbering of batches it is.")]
     batch: Annotated[Offset, Meta(description="The batch, of that query.")]
@@ -186,8 +186,11 @@ class PartQuery(Shape, kw_only=True):
 
 
 class Publish(Shape):
-    """Which parts a batch has, in their order, and how many rows all of them; what the writer calls this attempt, and
-    whether no batch comes after it."""
+    """The batch to publish.
+
+    ``tokens``: its parts in order; ``rows``: how many rows they hold in total; ``attempt``: the writer's name for
+    this attempt; ``final``: whether this is the last batch.
+    """
 
     query: Annotated[str, Meta(min_length=1, max_length=400)]
     tokens: list[str] = field(default_factory=list)
@@ -204,23 +207,26 @@ class Tokens(Shape):
 
 
 class Bind(Shape):
-    """A query; and, if any of its batches need not come any more, up to which."""
+    """The query that writes to a sink.
+
+    ``after``: the batch up to which the writer no longer needs to send any batch.
+    """
 
     query: Annotated[str, Meta(min_length=1, max_length=400)]
     after: Annotated[int, Meta(ge=0, lt=10**15)] | None = None
 
 
-# --- what is answered -------------------------------------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------------------------------------
 
 
 class Health(Shape):
-    """How it is.
+    """The health of the broker.
 
     Args:
-        status: In a word.
-        trouble: Why messages are not accepted, and what to do; a restart would not help.
-        journal: Why the event journal is not written; messages go on meanwhile.
-        stopped: Names of forwarders that send nothing until somebody decides; messages are accepted meanwhile.
+        status: The health as one word.
+        trouble: Why the broker does not accept messages, and what to do; a restart would not help.
+        journal: Why the broker cannot write the event journal; messages still flow meanwhile.
+        stopped: Names of forwarders that send nothing until the operator decides; the broker still accepts messages.
     """
 
     status: str
@@ -230,17 +236,17 @@ class Health(Shape):
 
 
 class Reloaded(Shape):
-    """A configuration that was taken over.
+    """A configuration that the broker has reloaded.
 
     Args:
-        changed: The keys that say something else than before.
+        changed: The keys with new values.
     """
 
     changed: list[str]
 
 
 class Flight(Shape):
-    """What an outbound Sequence has under way."""
+    """The unacknowledged messages of an outbound Sequence and its transmission window."""
 
     window: int
     in_flight: int
@@ -251,8 +257,11 @@ class Flight(Shape):
 
 
 class SequenceShown(Shape):
-    """One Sequence. ``waiting``: a destination's messages held until the lower numbers are there; a source's that are
-    not acknowledged."""
+    """One Sequence.
+
+    ``waiting``: for a destination, the messages held until the lower numbers arrive; for a source, the messages that
+    are not acknowledged.
+    """
 
     identifier: str
     role: str
@@ -280,7 +289,7 @@ class SequenceShown(Shape):
 
 
 class SequenceList(Shape):
-    """Some of the Sequences, and how many there are of that kind."""
+    """One page of the Sequences, and the total number of matching Sequences."""
 
     sequences: list[SequenceShown]
     count: int
@@ -288,15 +297,18 @@ class SequenceList(Shape):
 
 
 class Bounds(Shape):
-    """Offsets first <= o < end are there."""
+    """The offsets stored in a partition: first <= offset < end."""
 
     first: int
     end: int
 
 
 class CursorShown(Shape):
-    """One cursor. ``lag``: records not passed; ``age``: seconds the oldest of them has been there; ``idle``: seconds
-    since it moved."""
+    """One cursor.
+
+    ``lag``: records that the cursor has not passed; ``age``: seconds since the oldest of them was stored; ``idle``:
+    seconds since the cursor last moved.
+    """
 
     name: str
     kind: str
@@ -308,13 +320,16 @@ class CursorShown(Shape):
 
 
 class CursorOfQueue(CursorShown, kw_only=True):
-    """One cursor of some queue."""
+    """One cursor and the name of its queue."""
 
     queue: str
 
 
 class QueueShown(Shape):
-    """One queue. ``bytes``: where the retention counts them; ``rate_in``: records a second, lately."""
+    """One queue.
+
+    ``bytes``: its size, if its retention counts bytes; ``rate_in``: records a second, recently.
+    """
 
     name: str
     kind: str
@@ -329,7 +344,7 @@ class QueueShown(Shape):
 
 
 class QueueOverview(Shape):
-    """One queue, for its readers."""
+    """One queue, as its readers see it."""
 
     epoch: str
     retention: str
@@ -337,7 +352,7 @@ class QueueOverview(Shape):
 
 
 class QueueList(Shape):
-    """Every queue by name."""
+    """All queues, by name."""
 
     v: int
     queues: dict[str, QueueOverview]
@@ -351,7 +366,7 @@ class DescribedQueues(Shape):
 
 
 class CursorList(Shape):
-    """Some of the cursors of all queues."""
+    """One page of the cursors of all queues."""
 
     cursors: list[CursorOfQueue]
     count: int
@@ -359,7 +374,7 @@ class CursorList(Shape):
 
 
 class Ends(Shape):
-    """How far a queue reaches."""
+    """The first and end offsets of a queue's partitions."""
 
     v: int
     queue: str
@@ -368,11 +383,11 @@ class Ends(Shape):
 
 
 class NextInQueue(Shape):
-    """How far a queue reaches, and where the next batch ends in it.
+    """The offsets of a queue's partitions, and where the next batch ends in the queue.
 
     Args:
         offsets: Where the batch ends; empty if the request does not name the queue.
-        fingerprints: Of the last records below; empty if nothing of the queue is in the batch.
+        fingerprints: Of the last records below these offsets; empty if the batch has no record of the queue.
     """
 
     epoch: str
@@ -382,7 +397,7 @@ class NextInQueue(Shape):
 
 
 class NextPositions(Shape):
-    """Where a reader's next batch ends."""
+    """The end of a reader's next batch in each queue."""
 
     v: int
     queues: dict[str, NextInQueue]
@@ -390,34 +405,37 @@ class NextPositions(Shape):
 
 
 class Fingerprints(Shape):
-    """What tells the last record below a position from others."""
+    """Fingerprints that distinguish the last record below each position from other records."""
 
     epoch: str
     fingerprints: dict[str, str]
 
 
 class OffsetsAt(Shape):
-    """The first record from a time on, of each partition that was asked for; its end if there is none."""
+    """The first record from a time on, for each requested partition; its end if there is no such record."""
 
     epoch: str
     offsets: dict[str, int]
 
 
 class Place(Shape):
-    """Where a reader's cursor stands."""
+    """The current position of a reader's cursor."""
 
     epoch: str
     offsets: dict[str, int]
 
 
 class Offsets(Shape):
-    """Where a cursor stands now."""
+    """The current offsets of a cursor."""
 
     offsets: dict[str, int]
 
 
 class Message(Shape):
-    """One record. ``body`` may be cut off; ``bytes`` is what it has."""
+    """One record.
+
+    ``body`` may be truncated; ``bytes`` is its full size.
+    """
 
     offset: int
     sequence: str
@@ -436,7 +454,7 @@ class Message(Shape):
 
 
 class Messages(Shape):
-    """A look at some records of a partition."""
+    """Some records of a partition."""
 
     queue: str
     partition: int
@@ -447,7 +465,7 @@ class Messages(Shape):
 
 
 class LossShown(Shape):
-    """What a cursor has not passed of what is to be deleted."""
+    """Records to delete that a cursor has not passed."""
 
     partition: int
     cursor: str
@@ -456,8 +474,11 @@ class LossShown(Shape):
 
 
 class Purged(Shape):
-    """What a purge deletes, or would: ``unread`` by whom. ``left``: what somebody has still at work and stays until
-    then."""
+    """The result of a purge, or of a dry run.
+
+    ``unread``: the deleted records that each cursor had not passed; ``left``: records that handlers or forwarders
+    still process, which stay until they finish.
+    """
 
     queue: str
     records: int
@@ -467,8 +488,11 @@ class Purged(Shape):
 
 
 class CircuitShown(Shape):
-    """Whether an address that forwarders send to is sent to; if not, for how many seconds it has not been, why, and in
-    how many it is tried next."""
+    """The circuit breaker of an address that forwarders send to.
+
+    If it is open: for how many seconds (``open_for``), why (``reason``), and in how many seconds the next attempt
+    follows (``next_try``).
+    """
 
     to: str
     state: str
@@ -480,16 +504,16 @@ class CircuitShown(Shape):
 
 
 class RefusalShown(Shape):
-    """A message that the destination of a forwarder answered with a fault, and may yet take.
+    """A message that a forwarder's destination answered with a fault and may still accept.
 
     Args:
-        offset: Where it is in its queue.
-        sequence: The Sequence that carries it, if one does now.
-        number: Its number there.
+        offset: The message's offset in its queue.
+        sequence: The Sequence that carries it at present, if any.
+        number: Its message number in that Sequence.
         action: Its WS-Addressing Action.
-        code, reason: What the destination said last.
-        since: When it was refused first, in seconds since 1970.
-        times: How often it was refused.
+        code, reason: The destination's last fault.
+        since: When the destination first rejected it, in seconds since 1970.
+        times: How often the destination rejected it.
     """
 
     offset: int
@@ -503,7 +527,7 @@ class RefusalShown(Shape):
 
 
 class ForwarderShown(Shape):
-    """One outbox: what sends records of a partition to an address."""
+    """One outbox: it sends the records of a partition to an address."""
 
     name: str
     key: str
@@ -526,7 +550,7 @@ class ForwarderShown(Shape):
 
 
 class ForwarderList(Shape):
-    """Some of the forwarders."""
+    """One page of the forwarders."""
 
     forwarders: list[ForwarderShown]
     count: int
@@ -534,14 +558,17 @@ class ForwarderList(Shape):
 
 
 class ForwarderDeleted(Shape):
-    """How many outboxes are forgotten, and how many messages they had not sent, or not for certain."""
+    """The number of outboxes deleted.
+
+    ``waiting``: how many messages they had not sent, or not with certainty.
+    """
 
     deleted: int
     waiting: int
 
 
 class Waiting(Shape):
-    """One message that waits to be sent, or for its acknowledgement."""
+    """One message that waits to be sent or acknowledged."""
 
     message: str
     key: str
@@ -561,14 +588,14 @@ class Waiting(Shape):
 
 
 class WaitingList(Shape):
-    """Some of what waits to be sent."""
+    """Some of the messages that wait to be sent."""
 
     messages: list[Waiting]
     count: int
 
 
 class GivenUp(Shape):
-    """What became of a message that was given up."""
+    """The result of discarding a message."""
 
     discarded: int
     in_doubt: int
@@ -576,14 +603,14 @@ class GivenUp(Shape):
 
 
 class Retried(Shape):
-    """What goes on, and how many there are."""
+    """The number of messages retried, and the number that remain."""
 
     retried: int
     count: int
 
 
 class Discarded(Shape):
-    """How many were given up, and how many there are."""
+    """The number of messages discarded, and the number that remain."""
 
     discarded: int
     count: int
@@ -619,7 +646,7 @@ class LetterShown(Shape):
 
 
 class LetterList(Shape):
-    """Some of the dead letters."""
+    """One page of the dead letters."""
 
     dead_letters: list[LetterShown]
     count: int
@@ -627,8 +654,11 @@ class LetterList(Shape):
 
 
 class JournalFile(Shape):
-    """A file of the event journal. ``begun`` and ``written``: when it was begun, and written last; ``sealed``: nothing
-    more comes into it; ``worker``: whose it is, of several."""
+    """One file of the event journal.
+
+    ``begun`` and ``written``: when the file was created and last written; ``sealed``: the file is complete;
+    ``worker``: the worker that writes it, if the broker has several.
+    """
 
     file: str
     bytes: int
@@ -639,7 +669,7 @@ class JournalFile(Shape):
 
 
 class JournalList(Shape):
-    """Some of the files; how many there are, and their bytes."""
+    """One page of the journal's files, with their total number and size in bytes."""
 
     files: list[JournalFile]
     count: int
@@ -648,7 +678,7 @@ class JournalList(Shape):
 
 
 class RowShown(Shape):
-    """A row that cannot be sent, counted from 0 in its part, and which of its columns is to blame."""
+    """A row that the broker cannot send, counted from 0 in its part, and the invalid column."""
 
     row: int
     column: str
@@ -657,8 +687,11 @@ class RowShown(Shape):
 
 
 class PartTaken(Shape):
-    """What is durable: so many rows; or none, as the batch is published already, and which attempt it was, None where
-    that is not known any more. ``refused``: what is left out."""
+    """The rows of a part that are durable.
+
+    ``rows`` is 0 and ``already`` true if the batch is already published; ``attempt`` then names that attempt, or is
+    None if it is no longer known. ``refused``: the rows left out.
+    """
 
     rows: int
     already: bool
@@ -667,8 +700,10 @@ class PartTaken(Shape):
 
 
 class PublishedShown(Shape):
-    """Whether a batch was published now, or before; how many rows it has, and which attempt it was, None where that is
-    not known any more."""
+    """Whether this request published the batch or an earlier one did.
+
+    ``rows``: how many rows the batch has; ``attempt``: the attempt that published it, None if it is no longer known.
+    """
 
     published: bool
     rows: int | None
@@ -676,11 +711,14 @@ class PublishedShown(Shape):
 
 
 class SinkShown(Shape):
-    """One sink. ``batch``: the last one of its query that was published; ``published``: rows, ever; ``moving``: those
-    of them that are not in their queues yet, and what they wait for; ``staged``: rows that are not published, in so
-    many parts; ``bytes`` of both; ``sequence``: what the records that come of its rows name as their Sequence;
-    ``attempt``: what its writer called that last batch; ``final_at``: when that was published, if none comes after it,
-    in seconds since 1970-01-01 UTC."""
+    """One sink.
+
+    ``batch``: the last published batch of its query; ``published``: rows published in total; ``moving``: published
+    rows that are not in their queues yet, and ``waits_for``: what they wait for; ``staged``: unpublished rows, in
+    ``parts`` parts; ``bytes``: the size of the moving and the staged rows; ``sequence``: the Sequence name of the
+    records made from its rows; ``attempt``: the writer's name for that last batch; ``final_at``: when that batch was
+    published, in seconds since 1970-01-01 UTC, if it is the last one.
+    """
 
     name: str
     query: str
@@ -697,7 +735,7 @@ class SinkShown(Shape):
 
 
 class SinkList(Shape):
-    """Some of the sinks."""
+    """One page of the sinks."""
 
     sinks: list[SinkShown]
     count: int

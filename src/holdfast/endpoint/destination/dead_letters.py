@@ -70,7 +70,7 @@ def describe_letter(number: int, record: Record, *, is_asked: bool, whole: bool 
     Args:
         number: Its own.
         record: As it is kept.
-        is_asked: Whether it is to be handed over once more.
+        is_asked: Whether a retry of the dead letter is pending.
         whole: With the traceback, the body and the header blocks.
     """
     letter = unseal(record)
@@ -117,8 +117,8 @@ def describe_letters(
         read: The store's.
         ranges: Which there are, ``(first, end)``.
         limit: At least 1.
-        is_asked: Whether one is to be handed over once more.
-        whole: With all that they hold; then no more once that is ``PAGE_BYTES``.
+        is_asked: Whether a retry of a given dead letter is pending.
+        whole: Include the traceback, body and header blocks; the page then ends after ``PAGE_BYTES``.
 
     Returns:
         What :func:`describe_letter` says of each, and the number of the next one, None if that is all.

@@ -1,6 +1,6 @@
-"""Destination: an RM Destination for a service. An ASGI application, and the handler of our own fast server.
+"""Destination: an RM Destination for a service, as an ASGI application and as the handler of Holdfast's own server.
 
-Owns the walk of one message from bytes to answer. HTTP itself, XML, the protocol and the disk are other rooms.
+This module takes one message from its bytes to its answer. Other packages handle HTTP, XML, the protocol and the disk.
 """
 
 from __future__ import annotations
@@ -86,19 +86,19 @@ from holdfast.wire import DEFAULT, Limits
 
 
 class Router(Protocol):
-    """Says where application messages go."""
+    """Chooses the queue or forwarder of each application message."""
 
     def __call__(self, envelope: Envelope) -> Routed | Fault:
-        """Where a message goes, or the fault that it is refused with. May be called in another thread."""
+        """Return the route of a message, or the fault that rejects it. May be called in another thread."""
         ...
 
     def at_once(self, envelope: Envelope) -> Routed | Fault | None:
-        """Return the same if it takes a few milliseconds at most, else None."""
+        """Return the same if the router needs a few milliseconds at most, else None."""
         ...
 
 
 _UNHEEDED = frozenset((Submitted, Acknowledged, Declined, Discarded, Ended, Unheard, NotQueued, FaultReceived))
-"""What a source is told, and what only the journal says: nobody here waits for it."""
+"""Effects for sources and for the journal; a destination ignores them."""
 
 _UNTRACED = contextlib.nullcontext()
 
@@ -109,81 +109,85 @@ _NOTHING = (None, "None", type(None))
 
 
 class Destination:
-    """An RM Destination: receives what RM Sources send, stores it, acknowledges it, hands it to handlers.
+    """An RM Destination: receives, stores and acknowledges messages from RM Sources, and delivers them to handlers.
 
-    Give it handlers with :meth:`on`; without any, messages wait in its queue for a reader (a Spark query). It is an
-    ASGI application, to be mounted in another or served by any ASGI server, and starts itself with the first request
-    or its host's lifespan; ``holdfast serve`` serves it faster.
+    Register handlers with :meth:`on`. Without handlers, messages wait in the queue for a reader, such as a Spark query.
+    A destination is an ASGI application: mount it in another application, or run it with any ASGI server. It starts
+    with its first request or with the lifespan of its host. ``holdfast serve`` serves it faster.
 
     Args:
-        store: The directory of its store, the URL of a database, ":memory:", or an open store.
+        store: The directory of the store, the URL of a database, ":memory:", or an open store.
         assurance: Words such as "exactly-once in-order" (WS-RM Policy's delivery assurances).
-        queue: The queue that messages go to.
-        further_queues: Other queues, by name, and how long each keeps messages, as ``retention`` says it. Messages come
-            there that the ``router`` sends there; handlers have those of ``queue`` only.
-        router: Says of an application message where it goes, or the fault that it is refused with; None: all go to
+        queue: The queue that stores messages.
+        further_queues: Other queues, by name, each with its retention in the form of ``retention``. They store the
+            messages that the ``router`` sends to them. Handlers receive only the messages of ``queue``.
+        router: Returns the route of an application message, or the fault that rejects it. None: all messages go to
             ``queue``.
-        partitions: Of each queue, fixed when the store is made; a Sequence stays in one, so its order is kept.
-        retention: How long the queue keeps messages, whoever reads them: words such as "7d", "12h 10GB", "none", or
-            "7d readers 30d", which limits what a reader's cursor protects beyond that. None: seven days, of any size;
-            but as long as there are handlers, and never was a reader, a message is deleted once it is handled.
-            What no handler is done with is always kept.
-        restored: Whether the store was put back from an older copy. Its queue gets a new epoch then, so that readers
-            whose checkpoints are of what came after that copy stop with an error instead of missing messages. Say it
-            at the first start after that, and not again.
-        policy: Limits and timers; its assurance is replaced by ``assurance`` if that is given.
-        source_policy: For what it sends itself: replies and acknowledgements to addressable peers.
-        source_policy_for: The same for what it sends to an address; None: as for all.
-        handling: How handlers are called, retried and given up.
-        concurrency: Handlers that run at a time, plain ones in as many threads of their own.
-        allow_addresses: URLs at and below which a peer may name addresses as AcksTo, ReplyTo or FaultTo besides the
-            anonymous one, such as ``https://partner.example/rm``; one without a port stands for every port. None by
-            default: a service that posts wherever it is told can be turned against others.
-        keep_http_headers: HTTP headers that are kept with a message for its handler, as ``message.http_headers``:
-            ``["X-Request-ID"]``; ``["*"]`` for all but Authorization, Proxy-Authorization and Cookie, which are kept
-            only if they are named. At most 8 KB a message; what is beyond is left out.
-        limits: What HTTP peers may use, when it is served by ASGI; a server of ours has its own.
-        wire_limits: What one envelope may be like.
-        processors: What each envelope passes on its way in and out, the first next to the network.
-        ssl_context: For what it posts itself to https: what to trust, and the certificate to show.
-        proxy: URL of an HTTP proxy for what it posts itself.
-        staging: Limits of what writers outside, such as a Spark query, stage.
-        wsdl: The service's WSDL 1.1 in UTF-8: a file's path, or its bytes. GET with ``?wsdl`` gives it out with the
-            address in use, and the files that it imports from its directory. It says which operations are one-way,
-            and with which action the others reply.
-        journal: Whether it keeps an event journal, in ``journal`` of its store's directory, or where and how long it
-            keeps it. A store in memory or in a database has no such directory: there is none, unless one is named.
+        partitions: The number of partitions of each queue, fixed when the store is created. The messages of a Sequence
+            stay in one partition, which preserves their order.
+        retention: How long the queue keeps messages, whether or not they have been read: words such as "7d",
+            "12h 10GB", "none", or "7d readers 30d", which limits how long a reader's cursor protects older messages.
+            None: seven days, of any size; but if there are handlers, and the queue never had a reader, the destination
+            deletes each message once it is handled. It always keeps messages that handlers have not finished.
+        restored: Whether the store was restored from an older copy. The queue then gets a new epoch, so that readers
+            with checkpoints later than that copy stop with an error instead of missing messages. Set it for the first
+            start after the restore only.
+        policy: Limits and timers; ``assurance``, if given, replaces the assurance in it.
+        source_policy: Limits and timers for the messages that the destination sends: replies and acknowledgements to
+            addressable peers.
+        source_policy_for: Returns the source policy for an address; None: ``source_policy`` for every address.
+        handling: How often and with what pauses failing handlers are retried.
+        concurrency: The number of handlers that run at a time. Plain (not async) handlers run in as many threads.
+        allow_addresses: URL prefixes of the addresses, besides the anonymous one, that a peer may name as AcksTo,
+            ReplyTo or FaultTo, such as ``https://partner.example/rm``; a URL without a port allows every port. Empty
+            by default, because an attacker can direct a service that posts to any address against other systems.
+        keep_http_headers: HTTP headers to store with each message, which its handler reads in
+            ``message.http_headers``: ``["X-Request-ID"]``; ``["*"]`` for all except Authorization,
+            Proxy-Authorization and Cookie, which are stored only if named. At most 8 KB for each message; further
+            headers are omitted.
+        limits: Limits for HTTP peers under an ASGI server. Holdfast's own server has its own limits.
+        wire_limits: Limits on the size and structure of one envelope.
+        processors: Processors of every incoming and outgoing envelope, the one next to the network first.
+        ssl_context: Trusted authorities and client certificate for the https requests that the destination sends.
+        proxy: URL of an HTTP proxy for the requests that the destination sends.
+        staging: Limits on the records that external writers, such as a Spark query, stage.
+        wsdl: The service's WSDL 1.1 in UTF-8: a file's path, or its bytes. A GET with ``?wsdl`` returns it with the
+            address in use, and likewise the files that it imports from its directory. The WSDL defines which
+            operations are one-way, and the reply actions of the others.
+        journal: Whether to write an event journal, in ``journal`` in the store's directory, or a policy with its
+            directory and retention. A store in memory or in a database has no such directory: there is no journal
+            unless the policy names one.
 
     Raises:
-        ConfigurationError: for an assurance or a number that cannot be, or a processor that is none.
+        ConfigurationError: an assurance or a number is not valid, or a processor is not a processor.
     """
 
     reload: Callable[[], list[str]] | None = None
-    """Reads the configuration again, and says which keys changed; None: it runs by none."""
+    """Reads the configuration again and returns the keys that changed; None without a configuration file."""
     worker: Worker | None = None
-    """Which of several processes this is, set before it is started; None if it is the only one."""
+    """This process among several, set before the start; None for a single process."""
     clock: Clock | None = None
-    """What time it is, if not the machine's: for tests."""
+    """Replaces the machine's clock in tests."""
     addresses: Callable[[], Mapping[str, str]] = dict
-    """Says to which addresses rows that writers stage may go, each with the queue whose records are sent there."""
+    """Returns the addresses that staged rows may be sent to, each with the queue from which records are sent there."""
     wire_limits: Limits
-    """What one envelope may be like."""
+    """Limits on the size and structure of one envelope."""
     sort_out: Callable[[Envelope, Origin], None] | None = None
-    """Takes out of an envelope, among several processes, what it says of the Sequences of others."""
+    """Removes from an envelope, among several processes, the headers about Sequences that other processes own."""
 
     journal_policy: JournalPolicy | None
-    """How its event journal is kept, None for none."""
+    """Directory and retention of the event journal; None for no journal."""
     journal: Journal | None = None
     dispatcher: Dispatcher | None = None
     accepted = 0
     stage = ""
-    """What :meth:`close` waits for, in words; "" before it is called."""
+    """A phrase for what :meth:`close` is waiting for; "" before it is called."""
 
     _started = False
     _starting: asyncio.Lock | None = None
 
     forwarding: Forwarding
-    """What it sends on, if anything; made when it is started."""
+    """The forwarders; created at the start."""
 
     def __init__(
         self,
@@ -233,18 +237,18 @@ class Destination:
         self.dead_letters = DeadLetters()
         kept = {queue: retention, **(further_queues or {})}
         self.queues = {name: self._new_queue(name, partitions, keeps) for name, keeps in kept.items()}
-        """Every queue that messages come to, by name; the first is the one without a route."""
+        """Every queue that stores messages, by name; the first takes the messages without a route."""
         self.queue = self.queues[queue]
         self.queue.dead_letters = self.dead_letters
         self._router = router
         self.store_location = store
-        """Where its store is or will be opened; may be changed before it is started."""
+        """The location of the store; may be changed before the start."""
         self.on_store_failed: Callable[[], None] = lambda: None
-        """Called when the store has failed: everybody is answered 503 from then on."""
+        """Called when the store has failed: the destination answers every request with 503 from then on."""
         self.on_recovered: Callable[[], None] = lambda: None
-        """Called when everything is taken up where it was, before anything is sent or taken."""
+        """Called after recovery, before the destination sends or accepts anything."""
         self.ssl_context, self.proxy = ssl_context, proxy
-        """What it posts with; may be changed before it is started."""
+        """TLS and proxy settings for outgoing requests; may be changed before the start."""
         self.wire_limits, self._staging = wire_limits, staging
         self._source_policy, self._source_policy_for = source_policy, source_policy_for
         self._handling, self._concurrency, self._restored = handling or HandlingPolicy(), concurrency, restored
@@ -273,16 +277,16 @@ class Destination:
         staging: StagingPolicy,
         retentions: Mapping[str, tuple[RetentionPolicy, bool]],
     ) -> None:
-        """Go on in another way, while it runs: what is open stays open.
+        """Apply new settings to a running destination. Open Sequences and connections stay open.
 
         Args:
             router: As for the constructor.
-            policy: As for the constructor, for Sequences that are granted from now on.
+            policy: As for the constructor, for Sequences that are created from now on.
             source_policy, source_policy_for: As for the constructor.
             allow_addresses: As for the constructor.
             wire_limits: As for the constructor.
             staging: As for the constructor.
-            retentions: Queue -> how long it keeps messages, and whether it drops what all have passed.
+            retentions: Queue -> its retention, and whether it deletes the messages that every cursor has passed.
         """
         self._router, self.policy, self._allowed = router, policy, AllowList(allow_addresses)
         self.wire_limits = wire_limits
@@ -294,7 +298,7 @@ class Destination:
         outbound = self.engine.protocol.outbound
         outbound.policy, outbound.policy_for = source_policy, source_policy_for
         for outbox in outbound.outboxes.values():
-            if outbox.forwarding is None:  # what is sent on is their forwarder's
+            if outbox.forwarding is None:  # a forwarder's outbox keeps the forwarder's policy
                 outbox.use(outbound.policy_of(outbox.to))
         for name, (retention, drops_passed) in retentions.items():
             self.queues[name].use(retention, drops_passed=drops_passed, now=self.engine.clock())
@@ -307,16 +311,15 @@ class Destination:
         restored: bool = False,
         journal: bool | JournalPolicy | None = None,
     ) -> None:
-        """Say otherwise, before it is started, how long its queue keeps messages, that its store was put back, or
-        what becomes of its journal.
+        """Change the queue's retention, the restored flag or the journal before the start.
 
         Args:
-            retention: As for the constructor; None leaves it as it is.
-            restored: As for the constructor; False leaves it as it is.
-            journal: As for the constructor; None leaves it as it is.
+            retention: As for the constructor; None leaves it unchanged.
+            restored: As for the constructor; False leaves it unchanged.
+            journal: As for the constructor; None leaves it unchanged.
 
         Raises:
-            ConfigurationError: for words that are no retention.
+            ConfigurationError: the retention is not valid.
         """
         if retention is not None:
             self.queue.retention = to_retention(retention)
@@ -331,29 +334,31 @@ class Destination:
     # --- handlers -------------------------------------------------------------------------------------------------
 
     def on(self, action: str = "", *, reply_action: str = "") -> Callable[[HandlerT], HandlerT]:
-        """Decorate the handler of one action; without an action, of every other one.
+        """Register the decorated function as the handler of one action, or of all other actions.
 
-        A handler takes the :class:`Message` and may be async or plain (then it runs in a thread). What it returns,
-        text, bytes or an lxml element, is the reply to a request. If it raises, it is called again with backoff, then
-        the message is a dead letter; :class:`ApplicationFault` answers with a fault at once.
+        A handler takes the :class:`Message` and may be async or plain; a plain one runs in a thread. It returns the
+        reply to a request as text, bytes or an lxml element. If the handler raises, the destination retries it with
+        exponential backoff, then makes the message a dead letter. If it raises :class:`ApplicationFault`, the
+        destination answers with a fault at once.
 
-        With a store in a database, a plain handler may ask for its transaction by a second argument ``connection``, a
-        ``sqlalchemy.Connection``: what it does there commits together with the mark that the message is handled, and
-        with its reply; if it raises, all of it is undone.
+        With a store in a database, a plain handler may use the store's transaction: it takes a second argument
+        ``connection``, a ``sqlalchemy.Connection``. Its statements commit together with the mark that the message is
+        handled, and with its reply; if it raises, the database rolls all of them back.
 
-        A message asks for a reply by its ReplyTo. A message without one, as gSOAP sends, is a request if its handler is
-        annotated to return something, as ``-> str``, or the ``wsdl`` has an output for it. Otherwise it is one-way. It
-        is always one-way from a WCF client, and from a sender that has named a ReplyTo in the same Sequence. A request
-        whose handler returns None is answered with an empty element: the request's name and ``Response``.
+        The ReplyTo of a message requests a reply. A message without a ReplyTo, as gSOAP sends, is a request if its
+        handler is annotated with a return type, such as ``-> str``, or if the ``wsdl`` declares an output for it.
+        Otherwise it is one-way. From a WCF client, and from a sender that has named a ReplyTo in the same Sequence, it
+        is always one-way. If the handler of a request returns None, the reply is an empty element: the request's name
+        followed by ``Response``.
 
         Args:
-            action: wsa:Action; "" for every action without a handler of its own.
-            reply_action: The wsa:Action of its replies, as the contract declares it. Default: what the
-                ``wsdl`` says; without one the action with ``Response`` behind it, which is WCF's default too.
+            action: wsa:Action; "" for every action without its own handler.
+            reply_action: The wsa:Action of the replies, as the contract declares it. Default: the one in the ``wsdl``;
+                without a WSDL, the action followed by ``Response``, which is WCF's default too.
 
         Raises:
             ConfigurationError: the action has a handler already; the handler cannot be called with a message, or its
-                annotation says that it returns no body, as ``-> int``; the destination runs without handlers; or the
+                return annotation is not a body type, as ``-> int``; the destination runs without handlers; or the
                 parentheses of ``@app.on()`` are missing.
         """
         check_action(action)
@@ -401,11 +406,11 @@ class Destination:
     # --- life -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the store, take up every Sequence where it was, and be ready. Safe to call twice.
+        """Open the store, recover every Sequence, and begin to accept requests. Safe to call twice.
 
         Raises:
             StoreError: the store cannot be opened.
-            ConfigurationError: the store's queue has another number of partitions, or the store is a source's.
+            ConfigurationError: the store's queue has another number of partitions, or the store belongs to a source.
         """
         if self._starting is None:
             self._starting = asyncio.Lock()
@@ -426,7 +431,7 @@ class Destination:
         except BaseException:
             await self.engine.give_up()
             await self._end_journal()
-            with contextlib.suppress(StoreError):  # what is wrong with it is being told
+            with contextlib.suppress(StoreError):  # the caller gets the first error
                 self.store.close()
             raise
 
@@ -471,7 +476,7 @@ class Destination:
         self.sender = Sender(
             self.engine,
             HTTPClient(
-                max_connections=outgoing(soft_limit()),  # what the listeners leave for it
+                max_connections=outgoing(soft_limit()),  # the descriptors that the listeners do not use
                 ssl_context=self.ssl_context,
                 proxy=self.proxy,
             ),
@@ -484,7 +489,7 @@ class Destination:
             self.forwarding.giving_up.requeue_next(self.engine.clock())
         self.engine.touch()
         await self.engine.settled()
-        await self.engine.caught_up()  # handlers read what waits for them: damage is told before it is started
+        await self.engine.caught_up()  # handlers read waiting messages: report damage before the start completes
         self.engine.check()
         open_sequences = len(self.engine.protocol.inbound.destinations)
         log.info(
@@ -502,7 +507,7 @@ class Destination:
             )
 
     async def _end_journal(self) -> None:
-        # Started again, it may have none: with its store in memory, or in a loop that is not the journal's.
+        # A restarted destination may have no journal: its store is in memory, or the event loop is another one.
         journal, self.journal = self.journal, None
         if journal is not None:
             await journal.close()
@@ -513,7 +518,6 @@ class Destination:
         self.partitioning.divide(self.queues, snapshot, first, is_joined=worker is not None and worker.count > 1)
 
     def _check_queues(self, snapshot: Snapshot) -> None:
-        """See that the queues are those that the store has."""
         for queue in self.queues.values():
             stored = queue.stored_partitions
             if stored not in (None, len(queue.partitions)):
@@ -542,7 +546,7 @@ class Destination:
         )
 
     async def close(self, grace: float = 10.0) -> None:
-        """Let running handlers finish for ``grace`` seconds, make everything durable, close the store."""
+        """Wait up to ``grace`` seconds for running handlers, commit all pending writes, and close the store."""
         if not self._started:
             return
         self._started = False
@@ -563,34 +567,35 @@ class Destination:
         try:
             self.store.close()
         except StoreError:
-            if self.engine.failure is None:  # else everybody knows
+            if self.engine.failure is None:  # else the failure is reported already
                 raise
         log.info("destination.closed")
 
     def end_sequence(self, identifier: str, *, terminate: bool = False) -> bool:
-        """Close an inbound Sequence of our own accord, so that it takes no new message; or terminate it.
+        """Close an inbound Sequence, so that it accepts no new messages, or terminate it.
 
-        What it delivered stays; what it holds beyond a gap is settled by its IncompleteSequenceBehavior. The source is
-        told at AcksTo; an anonymous one by the answer to its next message (WS-RM 3.5, 3.6). In 1.0,
-        which has neither, it is terminated with the fault SequenceTerminated.
+        Delivered messages stay. The IncompleteSequenceBehavior of the Sequence decides about messages held beyond a
+        gap. The destination notifies the source at AcksTo, or, if that is anonymous, in the answer to the next message
+        (WS-RM 3.5, 3.6). WS-RM 1.0 has neither operation: there the fault SequenceTerminated terminates the Sequence.
 
         Args:
-            identifier: The Sequence.
-            terminate: Whether to terminate it rather than close it.
+            identifier: The Identifier of the Sequence.
+            terminate: Whether to terminate the Sequence rather than close it.
 
         Returns:
-            Whether it was there and not over.
+            Whether the Sequence existed and had not ended.
         """
         ended = self.engine.protocol.end_inbound(identifier, self.engine.clock(), terminate=terminate)
         self.engine.touch()
         return ended
 
     async def handled(self) -> None:
-        """Wait until every message that was delivered so far is done with: handled, with all the attempts that it
-        takes, or a dead letter; durably so. Without handlers there is nothing to wait for.
+        """Wait until every message delivered so far is handled or a dead letter, and this is durable.
+
+        This includes all retries. Without handlers, return at once.
 
         Raises:
-            ConfigurationError: the destination does not run, or is closed meanwhile.
+            ConfigurationError: the destination is not running, or is closed during the wait.
             StoreFailed: the store has failed.
         """
         if self._started and self.dispatcher is not None:
@@ -604,7 +609,7 @@ class Destination:
 
     @property
     def unhandled(self) -> int:
-        """How many delivered messages are not done with."""
+        """The number of delivered messages that handlers have not finished."""
         return self.dispatcher.unhandled if self.dispatcher is not None else 0
 
     def _store_failed(self, error: BaseException) -> None:
@@ -620,14 +625,14 @@ class Destination:
             self.dispatcher.store_failed()
         self.on_store_failed()
 
-    # --- one message's walk ---------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------------
 
     def handle(self, exchange: Exchange, is_elsewhere: Elsewhere | None = None) -> None:
-        """Take one HTTP request; the answer follows. Must be started.
+        """Accept one HTTP request and answer it later. The destination must be started.
 
         Args:
             exchange: The request.
-            is_elsewhere: Whether its envelope is another's, who answers the exchange then; None: nobody's but ours.
+            is_elsewhere: Whether another process owns the envelope, and answers the exchange; None: no other process.
         """
         if exchange.request.method != "POST" and self._wsdl.give(exchange):
             return
@@ -639,7 +644,7 @@ class Destination:
         self._envelopes.receive(exchange, self._take, is_elsewhere)
 
     def knows(self, identifier: str) -> bool:
-        """Whether there is, or was, a Sequence with that Identifier here."""
+        """Whether the destination has, or had, a Sequence with that Identifier."""
         protocol = self.engine.protocol
         is_inbound = identifier in protocol.inbound.destinations or identifier in protocol.inbound.offered
         return is_inbound or bool(protocol.outbound.named(identifier))
@@ -665,7 +670,7 @@ class Destination:
             return
         envelope.routed = routed
         if envelope.relates_to is not None or (isinstance(routed, Routed) and routed.is_sent_on):
-            pass_on(envelope)  # SOAP 1.2 part 1, 2.7: an intermediary relays what is for the ultimate receiver
+            pass_on(envelope)  # SOAP 1.2 part 1, 2.7: an intermediary relays headers for the ultimate receiver
         self._take_routed(exchange, envelope, None)
 
     def _take_routed(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:
@@ -684,13 +689,13 @@ class Destination:
         self.engine.touch()
 
     def hear(self, envelope: Envelope, origin: Origin) -> None:
-        """Take acknowledgements, and requests for some, that came to another process, which answers."""
+        """Process acknowledgements and acknowledgement requests that another process received and answers."""
         if self.engine.failure is None:
             self.engine.protocol.receive(envelope, None, self.engine.clock(), origin=origin)
             self.engine.touch()
 
     def _carry_out(self, effect: Effect) -> None:
-        # By its very class: every message has several effects, nearly all of these three.
+        # Exact classes first, for speed: every message has several effects, nearly all of these three classes.
         if type(effect) is Respond:
             self._respond(effect)
         elif type(effect) is Delivered:
@@ -712,20 +717,20 @@ class Destination:
 
     def _respond(self, effect: Respond) -> None:
         exchange = cast(Exchange, effect.back_channel)
-        if self.unanswered.take(exchange):  # not once the store has failed and everybody was told so
+        if self.unanswered.take(exchange):  # after a store failure, every exchange has been answered with 503
             self._envelopes.respond(exchange, effect.envelope)
             if self._envelopes.tracing is not None:
                 self._envelopes.tracing.answered(exchange, effect.envelope)
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has something to do without waiting for time to pass or for a peer: a commit, a handler."""
+        """Whether work is in progress that needs neither a timer nor a peer: a commit or a handler."""
         handling = self.dispatcher is not None and self.dispatcher.is_busy
         return self.is_committing or (self._started and handling)
 
     @property
     def is_committing(self) -> bool:
-        """Whether something is on its way to the store, or is being read."""
+        """Whether the destination is decoding, reading, sending, or writing to the store."""
         return self._started and (self.engine.is_busy or self._envelopes.is_busy or self.sender.is_busy)
 
     # --- ASGI -----------------------------------------------------------------------------------------------------
@@ -766,7 +771,10 @@ class Destination:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _app: object = None) -> Any:
-        """For a host that does not pass its lifespan on to what it mounts: ``FastAPI(lifespan=app.lifespan)``."""
+        """Start and close the destination with a host that does not forward its lifespan to mounted applications.
+
+        For example: ``FastAPI(lifespan=app.lifespan)``.
+        """
         await self.start()
         try:
             yield
@@ -775,13 +783,11 @@ class Destination:
 
 
 def _returned(handler: Handler) -> object:
-    """What a handler is annotated to return."""
     return getattr(handler, "__annotations__", {}).get("return", _UNSAID)
 
 
 def _is_new(envelope: Envelope) -> bool:
-    """Whether there would be more in the store for it. What destinations and requesters say of what they were sent is
-    let in: it is by that that a full store is drained."""
+    """Whether an envelope would add to the store. A full store still takes acknowledgements: they free it."""
     return envelope.fault is None and (envelope.control is None or isinstance(envelope.control, CreateSequence))
 
 
@@ -790,5 +796,5 @@ def _refuse_all(exchange: Exchange, why: bytes = b"The store failed; nothing is 
 
 
 def json_answer(exchange: Exchange, status: int, value: object, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-    """Answer with JSON."""
+    """Answer an exchange with JSON."""
     exchange.respond(status, json.dumps(value).encode() + b"\n", b"application/json", headers)

@@ -1,7 +1,7 @@
-"""Dispatcher: calls the application's handlers, and tells the core what came of it.
+"""Dispatcher: calls the application's handlers and reports their results to the core.
 
-The core decides the rest: which record is whose turn, when again, when it is a dead letter, what is saved. Knows no
-HTTP, no store and no cursor.
+The core decides the rest: the order of records, the time of a retry, which records become dead letters, what is saved.
+The dispatcher knows no HTTP and no cursor.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Dispatcher:
 
     Args:
         engine: The running engine.
-        handling: What is decided about them.
-        handlers: Action -> handler; "" is asked for any other action.
-        reply_actions: Action -> that of its replies, where it is another than the action with ``Response`` behind it.
+        handling: The core's decisions about handlers.
+        handlers: Action -> handler; "" handles any other action.
+        reply_actions: Action -> action of its replies, if that is not the action followed by ``Response``.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class Dispatcher:
         self._engine = engine
         self._handlers = handlers
         self._wanting: dict[str, bool] = {}
-        """Action -> whether its handler asks for the database's connection."""
+        """Action -> whether its handler takes the database connection."""
         self._running: set[asyncio.Future[Any]] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._stopping = False
         self._is_closed = False
         self._changed: asyncio.Event | None = None
         self.tracing: Tracing | None = None
-        """What is told when a handler is done; None: nobody is."""
+        """Traces the end of handlers; None without tracing."""
 
     # --- calling --------------------------------------------------------------------------------------------------
 
@@ -186,10 +186,10 @@ class Dispatcher:
             self._handled(handle, reply)
 
     def _reply(self, record: Record, result: Body | None) -> Record | None:
-        """The reply that a handler's result is; None where nobody waits for one, or nothing can be said.
+        """Return the reply made of a handler's result; None if the message requests no reply or there is no body.
 
         Raises:
-            _NoReply: The result is no body.
+            _NoReply: The result is not a body.
         """
         if not record.wants_reply:
             return None
@@ -207,7 +207,7 @@ class Dispatcher:
         if isinstance(error, ApplicationFault):
             self._decided(handle, error)
         elif isinstance(error, asyncio.CancelledError):
-            # Of something that the handler waited for: nobody has cancelled the handler itself.
+            # An operation that the handler awaited was cancelled, not the handler itself.
             self._failed(handle, _caused("the handler waited for something that was cancelled", error))
         elif isinstance(error, SystemExit):
             # One message must not end the server, and every start of it after that.
@@ -252,27 +252,27 @@ class Dispatcher:
 
     @property
     def handled(self) -> int:
-        """How many handlings succeeded."""
+        """The number of handler calls that succeeded."""
         return self.handling.succeeded
 
     @property
     def failed(self) -> int:
-        """How many failed."""
+        """The number of handler calls that failed."""
         return self.handling.failed
 
     @property
     def dead(self) -> int:
-        """How many messages became dead letters."""
+        """The number of messages that became dead letters."""
         return self.handling.dead
 
     @property
     def unhandled(self) -> int:
-        """Delivered records that are not done with, and dead letters that are to be tried again."""
+        """The number of unfinished delivered records, and of dead letters waiting for a retry."""
         return self.handling.unhandled
 
     @property
     def running(self) -> int:
-        """Handlers that run."""
+        """The number of running handlers."""
         return len(self._running)
 
     @property
@@ -281,8 +281,10 @@ class Dispatcher:
         return bool(self._running)
 
     async def done(self) -> None:
-        """Wait until all that was delivered is handled, answered or a dead letter, and nothing is to be tried again; or
-        for the store's failure, or the stop."""
+        """Wait until every delivered message is handled, answered or a dead letter, and no retry is pending.
+
+        Return early if the store fails or the dispatcher stops.
+        """
         while not (self.handling.is_done or self._stopping or self._engine.failure is not None):
             self.handling.when_done(self._wake)
             await self._change()
@@ -297,7 +299,7 @@ class Dispatcher:
             self._changed = None
 
     def store_failed(self) -> None:
-        """The store has failed: nothing more will be done."""
+        """Stop handling because the store has failed."""
         self._wake()
 
     async def stop(self, grace: float) -> None:
@@ -307,7 +309,7 @@ class Dispatcher:
         self._wake()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
-                # At most once, what is marked as done with is still handed over, or it would be lost.
+                # At-most-once: still deliver a message that is marked as handled, or it would be lost.
                 while self._running or (self.handling.running and self._engine.failure is None):
                     await self._change()
         self._is_closed = True
@@ -316,7 +318,7 @@ class Dispatcher:
             running.cancel()
         await asyncio.gather(*late, return_exceptions=True)
         if self._threads is not None:
-            # Whoever still runs in a thread cannot be stopped: its message is not done with, and is handed over again.
+            # A handler in a thread cannot be stopped: its message stays unfinished and is delivered again.
             self._threads.shutdown(wait=False, cancel_futures=True)
 
 

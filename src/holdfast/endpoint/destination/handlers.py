@@ -1,4 +1,4 @@
-"""What a function must be like to be a handler: looked at when it is registered, so that no message finds out."""
+"""Checks of handlers at registration, so that a wrong handler fails before the first message."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from holdfast.endpoint.envelopes.message import BODY_TYPES
 from holdfast.exceptions import ConfigurationError
 
 CONNECTION = "connection"
-"""The argument by which a handler asks for the database's transaction."""
+"""The name of the argument that requests the database transaction for a handler."""
 
 
 def check_action(action: object) -> None:
-    """See that ``@app.on(…)`` was given an action.
+    """Check that the argument of ``@app.on(…)`` is an action.
 
     Raises:
-        ConfigurationError: it was given a handler, as by ``@app.on`` without parentheses, or anything else.
+        ConfigurationError: it is a handler, as with ``@app.on`` without parentheses, or any other value.
     """
     if isinstance(action, str):
         return
@@ -34,11 +34,11 @@ def check_action(action: object) -> None:
 
 
 def check_handler(handler: Any) -> None:
-    """See that a handler can be called with a message, and does its work when it is.
+    """Check that a handler can be called with a message and runs when called.
 
     Raises:
-        ConfigurationError: it cannot, it is a generator, whose code a call does not run, or its annotation says that
-            it returns what no body can be made of.
+        ConfigurationError: the handler cannot be called so, is a generator, which runs no code when called, or has a
+            return annotation that is not a body type.
     """
     if not callable(handler):
         raise ConfigurationError(f"{handler!r} is no handler", remedy="A handler is a function that takes a message.")
@@ -49,7 +49,7 @@ def check_handler(handler: Any) -> None:
         )
     try:
         signature = inspect.signature(handler)
-    except (TypeError, ValueError):  # some written in C tell nothing of themselves
+    except (TypeError, ValueError):  # some callables written in C have no signature
         return
     within = {CONNECTION: None} if CONNECTION in signature.parameters else {}
     try:
@@ -76,16 +76,16 @@ def check_handler(handler: Any) -> None:
 
 
 def _returned(handler: Any) -> Any:
-    """What a handler is annotated to return; Any where it does not say, or where that cannot be found out."""
+    """Return the handler's return annotation, or Any if there is none or it cannot be resolved."""
     function = handler if inspect.isroutine(handler) else type(handler).__call__
     try:
         return typing.get_type_hints(function).get("return", Any)
-    except Exception:  # an annotation is any expression, and may name what only a type checker imports
+    except Exception:  # an annotation is any expression, and may use names that only a type checker imports
         return Any
 
 
 def _may_be_body(annotation: Any) -> bool:
-    """Whether something of that type can be a body, or None."""
+    """Whether a value of that type can be a body, or None."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         return all(_may_be_body(one) for one in arguments)
@@ -100,23 +100,24 @@ def _may_be_body(annotation: Any) -> bool:
 
 
 def wants_connection(handler: Any) -> bool:
-    """Whether a handler asks for the database's transaction."""
+    """Whether a handler takes the database transaction as an argument."""
     try:
         return CONNECTION in inspect.signature(handler).parameters
-    except (TypeError, ValueError):  # some written in C tell nothing of themselves
+    except (TypeError, ValueError):  # some callables written in C have no signature
         return False
 
 
 def check_transactions(handlers: Mapping[str, Any], assurance: Assurance, *, are_there: bool) -> None:
-    """See that handlers which ask for the database's transaction can have it.
+    """Check that the store can give handlers the database transaction that they request.
 
     Args:
-        handlers: All of them, by their actions.
-        assurance: The destination's.
+        handlers: All handlers, by action.
+        assurance: The destination's assurance.
         are_there: Whether the store has transactions to share.
 
     Raises:
-        ConfigurationError: one asks for it, and the store is not in a database, or delivers at most once.
+        ConfigurationError: a handler requests the transaction, but the store is not in a database, or the assurance
+            is at-most-once.
     """
     asking = [handler for handler in handlers.values() if wants_connection(handler)]
     if asking and not are_there:

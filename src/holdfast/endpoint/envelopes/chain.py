@@ -1,7 +1,7 @@
-"""The chain of an endpoint's processors: who is called when, and what becomes of what each of them says.
+"""The chain of an endpoint's processors: which are called when, and how their errors are handled.
 
-Owns the order, which header blocks are understood, and the line of the log and the count for what goes wrong. Reads
-and writes nothing itself: ``envelopes`` does, and decides what the peer is told.
+Owns the order, the set of understood header blocks, and the log line and the count of each error. Reads and writes
+nothing itself: ``envelopes`` does, and decides the response to the peer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from holdfast.exceptions import (
 from holdfast.wire import parse_element
 
 REFUSED, PUT_OFF, FAILED = "message.rejected_by_processor", "message.deferred_by_processor", "processor.failed"
-"""Incidents: the message itself is at fault; it cannot go on now; the processor has a bug."""
+"""Incidents: the message itself is invalid; it must wait; the processor has a bug."""
 
 LONGEST_WAIT = 86_400
 """Seconds that a sender may be asked to wait before it tries again."""
@@ -71,19 +71,20 @@ class Chain:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is none."""
+        """Whether it has no processors."""
         return not self._processors
 
     # --- in -------------------------------------------------------------------------------------------------------
 
     def inbound(self, context: MessageContext) -> None:
-        """Let a message that came pass. What is left in its ``not_understood`` afterwards, nobody understands.
+        """Pass an inbound message to the processors. Afterwards ``not_understood`` names the blocks that none
+        understands.
 
-        SOAP 1.2 part 1, 2.6: whether all is understood that must be is seen before anything is processed. A
+        SOAP 1.2 part 1, 2.6: the check that every mandatory block is understood comes before any processing. A
         processor that has no part in a message does not understand its headers, which shows only then.
 
         Raises:
-            ProcessorError: it is stopped.
+            ProcessorError: a processor stopped the message.
         """
         envelope = context.envelope
         mandatory = envelope.not_understood
@@ -152,7 +153,7 @@ class Chain:
             raise
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # whatever a processor raises, other messages go on
+        except BaseException as error:  # whatever a processor raises, other messages continue
             self._incidents[FAILED] += 1
             log.error(FAILED, **_about(processor, context), exception=reason_of(error))
             raise ProcessorFailed(
@@ -166,7 +167,7 @@ class Chain:
 
 
 def _unfit(error: MessageFlowError | ProcessingError) -> str:
-    """Why a peer cannot be told what a processor says, "" if it can."""
+    """Return why a processor's error cannot be sent to a peer, "" if it can."""
     message: object = error.message
     if not isinstance(message, str):
         return f"the reason is text, not {type(message).__name__}"

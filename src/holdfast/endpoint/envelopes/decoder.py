@@ -1,6 +1,6 @@
-"""Decoding: small envelopes are read at once, large ones in a thread, so that nobody else waits for them.
+"""Decoding: small envelopes are read at once, large ones in a thread, so that no other request waits for them.
 
-Owns the thread. Knows nothing of what envelopes say, nor of the protocol.
+Owns the thread. Knows nothing of the content of envelopes, nor of the protocol.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from holdfast.exceptions import EnvelopeError
 from holdfast.wire import DEFAULT, Limits, decode
 
 OFF_LOOP = 64 * 1024
-"""Bytes from which an envelope is read in the thread. Reading so many takes a millisecond, and ten where somebody does
-his worst; handing them over takes a tenth of one."""
+"""Bytes from which an envelope is decoded in the thread.
+
+Decoding that many takes a millisecond, and ten for a maliciously built envelope; passing them to the thread takes a
+tenth of a millisecond.
+"""
 
 LARGE = 1024 * 1024
-"""Bytes of an envelope after which the process gives memory back to the system, once no more such come."""
+"""Bytes of an envelope after which the process returns memory to the system, once such envelopes stop arriving."""
 
 SETTLED = 2.0
 """Seconds after the last of them: by then it is stored, and let go of."""

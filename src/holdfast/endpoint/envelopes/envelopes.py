@@ -1,8 +1,9 @@
-"""The one way in and the one way out of an endpoint: bytes to the envelopes that its protocol takes, and back.
+"""The one way in and the one way out of an endpoint: bytes to the envelopes of its protocol, and back.
 
-Bytes are decoded, pass the processors and reach the protocol; what that has to say passes the processors, is encoded
-and leaves. Nothing else in an endpoint reads or writes envelopes. Owns what a peer is answered whose bytes are no
-envelope, whose message a processor stopped, or to whom an answer cannot be written. Knows no rule of the protocol.
+Inbound bytes are decoded, pass the processors and reach the protocol; outbound envelopes pass the processors, are
+encoded and sent. Nothing else in an endpoint reads or writes envelopes. Owns the responses to a peer that sends no
+valid envelope, to a message that a processor stopped, and to an answer that cannot be written. Knows no rule of the
+protocol.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ _CODES: dict[type[EnvelopeError], str] = {VersionMismatch: VERSION_MISMATCH, Mus
 T = TypeVar("T")
 Notes = dict[str, Any]
 Take = Callable[[Exchange, Envelope, Fault | None], None]
-"""Takes an envelope that a request brought; with a fault, it is not to be taken but answered with that."""
+"""Processes an inbound envelope; if there is a fault, it only answers with that fault."""
 Elsewhere = Callable[[Exchange, Envelope], bool]
 """Says whether an envelope is another process's, which answers the exchange then."""
 Answered = Callable[[Outcome | ProcessorError], None]
-"""Takes an envelope that answers a request of ours, or why there is none."""
+"""Receives the envelope that answers our request, or the reason why there is no envelope."""
 
 
 class Envelopes:
@@ -60,13 +61,13 @@ class Envelopes:
 
     Args:
         role: Which endpoint.
-        incidents: Counts what goes wrong, by name.
-        processors: What each envelope passes, the first next to the network.
-        limits: What one envelope may be like.
-        passes_on: Whether messages may be passed on.
+        incidents: Counts errors, by name.
+        processors: The processors of each envelope, the first next to the network.
+        limits: The limits of one envelope.
+        passes_on: Whether messages may be forwarded.
 
     Raises:
-        ConfigurationError: one of the processors is none.
+        ConfigurationError: one of the processors is not a processor.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Envelopes:
         self._chain = Chain(role, processors, incidents, passes_on=passes_on)
         self._is_plain = self._chain.is_empty
         self.tracing: Tracing | None = None
-        """What tells of messages as spans; None: nobody does."""
+        """Reports messages as spans; None: tracing is off."""
 
     def submitting(self, record: Record, commit: GroupCommit) -> None:
         """A source takes a message over."""
@@ -137,14 +138,13 @@ class Envelopes:
         self.respond(exchange, Envelope(soap, fault=Fault(code, error.message)), status)
 
     def read(self, sent: Transmit, response: Response, notes: Notes | None, answered: Answered) -> None:
-        """Read what the HTTP response to what was sent brings and make the call with it, or with what is wrong with it,
-        now or soon.
+        """Read the HTTP response to a request, then call ``answered`` with its envelope or the error, now or soon.
 
         Args:
-            sent: What was sent.
-            response: The answer.
+            sent: The request.
+            response: The response.
             notes: As :meth:`write` gave them.
-            answered: Takes what was read.
+            answered: Receives the result.
         """
         if notes is None:
             self._decoder.read(response.body, answered)
@@ -185,9 +185,9 @@ class Envelopes:
 
         Args:
             exchange: The request.
-            envelope: What to say, None for nothing: 202. Where it cannot be written the answer is 503: what was
-                accepted is stored, and whoever asks again may be told so then.
-            status: The HTTP status, if it is another than SOAP's for that envelope.
+            envelope: The response, None for an empty one: 202. If it cannot be written the answer is 503: an accepted
+                message is stored, and the answer to a repeated request may say so.
+            status: The HTTP status, if it differs from SOAP's for that envelope.
         """
         if envelope is None:
             exchange.respond(202)
@@ -213,7 +213,7 @@ class Envelopes:
         return self._encode(context)
 
     def write(self, sent: Transmit) -> tuple[bytes, Notes | None]:
-        """The content of an HTTP request, made anew for every attempt, and the notes that go with its answer.
+        """Return the content of an HTTP request, encoded again for every attempt, and the notes for its response.
 
         Raises:
             MessageFlowError: it cannot be written now.
@@ -258,14 +258,17 @@ def pass_on(envelope: Envelope) -> None:
 
 
 def _put_off(exchange: Exchange, why: bytes, error: ProcessorError | None = None) -> None:
-    """Answer that nothing was done, and that it may be asked again. A sender that is told when leaves everything be
-    until then, so it is told only if a processor says so: one message that meets a bug must not stop the others."""
+    """Respond that nothing was done, and that the sender may retry.
+
+    A sender that receives a Retry-After stops sending everything until then, so the response has one only if a
+    processor sets it: one message that meets a bug must not stop the others.
+    """
     wait = math.ceil(error.retry_after) if isinstance(error, MessageFlowError) else 0
     exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"%d" % wait),) if wait else ())
 
 
 _TOLD_AS_SOAP = {
-    # WCF's client tells of a fault only with 500, and of any other answer its HTTP status.
+    # WCF's client reports a fault only if the status is 500; of any other response it reports the HTTP status.
     BODY_TOO_LARGE: ("The message is larger than this endpoint accepts. Send a smaller one.", 413),
     NEEDS_TLS: ("This port speaks https. Change http to https in the URL.", 500),
 }

@@ -18,7 +18,7 @@ _SET_ASIDE = ApplicationFault("The service failed to handle the request; it has 
 
 
 def fault_reply(record: Record, fault: ApplicationFault) -> Record | None:
-    """The reply that tells a requester of a fault; None if nobody waits for one."""
+    """Return the reply that carries a fault to a requester; None if no requester waits for one."""
     if not record.wants_reply:
         return None
     # Where the requester speaks WS-Addressing 2004/08, that version's action is written instead.
@@ -27,17 +27,17 @@ def fault_reply(record: Record, fault: ApplicationFault) -> Record | None:
 
 
 def set_aside(record: Record) -> Record | None:
-    """What the requester of a message that is given up is told: nothing of what went wrong here."""
+    """Return the fault reply for a discarded message; it reveals nothing about the internal error."""
     return fault_reply(record, _SET_ASIDE)
 
 
 def passed_on(record: Record, fault: Fault, addressing: Addressing) -> Record | None:
-    """Return the reply that tells a requester of a fault: another service's, or our own about the request itself.
+    """Return the reply that carries a fault to a requester: another service's, or our own about the request itself.
 
     Args:
         record: The request.
         fault: The fault.
-        addressing: The requester's version of WS-Addressing, whose codes are in its namespace.
+        addressing: The requester's version of WS-Addressing; its namespace holds the codes.
     """
     namespace, name, action = fault.code_namespace, fault.code, fault.action
     if fault.is_addressing:
@@ -47,7 +47,7 @@ def passed_on(record: Record, fault: Fault, addressing: Addressing) -> Record | 
         namespace = SOAP_NS[SOAP(record.soap)]
     code = f"{{{namespace}}}{name}" if namespace else ""
     told = ApplicationFault(fault.reason, sender=fault.sender)
-    # A service may write what cannot be written here: each part by itself is kept or left out.
+    # A service may write what cannot be written here: each part is kept or left out separately.
     with suppress(EnvelopeError):
         check_code("code", code)
         told.code = code

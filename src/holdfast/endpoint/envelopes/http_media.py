@@ -1,8 +1,8 @@
 """Which requests can be SOAP messages at all: POST, with one of SOAP's media types.
 
-A web page may post to any address it likes without being asked, but only as a form or as plain text (and without any
-type): a browser asks first, with OPTIONS, before it sends one of ours. So nothing else is read, and no page that
-somebody happens to look at can speak to an endpoint behind their firewall.
+A web page may post to any address without a preflight request, but only as a form or as plain text (and without any
+type): a browser sends OPTIONS first before it posts a SOAP media type. So the endpoint reads nothing else, and a web
+page that a user opens cannot reach an endpoint behind the user's firewall.
 """
 
 from __future__ import annotations

@@ -29,19 +29,19 @@ class Message:
 
     Attributes:
         action: wsa:Action.
-        body_bytes: The content of soap:Body as it came, one self-contained XML element in UTF-8; b"" if it is empty.
-        sequence: Identifier of the Sequence it came in.
-        message_number: Its number there.
+        body_bytes: The unchanged content of soap:Body, one self-contained XML element in UTF-8; b"" if it is empty.
+        sequence: Identifier of the Sequence that carried the message.
+        message_number: The number of the message in that Sequence.
         message_id, to, reply_to, relates_to: WS-Addressing values, None where absent.
         soap: "1.1" or "1.2".
         headers: The foreign header blocks, each an lxml element.
-        received_at: Seconds since 1970-01-01 UTC.
-        delivered_at: The same, when it entered the queue: later than ``received_at`` for one that was held until lower
-            numbers were there.
-        attempt: 1 when it is handed over for the first time, as far as is known; more after a failure.
-        http_headers: Those HTTP headers it came with that the destination keeps (``keep_http_headers=…``), by their
-            names in lower case.
-        peer_certificate: The TLS certificate that its sender showed, None if it was not asked to.
+        received_at: When the message arrived, in seconds since 1970-01-01 UTC.
+        delivered_at: When the message entered the queue, in the same unit: later than ``received_at`` if the
+            destination held it until lower numbers arrived.
+        attempt: 1 for the first known delivery to the handler; higher after a failure.
+        http_headers: The HTTP headers of the request that the destination stores (``keep_http_headers=…``), by name in
+            lower case.
+        peer_certificate: The sender's TLS certificate, None if the server did not request one.
     """
 
     action: str
@@ -62,7 +62,7 @@ class Message:
 
     @classmethod
     def from_record(cls, record: Record, attempt: int = 1) -> Self:
-        """The message that a queue keeps as ``record``."""
+        """Return the message stored in a queue as ``record``."""
         return cls(
             record.action,
             record.body,
@@ -82,10 +82,10 @@ class Message:
 
     @cached_property
     def body(self) -> etree._Element:
-        """The body's element, parsed when it is first asked for.
+        """The body's element, parsed on first access.
 
-        A body of megabytes takes a while, and in an async handler everybody waits for it: better a plain handler, which
-        has a thread, or ``await asyncio.to_thread(lambda: message.body)``.
+        A body of several megabytes takes long to parse and blocks the event loop in an async handler. Use a plain
+        handler, which runs in a thread, or ``await asyncio.to_thread(lambda: message.body)``.
 
         Raises:
             EnvelopeError: the body is empty, or has more than one element.
@@ -145,8 +145,8 @@ class ApplicationFault(HoldfastError):
         action: The wsa:Action of the fault, as the contract declares it; "" for WS-Addressing's own.
 
     Raises:
-        EnvelopeError: the detail is not one XML element, a code is no name, ``code`` is neither "Sender" nor "Receiver"
-            beside a subcode, or the action is WS-RM's or none.
+        EnvelopeError: the detail is not one XML element, a code is not a name, ``code`` is neither "Sender" nor
+            "Receiver" together with a subcode, or the action is WS-RM's or invalid.
     """
 
     def __init__(

@@ -23,25 +23,26 @@ Role = Literal["source", "destination"]
 
 
 class Processor:
-    """Something that is done with every envelope of an endpoint: a check, a header, a signature.
+    """A step applied to every envelope of an endpoint: a check, a header, a signature.
 
-    Derive a class, and give an instance to ``holdfast.Destination(processors=[…])`` or ``holdfast.Source(…)``. What
-    comes from the network passes :meth:`inbound` of each, in the order of the list; then the protocol takes it. What
-    the protocol has to say passes :meth:`outbound` of each, in the opposite order, and when it is written
-    :meth:`encoded`: so the first of the list stands next to the network. All messages pass, those of the protocol
-    itself too, answers and faults, and each retransmission anew.
+    Derive a class, and give an instance to ``holdfast.Destination(processors=[…])`` or ``holdfast.Source(…)``. An
+    inbound envelope passes :meth:`inbound` of each processor, in the order of the list; then the protocol receives it.
+    An outbound envelope passes :meth:`outbound` of each, in the opposite order, and :meth:`encoded` once it is
+    written: so the first processor of the list is next to the network. All messages pass, including the protocol's
+    own, responses and faults, and every retransmission passes again.
 
-    A method returns nothing, and the message goes on. To stop it, it raises :class:`MessageFlowError` or
-    :class:`ProcessingError`; to say that it has no part in it, :class:`UnknownExchange` or :class:`NotForThisRole`; to
-    answer a request itself, it calls :meth:`MessageContext.answer`.
+    A method returns nothing, and the message proceeds. To stop the message, the method raises
+    :class:`MessageFlowError` or :class:`ProcessingError`; to declare that the processor has no part in it,
+    :class:`UnknownExchange` or :class:`NotForThisRole`; to answer a request itself, it calls
+    :meth:`MessageContext.answer`.
 
-    They are called in the endpoint's event loop, one at a time, and everybody waits meanwhile: what takes longer than
-    a millisecond, or waits for anything, is to be done beforehand, or elsewhere.
+    The endpoint calls processors in its event loop, one at a time, and everything else waits meanwhile. Do work that
+    takes longer than a millisecond, or waits for anything, beforehand or elsewhere.
 
     Attributes:
-        understands: Names of header blocks, ``"{namespace}local"``, that it processes: a message that demands that one
-            of them be understood (mustUnderstand) is taken. One that nobody understands is answered with the fault
-            MustUnderstand, before any processor is called.
+        understands: Names of header blocks, ``"{namespace}local"``, that it processes: the endpoint accepts a message
+            that demands that one of them be understood (mustUnderstand). If no processor understands a mandatory
+            block, the endpoint answers with the fault MustUnderstand, before it calls any processor.
     """
 
     understands: Collection[str] = ()
@@ -69,18 +70,19 @@ class MessageContext:
     """One message on its way through an endpoint's processors.
 
     Attributes:
-        envelope: The message, typed, and what of it is changed is changed in it: ``action``, ``body`` (bytes),
-            ``sequence``, ``control`` (what it says if it is one of the protocol's own), ``fault``, ``message_id`` …
+        envelope: The typed message; a processor changes the message by changing it: ``action``, ``body`` (bytes),
+            ``sequence``, ``control`` (the content of one of the protocol's own messages), ``fault``, ``message_id`` …
         direction: "inbound": from the network. "outbound": from the application, or from the protocol itself.
-        role: "destination" or "source": whose processors these are. Both send and receive.
+        role: "destination" or "source": the endpoint that runs the processors. Both send and receive.
         is_answer: Whether it is, or was, the content of an HTTP response rather than of a request.
-        data: Inbound: the bytes as they came, for who checks a signature. Outbound b"": see :meth:`Processor.encoded`.
-        to: Of what we ask: the URL that it is posted to, or that it is the answer of. "" for what others ask of us.
-        attempt: Outbound, of what is repeated until it arrives: 1 for the first time, as far as this process knows,
+        data: Inbound: the bytes as received, for processors that check a signature. Outbound b"": see
+            :meth:`Processor.encoded`.
+        to: For our own requests: the URL that the message is posted to, or that answered. "" for requests of peers.
+        attempt: Outbound, for messages that are retransmitted: 1 for the first time, as far as this process knows,
             more for a retransmission. 0 for anything else.
-        notes: The processors' own. The two messages of one HTTP exchange share them: what is noted of a request that
-            came is there when it is answered on that connection, and what is noted of one that we post when its answer
-            comes. They are not stored: an answer that goes to an address begins with none.
+        notes: The processors' own notes. The two messages of one HTTP exchange share them: notes on an inbound request
+            are there when it is answered on that connection, and notes on an outbound request when its response
+            arrives. They are not stored: an answer that goes to an address begins with no notes.
     """
 
     __slots__ = (
@@ -191,18 +193,18 @@ class MessageContext:
         return [element for elements in self._parsed() for element in elements]
 
     def header(self, name: str) -> etree._Element | None:
-        """The first header block called ``"{namespace}local"``, None if there is none."""
+        """Return the first header block called ``"{namespace}local"``, None if there is no such block."""
         return next((element for element in self.headers if element.tag == name), None)
 
     def add_header(self, block: Body, *, must_understand: bool = False) -> None:
         """Add a header block.
 
         Args:
-            block: One XML element in a namespace of its own: text, UTF-8 bytes or an lxml element.
-            must_understand: Whether who does not understand it must refuse the message.
+            block: One namespaced XML element: text, UTF-8 bytes or an lxml element.
+            must_understand: Whether a receiver that does not understand it must reject the message.
 
         Raises:
-            EnvelopeError: it is none, or one of SOAP's, WS-Addressing's or WS-ReliableMessaging's.
+            EnvelopeError: it is not one such element, or is one of SOAP's, WS-Addressing's or WS-ReliableMessaging's.
         """
         data = body_bytes(block)
         if not data:
@@ -230,8 +232,10 @@ class MessageContext:
     # --- answers --------------------------------------------------------------------------------------------------
 
     def answer(self, body: Body = b"", *, action: str = "", headers: bytes = b"") -> None:
-        """Answer a request that came, in place of the protocol, which does not see it: nothing of it is stored or
-        acknowledged. No later processor is called; the answer passes :meth:`Processor.outbound` of all of them.
+        """Answer an inbound request instead of the protocol, which never sees it.
+
+        The endpoint neither stores nor acknowledges anything of the request and calls no later processor; the answer
+        passes :meth:`Processor.outbound` of all processors.
 
         Args:
             body: One XML element, or nothing.
@@ -239,8 +243,8 @@ class MessageContext:
             headers: Header blocks, XML bytes.
 
         Raises:
-            ConfigurationError: it is no request that came.
-            EnvelopeError: the body, the action or the headers can be in no message.
+            ConfigurationError: it is not an inbound request.
+            EnvelopeError: the body, the action or the headers are not allowed in a message.
         """
         if self.is_answer or self.direction != "inbound":
             raise ConfigurationError(

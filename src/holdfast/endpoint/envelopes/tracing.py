@@ -1,9 +1,10 @@
-"""Traces: what an endpoint does with a message, told as spans of OpenTelemetry. Nothing of it is loaded before it is
-asked for, and an endpoint of which nobody asked pays a look at an attribute.
+"""Traces: what an endpoint does with a message, exported as spans of OpenTelemetry.
 
-The context that a message belongs to (W3C Trace Context) comes in the HTTP header ``traceparent``, or in a header block
-of that name. It is kept as such a block of the record, so it is stored, forwarded and answered with it: the next
-process goes on with the same trace, also after a restart, and whatever carried the message there.
+Nothing is loaded before tracing is enabled; an endpoint without it pays for one attribute look-up.
+
+A message's context (W3C Trace Context) arrives in the HTTP header ``traceparent``, or in a header block of that name.
+It is kept as such a block of the record, so it is stored, forwarded and answered with the record: the next process
+continues the same trace, also after a restart, and over any transport.
 """
 
 from __future__ import annotations

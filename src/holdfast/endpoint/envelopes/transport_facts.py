@@ -19,16 +19,16 @@ EVERY: Final = "*"
 SECRET: Final = frozenset((b"authorization", b"proxy-authorization", b"cookie"))
 """What ``*`` does not stand for: a store is no place for passwords. Named, they are kept."""
 MAX_BYTES: Final = 8192
-"""Bytes of names and values that are kept of one message; headers beyond are left out whole."""
+"""Maximum bytes of names and values stored for one message; headers beyond it are left out whole."""
 
 Facts = tuple[dict[str, str], PeerCertificate | None]
 
 
 class Keeper:
-    """Takes of a request what is to be kept with its message.
+    """Selects the transport facts of a request that are stored with its message.
 
     Args:
-        names: HTTP headers, in any case; ``*`` for all but those that prove who somebody is.
+        names: HTTP headers, in any case; ``*`` for all except those that carry credentials.
 
     Raises:
         ConfigurationError: a name that no header can have.
@@ -49,7 +49,7 @@ class Keeper:
         self._keeps_headers = bool(given)
 
     def facts_of(self, request: Request) -> bytes:
-        """What is kept of a request, b"" for nothing."""
+        """Return the facts to store for a request, b"" if there are none."""
         certificate = request.certificate
         if certificate is None and not self._keeps_headers:
             return b""
@@ -71,7 +71,7 @@ class Keeper:
 
 
 def read_facts(data: bytes) -> Facts:
-    """What :meth:`Keeper.facts_of` kept; nothing of bytes that are none of its, as a newer version's may be."""
+    """Return the facts that :meth:`Keeper.facts_of` encoded; none for other bytes, such as a newer version's."""
     try:
         facts: Facts = _decode(data)
         return facts

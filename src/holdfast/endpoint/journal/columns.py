@@ -99,4 +99,4 @@ DAMAGED = "damaged"
 RECOVERED = "recovered"
 """``detail`` of what stands since before its run."""
 LIFE = {"closed": "closed", "closing": "closed", "terminated": "terminated", "terminating": "terminated"}
-"""State of a Sequence that comes in, as it is saved -> the event that tells of it."""
+"""State of an inbound Sequence, as saved -> the event that reports it."""

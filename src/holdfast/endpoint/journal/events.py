@@ -1,8 +1,9 @@
-"""The collector that makes a journal's events (``journal_columns``) of what happened.
+"""The collector that turns what happens into a journal's events (``journal_columns``).
 
-The collector is told of batches that are durable and of what leaves the endpoint, and never asks the protocol what it
-believes: so whoever reads the journal can tell whether the protocol did right. It runs in the loop with every message:
-it only gathers; ``journal_files`` makes rows of it, elsewhere and later. Knows no file and no clock but the one given.
+The endpoint notifies the collector of durable batches and of everything it sends. The collector never asks the protocol
+for its state, so a reader of the journal can check whether the protocol was right. It runs in the loop with every
+message, so it only gathers; ``journal_files`` makes rows later, in another thread. Knows no file and no clock but the
+given one.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ _OF_MESSAGES = {"message.duplicate_dropped": "duplicate", "message.not_held": "n
 
 
 class Collector:
-    """Gathers events until somebody takes them.
+    """Gathers events until the writer takes them.
 
     Args:
-        clock: What time it is.
-        policy: What Sequences are promised that are granted from now on; may be another from some moment on.
+        clock: Returns the current time.
+        policy: The policy of Sequences that are granted from now on; it may be replaced later.
     """
 
     def __init__(self, clock: Callable[[], float], policy: DestinationPolicy) -> None:
@@ -61,7 +62,7 @@ class Collector:
         self.run = 1
         """Which run of its directory this is: clocks may be set back between two."""
         self.broken = ""
-        """Why nothing is told any more; "" if all is well."""
+        """Why it records nothing; "" if it works."""
         self.count = 0
         """Events since it was made, those taken included."""
         self.entries: list[tuple[Any, ...]] = []
@@ -70,10 +71,10 @@ class Collector:
         self._said: list[SequenceAcknowledgement] = []
         self._said_at = 0.0
         self._told: dict[str, int | Pairs] = {}
-        """Sequence -> what it was told of in this run: up to which number, if that is all of them."""
+        """Sequence -> what this run acknowledged: the highest number, if every number up to it is acknowledged."""
         self._states: dict[str, State] = {}
         self._held: dict[str, dict[int, float | None]] = {}
-        """Sequence -> what is held of it, and when that came; None: before this run, nobody knows."""
+        """Sequence -> its held messages, and when each arrived; None: before this run, the time is unknown."""
         self._unqueued: dict[str, dict[int, str]] = {}
         """Sequence -> what of it goes into no queue and is not durably accepted yet, and why."""
         self._done: dict[tuple[str, int], Pairs] = {}
@@ -93,7 +94,7 @@ class Collector:
             Discarded: self._discarded,
             Stopped: self._stopped,
         }
-        """Kind of effect -> who is to be told of one; others say nothing that is not durable, and so told, already."""
+        """Kind of effect -> its recorder; other effects report only durable facts, which are recorded already."""
 
     # --- what is durable ------------------------------------------------------------------------------------------
 
@@ -212,7 +213,7 @@ class Collector:
     def _handled(self, queue: str, partition: int, done: Pairs, at: float) -> None:
         before = self._done.get((queue, partition), ())
         self._done[queue, partition] = done
-        if _news(done, before):  # what was done and is not any more
+        if _news(done, before):  # work that was done is undone
             floor = done[0][1] if done and done[0][0] == 1 else 0
             self._row(at, "rewound", queue=queue, partition=partition, offset=floor)
             before = ((1, floor),) if floor else ()
@@ -438,7 +439,7 @@ class Collector:
 
 
 def _peer(state: State) -> str:
-    """Whose a Sequence is that comes in."""
+    """Return the peer of an inbound Sequence."""
     peer: str = state.get("party") or state["acks_to"][0]
     return peer
 

@@ -1,10 +1,11 @@
-"""The files of an event journal: how events become bytes and rows again, and which files a directory has. Knows no
-process that writes them, and not how they become Parquet.
+"""The files of an event journal: how events become bytes and rows again, and which files a directory has.
 
-A directory holds segments. One that is being written, or is not Parquet yet, is a ``_NAME.journal``: a line that says
-so, then frames of a length, a checksum and MessagePack. Whatever reads it stops at the first frame that is not whole.
-A segment that is done becomes ``NAME.parquet``, of the same events, where pyarrow is installed; readers of Parquet skip
-the others, since their names begin with ``_``.
+Knows no process that writes them, and not how they become Parquet.
+
+A directory holds segments. A segment that is still written, or is not Parquet yet, is a ``_NAME.journal``: a header
+line that identifies the format, then frames of a length, a checksum and MessagePack. A reader stops at the first
+incomplete frame. Where pyarrow is installed, a complete segment becomes ``NAME.parquet`` with the same events; readers
+of Parquet skip the others, since their names begin with ``_``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ HEADER = b"HOLDFAST JOURNAL 1\n"
 LARGEST_FRAME = 64 << 20
 """Bytes; one that claims to be larger is no frame."""
 ROWS_A_FRAME = 4_000
-"""Events of one frame, about: a reader needs to have no more in memory."""
+"""Approximate number of events in one frame: a reader holds no larger number in memory."""
 
 STAMP = "%Y%m%dT%H%M%S.%fZ"
 """How the name of a segment begins: when it was begun, in UTC, so that names stand in the order of time."""
@@ -75,15 +76,15 @@ def _frame(payload: tuple[Any, ...]) -> bytes:
 
 
 def ignore_damage(_why: str) -> None:
-    """Damage that nobody asks for."""
+    """Ignore damage: the default callback."""
 
 
 def whole_frames(file: IO[bytes], on_damage: Callable[[str], None] = ignore_damage) -> Iterator[bytes]:
-    """What the frames of a segment hold, from the first to the last that is whole.
+    """Yield the content of a segment's frames, from the first to the last complete frame.
 
     Args:
-        file: It stands at its beginning.
-        on_damage: Is told why what follows is damaged; not of an end that is only cut off, as a crash leaves it.
+        file: Positioned at its beginning.
+        on_damage: Called with the reason why the rest is damaged; not for a truncated end, as a crash leaves it.
     """
     if (header := file.read(len(HEADER))) != HEADER:
         if not HEADER.startswith(header):
@@ -130,8 +131,11 @@ class Part:
 
 
 def read_segment(file: IO[bytes], on_damage: Callable[[str], None] = ignore_damage) -> Iterator[list[Part]]:
-    """The events of a segment, those of a frame at a time. One that is torn, or is none of ours, ends where it is not
-    whole: what is missing is seen by its ordinals. ``on_damage`` as of :func:`whole_frames`."""
+    """Yield the events of a segment, one frame at a time.
+
+    A segment that is torn, or was not written by Holdfast, ends at its first incomplete frame; gaps in the ordinals
+    show the missing events. ``on_damage`` as in :func:`whole_frames`.
+    """
     for data in whole_frames(file, on_damage):
         try:
             parts = parts_of(*_decode(data))
@@ -238,7 +242,7 @@ def _appended(
 
 
 def _event_of(queue: str) -> tuple[str, str | None]:
-    """What it is called that a record comes into a queue, and the key of the outbox whose queue it is."""
+    """Return the event's name for a record appended to a queue, and the key of the outbox with that queue."""
     for prefix in ("outbox/", "replies/"):
         if queue.startswith(prefix):
             return "submitted", queue.removeprefix(prefix)
@@ -298,12 +302,12 @@ class Segment:
 
     @property
     def is_live(self) -> bool:
-        """Whether somebody writes it, or died while doing so."""
+        """Whether a process writes it, or died while writing it."""
         return self.path.name.startswith(LIVE)
 
 
 def segments(directory: Path) -> list[Segment]:
-    """The segments that are there, the oldest first, each once."""
+    """Return the segments of a directory, the oldest first, each once."""
     found: dict[str, Segment] = {}
     for path in _listed(directory):
         is_parquet = path.suffix == PARQUET and not path.name.startswith(("_", "."))
@@ -327,7 +331,7 @@ def _listed(directory: Path) -> list[Path]:
 
 
 def open_segment(directory: Path, file: str) -> IO[bytes] | None:
-    """The octets of a segment as they lie; they stay readable, whatever becomes of it. None: there are none so called.
+    """Open the unchanged bytes of a segment; they stay readable if it is renamed or deleted. None if it does not exist.
 
     Args:
         directory: Of the journal.
@@ -349,17 +353,17 @@ def made_parquet(directory: Path, file: str) -> Segment | None:
 
 
 def prune(directory: Path, age: float | None, size: int | None, now: float, keep: Path | None) -> int:
-    """Delete the oldest segments that are kept no longer.
+    """Delete the oldest segments beyond the retention limits.
 
     Args:
         directory: Of the journal.
-        age: Seconds since they were written; None: however long.
-        size: Bytes that all may take together; None: however many.
+        age: Maximum seconds since they were written; None: no limit.
+        size: Maximum bytes of all segments together; None: no limit.
         now: Seconds.
-        keep: One that stays.
+        keep: A segment that stays.
 
     Returns:
-        The bytes that are left.
+        The bytes of the remaining segments.
     """
     there = segments(directory)
     total = sum(one.size for one in there)

@@ -72,7 +72,9 @@ def _arrow_array(values: Sequence[Any], kind: Any) -> Any:
 
 
 def to_parquet(segment: Segment) -> Path:
-    """Make Parquet of a segment that nobody writes any more; the segment goes. Killed at any moment, it leaves either.
+    """Convert a segment that is no longer written to Parquet, then delete it.
+
+    If the process is killed at any moment, one of the two files remains.
 
     Raises:
         OSError: It cannot be read or written.
@@ -180,7 +182,7 @@ def to_parquet_all(directory: Path) -> int:
     Raises:
         OSError: One cannot be read or written.
     """
-    import fcntl  # who reads a journal may be where there is none
+    import fcntl  # readers of a journal may run on systems without it
 
     with (directory / "_making").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""How an event journal is kept. By itself, so that whoever only looks at settings need not load what writes one."""
+"""Settings of an event journal. A separate module, so that code that only reads settings need not load the writer."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class JournalPolicy:
     """Where an event journal is and how long it is kept.
 
     Args:
-        directory: Where it is; None: ``journal`` in the store's directory. Of several workers each has one of its own,
-            ``worker-1`` and so on below it.
-        age: Seconds that files are kept; None: however long.
-        size: Bytes that they may take together, the oldest go first; None: however many.
+        directory: Its directory; None: ``journal`` in the store's directory. Each of several workers has its own
+            directory, ``worker-1`` and so on below it.
+        age: Seconds that files are kept; None: no limit.
+        size: Maximum bytes of all files together, the oldest are deleted first; None: no limit.
         file_age: Seconds until a file is complete, and becomes Parquet.
         file_size: Bytes after which it is complete before that.
 
     Raises:
-        ConfigurationError: for a number that cannot be.
+        ConfigurationError: for an invalid number.
     """
 
     directory: str | None = None

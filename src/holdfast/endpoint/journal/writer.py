@@ -1,7 +1,7 @@
-"""The event journal of one endpoint: what is gathered is written once a second, beside everything else.
+"""The event journal of one endpoint: writes the gathered events once a second, in the background.
 
-Owns when files begin, end and go, and what happens when they cannot be written: nothing, to messages. What is in them
-is ``journal_events``'s and ``journal_files``'s; docs/internals/journal.md says what a crash leaves of it.
+Owns when files begin, end and are deleted, and what happens if they cannot be written: messages are not affected.
+``journal_events`` and ``journal_files`` own the content; docs/internals/journal.md describes what a crash leaves.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ they stand."""
 MOST_GATHERED = 500_000
 """Events that wait for a disk that does not answer; then they are lost, and a gap says how many."""
 SPARE_BYTES = 128 << 20
-"""While no more is free, nothing is written: what is left is the store's."""
+"""Free bytes below which the journal writes nothing: the rest of the disk is reserved for the store."""
 SETTLED_AFTER = 60.0
 """Seconds that a process has run before it makes Parquet of anything: who restarts often has other things to do."""
 
 
 def directory_of(policy: JournalPolicy, location: str | Path | Store, worker: Worker | None) -> Path | None:
-    """Where the journal of an endpoint is whose store is there; None: it has no place."""
+    """Return the journal's directory for an endpoint with a store at ``location``; None: it has no directory."""
     if policy.directory is not None:
         place = Path(policy.directory)
         return place if worker is None or not worker.number else place / f"worker-{worker.number}"
@@ -64,20 +64,20 @@ def begin_journal(
     snapshot: Snapshot,
     queues: Iterable[Queue],
 ) -> tuple[Journal | None, Collector | None]:
-    """Keep a journal of an endpoint that was started just now.
+    """Start a journal for an endpoint that has just started.
 
     Args:
-        policy: How; None: not at all.
-        location: Where its store is, worker 0's of several.
-        worker: Which of several it is.
-        clock: What time it is.
-        granted: What Sequences are promised that are granted from now on.
-        snapshot: What the store held.
-        queues: What messages come to.
+        policy: Its settings; None: no journal.
+        location: The location of its store, worker 0's of several.
+        worker: Its number among several workers.
+        clock: Returns the current time.
+        granted: The policy of Sequences that are granted from now on.
+        snapshot: The content of the store.
+        queues: The queues that receive messages.
 
     Returns:
-        The journal, to be closed at the end; None: there is none, or no place for it. And what is to be told what
-        happens; None: nothing.
+        The journal, to be closed at the end; None: there is none, or no directory for it. And the collector to notify
+        of events; None: there is none.
     """
     place = directory_of(policy, location, worker) if policy is not None else None
     if policy is None or place is None:
@@ -87,21 +87,21 @@ def begin_journal(
 
 
 class Journal:
-    """The journal of one endpoint that runs.
+    """The journal of one running endpoint.
 
     Args:
-        directory: Where it is; made if it is missing.
+        directory: Its directory; created if it is missing.
         policy: How long it is kept.
-        clock: What time it is.
-        granted: What Sequences are promised that are granted from now on.
+        clock: Returns the current time.
+        granted: The policy of Sequences that are granted from now on.
         worker: The number of this process among several; None if it is the only one.
 
     Attributes:
-        collector: Who is to be told.
-        trouble: Why nothing is written; "" if all is well.
-        written: Events that are in files, of this run.
-        lost: Events that will never be.
-        bytes: What all files of the directory take, as far as is known.
+        collector: The collector to notify of events.
+        trouble: Why nothing is written; "" if the journal works.
+        written: Events of this run that are in files.
+        lost: Events of this run that are lost.
+        bytes: The size of all files of the directory, as far as it is known.
     """
 
     def __init__(
@@ -133,14 +133,14 @@ class Journal:
         self._is_any_complete = True
 
     def start(self, snapshot: Snapshot, queues: Iterable[Queue]) -> Collector | None:
-        """Write from now on, in the running loop.
+        """Begin to write, in the running loop.
 
         Args:
-            snapshot: What the store held.
-            queues: What messages come to.
+            snapshot: The content of the store.
+            queues: The queues that receive messages.
 
         Returns:
-            Who is to be told what happens; None: nobody, as what the store held cannot be told.
+            The collector to notify of events; None if the content of the store cannot be recorded.
         """
         self._loop = asyncio.get_running_loop()
         self._queues = tuple(queues)
@@ -160,9 +160,9 @@ class Journal:
         """Which run of this directory it is: what is newer must be known where clocks are set back."""
         file = self.directory / "_runs"
         run = 1
-        with contextlib.suppress(OSError, ValueError):  # it is the first, or nobody can know
+        with contextlib.suppress(OSError, ValueError):  # it is the first run, or the number is unknown
             run = int(file.read_text()) + 1
-        with contextlib.suppress(OSError):  # what cannot be written is told with the first events
+        with contextlib.suppress(OSError):  # if the write fails, the first events report it
             make_private(self.directory)
             file.write_text(f"{run}\n")
         return run
@@ -316,7 +316,7 @@ class Journal:
     # --- Parquet --------------------------------------------------------------------------------------------------
 
     def _make_parquet(self, *, alone: bool = False) -> subprocess.Popen[bytes] | None:
-        """Have Parquet made of what is complete, in a process of its own; ``alone``: which outlives this one."""
+        """Start a process that converts complete segments to Parquet; with ``alone`` it outlives this process."""
         if find_spec("pyarrow") is None:
             return None
         command = [sys.executable, "-m", "holdfast.endpoint.journal.parquet", str(self.directory)]
@@ -330,13 +330,13 @@ class Journal:
     # --- its end --------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Write what is left, and that this is the end."""
+        """Write the remaining events, and the event of the end."""
         if self._timer is None:
             return
         self._timer.cancel()
         if self._writing is not None:
             await asyncio.wait([self._writing])
-        if not self.collector.broken:  # else events are missing that nothing tells of
+        if not self.collector.broken:  # else events are missing that no other event reports
             self.collector.ended(self._queues)
         await self._write_taken(is_last=True)
         await self._loop.run_in_executor(None, self._end)

@@ -1,7 +1,7 @@
-"""What waits to be sent, message by message: for the admin listener and the command line. Gives up and goes on.
+"""Unsent messages, for the admin listener and the command line: list, discard and retry them.
 
-A message is called by its place: ``KEY/OFFSET``, or the offset alone where the key is empty. A place never changes and
-never comes again. Replies that leave in the answers to a requester are not among them: they end with his Sequence.
+The name of a message is its place: ``KEY/OFFSET``, or the offset alone if the key is empty. A place never changes and
+is never reused. Replies in the answers to a requester are not included: they end with the requester's Sequence.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def state_of(outbox: Outbox) -> str:
 
 
 class Outboxes:
-    """The outboxes of a running endpoint, or of a store that nobody has open.
+    """The outboxes of a running endpoint, or of a store that no process has open.
 
     Args:
         outbound: They are its.
@@ -175,14 +175,14 @@ class Outboxes:
         discard(self._outbound, outbox, offset, now)
 
     def retry(self, key: str | None, now: float) -> int:
-        """Let what is stopped go on, with all its messages; how many outboxes.
+        """Resume stopped outboxes with all their messages; return the number of outboxes.
 
         Args:
             key: Of one outbox; None: of all.
             now: Seconds.
 
         Raises:
-            ConfigurationError: there is none with that key.
+            ConfigurationError: no outbox has that key.
         """
         if key is not None and not any(one.key == key for one in self._all()):
             raise ConfigurationError(f"nothing is sent with the key {key!r}", remedy="holdfast outbox list has them.")
@@ -215,7 +215,7 @@ def _describe(outbox: Outbox, offset: int, record: Record) -> dict[str, Any]:
 
 
 class _NothingOffered:
-    """Of a store that nobody has open: an offered Sequence is forgotten with the one that it was offered with."""
+    """Offered Sequences of a store that no process has open: each is forgotten with the Sequence that offered it."""
 
     def __init__(self, commit: GroupCommit) -> None:
         self._commit = commit
@@ -234,7 +234,7 @@ class _NothingOffered:
 
 
 def outboxes_of(store: Store, now: float) -> tuple[Outboxes, GroupCommit]:
-    """The outboxes of a store that nobody has open, and where the changes to them are gathered.
+    """Return the outboxes of a store that no process has open, and the commit that gathers their changes.
 
     Nothing is sent. Give the store what :meth:`GroupCommit.take` returns.
     """
@@ -249,8 +249,10 @@ def outboxes_of(store: Store, now: float) -> tuple[Outboxes, GroupCommit]:
 
 
 def _replies_of(snapshot: Snapshot, outbound: Outbound, effects: list[Effect], now: float) -> Replies:
-    """What takes the replies to requests that a store holds which nobody has open. It ends no Sequence, and forgets
-    none, whatever the time and the limits of the endpoint that comes next."""
+    """Return the receiver of replies to requests in a store that no process has open.
+
+    It neither ends nor forgets a Sequence, whatever the time and the limits of the next endpoint.
+    """
     policy = DestinationPolicy(max_open_requests=sys.maxsize, buffer=sys.maxsize)
     inbound = Inbound(policy, outbound.commit, effects, Queue("of no message"))
     for state in snapshot.sequences.values():

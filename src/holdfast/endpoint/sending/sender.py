@@ -38,7 +38,7 @@ _MOST_FIELDS = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Way:
-    """How what goes to one address is posted.
+    """The transport and headers for one address.
 
     Args:
         http: Posts.
@@ -53,7 +53,7 @@ class Sender:
     """Sends for one engine.
 
     Args:
-        engine: Told of answers and failures.
+        engine: Receives answers and failures.
         http: Posts.
         envelopes: Writes what is posted, and reads what comes back.
         headers: Added to every request, e.g. Authorization.
@@ -90,7 +90,7 @@ class Sender:
         """Messages and requests of Sequences that were sent again, by forwarder; "" for those of no forwarder."""
 
     def use(self, to: str, way: Way | None) -> None:
-        """Post to an address so from now on; None: as usual. What is on its way goes on."""
+        """Use another way for an address from now on; None: the default way. Requests in flight continue."""
         old = self.ways.pop(to, None)
         if way is not None:
             self.ways[to] = way
@@ -104,7 +104,7 @@ class Sender:
             self._retiring = asyncio.ensure_future(http.close())
 
     def transmit(self, sent: Transmit) -> None:
-        """Send, and report later. The window of each Sequence bounds how many are under way."""
+        """Send, and report the outcome later. The window of each Sequence bounds its messages in flight."""
         if sent.envelope.relates_to is None:
             self._post(sent)
             return
@@ -167,7 +167,7 @@ class Sender:
             self._answered(sent, notes, outcome)
 
     def _unsendable(self, sent: Transmit, error: Exception) -> None:
-        """What an older version took over and nobody can write: it stops what is behind it, with a sentence."""
+        """Report a message stored by an older version that cannot be written: it stops its outbox with a reason."""
         reason = error.message if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
         log.error("message.unwritable", to=sent.to, message_number=sent.number, reason=reason)
         self._engine.protocol.outbound.exchanges.unsendable(sent, reason, self._engine.clock())
@@ -267,7 +267,7 @@ class Sender:
             self._engine.touch()
 
     async def stop(self) -> None:
-        """Give up what is under way: it is stored, and will be sent again."""
+        """Abandon requests in flight: their messages are stored and will be sent again."""
         self._is_stopped = True
         for pause in self._paused.values():
             pause.cancel()
@@ -311,7 +311,7 @@ def _attachments(response: Response) -> str:
 
 
 def _first_line(response: Response) -> str:
-    """The first line of a plain text, which is meant to be read by somebody."""
+    """Return the first line of a plain-text answer, which is written for readers."""
     if not response.content_type.lower().startswith("text/plain"):
         return ""
     text = response.body[:200].decode("utf-8", "replace").strip()

@@ -1,4 +1,4 @@
-"""MessageIDs of what an outbox holds, so that a message that is sent again under its MessageID is stored once."""
+"""MessageIDs of the messages in an outbox, so that a repeated message with the same MessageID is stored once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MessageIds:
         self._engine = engine
         self._outbox = outbox
         self._offsets: dict[str, int] | None = None
-        """None until somebody asks: most programs never do."""
+        """None until the first lookup; most programs never look up a MessageID."""
         self._reading: asyncio.Future[None] | None = None
 
     def add(self, message_id: str, offset: int) -> None:

@@ -123,7 +123,7 @@ class Lane:
                 del self.declined[next(iter(self.declined))]
 
     def forget(self, offset: int, future: asyncio.Future[None]) -> None:
-        """Somebody waits no more."""
+        """Remove the future of a caller that no longer waits."""
         waiting = self.acknowledged.get(offset, [])
         if future in waiting:
             waiting.remove(future)
@@ -131,14 +131,14 @@ class Lane:
                 del self.acknowledged[offset]
 
     def fail_all(self, error: BaseException, unstored: BaseException) -> None:
-        """The store failed: fail all who wait, for what is not stored with ``unstored``."""
+        """Fail every waiting caller after a store failure, with ``unstored`` if its message is not stored."""
         fail(self.submitted.values(), unstored)
         self.submitted.clear()
         self.fail_waiting(error)
         fail([self.ended] if self.ended is not None else [], error)
 
     def fail_waiting(self, error: BaseException) -> None:
-        """Fail all who wait for an acknowledgement."""
+        """Fail every caller that waits for an acknowledgement."""
         for waiting in self.acknowledged.values():
             fail(waiting, error)
         self.acknowledged.clear()
@@ -164,4 +164,4 @@ def fail(futures: Iterable[asyncio.Future[Any]], error: BaseException) -> None:
     for future in futures:
         if not future.done():
             future.set_exception(error)
-            future.exception()  # nobody may be waiting for it any more
+            future.exception()  # the caller may no longer wait for it

@@ -1,6 +1,6 @@
-"""Replies: those that are here, until the program says that it has them. A program that dies with one gets it again.
+"""Replies that a source stores until the program confirms them. A program that crashes before that gets them again.
 
-Knows where each is in the source's own queue, and has it read there; bodies are not kept in memory.
+This module holds the offset of each reply in the source's queue and reads it from there; it keeps no bodies in memory.
 """
 
 from __future__ import annotations
@@ -17,14 +17,19 @@ from holdfast.endpoint.envelopes.message import Message
 
 
 class Reply(Message):
-    """A reply. It is given again to whoever asks for it, also in a later process, until :meth:`done` is called, or
-    until its ``with`` or ``async with`` block, or that of its source, is left without an error."""
+    """A reply, which the source stores until the program confirms it.
+
+    Until then, :meth:`Source.reply` returns it again, also in a later process. To confirm it, call :meth:`done`, or
+    leave the ``with`` or ``async with`` block of the reply or of its source without an error.
+    """
 
     _tell: Callable[[], None] | None = None
 
     def done(self) -> None:
-        """Say that the program has it: it is deleted. A crash just behind this may undo it. Safe to call twice, and
-        from any thread."""
+        """Confirm the reply, so that the source deletes it. Safe to call twice, and from any thread.
+
+        A crash directly after the call may undo the deletion.
+        """
         if self._tell is not None:
             self._tell()
 
@@ -47,14 +52,14 @@ class Reply(Message):
 
 
 class Replies:
-    """What is here of one source.
+    """The stored replies of one source.
 
     Args:
-        most: Replies that were given and are not done; the oldest beyond that are taken for done.
-        queue: Where they are.
+        most: The limit of returned but unconfirmed replies; beyond it, the oldest count as confirmed.
+        queue: The queue that stores the replies.
         engine: The running engine.
-        tell: Calls in the event loop, from any thread.
-        came: Called with each that comes: its offset, and what it is.
+        tell: Runs a function in the event loop, from any thread.
+        came: Called with the offset and the record of each reply that arrives.
     """
 
     def __init__(
@@ -71,19 +76,19 @@ class Replies:
         self._engine = engine
         self._came = came
         self._offsets: dict[str, int] = {}
-        """MessageID of the request -> where its reply is, the lowest offset first."""
+        """MessageID of the request -> offset of its reply, the lowest offset first."""
         self._given: dict[str, None] = {}
         self._unread: deque[int] = deque()
-        """Where replies are that must be read first to know whose they are, the lowest offset first."""
+        """Offsets of replies that must be read to find their requests, the lowest offset first."""
 
     def put(self, request: str, offset: int) -> None:
-        """The reply to that request is there, durably."""
+        """Note the offset of the durable reply to a request."""
         self._offsets.pop(request, None)  # the newest counts, in the order of the offsets
         self._offsets[request] = offset
         self._given.pop(request, None)
 
     async def take_up(self, first: int, end: int) -> None:
-        """See whose the replies of a former process are, which lie there. Others may come meanwhile.
+        """Find the requests of the replies that an earlier process stored. New replies may arrive at the same time.
 
         Raises:
             StoreError: the store cannot be read.
@@ -98,8 +103,10 @@ class Replies:
         self._offsets = {request: at for request, at in found.items() if request not in self._offsets} | self._offsets
 
     def delivered(self, offset: int, record: Record | None) -> None:
-        """A reply came, durably. If it is not in memory it is read first, and those behind it wait for it: they are
-        told in the order of their offsets."""
+        """Report a reply that is now durable, in the order of the offsets.
+
+        If its record is not in memory, it is read first, and later replies wait for it.
+        """
         if record is not None and not self._unread:
             self._came(offset, record)
         else:
@@ -111,27 +118,27 @@ class Replies:
         self._came(*found[0])
 
     def has(self, request: str) -> bool:
-        """Whether the reply to that request is here."""
+        """Whether the reply to that request is stored."""
         return request in self._offsets
 
     async def kept(self, request: str) -> Reply | None:
-        """The reply to that request, read from the store; None if it is not there.
+        """Return the reply to that request, read from the store; None if there is none.
 
         Raises:
             StoreError: the store cannot be read.
         """
         while (offset := self._offsets.get(request)) is not None:
             found = await self._engine.records(self._queue.name, 0, offset, offset + 1)
-            if self._offsets.get(request) == offset:  # it is neither done with meanwhile, nor followed by another
+            if self._offsets.get(request) == offset:  # neither confirmed nor replaced during the read
                 return self.give(request, found[0][1])
         return None
 
     def give(self, request: str, record: Record) -> Reply:
-        """The reply to that request, which is there.
+        """Return the stored reply to a request as an object that the program can confirm.
 
         Args:
             request: The request's MessageID.
-            record: What is there.
+            record: The record of the reply.
         """
         offset = self._offsets[request]
         reply = Reply.from_record(record)
@@ -143,7 +150,7 @@ class Replies:
         return reply
 
     def done_with_given(self) -> None:
-        """The program ends as it should: it has what it was given."""
+        """Confirm every reply that the program has received."""
         for request in list(self._given):
             self._done(request, self._offsets[request])
 

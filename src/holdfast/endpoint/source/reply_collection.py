@@ -40,13 +40,13 @@ class Collecting:
         self._running = asyncio.create_task(self._run())
 
     async def collect(self) -> None:
-        """All that was committed before this call is in the outbox when it returns, or the store has failed."""
-        for _ in range(2):  # the one under way may have looked already
+        """Move every message committed before this call into the outbox, unless the store fails."""
+        for _ in range(2):  # the round in progress may have read the table already
             if self._round is None or self._round.done():
                 if self._is_over.is_set():
                     return
                 self._round = asyncio.create_task(self._collect())
-            await asyncio.wait([self._round])  # which goes on if whoever waits here is cancelled
+            await asyncio.wait([self._round])  # the round continues if the caller is cancelled
 
     async def _collect(self) -> None:
         try:
@@ -70,6 +70,6 @@ class Collecting:
                 pass
 
     async def close(self) -> None:
-        """Begin no further round, and wait for the one that is under way."""
+        """Begin no further round, and wait for the round in progress."""
         self._is_over.set()
         await asyncio.wait([self._running])

@@ -1,4 +1,4 @@
-"""What became of a message that was given to a source: durable here, or part of a transaction of the caller's."""
+"""Results of ``send``: a message that is durable in the store, or one in a transaction of the caller."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class Sent:
-    """A message that is durable here.
+    """A message that is durable in the source's store.
 
     Attributes:
-        message_id: Its wsa:MessageID.
-        sequence_key: The key of the outbox it is in.
-        offset: Its position there.
+        message_id: The wsa:MessageID of the message.
+        sequence_key: The key of the outbox that holds the message.
+        offset: The position of the message in that outbox.
     """
 
     def __init__(self, source: Source, lane: Lane, offset: int, message_id: str) -> None:
@@ -39,36 +39,40 @@ class Sent:
 
     @property
     def fault(self) -> PeerFault | None:
-        """The fault that the service sent for this message although nobody asked for a reply; None if none has come.
+        """The fault that the service sent for this one-way message; None if none has arrived.
 
-        A service may refuse a message that its RM Destination has acknowledged: WCF does so for an action that it does
-        not know, and for an exception in a one-way operation. The fault often comes with the acknowledgement, and may
-        come later. This process keeps the last thousand of a key.
+        A service may reject a message that its RM Destination has acknowledged: WCF does so for an unknown action, and
+        for an exception in a one-way operation. The fault often arrives with the acknowledgement, but may arrive later.
+        The source keeps the newest thousand faults of each key in memory.
         """
         return self._lane.declined.get(self.offset)
 
     async def acknowledged(self, timeout: float | None = None) -> None:
-        """Wait until the destination has it, durably if it is as good as ours.
+        """Wait until the destination has acknowledged the message.
+
+        A destination that stores messages before it acknowledges them, as Holdfast does, then has the message durably.
 
         Args:
-            timeout: Seconds; None waits for ever.
+            timeout: Seconds; None: no limit.
 
         Raises:
-            NotAcknowledged: not in that time. The message is still stored and still tried.
-            SequenceFault, SequenceLost, DeliveryError: nothing more is sent until somebody decides; says what to do.
-            StoreFailed: the store failed meanwhile. The message was stored before, and is not to be sent again.
+            NotAcknowledged: the acknowledgement did not arrive in time. The source keeps the message and keeps retrying
+                it.
+            SequenceFault, SequenceLost, DeliveryError: the source has stopped sending until the operator decides; the
+                error describes how to proceed.
+            StoreFailed: the store failed during the wait. The message was stored before that; do not send it again.
         """
         await self._source.wait_acknowledged(self._lane, self.offset, timeout, self.message_id)
 
 
 class Enqueued:
-    """A message that is part of a transaction of the caller's: it leaves when that has committed, and never else.
+    """A message in a transaction of the caller. The source sends it only if the transaction commits.
 
-    It may be awaited, which does nothing: so ``await source.send(…)`` and ``source.send(…)`` both are right.
+    Awaiting it does nothing, so both ``await source.send(…)`` and ``source.send(…)`` are correct.
 
     Attributes:
-        message_id: Its wsa:MessageID.
-        sequence_key: The key of the outbox that it will be in.
+        message_id: The wsa:MessageID of the message.
+        sequence_key: The key of the outbox that will hold the message.
     """
 
     def __init__(self, message_id: str, sequence_key: str) -> None:
@@ -81,10 +85,10 @@ class Enqueued:
 
 
 def enqueue(connection: Connection | DBConnection, location: str | Path | Store, record: Record) -> Enqueued:
-    """Put a message into the caller's transaction, for the source whose store that is.
+    """Add a message to the caller's transaction, for the source with that store.
 
     Raises:
-        ConfigurationError: the store is in no database, or there never was one there.
+        ConfigurationError: the store is not in a database, or the database never had a store there.
     """
     from holdfast.store.sql.outgoing import put  # SQLAlchemy is loaded only where it is used
 

@@ -1,4 +1,4 @@
-"""Whose a source's store is: a store serves one destination at a time, and none is a destination's."""
+"""The owner of a source's store: a store serves one destination address at a time, and no RM Destination uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The blocking Source: the same names without ``await``. A thread of its own runs the loop behind it."""
+"""The blocking Source: the same names without ``await``. A separate thread runs its event loop."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PATIENCE = 5.0
-"""Seconds that calls of other threads have to end in when the source is closed."""
+"""Seconds that calls of other threads have to return in when the source is closed."""
 
 
 class LoopThread:
-    """A running event loop in a thread of its own.
+    """A running event loop in a separate thread.
 
     Args:
-        name: The thread's.
+        name: The name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -53,11 +53,11 @@ class LoopThread:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and wait for it."""
+        """Run a coroutine in the loop and return its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def stop(self) -> None:
-        """End it, and the calls of other threads that are still in it: none may wait in a loop that stands."""
+        """Stop the loop. First end the pending calls of other threads, which would otherwise wait forever."""
         self.run(_let_go())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -65,7 +65,7 @@ class LoopThread:
 
 
 class Sent:
-    """A message that is durable here; see :class:`holdfast.Sent`."""
+    """A message that is durable in the source's store; see :class:`holdfast.Sent`."""
 
     def __init__(self, source: Source, sent: sent.Sent) -> None:
         self._source = source
@@ -76,19 +76,22 @@ class Sent:
 
     @property
     def fault(self) -> PeerFault | None:
-        """The fault that the service sent for this message; see :attr:`holdfast.Sent.fault`."""
+        """The fault that the service sent for this one-way message; see :attr:`holdfast.Sent.fault`."""
         return self._sent.fault
 
     def acknowledged(self, timeout: float | None = None) -> None:
-        """Wait until the destination has it; arguments and errors as for :meth:`holdfast.Sent.acknowledged`."""
+        """Wait until the destination has acknowledged the message.
+
+        Arguments and errors are those of :meth:`holdfast.Sent.acknowledged`.
+        """
         self._source.run(self._sent.acknowledged(timeout))
 
 
 class Source:
-    """:class:`holdfast.Source` for code that is not async: the same arguments, methods and errors. Usable from any
-    thread, one call at a time in each.
+    """The blocking :class:`holdfast.Source`, with the same arguments, methods and errors.
 
-    A context manager, or :meth:`open` and :meth:`close` where a ``with`` does not fit.
+    Any thread may call it, one call at a time in each thread. It is a context manager; use :meth:`open` and
+    :meth:`close` where a ``with`` block does not fit.
     """
 
     def __init__(
@@ -145,7 +148,7 @@ class Source:
         **options: Unpack[SourceOptions],
     ) -> Self:
         """See :meth:`holdfast.Source.from_wsdl`: ``with holdfast.sync.Source.from_wsdl(url) as source``."""
-        # In a thread, for the caller's own may have a running loop, as a notebook's has.
+        # In a separate thread, because the caller's thread may have a running loop, as in a notebook.
         with ThreadPoolExecutor(1) as thread:
             making = asynchronous.Source.from_wsdl(wsdl, store, port=port, to=to, **options)
             made = thread.submit(asyncio.run, making).result()
@@ -160,27 +163,27 @@ class Source:
 
     @property
     def to(self) -> str | None:
-        """The destination's URL; once open, also where only the store knew it."""
+        """The destination's URL. If only the store has it, it is known once the source is open."""
         return self._source.to
 
     @property
     def policy(self) -> SourcePolicy:
-        """Its limits and timers."""
+        """Limits and timers of the source."""
         return self._source.policy
 
     @property
     def progress(self) -> Progress:
-        """How far it is."""
+        """Counts of stored, acknowledged and outstanding messages."""
         return self._source.progress
 
     @property
     def incidents(self) -> Counter[str]:
-        """How often what went wrong, by name."""
+        """The number of incidents, by name."""
         return self._source.incidents
 
     @property
     def on_progress(self) -> Callable[[Progress], None] | None:
-        """Called with the progress whenever it changes, in the source's own thread: it must not call the source."""
+        """Called with the progress on every change, in the source's thread; it must not call the source."""
         return self._source.on_progress
 
     @on_progress.setter
@@ -188,7 +191,7 @@ class Source:
         self._source.on_progress = callback
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the source's loop and wait for it.
+        """Run a coroutine in the source's loop and return its result.
 
         Raises:
             ConfigurationError: the source is not open.
@@ -219,7 +222,7 @@ class Source:
         """See :meth:`holdfast.Source.open`.
 
         Raises:
-            ConfigurationError: it is open already, or what :meth:`holdfast.Source.open` raises.
+            ConfigurationError: the source is open already, or :meth:`holdfast.Source.open` raises it.
         """
         if self._thread is not None:
             raise ConfigurationError("the source is open already", remedy="Open it once; any thread may use it then.")
@@ -342,7 +345,7 @@ class Source:
 
 
 def lend(source: asynchronous.Source, thread: LoopThread) -> Source:
-    """A blocking source before one that is open in a thread of somebody else's."""
+    """Return a blocking source for a source that is open in another owner's loop thread."""
     lent = Source.__new__(Source)
     lent._stand_before(source)
     lent._thread, lent._is_lent = thread, True
@@ -350,7 +353,7 @@ def lend(source: asynchronous.Source, thread: LoopThread) -> Source:
 
 
 async def _let_go() -> None:
-    """Let calls end, which closing has answered with an error."""
+    """Wait for pending calls, which the close has failed, to return; then cancel the rest."""
     calls = asyncio.all_tasks() - {asyncio.current_task()}
     if calls:
         _, waiting = await asyncio.wait(calls, timeout=_PATIENCE)

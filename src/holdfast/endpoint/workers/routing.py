@@ -1,9 +1,10 @@
-"""What one of several workers knows of the others: whose a request is, and how it gets there.
+"""Routes requests among several workers: finds the owner of each request and passes the request to it.
 
-A request for another worker's Sequence goes there with its connection, so that what follows on that comes to the owner
-at once; where the connection cannot be given away, since it speaks TLS, has more under way or was given away before,
-the request alone goes, over a Unix socket, and the answer comes back here. Either way it makes one hop: who gets it
-answers it. Owns these hops. Knows no message but by whose it is.
+A request for another worker's Sequence goes to that worker with its connection, so that later requests on the
+connection reach the owner at once. If the connection cannot be passed on, because it uses TLS, has more requests in
+progress or was passed on before, only the request goes to the owner, over a Unix socket, and the response comes back
+here. Either way the request makes one hop: the worker that receives it answers it. Owns these hops. Knows only the
+owner of a message.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ NOTHING: Final = b"0"
 LOADS_SECONDS: Final = 0.5
 """Between two times that a worker says how many connections it has."""
 MOST_KNOWN: Final = 4096
-"""Sequences of other workers that are remembered, of those whose Identifiers their other end made."""
+"""Number of remembered Sequences of other workers, among those with Identifiers that the peer created."""
 
 _EMPTY = (Acknowledge, RequestAcknowledgement)
 _OWN = (b"content-length", b"content-type", b"connection", b"date", b"server", b"transfer-encoding", b"keep-alive")
-"""Headers that every answer of ours gets anew."""
+"""Headers that every response of this worker sets itself."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class Neighbours:
         return True
 
     async def _look_for(self, exchange: Exchange, named: Named) -> None:
-        """Find who knows a Sequence whose Identifier its other end made; if nobody does, we are as good as any."""
+        """Find the worker that knows a Sequence with an Identifier that the peer created; without one, keep it here."""
         is_sure = True
         for identifier in named.identifiers:
             owner = self._known.get(identifier)
@@ -213,16 +214,18 @@ class Neighbours:
     # --- what is piggy-backed -------------------------------------------------------------------------------------
 
     def sort_out(self, envelope: Envelope, origin: Origin) -> None:
-        """Take out of an envelope what it says, beside its message, of other workers' Sequences, and tell them.
+        """Remove from an envelope the acknowledgements and requests about other workers' Sequences, and send them
+        there.
 
-        A peer with Sequences in several workers may say in one envelope what it has of all (WS-RM 3.2). Nobody waits
-        for it: what gets lost here the peer says again when what it acknowledges is sent again.
+        A peer with Sequences in several workers may report on all of them in one envelope (WS-RM 3.2). The envelope
+        does not wait for the other workers: if one of these reports is lost, the peer repeats it when the
+        acknowledged message is retransmitted.
         """
         heard, asked = self._of_ours(envelope)
         if len(heard) == len(envelope.acknowledgements) and len(asked) == len(envelope.ack_requested):
             return
         if isinstance(envelope.control, _EMPTY) and not heard and not asked:
-            return  # it is all that is said, and it came here as nobody knows better: so it is answered here
+            return  # the envelope has nothing else, and no worker knows the Sequence better: answer it here
         said = Said(
             (envelope.soap, envelope.addressing, envelope.rm),
             tuple(one for one in envelope.acknowledgements if one not in heard),
@@ -245,7 +248,7 @@ class Neighbours:
         )
 
     def _hear(self, said: Said) -> None:
-        """Take what somebody said to another worker of Sequences here."""
+        """Process what another worker received about Sequences of this worker."""
         envelope = said.envelope()
         envelope.acknowledgements, envelope.ack_requested = self._of_ours(envelope)
         if envelope.acknowledgements or envelope.ack_requested:
@@ -288,7 +291,7 @@ class Neighbours:
     def _send(self, owner: int, data: bytes, connection: socket.socket) -> bool:
         try:
             socket.send_fds(self._place.giving[owner], [data], [connection.fileno()])
-        except OSError:  # it takes no more for now, or not so much at once
+        except OSError:  # its buffer is full for now, or too small for this message
             return False
         return True
 

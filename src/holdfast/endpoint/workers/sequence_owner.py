@@ -1,7 +1,8 @@
-"""Passing requests on: whose a message is, and a request as bytes for another process. Knows no socket.
+"""The worker that owns a message's Sequence, and a request as bytes for another process. Knows no socket.
 
-An Identifier says which worker made it (``worker``). The usual message is told by a search in its bytes, which is not
-exact: the owner decodes it, and refuses what was not meant for it. What that search does not find is decoded first.
+An Identifier names the worker that made it (``worker``). For the usual message, a search in its bytes finds the owner;
+the search is not exact: the owner decodes the message, and rejects it if it belongs elsewhere. If the search finds
+nothing, the message is decoded first.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _NAMED = (CloseSequence, CloseSequenceResponse, TerminateSequence, TerminateSequ
 
 
 def worker_in(data: bytes) -> int | None:
-    """Whose the Sequence is that an envelope's header names; None if none is found."""
+    """Return the worker that owns the Sequence named in the envelope's header; None if the search finds none."""
     at = -1
     for _ in range(MOST_LOOKED_AT):
         at = data.find(b"Sequence", at + 1, SEARCHED)
@@ -54,26 +55,27 @@ def worker_in(data: bytes) -> int | None:
 
 
 def worker_of_address(target: str) -> int | None:
-    """The worker whose peer was told to post there: the worker that made the secret. None for an address without one.
+    """Return the worker that gave the peer this address: the worker that made the secret; None without a secret.
 
-    Everything that is posted there is about Sequences of that worker: acknowledgements, replies, and Sequences that
-    the peer creates for its replies.
+    Every message posted to the address is about Sequences of that worker: acknowledgements, replies, and Sequences
+    that the peer creates for its replies.
     """
     secret = secret_in(target)
     return _owner(f"urn:uuid:{secret}") if secret else None
 
 
 def _owner(identifier: str) -> int:
-    # Whoever made what has no number was a server without workers: its store is worker 0's.
+    # An Identifier without a number was made by a server without workers: its store is worker 0's.
     return worker_of(identifier) or 0
 
 
 class Named(msgspec.Struct, frozen=True):
-    """Whose an envelope is.
+    """The owner of an envelope.
 
     Args:
-        worker: The number of its owner; None: whoever got it.
-        identifiers: Sequences that it is about, whose Identifiers their other end made: who knows one is its owner.
+        worker: The number of its owner; None: the worker that received it.
+        identifiers: Sequences of the envelope with Identifiers that the peer created: a worker that knows one is its
+            owner.
     """
 
     worker: int | None = None
@@ -81,7 +83,7 @@ class Named(msgspec.Struct, frozen=True):
 
 
 def owner_of(envelope: Envelope, count: int) -> Named:
-    """Whose an envelope is among ``count`` workers."""
+    """Return the owner of an envelope among ``count`` workers."""
     if envelope.sequence is not None:
         return Named(_owner(envelope.sequence.identifier))
     control = envelope.control
@@ -116,7 +118,7 @@ _decode = msgspec.msgpack.Decoder(_Head).decode
 
 
 def encode_request(request: Request) -> bytes:
-    """A request with all that is known of it."""
+    """Encode a request with everything known about it."""
     head = _Head(
         request.method, request.target, dict(request.headers), request.peer, request.secure, request.certificate
     )
@@ -132,11 +134,11 @@ def decode_request(data: bytes) -> Request:
 
 
 class Said(msgspec.Struct, array_like=True, frozen=True):
-    """What an envelope says, beside its message, of Sequences.
+    """The acknowledgements and requests of an envelope, without its message.
 
     Args:
         versions: Its versions: of SOAP, of WS-Addressing, of WS-RM.
-        acknowledgements, requested: What it has of them, and what it wants to know.
+        acknowledgements, requested: The acknowledgements and acknowledgement requests in it.
         secret, party, names: Where it came from, as in :class:`~holdfast.core.origin.Origin`.
     """
 

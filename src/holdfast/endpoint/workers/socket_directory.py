@@ -1,7 +1,8 @@
-"""SocketDirectory: where the workers' Unix sockets are. The next start deletes what a killed server left.
+"""SocketDirectory: the directory of the workers' Unix sockets. The next start deletes what a killed server left behind.
 
-A directory belongs to the processes that hold the lock in it, which they inherit from the one that made it: a lock that
-somebody gets belongs to nobody. So no process deletes the directory of one that lives, whatever its number is.
+A directory belongs to the processes that hold its lock, which they inherit from the process that created it. If another
+process can acquire the lock, the directory belongs to no running process. So no process deletes the directory of a
+running one, whatever its process id.
 """
 
 from __future__ import annotations

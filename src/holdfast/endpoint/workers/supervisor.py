@@ -37,7 +37,7 @@ LONGEST_PAUSE: Final = 10.0
 STEADY: Final = 60.0
 """Seconds that a worker must have run for its next death to be its first."""
 ORPHAN_GRACE: Final = 15.0
-"""Seconds that a worker has to end by itself when its supervisor is gone."""
+"""Seconds that a worker has to stop on its own after its supervisor has died."""
 
 
 @dataclass
@@ -59,14 +59,14 @@ class _Process:
 
 @dataclass
 class Post:
-    """A worker's side of what ties it to the supervisor.
+    """A worker's side of its link to the supervisor.
 
     Args:
-        place: Where it stands among the others.
-        control: Its line to the supervisor.
-        directory: Where all workers' Unix sockets are.
-        messages, admin: What all of them listen on, for messages and for the admin listener.
-        hang_ups: How many SIGHUPs there were up to now, as long as this process hears them by no way of its own.
+        place: Its number and links among the workers.
+        control: Its socket to the supervisor.
+        directory: The directory of all workers' Unix sockets.
+        messages, admin: The shared listening sockets, for messages and for the admin listener.
+        hang_ups: How many SIGHUPs have arrived so far, until this process handles the signal itself.
     """
 
     place: Place
@@ -100,13 +100,13 @@ class Supervisor:
     """Starts and watches workers.
 
     Args:
-        count: How many.
-        messages, admin: What all of them listen on, which is closed here when they are told to end.
-        ready: Called once, in the supervisor, when all of them serve, with what worker 0 told of itself.
-        passes_hang_up: Whether SIGHUP is passed on to them; else it ends them all, as it does by default.
+        count: The number of workers.
+        messages, admin: The shared listening sockets, which the supervisor closes when it tells the workers to stop.
+        ready: Called once, in the supervisor, when all workers serve, with what worker 0 reported about itself.
+        passes_hang_up: Whether the supervisor passes SIGHUP to the workers; otherwise it ends them all, the default.
 
     Raises:
-        ConfigurationError: There are too many, or the system knows no fork.
+        ConfigurationError: There are too many workers, or the system does not support fork.
     """
 
     def __init__(

@@ -1,11 +1,13 @@
-"""What must not be in an event journal: each rule, decided by reading the events of one Sequence, or of one partition
-of a queue, in the order in which they happened. Plain Python: Spark only brings the events together.
+"""Rules that an event journal must not violate.
 
-A rule compares what was said with what was durable, and decides nothing itself. Where the journal has a hole, no rule
-makes a violation of it: behind a hole, and where a run begins, what stands counts as told. Where a file begins within a
-run that has no hole, and where a run ends in order, it does not: every number that stands there must have been told
-(docs/internals/journal.md). A number that was not is not believed in later runs either.
-What is remembered are ranges, so memory grows with gaps, not with messages.
+The deciders read the events of one Sequence, or of one partition of a queue, in the order in which they happened. This
+module is plain Python: Spark only groups the events.
+
+A rule compares what the broker promised with what was durable. A hole in the journal never causes a violation: after a
+hole, and at the start of a run, the deciders accept the listed state as if events had reported it. If a file begins
+within a run without a hole, or a run ended in order, they do not: an event must have reported every number listed there
+(docs/internals/journal.md). A number without such an event stays untrusted in later runs. The deciders store ranges, so
+memory grows with gaps, not with messages.
 """
 
 from __future__ import annotations
@@ -44,19 +46,19 @@ RULES = {
     "handled again": "It was handed over after its handler was durably done with it; or, at most once, a second time.",
     "handled out of order": "Its Sequence promises order, and it was handed over after a later one.",
 }
-"""Rule -> when it is broken."""
+"""Rule -> the condition that violates it."""
 
 Ranges = AcknowledgementRanges
 
 
 @dataclass(slots=True)
 class _StandingList:
-    """What a file says of one Sequence where it begins: rows that follow each other.
+    """State of one Sequence listed at the start of a file, in consecutive rows.
 
     Args:
-        said_before: What was acknowledged before.
-        is_first: Whether it is the first that the journal says of the Sequence in this part of its run.
-        last: The ordinal of the last event without a hole.
+        said_before: Numbers acknowledged before the list.
+        is_first: Whether the list is the journal's first record of the Sequence in this part of its run.
+        last: Ordinal of the last event before a hole.
     """
 
     said_before: Ranges
@@ -67,14 +69,14 @@ class _StandingList:
 
 
 class OfInbound:
-    """Decides about one Sequence that comes in, and counts what became of it.
+    """Check one inbound Sequence and count the outcomes of its messages.
 
     Args:
-        name: Its Identifier.
-        latencies: Is told how long messages took of which nobody else knows when they came.
+        name: Identifier of the Sequence.
+        latencies: Collects the latencies of messages with an arrival time that only this class knows.
 
     Attributes:
-        found: What was found; whoever feeds it takes it out.
+        found: Findings so far; the caller removes them.
     """
 
     def __init__(self, name: str, latencies: Latencies) -> None:
@@ -94,10 +96,10 @@ class OfInbound:
         self._waited, self._gone, self._standing = Ranges(), Ranges(), Ranges()
         self._dead = Ranges()
         self._untold = Ranges()
-        """Numbers that stood where nothing was missing before, and of which nothing was told."""
+        """Numbers that a complete part of the journal lists without an event that reported them."""
         self._waits: dict[int, tuple[int, int | None]] = {}
         self._delivered: dict[tuple[str | None, str | None], Ranges] = defaultdict(Ranges)
-        """By queue; of a store that was put back each epoch for itself: what was lost with one comes again."""
+        """By queue. A restored store has one set per epoch, because lost messages arrive again."""
         self._tops: dict[tuple[Any, ...], tuple[int, int]] = {}
         self._handed: dict[tuple[Any, ...], Ranges] = defaultdict(Ranges)
         self._reported: dict[str, Ranges] = defaultdict(Ranges)
@@ -122,20 +124,20 @@ class OfInbound:
         }
 
     def _begin_part(self) -> None:
-        """Events follow that have no hole between them, of one run."""
+        """Start a part: events of one run without a hole."""
         self._is_known = False
         self._stood = Ranges()
         self._here, self._early = Ranges(), Ranges()
         self._last_handed: dict[str | None, int] = {}
 
     def _end_part(self) -> None:
-        """A run ended, or a hole follows: what was acknowledged until then had to be durable before."""
+        """End a part at the end of a run or at a hole: acknowledged numbers must be durable by now."""
         self._end_standing_list()
         if self._is_known:
             self._missing("acknowledged, not delivered", self._early)
 
     def take(self, told: Told) -> None:
-        """The next event."""
+        """Process the next event."""
         if (told.run, told.last) != self._part:
             self._end_part()
             self._part = told.run, told.last
@@ -146,9 +148,9 @@ class OfInbound:
         self._of[told.event](told)
 
     def end(self) -> None:
-        """That was all: what is missing is seen now."""
+        """Finish after the last event and report missing numbers."""
         self._end_part()
-        # A Sequence that has ended moves what it holds block by block, and is forgotten only when nothing is left.
+        # A Sequence that ended releases its held messages block by block, and is forgotten only after the last one.
         if self._is_forgotten:
             stuck = Ranges(self._waited.outside(self._gone))
             unsaid = Ranges(stuck.outside(self._said))
@@ -184,18 +186,18 @@ class OfInbound:
         )
 
     def _missing(self, rule: str, numbers: Ranges) -> None:
-        """Report a rule for numbers, each once."""
+        """Report a violation of a rule once for each number."""
         reported = self._reported[rule]
         for lower, upper in list(numbers.outside(reported)):
             reported.add_range(lower, upper)
             self.found.append(Violation(rule, self._name, lower, upper - lower + 1))
 
     def _end_standing_list(self) -> None:
-        """All rows of what stands where a file begins were read, unless the journal breaks off behind the last."""
+        """End the list at the start of a file; the journal may break off after its last row."""
         listed, self._standing_list = self._standing_list, None
         if listed is None:
             return
-        # Numbers that stand and are not held count as released: the event may be lost, its file deleted.
+        # Listed numbers that are not held count as released: the file with the event may have been deleted.
         self._gone.update(self._standing)
         self._standing = Ranges()
         if listed.ordinal < listed.last and not self._restored:
@@ -246,7 +248,7 @@ class OfInbound:
         upper = number + count - 1
         self._gaps.come_together(number, upper, told.at)
         listed.known.add_range(number, upper)
-        if not listed.is_first:  # whatever stands here was told one by one, or it is not believed
+        if not listed.is_first:  # trust only numbers that separate events reported
             if not _is_inside(number, upper, self._here):
                 self._untold.update(Ranges([(number, upper)]).outside(self._here))
             return
@@ -255,7 +257,7 @@ class OfInbound:
             believed = Ranges(believed.outside(self._untold))
         self._here.update(believed)
         if is_held:
-            # The range that it lies in was told before: it is no more than held.
+            # An earlier row listed the surrounding range: these numbers are only held.
             self._waited.add_range(number, upper)
             for one in range(number, upper + 1):
                 self._standing.discard(one)
@@ -265,7 +267,7 @@ class OfInbound:
             self._stood.update(believed)
 
     def _put(self, told: Told, number: int) -> None:
-        """It is durable: what was said of it before that, in this run, was said too early."""
+        """Record a durable message; an acknowledgement before this, in the same run, came too early."""
         if number in self._early:
             self._early.discard(number)
             self._tell("acknowledged too early", told)
@@ -280,7 +282,7 @@ class OfInbound:
             return
         self._put(told, number)
         self._gone.add(number)
-        if number in self._dead:  # the operator had a dead letter tried again
+        if number in self._dead:  # the operator retried a dead letter
             self._dead.discard(number)
             return
         if number in self._waits:
@@ -298,7 +300,7 @@ class OfInbound:
 
     def _released(self, told: Told, since: int, came: int | None) -> None:
         self._latencies.add("held to delivered", told.queue or "", told.at - since)
-        if told.since is None and came is not None:  # a run before this one held it
+        if told.since is None and came is not None:  # an earlier run held it
             self._latencies.add("received to delivered", told.queue or "", told.at - came)
 
     def _held(self, told: Told) -> None:
@@ -314,7 +316,7 @@ class OfInbound:
             self._not_queues.add(told.number)
 
     def _given_up(self, told: Told) -> None:
-        """It became a dead letter, whether it was in another queue before or not."""
+        """Record a dead letter, which may have been in another queue before."""
         if told.number is not None:
             self._put(told, told.number)
             self._gone.add(told.number)
@@ -352,14 +354,14 @@ class OfInbound:
 
 
 class OfPlace:
-    """Decides about one partition of a queue of one worker.
+    """Check one partition of a queue of one worker.
 
     Args:
-        name: Of the place; nothing is read from it.
-        latencies: Is told how long messages took.
+        name: Name of the partition; unused.
+        latencies: Collects the latencies of messages.
 
     Attributes:
-        found: What was found; whoever feeds it takes it out.
+        found: Findings so far; the caller removes them.
     """
 
     def __init__(self, name: str, latencies: Latencies) -> None:
@@ -370,9 +372,9 @@ class OfPlace:
         self._used: dict[str | None, Ranges] = defaultdict(Ranges)
         self._ends: dict[str | None, int] = {}
         self._next: int | None = None
-        """The offset behind all that this part of the run told of; None: it has told of none."""
+        """Offset after the last one that this part of the run reported; None: none yet."""
         self._jumped: list[tuple[int, Told]] = []
-        """Offsets that were next when an event came with a later one, and that event."""
+        """Expected offsets, each with the event that had a later offset instead."""
         self._batch_at: int | None = None
         self._done, self._done_before = Ranges(), Ranges()
         self._of: Mapping[str, Callable[[Told, int], None]] = {
@@ -385,7 +387,7 @@ class OfPlace:
         }
 
     def take(self, told: Told) -> None:
-        """The next event."""
+        """Process the next event."""
         if told.run != self._run:
             self._run = told.run
             self._done, self._done_before = Ranges(), Ranges()
@@ -396,12 +398,15 @@ class OfPlace:
             self._of[told.event](told, told.offset)
 
     def end(self) -> None:
-        """That was all."""
+        """Finish after the last event."""
         self._end_part()
 
     def _end_part(self) -> None:
-        """A run ended, or a hole follows. Events of one batch come in the order of their kinds, so the newest may lack
-        some: what it jumped over says nothing."""
+        """End a part at the end of a run or at a hole.
+
+        The journal orders the events of one batch by kind, so the newest batch may be incomplete, and offsets that it
+        skipped prove nothing.
+        """
         self._jumped = [(begin, told) for begin, told in self._jumped if told.at != self._batch_at]
         self._skipped()
         self._next = None
@@ -422,7 +427,7 @@ class OfPlace:
         self._next = max(self._next or 0, offset + 1)
 
     def _skipped(self) -> None:
-        """Nothing more comes: what was jumped over and is not used is missing."""
+        """Report the skipped offsets that no record used."""
         for begin, told in self._jumped:
             assert told.offset is not None
             for lower, upper in Ranges([(begin + 1, told.offset)]).outside(self._used[told.epoch]):
@@ -448,7 +453,7 @@ class OfPlace:
                 self._done_before.add_range(offset + 1, offset + told.count)
 
     def _handed_over(self, told: Told, offset: int) -> None:
-        # At most once, the handler is done with a message before it gets it, but not before the run began.
+        # With AtMostOnce, a message counts as handled before the handler gets it, but not before the run began.
         if offset + 1 in self._done:
             may_be = offset + 1 not in self._done_before
             self.found.append(_violation("handled again", told)._replace(unless_at_most_once=may_be))
@@ -460,5 +465,5 @@ def _violation(rule: str, told: Told) -> Violation:
 
 
 def _is_inside(lower: int, upper: int, ranges: AcknowledgementRanges) -> bool:
-    """Whether it lies in one range: a quick answer for what is usual."""
+    """Whether ``ranges`` is one range that contains these numbers: a fast path for the usual case."""
     return len(ranges) == 1 and all(first <= lower and upper <= last for first, last in ranges)

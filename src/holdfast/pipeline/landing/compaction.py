@@ -1,13 +1,14 @@
-"""Small files of landed rows, put together. Readers see each row once at any time, and a landing goes on meanwhile.
+"""Merge small files of landed rows. Readers always see each row once, and a landing can continue in the meantime.
 
-Of Parquet, the directories of a block of batches are written into a new one, ``compacted=FIRST-LAST-TOKEN``; once that
-is there, those it has the rows of no longer count (``landed.counting``). They are deleted by a later run, when nobody
-who began to read before can still be reading. So a crash leaves what nobody looks at. The newest batch is left alone:
-Spark may come back to it. A Delta table does all this by itself.
+For Parquet, a compaction writes the directories of a block of batches to a new one, ``compacted=FIRST-LAST-TOKEN``.
+Once that is published, the directories that it replaces no longer count (``directories.counting``). A later run deletes
+them, when earlier readers should have finished. After a crash, readers ignore the remains. The compaction skips the
+newest batch, because Spark may repeat it. A Delta table has its own compaction.
 
-Blocks are of 2, 4, 8, … batches, and begin at a multiple of their size, so of any two one holds the other, or they have
-nothing in common. Of several compactions that run at a time each deletes only what lies in a larger block that is there
-(or in the same, by a name before its own), and the largest is deleted by nobody: no row is lost, nor seen twice.
+Blocks have 2, 4, 8, … batches and begin at a multiple of their size, so of any two blocks, one contains the other, or
+they are disjoint. If several compactions run at the same time, each deletes only directories that a published larger
+block contains (or the same block, with a name before theirs). No compaction deletes the largest block, so no row is
+lost or visible twice.
 """
 
 from __future__ import annotations
@@ -38,20 +39,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TARGET = 128 << 20
-"""Bytes that a compacted directory, or a file of a Delta table, has at most, unless told otherwise."""
+"""Default maximum size of a compacted directory, or of a file of a Delta table, in bytes."""
 
 KEEP = 3600.0
-"""Seconds for which what is replaced is kept, unless told otherwise."""
+"""Default time to keep replaced directories or files, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What has been done.
+    """Result of a compaction.
 
     Args:
-        replaced: Directories, or files of a Delta table, that no longer count.
-        made: Those that have their rows.
-        deleted: Directories, replaced by an earlier run or left by a crash, that were deleted.
+        replaced: Number of directories, or of files of a Delta table, that no longer count.
+        made: Number of new directories or files with their rows.
+        deleted: Number of deleted directories that an earlier run replaced or a crash left.
     """
 
     replaced: int
@@ -67,19 +68,19 @@ def compact(
     keep: float = KEEP,
     on_made: Callable[[str], None] | None = None,
 ) -> Compaction:
-    """Put small files of what ``land`` has landed together. May be ended at any time and run again.
+    """Merge small files of landed rows. You can stop the compaction at any time and run it again.
 
     Args:
         spark: A classic session.
-        out: What ``land`` has landed, or is landing.
-        target: Bytes of what is written at most; what is as large is left as it is.
-        keep: Seconds for which what is replaced is kept for those who are reading it.
-        on_made: Called with the name of each directory that is made.
+        out: Directory that ``land`` wrote, or is writing.
+        target: Maximum size of a merged directory or file, in bytes. Larger ones stay unchanged.
+        keep: Seconds to keep replaced directories or files for current readers.
+        on_made: Called with the name of each new directory.
 
     Raises:
-        ConfigurationError: There is nothing yet.
+        ConfigurationError: The table has no batch yet.
     """
-    session = spark.newSession()  # whose settings are nobody else's
+    session = spark.newSession()  # keeps its settings apart from other sessions
     table = table_of(session, out)
     if not table.begun():
         raise nothing(out)
@@ -98,12 +99,12 @@ def compact(
 
 
 def groups(units: list[Unit], sizes: Mapping[str, int], target: int) -> Iterator[list[Unit]]:
-    """What is to be put together: the largest blocks whose directories are of one layout and small together.
+    """Yield the groups to merge: the largest blocks of one layout that do not exceed the target size.
 
     Args:
-        units: The directories that count, in their order; the last is the newest batch.
-        sizes: Name -> bytes, of all but the newest.
-        target: Bytes of a block at most.
+        units: Directories that count, in order; the last is the newest batch.
+        sizes: Name -> size in bytes, for all but the newest.
+        target: Maximum size of a block, in bytes.
     """
     if units:
         whole = 1 << units[-1].first.bit_length()
@@ -113,7 +114,7 @@ def groups(units: list[Unit], sizes: Mapping[str, int], target: int) -> Iterator
 def _blocks(
     units: list[Unit], start: int, end: int, newest: int, sizes: Mapping[str, int], target: int
 ) -> Iterator[list[Unit]]:
-    """Of the batches from ``start`` to before ``end``, and the directories that lie within."""
+    """Yield groups for the batches from ``start`` up to, but excluding, ``end``."""
     if len(units) < 2:
         return
     small = sum(sizes[unit.name] for unit in units) <= target
@@ -126,14 +127,14 @@ def _blocks(
 
 
 def block_of(group: list[Unit]) -> tuple[int, int]:
-    """The smallest block that directories lie in: its first and its last batch."""
+    """Return the first and last batch of the smallest block that contains these directories."""
     size = 1 << (group[0].first ^ group[-1].last).bit_length()
     first = group[0].first // size * size
     return first, first + size - 1
 
 
 def _made(spark: SparkSession, out: str, group: list[Unit]) -> str:
-    """A directory with the rows of others; "" if another compaction was faster, or took this one for dead."""
+    """Merge a group into one directory; "" if another compaction was faster, or discarded this attempt."""
     first, last = block_of(group)
     name = f"{COMPACTED}={first}-{last}-{secrets.token_hex(4)}"
     layout = group[0].layout
@@ -141,7 +142,7 @@ def _made(spark: SparkSession, out: str, group: list[Unit]) -> str:
     def write(place: str) -> None:
         rows = read_units(spark, out, group, layout).coalesce(1).sortWithinPartitions(*layout.order)
         write_rows(rows, place, layout)
-        if not set(group) <= set(counting(complete(spark, out))):  # then some may have been gone when they were read
+        if not set(group) <= set(counting(complete(spark, out))):  # some may have been deleted before the read
             raise WithdrawnError
         note(spark, place, layout)
 
@@ -152,16 +153,18 @@ def _made(spark: SparkSession, out: str, group: list[Unit]) -> str:
 
 
 def _swept(spark: SparkSession, out: str, keep: float) -> int:
-    """How many directories that count no longer, or never will, were deleted."""
+    """Delete directories that no longer count or never will; return their number."""
     before = time.time() - keep
-    begun = [name for name in listed(spark, out) if name.startswith(COMPACTED)]  # first: what comes later is whole
+    begun = [
+        name for name in listed(spark, out) if name.startswith(COMPACTED)
+    ]  # list first: later directories are complete
     found = complete(spark, out)
     chosen = counting(found)
     known = {unit.name for unit in found}
     left = [name for name in begun if name not in known]
     attempts = [name for name in files.names(spark, f"{out}/{ATTEMPTS}") if name.startswith(COMPACTED)]
 
-    def is_left(name: str) -> bool:  # one that is being written may be another run's, whatever this is told to keep
+    def is_left(name: str) -> bool:  # another run may still be writing it, whatever ``keep`` is
         return files.modified(spark, f"{out}/{name}") <= time.time() - max(keep, KEEP)
 
     attempts = [name for name in attempts if is_left(f"{ATTEMPTS}/{name}")]

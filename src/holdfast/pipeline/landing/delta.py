@@ -1,10 +1,10 @@
-"""Landed rows as a Delta table, by ``deltalake``; no jar is needed.
+"""Landed rows as a Delta table, with ``deltalake``; no jar is needed.
 
-Spark writes a batch's files into ``rows/BATCH/TOKEN``, where nobody looks; then one commit of the table's log adds
-them, and says with Delta's own transaction identifier up to which batch rows are in. A batch that Spark repeats after
-a crash is either in, and is not written again, or is not, and is written beside what was left, which is deleted once
-the new files are in. So no driver takes another's files away that might still be added: where two are alive, the log
-says whose count. Where a batch is all of the table, the same commit takes away what the table held.
+Spark writes the files of a batch to ``rows/BATCH/TOKEN``, which readers ignore. One commit to the table's log then adds
+them, and records the newest batch in Delta's transaction identifier. If Spark repeats a batch after a crash, the batch
+is either in the log, and is not written again, or it is written next to the remains of the earlier attempt, which are
+deleted after the commit. So no driver deletes files that another driver might still add: if two drivers are alive, the
+log decides which files count. If a batch replaces the table, the same commit removes the earlier rows.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 APP = "holdfast-land"
-"""Whose transactions those of a landing are. One landing owns a table, as it owns a directory."""
+"""Application id of a landing's transactions. One landing owns a table, as it owns a directory."""
 
 LOG = "_delta_log"
 
 _ORIGIN = "holdfast-origin"
-"""In a commit's own metadata: of which query the batch is, and from where to where it reaches."""
+"""Key in the metadata of a commit: the query of the batch, and the start and end of the batch."""
 _LOOKED_BACK = 100
-"""Commits, of compactions and others, that may have come after the newest batch."""
+"""Number of commits to search for the newest batch; compactions and others may follow it."""
 
 
 class DeltaTable:
-    """Landed rows as a Delta table; see ``landed.ParquetTable`` for what each method promises.
+    """Landed rows as a Delta table; ``directories.ParquetTable`` documents the methods.
 
     Args:
         spark: A classic session.
-        out: The directory, which both Spark and delta-rs can write.
+        out: Directory that both Spark and delta-rs can write to.
 
     Raises:
         ConfigurationError: ``deltalake`` is not installed.
@@ -64,20 +64,20 @@ class DeltaTable:
         self._out = out
 
     def begun(self) -> str:
-        """Whether the table has batches: what is landed to it first, else it would be begun before that."""
+        """Return a non-empty name once the table has a batch; an empty table has not begun."""
         return "rows" if self.has(0) else ""
 
     def foreign(self) -> str:
-        """Nothing: others may put something into the table, and landing leaves it there."""
+        """Return "": other writers may add rows to the table, and a landing keeps them."""
         return ""
 
     def newest(self) -> tuple[int, str] | None:
-        """The newest batch, and its origin."""
+        """Return the newest batch and its origin."""
         batch = self._table().transaction_version(APP) if self._there() else None
         return None if batch is None else (batch, self.origin(batch))
 
     def origin(self, batch: int) -> str:
-        """What ``write`` was told of the newest batch; "" for others."""
+        """Return the origin of the newest batch as passed to ``write``; "" for other batches."""
         if self._table().transaction_version(APP) != batch:
             return ""
         told = (one.get(_ORIGIN) for one in self._table().history(_LOOKED_BACK))
@@ -87,11 +87,11 @@ class DeltaTable:
         return LOG in files.names(self._spark, self._out)
 
     def numbers(self) -> list[int]:
-        """The batches that have rows."""
+        """Return the numbers of the batches with rows."""
         return [row[0] for row in self.read().select(BATCH).distinct().orderBy(BATCH).collect()]
 
     def prepare(self, layout: Layout) -> None:
-        """Make the table, or add the columns that it lacks."""
+        """Create the table, or add missing columns."""
         from deltalake import DeltaTable as Table
         from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -109,7 +109,7 @@ class DeltaTable:
                 f"{self._out} is {_partitioned(there.by)}, and is not to become {_partitioned(layout.by)}",
                 remedy="land as before, or land all again, and go on there: holdfast reland",
             )
-        merged([columns, there.schema])  # its refusals are ours
+        merged([columns, there.schema])  # raises if the schemas are incompatible
         known = {field.name: field.dataType for field in there.schema.fields}
         for field in columns.fields:
             if field.name in known and known[field.name] != field.dataType:
@@ -128,7 +128,7 @@ class DeltaTable:
         return self._there() and _is_in(self._table(), batch)
 
     def write(self, rows: DataFrame, batch: int, layout: Layout, origin: str = "", *, only: bool = False) -> None:
-        """Write the batch's files, then add them to the table, all at once; ``only``: in place of all that it holds."""
+        """Write the files of a batch and add them in one commit, which replaces the table if ``only`` is set."""
         from pyspark.sql import functions as F
 
         attempts, token = f"{self._out}/rows/{batch}", secrets.token_hex(6)
@@ -159,13 +159,13 @@ class DeltaTable:
                 partition_by=[layout.by] if layout.by else None,
                 commit_properties=told,
             )
-        except CommitFailedError as error:  # also where another has committed the batch since the table was read
+        except CommitFailedError as error:  # also if another driver has committed the batch in the meantime
             if self.has(batch):
                 raise landed_by_another(batch, self._out) from error
             raise
 
     def _added(self, place: str, layout: Layout) -> list[Any]:
-        """What the log is to say of each file."""
+        """Return the log entry for each file."""
         from deltalake.transaction import AddAction
         from pyspark.sql import functions as F
 
@@ -188,7 +188,7 @@ class DeltaTable:
         ]
 
     def read(self) -> DataFrame:
-        """All rows. The day is computed from its time: Spark alone cannot tell it from the table's log."""
+        """Return all rows, with the day computed from its time, because Spark alone cannot read the table's log."""
         import pyarrow as pa
 
         if not self._there():
@@ -202,11 +202,12 @@ class DeltaTable:
         return rows.withColumn(layout.by, day_of(layout.by)) if layout.by else rows
 
     def compact(self, target: int, keep: float) -> tuple[int, int]:
-        """Put small files together, by the table's own means; and delete what is replaced since ``keep`` seconds, or
-        since the whole hours, which these means count in, that are no less.
+        """Merge small files with Delta's own compaction, and delete files replaced more than ``keep`` seconds ago.
+
+        Delta counts in hours, so ``keep`` is rounded up to whole hours.
 
         Returns:
-            How many files were replaced, and by how many.
+            Number of replaced files, and number of new files.
         """
         table = self._table()
         done = table.optimize.compact(target_size=target)
@@ -214,7 +215,7 @@ class DeltaTable:
         return done["numFilesRemoved"], done["numFilesAdded"]
 
     def retire(self, batch: int) -> None:
-        """Nothing: the commit that put it there took the others away."""
+        """Do nothing: the commit that added the batch removed earlier batches."""
 
     def _table(self) -> Table:
         from deltalake import DeltaTable as Table

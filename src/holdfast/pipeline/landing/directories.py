@@ -1,10 +1,10 @@
-"""What has been landed as Parquet: directories, which of them count, and how to read them as one table.
+"""Landed Parquet directories: which of them count, and how to read them as one table.
 
-``batch=7`` holds the rows of a batch, ``compacted=0-63-TOKEN`` those of the batches 0 to 63. Each gets its name when it
-is whole (``publication``), and has a note then, ``_landed-DIGEST``, with how rows lie in it; the digest is the
-layout's, so that a listing says which directories share one. A batch that lies in a compacted directory counts
-no longer.
-``_origin`` in a batch's directory says of which query it is, and from where to where it reaches.
+``batch=7`` contains the rows of batch 7, ``compacted=0-63-TOKEN`` those of batches 0 to 63. A directory gets its name
+once it is complete (``publication``). It then contains a note, ``_landed-DIGEST``, with its layout; the digest is that
+of the layout, so a listing shows which directories share one. The directory of a batch no longer counts once a
+compacted directory contains the batch. ``_origin`` in a batch's directory names the query of the batch, and the start
+and end of the batch.
 """
 
 from __future__ import annotations
@@ -30,65 +30,65 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 DAYS = {"delivered": "delivered_day", "received": "received_day"}
-"""By which time rows may be partitioned, and the column that says which day it was."""
+"""Times that rows can be partitioned by -> the column that contains the day."""
 
 BATCH, COMPACTED = "batch", "compacted"
 _UNIT = re.compile(rf"{BATCH}=([0-9]+)|{COMPACTED}=([0-9]+)-([0-9]+)-[0-9a-f]+")
 _NOTE = re.compile(r"_landed-([0-9a-f]{16})")
 _ORIGIN = "_origin"
 _PLACE = ("queue", "partition", "offset", "sequence", "rm", "message_number")
-"""By what rows of a batch are ordered, as far as they have it."""
+"""Columns that order the rows of a batch, if the rows have them."""
 
 WRITING = {
-    # Days before 1582 and times before 1900 as they are (.NET's "no time" is in the year 1): else the write may fail.
+    # Keeps days before 1582 and times before 1900 (.NET's "no time" is in the year 1), which may fail otherwise.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
-    # Not INT96, which other readers of Parquet take for nanoseconds: these end in 2262, without a word.
+    # Avoids INT96, which other Parquet readers treat as nanoseconds; these overflow silently in 2262.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-"""Settings of who writes rows to be kept."""
+"""Spark settings for sessions that write rows."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How rows lie in files.
+    """Layout of rows in files.
 
     Args:
-        schema: The columns in the files, without ``batch`` and the one by which rows are partitioned.
-        by: The column by which they are, each value a directory of its own: one of ``DAYS``, which is computed, or
-            a text of the rows; None: they are not.
+        schema: Columns in the files, without ``batch`` and the partition column.
+        by: Partition column, with one directory per value: a computed column of ``DAYS``, or a text column of the rows;
+            None: no partitions.
     """
 
     schema: StructType
     by: str | None = None
 
     def text(self) -> str:
-        """For ``parsed``."""
+        """Return the layout as text, for ``parsed``."""
         return json.dumps({"by": self.by, "schema": self.schema.jsonValue()}, sort_keys=True)
 
     @classmethod
     def parsed(cls, text: str) -> Layout:
-        """What ``text`` gave."""
+        """Parse the result of ``text``."""
         told = json.loads(text)
         return cls(StructType.fromJson(told["schema"]), told["by"])
 
     @property
     def note(self) -> str:
-        """The name of the file that says so."""
+        """Name of the file that describes this layout."""
         return f"_landed-{hashlib.sha256(self.text().encode()).hexdigest()[:16]}"
 
     @property
     def order(self) -> list[str]:
-        """By what rows of several batches lie in one file."""
+        """Columns that order the rows of several batches in one file."""
         return [*([self.by] if self.by else []), BATCH, *(name for name in _PLACE if name in self.schema.names)]
 
     def with_day(self, rows: DataFrame) -> DataFrame:
-        """Rows with the day's column, if they are partitioned by one: the day in UTC, whatever the session's zone."""
+        """Add the day column if rows are partitioned by it: the UTC day, regardless of the session's time zone."""
         return rows.withColumn(self.by, day_of(self.by)) if self.by and self.by in DAYS.values() else rows
 
 
 def day_of(day: str) -> Column:
-    """The day, in UTC, of the time that a column of ``DAYS`` is of."""
+    """Return the UTC day of the time that belongs to a column of ``DAYS``."""
     from pyspark.sql import functions as F
 
     return F.expr(f"date_from_unix_date(CAST(floor(unix_micros({day[:-4]}_at) / 86400000000) AS INT))")
@@ -96,12 +96,12 @@ def day_of(day: str) -> Column:
 
 @dataclass(frozen=True)
 class Unit:
-    """A directory that counts.
+    """A complete directory of landed rows.
 
     Args:
-        first, last: The batches whose rows it has.
-        name: Its name.
-        layout: How they lie there.
+        first, last: First and last batch with rows in the directory.
+        name: Name of the directory.
+        layout: Layout of the rows.
     """
 
     first: int
@@ -111,20 +111,20 @@ class Unit:
 
     @property
     def compacted(self) -> bool:
-        """Whether it may hold several batches, so that ``batch`` is a column of its files."""
+        """Whether the directory may contain several batches, so its files have a ``batch`` column."""
         return self.name.startswith(COMPACTED)
 
 
 def listed(spark: SparkSession, out: str) -> list[str]:
-    """The names of directories with landed rows, complete or not."""
+    """Return the names of directories with landed rows, complete or not."""
     return [name for name in files.names(spark, out) if _UNIT.fullmatch(name)]
 
 
 def complete(spark: SparkSession, out: str) -> list[Unit]:
-    """Every complete directory, also those whose rows lie in a compacted one: as they are at one moment.
+    """Return a consistent view of all complete directories, including those that a compacted one replaces.
 
-    Looked at one by one, a directory may be deleted meanwhile, and its rows are in one that came after the list was
-    made. So it is looked at again until no compaction has come between.
+    While the function inspects the directories, a compaction may delete one and publish its rows in a directory that
+    the list does not contain. So the function repeats until no compaction has intervened.
     """
     while True:
         names = listed(spark, out)
@@ -160,7 +160,7 @@ def _note_in(spark: SparkSession, directory: str) -> str | None:
 
 
 def counting(found: Iterable[Unit]) -> list[Unit]:
-    """Of complete directories those that count, in the order of their batches: each batch is in one."""
+    """Select the complete directories that count, in batch order; each batch is in exactly one."""
     chosen: list[Unit] = []
     for unit in sorted(found, key=lambda unit: (unit.first, -unit.last, not unit.compacted, unit.name)):
         if not chosen or unit.first > chosen[-1].last:
@@ -169,10 +169,10 @@ def counting(found: Iterable[Unit]) -> list[Unit]:
 
 
 def whole_layout(found: Iterable[Unit], then: Layout | None = None) -> Layout:
-    """The layout that all of these are read by, and what comes next.
+    """Return the common layout of all these directories, and of the rows to land next.
 
     Raises:
-        ConfigurationError: There is none.
+        ConfigurationError: There is no common layout.
     """
     layouts = list(dict.fromkeys(unit.layout.text() for unit in sorted(found, key=lambda unit: -unit.last)))
     newest_first = [*([then] if then else []), *map(Layout.parsed, layouts)]
@@ -187,7 +187,7 @@ def whole_layout(found: Iterable[Unit], then: Layout | None = None) -> Layout:
 
 
 def read_units(spark: SparkSession, out: str, units: list[Unit], layout: Layout) -> DataFrame:
-    """The rows of directories, with the columns of a layout that all of them can be read by."""
+    """Read directories with the columns of their common layout."""
     alike: dict[tuple[bool, str], list[Unit]] = {}
     for unit in units:
         alike.setdefault((unit.compacted, unit.layout.note), []).append(unit)
@@ -211,17 +211,17 @@ def _read_alike(spark: SparkSession, out: str, units: list[Unit], layout: Layout
 
 
 def note(spark: SparkSession, directory: str, layout: Layout) -> None:
-    """Say that a directory is complete, and how rows lie in it."""
+    """Mark a directory as complete and record its layout."""
     files.publish_text(spark, f"{directory}/{layout.note}", layout.text())
 
 
 def nothing(out: str) -> ConfigurationError:
-    """What to say where nothing is."""
+    """Return the error for a table without batches."""
     return ConfigurationError(f"nothing has been landed in {out} yet", remedy="run holdfast land, or look elsewhere")
 
 
 def landed_by_another(batch: int, out: str) -> PipelineError:
-    """What to say where another driver has landed a batch first."""
+    """Return the error for a batch that another driver landed first."""
     return PipelineError(
         f"batch {batch} was added to {out} by another driver while this one wrote it",
         remedy="one of the two is to be stopped; this one's files are not in the table, and nothing is twice",
@@ -229,7 +229,7 @@ def landed_by_another(batch: int, out: str) -> PipelineError:
 
 
 class ParquetTable:
-    """Landed rows as directories of Parquet, each of a batch, which is there once and for good; or of several.
+    """Landed rows as Parquet directories, each with one batch, published once and permanently, or with several.
 
     Args:
         spark: A classic session.
@@ -243,37 +243,37 @@ class ParquetTable:
         self._out = out
 
     def begun(self) -> str:
-        """What is there already, complete or not; "" if nothing is."""
+        """Return the name of an existing directory of rows, complete or not; "" if there is none."""
         return next(iter(listed(self._spark, self._out)), "")
 
     def units(self) -> list[Unit]:
-        """The directories that count."""
+        """Return the directories that count."""
         return counting(complete(self._spark, self._out))
 
     def numbers(self) -> list[int]:
-        """The batches that are complete."""
+        """Return the numbers of the complete batches."""
         return [number for unit in self.units() for number in range(unit.first, unit.last + 1)]
 
     def newest(self) -> tuple[int, str] | None:
-        """The newest batch, and its origin, "" if that is not known; None without a batch."""
+        """Return the newest batch and its origin ("" if unknown); None if there is no batch."""
         units = self.units()
         return (units[-1].last, self.origin(units[-1].last)) if units else None
 
     def foreign(self) -> str:
-        """What is there, and is no part of such a table, but of one that others read or write; "" if nothing is."""
+        """Return the name of a file or directory that belongs to another kind of table; "" if there is none."""
         there = set(files.names(self._spark, self._out)) - set(listed(self._spark, self._out))
         return next((name for name in sorted(there) if name.endswith(".parquet") or "=" in name), "")
 
     def prepare(self, layout: Layout) -> None:
-        """See that rows of this layout can be landed here.
+        """Check that rows of this layout can be landed here.
 
         Raises:
-            ConfigurationError: They would make no table with those that are here.
+            ConfigurationError: The layout does not fit that of the landed rows.
         """
         whole_layout(self.units(), layout)
 
     def has(self, batch: int) -> bool:
-        """Whether the batch is here for good, and is not to be written again."""
+        """Whether the batch is complete, so it must not be written again."""
         if _note_in(self._spark, f"{self._out}/{BATCH}={batch}"):
             return True
         spans = [(name, match) for name in listed(self._spark, self._out) if (match := _UNIT.fullmatch(name))]
@@ -281,7 +281,7 @@ class ParquetTable:
         return any(_note_in(self._spark, f"{self._out}/{name}") for name in around)
 
     def origin(self, batch: int) -> str:
-        """Of which query a batch is and from where to where, as ``write`` was told; "" if that is not known."""
+        """Return the origin of a batch (its query, start and end) as passed to ``write``; "" if unknown."""
         place = f"{self._out}/{BATCH}={batch}"
         return files.read_text(self._spark, f"{place}/{_ORIGIN}") if _ORIGIN in files.names(self._spark, place) else ""
 
@@ -298,16 +298,17 @@ class ParquetTable:
         """Land a batch.
 
         Args:
-            rows: Its rows.
-            batch: Its number.
-            layout: How they are to lie.
-            origin: Told by ``origin`` later.
-            only: They are all of the table: what it holds of earlier batches is taken away just before they are seen.
-                So a reader finds what was, or nothing for a moment, or these.
-            if_any: Without rows there is to be no directory; of partitioned rows only.
+            rows: Rows of the batch.
+            batch: Number of the batch.
+            layout: Layout of the rows.
+            origin: Value for ``origin`` to return later.
+            only: Replace the whole table: earlier batches are removed just before the new rows become visible. A reader
+                finds the earlier rows, for a moment no rows, or the new rows.
+            if_any: Create no directory if there are no rows; for partitioned rows only.
 
         Raises:
-            PipelineError: Another driver has landed it, or a later one, meanwhile; nothing of these rows is there.
+            PipelineError: Another driver landed this batch, or a later one, in the meantime. None of these rows is in
+                the table.
         """
         spark = rows.sparkSession
 
@@ -325,7 +326,7 @@ class ParquetTable:
                 raise landed_by_another(batch, self._out)
 
     def retire(self, batch: int) -> None:
-        """Take away what is there of earlier batches: of one that is all of the table, and whose driver was killed."""
+        """Remove earlier batches, for a batch that replaces the table and lost its driver."""
         take_away(self._spark, self._out, self._earlier(batch))
 
     def _earlier(self, batch: int) -> list[str]:
@@ -336,10 +337,10 @@ class ParquetTable:
         return [name for name, last in ends.items() if last < batch]
 
     def read(self) -> DataFrame:
-        """All rows, with the columns ``batch`` and the one they are partitioned by.
+        """Return all rows, with the column ``batch`` and the partition column.
 
         Raises:
-            ConfigurationError: There are none yet.
+            ConfigurationError: The table has no batch yet.
         """
         units = self.units()
         if not units:
@@ -348,7 +349,7 @@ class ParquetTable:
 
 
 def write_rows(rows: DataFrame, place: str, layout: Layout) -> None:
-    """Rows into a directory, in place of what it held."""
+    """Write rows to a directory and replace its contents."""
     for name, value in WRITING.items():
         rows.sparkSession.conf.set(name, value)
     writer = layout.with_day(rows).write.mode("overwrite").option("partitionOverwriteMode", "static")

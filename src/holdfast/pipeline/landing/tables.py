@@ -1,8 +1,8 @@
-"""Landing: queues into a table, each message exactly once, XML bodies parsed into columns.
+"""Land queues in a table, each message exactly once, with XML bodies parsed into columns.
 
-The table is Parquet (``directories``) or Delta (``delta``). A batch that Spark repeats after a crash is seen to be
-there, or is landed whole. That holds as long as batch ids do not start again, so data without its checkpoint
-is refused.
+The table is Parquet (``directories``) or Delta (``delta``). If Spark repeats a batch after a crash, the landing finds
+the batch in the table, or lands it whole. This requires that batch ids do not start again at 0, so the landing rejects
+data without its checkpoint.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Table = ParquetTable | DeltaTable
 
 
 _RELANDED = "_relanded"
-"""In a directory that ``reland`` has begun: of what, and how bodies are read."""
+"""File in a directory that ``reland`` wrote: the source and how bodies are parsed."""
 _SAID = {
     "of": "source",
     "by": "partitioning by day",
@@ -45,14 +45,14 @@ _SAID = {
 
 @dataclass(frozen=True, slots=True)
 class LandedBatch:
-    """What has been landed with one batch.
+    """Result of landing one batch.
 
     Args:
-        batch: Its number, the column ``batch``.
-        rows: Its rows.
-        flagged: How many of them have a ``corrupt_record``.
-        first_flagged: Queue, partition, offset and ``corrupt_record`` of the first of them.
-        tables: Its rows by table, if they were divided by their types.
+        batch: Number of the batch, the value of the column ``batch``.
+        rows: Number of rows.
+        flagged: Number of rows with a ``corrupt_record``.
+        first_flagged: Queue, partition, offset and ``corrupt_record`` of the first flagged row.
+        tables: Number of rows by table, if each message type has its own table.
     """
 
     batch: int
@@ -67,9 +67,9 @@ class _Target:
     """One table of a landing.
 
     Args:
-        name: The directory below the landing's; "": that itself, for every message.
-        out: Its whole directory.
-        table, parser, layout: The table, and how its rows are made and lie there.
+        name: Directory below the landing's directory; "" stands for that directory, with every message.
+        out: Full path of the directory.
+        table, parser, layout: The table, the parser of its rows, and their layout.
     """
 
     name: str
@@ -103,38 +103,39 @@ def land(
     """Start a query that lands queues as a table below ``out``; read it with ``read_landed``.
 
     Columns: queue, partition, offset, sequence, message_number, message_id, action, received_at, delivered_at, body,
-    one for each field of ``schema``, and ``corrupt_record``: why the body or a value of it could not be read, null
-    where all is well. Such a row is landed all the same, with the values that could be read; ``reland`` reads it again.
+    one for each field of ``schema``, and ``corrupt_record``. If the query cannot parse a body or a value,
+    ``corrupt_record`` contains the reason; otherwise it is null. The query still lands such a row, with the values that
+    it can parse; ``reland`` parses the body again.
 
     Args:
         spark: A classic session, see ``holdfast.pipeline.session``.
         broker: URL of the server's admin listener.
-        queue: The queue, or several with commas between them; or "", with the option ``queuePattern``.
-        out: Directory, of any file system Spark knows.
-        checkpoint: Directory of the query's progress. It belongs to ``out``: keep, move and delete them together.
-        schema: Fields of the body's element (children or attributes, see ``bodies``), or as DDL; None: no parsing.
-        prefix: Put before the names of the parsed columns.
-        reader: Name of the cursor on the server; None: one that is the checkpoint's own.
-        trigger: ``{"availableNow": True}``, ``{"processingTime": "10 seconds"}``; None: as soon as there is something.
+        queue: One queue, or several separated by commas; or "", with the option ``queuePattern``.
+        out: Directory in any file system that Spark supports.
+        checkpoint: Directory of the query's progress. Keep, move and delete it together with ``out``.
+        schema: Fields of the body's element (children or attributes, see ``bodies``), or DDL; None: no parsing.
+        prefix: Prefix for the names of the parsed columns.
+        reader: Name of the cursor on the server; None: a name derived from the checkpoint.
+        trigger: ``{"availableNow": True}``, ``{"processingTime": "10 seconds"}``; None: as soon as rows arrive.
         options: Further options of the source.
-        lenient: What is passed over instead of flagged, of ``reading.LENIENCIES``: "empty", "nanoseconds",
-            "zones".
-        max_elements: A body with more elements is not read, but flagged.
+        lenient: Deviations to ignore instead of flagging them, from ``leniencies.LENIENCIES``: "empty",
+            "nanoseconds", "zones".
+        max_elements: Maximum number of elements in a body. The query flags larger bodies and does not parse them.
         also: Further columns of the source to land: "to", "reply_to", "relates_to", "soap_version", "headers".
-        element: The name of the body's element, ``{namespace}local`` or the local name; a body with another one is
-            flagged, and not read. "": any.
-        by_day: Partition the rows by the day, in UTC, on which they were "delivered" or "received", a column
-            ``delivered_day`` or ``received_day``; None: not at all.
-        table: "parquet", or "delta" where ``deltalake`` is installed.
-        types: Instead of ``schema`` and ``element``: the body's element -> its fields. Each type has a table
-            below ``out``, with the element's local name; all other messages are in the table ``other``.
-        on_batch: Called after each batch that is landed, in the driver, in the query's own thread.
+        element: Name of the body's element, ``{namespace}local`` or the local name. The query flags a body with another
+            element and does not parse it. "": any element.
+        by_day: Partition the rows by the UTC day on which they were "delivered" or "received", in a column
+            ``delivered_day`` or ``received_day``; None: no partitioning.
+        table: "parquet", or "delta" if ``deltalake`` is installed.
+        types: Instead of ``schema`` and ``element``, a mapping from the body's element to its fields. Each type has a
+            table below ``out``, named after the element's local name; all other messages are in the table ``other``.
+        on_batch: Called after each landed batch, in the driver, in the query's own thread.
 
     Raises:
-        ConfigurationError: The schema cannot be used; or ``out`` holds batches that the checkpoint knows nothing of:
-            its batch ids would start again at 0; or the two do not go together otherwise; or a field has a type there
-            that its new one cannot hold, see ``widening``; or the table there is of another kind, or partitioned
-            otherwise; or nothing can be written there.
+        ConfigurationError: The schema is invalid; ``out`` contains batches that are unknown to the checkpoint, so that
+            batch ids would start again at 0; ``out`` and the checkpoint do not match in another way; the new type of a
+            field cannot hold the values of its type in the table, see ``widening``; the existing table is of another
+            kind, or has other partitions; or ``out`` is not writable.
     """
 
     def target(name: str, fields: StructType | str | None, of: str) -> _Target:
@@ -176,10 +177,10 @@ def _layout(parser: BodyColumns, by_day: str | None) -> Layout:
 
 
 def table_of(spark: SparkSession, out: str, kind: str | None = None) -> Table:
-    """What is landed below ``out``, or is to be.
+    """Return the table below ``out``, which need not exist yet.
 
     Raises:
-        ConfigurationError: It is of another kind, or there is no such kind, or ``deltalake`` is not installed.
+        ConfigurationError: The table is of another kind, the kind does not exist, or ``deltalake`` is not installed.
     """
     kinds: dict[str, type[Table]] = {table.kind: table for table in (ParquetTable, DeltaTable)}
     if kind is not None and kind not in kinds:
@@ -193,10 +194,10 @@ def table_of(spark: SparkSession, out: str, kind: str | None = None) -> Table:
 
 
 def _refuse_two_ways(spark: SparkSession, out: str, schema: StructType | str | None, element: str) -> None:
-    """See that messages are divided by types, or are all of one.
+    """Reject types in combination with one schema or element, or with a directory that is already one table.
 
     Raises:
-        ConfigurationError: Both is asked for, or the directory is a table.
+        ConfigurationError: The caller gave both, or the directory is a table.
     """
     if schema is not None or element:
         raise ConfigurationError(
@@ -215,12 +216,12 @@ def _batch_writer(
     checkpoint: str,
     on_batch: Callable[[LandedBatch], None] | None,
 ) -> Callable[[DataFrame, int], None]:
-    """What lands a batch.
+    """Return the function that lands a batch.
 
     Args:
         targets: The tables.
-        divided: Element -> table, of the types by which messages are divided; None: there is one table.
-        checkpoint: The query's.
+        divided: Element -> table, if each message type has its own table; None: there is one table.
+        checkpoint: Checkpoint directory of the query.
         on_batch: Called after each batch.
     """
 
@@ -242,7 +243,7 @@ def _batch_writer(
 
 
 def _landed_in(target: _Target, messages: DataFrame, batch: int, told: str) -> LandedBatch:
-    """Land one table's messages of a batch, unless an earlier attempt has landed them."""
+    """Land the messages of a batch for one table, unless an earlier attempt landed them."""
     if is_there(target.table, batch, told, target.out):
         return _there(target.table, batch)
     mine = messages.where(messages[TABLE] == target.name).drop(TABLE) if target.name else messages
@@ -250,14 +251,14 @@ def _landed_in(target: _Target, messages: DataFrame, batch: int, told: str) -> L
 
 
 def _together(batch: int, landed: Mapping[str, LandedBatch]) -> LandedBatch:
-    """What was landed with a batch in all tables."""
+    """Return the totals of a batch over all tables."""
     rows = {name: one.rows for name, one in landed.items()}
     first = next((one.first_flagged for one in landed.values() if one.first_flagged), None)
     return LandedBatch(batch, sum(rows.values()), sum(one.flagged for one in landed.values()), first, rows)
 
 
 def _there(table: Table, batch: int) -> LandedBatch:
-    """What was landed with a batch that is there."""
+    """Return the result of a batch that is already in the table."""
     (seen,) = table.read().where(f"batch = {batch}").agg(*_counts()).collect()
     return _landed(batch, seen.asDict())
 
@@ -286,13 +287,13 @@ def _landed(batch: int, seen: Mapping[str, Any]) -> LandedBatch:
 
 
 def read_landed(spark: SparkSession, out: str) -> DataFrame:
-    """What ``land`` has landed so far, with the column ``batch``, and the day if it is partitioned by that.
+    """Return the rows landed so far, with the column ``batch``, and with the day if the table is partitioned by it.
 
-    A batch that is being written is left out. Where rows were landed by several schemas, the columns are those of the
-    newest, and then those that only older ones have; see ``widening``.
+    The result excludes a batch that is still being written. If rows were landed with several schemas, the columns are
+    those of the newest schema, followed by those that only older schemas have; see ``widening``.
 
     Raises:
-        ConfigurationError: There is nothing yet.
+        ConfigurationError: The table has no batch yet.
     """
     return table_of(spark, out).read()
 
@@ -312,27 +313,28 @@ def reland(
     table: str = "parquet",
     on_batch: Callable[[LandedBatch], None] | None = None,
 ) -> None:
-    """Land again what has been landed, by another schema, with other leniencies, by day, or as another kind of table:
-    the bodies are in the rows.
+    """Land the rows of a table again, into another table.
 
-    The batches of ``out`` are those of ``landed``, which stays as it is: ``land`` goes on into ``out`` with the
-    checkpoint of ``landed``. May be ended at any time and run again with the same arguments: what is there stays.
+    The new table may have another schema, other leniencies, partitions by day, or another kind: the landed rows contain
+    the bodies, so ``reland`` can parse them again. ``out`` gets the same batches as ``landed``, which stays unchanged.
+    To continue the landing into ``out``, call ``land`` with the checkpoint of ``landed``. You can stop ``reland`` at
+    any time and run it again with the same arguments: it keeps the batches that are complete.
 
     Args:
         spark: A classic session.
-        landed: What ``land`` has landed; nothing may land there meanwhile.
+        landed: Directory that ``land`` wrote. No query may land there in the meantime.
         out: Another directory.
-        schema, prefix, lenient, max_elements, also, element, by_day, table, on_batch: As of ``land``.
+        schema, prefix, lenient, max_elements, also, element, by_day, table, on_batch: As in ``land``.
 
     Raises:
-        ConfigurationError: There is nothing in ``landed``; ``out`` is the same directory, or holds other batches, or
-            rows that were read otherwise; the schema cannot be used; a column of ``also`` was not landed.
+        ConfigurationError: ``landed`` has no batch; ``out`` is the same directory, or contains other batches, or rows
+            that were parsed with other arguments; the schema is invalid; or a column of ``also`` was not landed.
     """
     parser = BodyColumns(schema_of(schema), prefix, lenient, max_elements, also, element)
     layout = _layout(parser, by_day)
     how = {"of": files.qualified(spark, landed), **json.loads(layout.text()), "prefix": prefix}
     how |= {"lenient": sorted(lenient), "max_elements": max_elements, **({"element": element} if element else {})}
-    session = spark.newSession()  # whose settings are nobody else's
+    session = spark.newSession()  # keeps its settings apart from other sessions
     old, new = table_of(session, landed), table_of(session, out, table)
     messages = old.read()
     if absent := sorted(set(also).difference(messages.columns)):
@@ -357,7 +359,7 @@ def reland(
 
 
 def _begin_reland(spark: SparkSession, table: Table, out: str, how: dict[str, Any]) -> None:
-    """See that what is in a directory comes of these arguments, and note them there before the first batch is."""
+    """Check that a directory was written with these arguments; record them before the first batch."""
     told = files.read_text(spark, f"{out}/{_RELANDED}") if _RELANDED in files.names(spark, out) else ""
     before: dict[str, Any] = json.loads(told or "{}")
     if not table.begun():

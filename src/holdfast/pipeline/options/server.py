@@ -1,4 +1,4 @@
-"""The options of the way to a server, which reads and writes share."""
+"""Connection options that reads and writes share."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from holdfast.pipeline.options.values import as_name, as_seconds, as_token, as_u
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Where a server is, how long it may be away, and what it is shown.
+    """Address of a server, how long to wait for it, and the credentials for it.
 
     Args:
-        broker: URL of the server's admin listener as the executors see it.
-        away: Seconds a server that is away is waited for before the read or the write fails.
-        token: The admin listener's token. Spark shows options to whoever may look at the query: ``tokenFile``, or the
-            environment variable ``HOLDFAST_ADMIN_TOKEN`` of the driver, keep it to themselves.
-        token_file: File with the token. This file and those below are read once, in the driver; tasks need none.
-        ca_file: PEM file of the authorities to trust, for https, instead of the system's.
-        certificate_file: PEM file of a certificate to show, with its chain.
-        key_file: PEM file of its key, if that is in another file.
-        proxy: URL of an HTTP proxy to go through.
-        access: What comes of these, the files being read.
+        broker: URL of the server's admin listener, reachable from the executors.
+        away: Seconds to wait for an unavailable server before the read or write fails.
+        token: The admin listener's token. Spark shows options to every user who can view the query. To keep the token
+            secret, use ``tokenFile``, or set ``HOLDFAST_ADMIN_TOKEN`` in the environment of the driver.
+        token_file: File that contains the token. The driver reads this file and those below once; tasks need none of
+            them.
+        ca_file: PEM file of the certificate authorities to trust for https, instead of the system's.
+        certificate_file: PEM file of the client certificate, with its chain.
+        key_file: PEM file of the certificate's key, if the key is in a separate file.
+        proxy: URL of the HTTP proxy to use.
+        access: The resulting credentials, with the contents of the files.
     """
 
     broker: str = field(metadata=option("broker", as_url))
@@ -40,7 +41,7 @@ class ServerOptions:
 
 
 def access_of(values: Mapping[str, Any]) -> Access:
-    """What the files hold, read now."""
+    """Read the files that the options name and return their credentials."""
     if values.get("token") and values.get("token_file"):
         raise ConfigurationError("options token and tokenFile exclude each other", remedy="leave one of them out")
     access = Access.of_files(

@@ -1,4 +1,7 @@
-"""The options of ``spark.read.format("wsrm")``: names, defaults, limits. Knows nothing of Spark or of the network."""
+"""Names, defaults and limits of the options of ``spark.read.format("wsrm")``.
+
+This module imports neither Spark nor network code.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +40,12 @@ from holdfast.pipeline.reader.position_values import (
 )
 
 INBOX = "inbox"
-"""The queue that is read if none is named."""
+"""The queue that a read uses if no option names one."""
 MESSAGES, LETTERS, JOURNAL = "messages", "letters", "journal"
 TABLES = {MESSAGES: COLUMNS, LETTERS: letter_columns.COLUMNS, JOURNAL: journal_columns.COLUMNS}
-"""What a read may give, and all columns that it may have."""
+"""The tables that a read can return, each with all its columns."""
 MOST_TASKS = 100_000
-"""Spark partitions of one read: the driver holds them all."""
+"""Upper limit of Spark partitions per read; the driver keeps all of them in memory."""
 DELIVERED, RECEIVED = "delivered", "received"
 
 _ELSEWHERE = {
@@ -57,8 +60,7 @@ _ELSEWHERE = {
     "fetchoffset.retryintervalms": "option awaySeconds is how long a server is waited for",
     "maxrecordsperpartition": "options tasks and minPartitions say into how many parts a read is cut",
 }
-"""Options of Spark's Kafka source that this one has no like of, or that Spark gives by itself, and what there is
-instead."""
+"""Options without an equivalent here, from Spark's Kafka source or set by Spark itself, and what to use instead."""
 
 
 def _columns(name: str, text: str) -> frozenset[str]:
@@ -71,14 +73,14 @@ def _columns(name: str, text: str) -> frozenset[str]:
 
 
 def usable_cores() -> int:
-    """The processors this process may use."""
+    """Return the number of processors available to this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _reader(name: str, text: str) -> str:
-    from holdfast.core.queues.queue import check_reader  # not in tasks, which are given options that are read
+    from holdfast.core.queues.queue import check_reader  # not imported in tasks: they receive parsed options
 
     check_reader(text)
     return text
@@ -102,45 +104,46 @@ def _tasks(name: str, text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions(ServerOptions):
-    """The checked options of a read, batch or stream. Option names are the camelCase ones of the metadata.
+    """Validated options of a batch or streaming read. The metadata holds each option's camelCase name.
 
     Args:
-        queues: The queue to read, or several with commas between them; ``inbox`` if neither this nor
-            ``queuePattern`` is given.
-        pattern: A regular expression instead: every queue whose whole name it matches. One that appears while a stream
-            runs joins at its beginning.
-        read: What a batch read gives: ``messages``, the dead ``letters`` with their reasons, or the event ``journal``.
-        reader: Name of the cursor a stream keeps on the server, in each queue that it reads: letters, digits, dots,
-            hyphens and underscores. Required for a stream; two queries that read one queue need two names.
-        starting: Where a stream whose cursor is not on the server yet, or a batch read, starts: ``earliest``,
-            ``latest``, or offsets. A partition that is not named starts at its earliest record.
-        starting_at: The same as a time: the first record of each partition from then on. See ``timestampType``. Of
-            dead letters those that failed from then on, of the journal what happened from then on.
-        starting_times: The same as a time for each partition. One that is not named starts at its earliest record.
-        ending: Where a batch read ends: ``latest`` or offsets. A partition that is not named is read to its end.
-        ending_at: The same as a time: before the first record from then on. Of dead letters and of the journal: before
-            it.
-        ending_times: The same as a time for each partition. One that is not named is read to its end.
-        time_of: Which time these are compared with: when a record was ``delivered`` into its queue, as the column
-            ``delivered_at`` has it, or ``received`` by the server, as ``received_at``.
-        partitions: Only those partitions of each queue, by number: ``0,3``. Batch reads only.
-        sequence: Only messages of the Sequence with this Identifier.
-        action: Only messages with this wsa:Action.
-        max_rows: Rows of one micro-batch at most: the oldest of all partitions.
-        min_rows: A micro-batch waits until there are so many rows, or until ``maxTriggerDelay`` is over.
-        max_delay: How long rows wait for a micro-batch to be full: ``500ms``, ``30s``, ``15m``, ``1h``; a number alone
-            is seconds.
-        fail_on_loss: Whether a read fails where records were deleted before they were read. If not, they are skipped:
-            the log names them, and the stream's offset counts them as ``skipped``.
-        wait: Seconds the server may hold back an answer that nothing is new (0..60).
-        tasks: Spark partitions of one read at most. Without it as many as have 5,000 rows each, up to four, or one for
-            each 50,000 rows if that is more: the driver does not know how many cores the executors have. Twenty times
-            as many rows where ``columns`` names none but ``queue``, ``partition`` and ``offset``.
-        min_tasks: Spark partitions of one read at least, as far as there are rows.
-        columns: The columns that there are, with commas between them: ``sequence,action``. Without it all but those
-            that ``body`` and ``headers`` leave out; neither of these may be given beside it.
-        body: Whether there is a ``body`` column.
-        headers: Whether there is a ``headers`` column.
+        queues: One queue, or several separated by commas. The default is ``inbox``, unless ``queuePattern`` is set.
+        pattern: A regular expression that selects every queue with a matching whole name. A stream reads a queue that
+            appears later from its beginning.
+        read: The rows that a batch read returns: ``messages``, the dead ``letters`` with their reasons, or the event
+            ``journal``.
+        reader: Name of the cursor that a stream keeps on the server in each queue it reads: letters, digits, dots,
+            hyphens and underscores. A stream requires it. Two queries that read the same queue need different names.
+        starting: Start of a batch read, or of a stream that has no cursor on the server yet: ``earliest``, ``latest``,
+            or offsets. Partitions without an offset start at their earliest record.
+        starting_at: Start as a time: each partition starts at its first record at or after it. See ``timestampType``.
+            For dead letters it is the time of the failure, for the journal the time of the event.
+        starting_times: Start as one time per partition. Partitions without a time start at their earliest record.
+        ending: End of a batch read: ``latest`` or offsets. Partitions without an offset are read to their end.
+        ending_at: End as a time: each partition ends before its first record at or after it. Dead letters and the
+            journal end before this time.
+        ending_times: End as one time per partition. Partitions without a time are read to their end.
+        time_of: The timestamp that start and end times are compared with: ``delivered`` is when a record entered its
+            queue (column ``delivered_at``), ``received`` is when the server received it (column ``received_at``).
+        partitions: Numbers of the partitions to read in each queue: ``0,3``. Batch reads only.
+        sequence: Read only messages of the Sequence with this Identifier.
+        action: Read only messages with this wsa:Action.
+        max_rows: Maximum number of rows in one micro-batch. It contains the oldest rows of all partitions.
+        min_rows: Number of rows that a micro-batch waits for, until ``maxTriggerDelay`` expires.
+        max_delay: Longest time that rows wait for ``minRowsPerBatch``: ``500ms``, ``30s``, ``15m``, ``1h``; a number
+            without a unit is in seconds.
+        fail_on_loss: Whether a read fails if the server deleted records before the read reached them. Otherwise the
+            read skips them: the log reports them, and the stream's offset counts them as ``skipped``.
+        wait: Seconds that the server may delay its answer if there are no new records (0..60).
+        tasks: Maximum number of Spark partitions per read. By default, a read has one partition per 5,000 rows up to
+            four, or one per 50,000 rows if that is more, because the driver does not know how many cores the executors
+            have. If ``columns`` names only ``queue``, ``partition`` and ``offset``, each takes twenty times as many
+            rows.
+        min_tasks: Minimum number of Spark partitions per read, if there are enough rows.
+        columns: Columns of the result, separated by commas: ``sequence,action``. By default, all columns except those
+            that ``body`` and ``headers`` turn off; neither of these can be combined with ``columns``.
+        body: Whether the result has a ``body`` column.
+        headers: Whether the result has a ``headers`` column.
     """
 
     queues: tuple[str, ...] = field(default=(), metadata=option("queue", as_queues, "subscribe"))
@@ -170,11 +173,11 @@ class ReadOptions(ServerOptions):
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Options as Spark hands them over: texts, under names whose case does not count.
+        """Parse the options as Spark passes them: text values under case-insensitive names.
 
         Raises:
-            ConfigurationError: A name nobody knows, with the nearest right one; a value that cannot be used; no broker;
-                two that exclude each other.
+            ConfigurationError: An option name is unknown (the error suggests the nearest one), a value is invalid, the
+                broker is missing, or two options exclude each other.
         """
         values = parsed(cls, options, "source", _ELSEWHERE)
         for fields in (
@@ -202,13 +205,13 @@ class ReadOptions(ServerOptions):
 
     @property
     def names(self) -> frozenset[str]:
-        """The columns that a row has."""
+        """Names of the columns in the result."""
         unwanted = {name for name in ("body", "headers") if not getattr(self, name)}
         return self.columns or frozenset(name for name, *_ in TABLES[self.read] if name not in unwanted)
 
     @property
     def needed(self) -> frozenset[str]:
-        """These, and the columns by which rows are left out."""
+        """Names of the columns to read: those of the result and those that filters use."""
         times = (self.starting_at, self.starting_times, self.ending_at, self.ending_times)
         is_by_arrival = self.time_of == RECEIVED and times != (None, None, None, None)
         by = {"sequence": bool(self.sequence), "action": bool(self.action), "received_at": is_by_arrival}
@@ -216,19 +219,19 @@ class ReadOptions(ServerOptions):
 
     @property
     def needs_records(self) -> bool:
-        """Whether messages are read for more than where they are."""
+        """Whether a read needs the records, not only their positions."""
         return not self.needed.issubset(POSITION)
 
     @property
     def ease(self) -> int:
-        """How many times as many rows are worth a task as of those for which records are read."""
+        """Factor for the number of rows per task, relative to a read that needs the records."""
         return 1 if self.needs_records else 20
 
     def check_stream(self) -> None:
-        """See that a stream can be read with these.
+        """Check that these options suit a stream.
 
         Raises:
-            ConfigurationError: A name for its place is missing, or it is told what only a batch read can do.
+            ConfigurationError: The reader's name is missing, or an option applies only to batch reads.
         """
         if not self.reader:
             raise ConfigurationError(
@@ -242,11 +245,11 @@ class ReadOptions(ServerOptions):
         )
 
     def check_batch(self) -> None:
-        """See that a batch read can be done with these.
+        """Check that these options suit a batch read.
 
         Raises:
-            ConfigurationError: It is told what only a read of messages can do, and reads something else; or it is to
-                begin at the end.
+            ConfigurationError: An option applies only to messages, and the read returns dead letters or the journal;
+                or the read would start at the end.
         """
         if self.read != MESSAGES:
             self._refuse(*_OF_MESSAGES[self.read])
@@ -265,7 +268,7 @@ class ReadOptions(ServerOptions):
 
 
 _PLACES = ("starting", "starting_times", "ending", "ending_times", "time_of", "partitions")
-"""What only a read of queues can be told."""
+"""Fields that apply only to a read of messages."""
 _OF_MESSAGES = {
     LETTERS: (
         _PLACES,
@@ -279,7 +282,7 @@ _OF_MESSAGES = {
         "columns there are",
     ),
 }
-"""What else is read -> what that cannot be told, why, and the remedy."""
+"""Table other than messages -> fields that do not apply to it, the reason, and the remedy."""
 
 
 def _check_columns(values: Mapping[str, Any]) -> None:

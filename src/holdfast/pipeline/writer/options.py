@@ -1,4 +1,7 @@
-"""The options of writes with ``format("wsrm")``: names, defaults, limits. Knows nothing of Spark or of the network."""
+"""Names, defaults and limits of the options of writes with ``format("wsrm")``.
+
+This module imports neither Spark nor network code.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ from holdfast.pipeline.options.values import (
 )
 
 _OF_SPARK = ("checkpointlocation", "queryname")
-"""Spark shows a stream's writer these options of its own."""
+"""Options of Spark itself, which it also passes to the writer of a stream."""
 
 _ELSEWHERE = {
     "kafka.bootstrap.servers": "the server is named by option broker, a URL: http://127.0.0.1:8081",
     "topic": "a queue is named by option queue, or by a column of that name",
     "path": "call save() or start() without one; queue or to says where",
 }
-"""Options of Spark's Kafka sink, or of sinks that write files, and what there is instead."""
+"""Options of Spark's Kafka sink and file sinks, and what to use instead."""
 
 
 def _sink(name: str, text: str) -> str:
@@ -52,22 +55,26 @@ def _directory(name: str, text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions(ServerOptions):
-    """The checked options of a write, batch or stream. Option names are the camelCase ones of the metadata.
+    """Validated options of a batch or streaming write. The metadata holds each option's camelCase name.
 
     Args:
-        queue: The queue of the server for rows that name none, nor an address, by columns ``queue`` and ``to``.
-        to: The address that those rows are sent to, instead of a queue.
-        action: The Action of rows that have none by a column ``action``.
-        sequence_key: Name of the column whose value keeps rows together: those of one value go out in one Sequence, in
-            their order. Without it all rows of the write are one Sequence.
-        sink_id: Name of the sink on the server: letters, digits, dots, hyphens and underscores. A stream's own is its
-            query id; with a name, another query (a new checkpoint) is refused until it is bound.
-        batch_id: Which batch of ``sinkId`` a batch write is. One that was published before sends nothing: so a write
-            can be repeated, and ``foreachBatch`` is exact. One below the last that was not is refused.
-        query_id: Whose batches ``batchId`` counts, of a batch write. Without it, the streaming query that it runs in.
-        idempotency_key: Of a batch write alone: another write with this key sends nothing.
-        rebind: Whether a sink that another query wrote to becomes this query's, which begins its batches again.
-        refused: Directory of a Parquet table for the rows that cannot be sent. Without it, such a row fails the write.
+        queue: Queue on the server for rows without a value in the columns ``queue`` and ``to``.
+        to: Address for rows without a value in these columns, instead of a queue.
+        action: Action of rows without a value in the column ``action``.
+        sequence_key: Name of the column that groups rows: the writer sends all rows with the same value in one
+            Sequence, in order. By default, all rows of the write form one Sequence.
+        sink_id: Name of the sink on the server: letters, digits, dots, hyphens and underscores. The default for a
+            stream is its query id. If you name the sink, the server rejects another query (a new checkpoint) until you
+            rebind the sink.
+        batch_id: Number of this batch write within ``sinkId``. If the batch was published before, the write sends
+            nothing, so you can repeat a write, and ``foreachBatch`` delivers exactly once. The server rejects an
+            unpublished batch with a number below the last one.
+        query_id: Query that ``batchId`` counts batches of, for a batch write. The default is the streaming query that
+            contains the write.
+        idempotency_key: Key of a single batch write. Another write with the same key sends nothing.
+        rebind: Whether this query takes over a sink that another query wrote to. It then numbers its batches from the
+            beginning.
+        refused: Directory of a Parquet table for rows that cannot be sent. By default, such a row fails the write.
     """
 
     queue: str = field(default="", metadata=option("queue", as_name))
@@ -83,15 +90,15 @@ class WriteOptions(ServerOptions):
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, stream: bool) -> WriteOptions:
-        """Options as Spark hands them over: texts, under names whose case does not count.
+        """Parse the options as Spark passes them: text values under case-insensitive names.
 
         Args:
-            options: What was given.
-            stream: Whether a streaming query writes, and not a batch.
+            options: The options given.
+            stream: Whether the write is a streaming query rather than a batch.
 
         Raises:
-            ConfigurationError: A name nobody knows, with the nearest right one; a value that cannot be used; no broker;
-                options that do not go together.
+            ConfigurationError: An option name is unknown (the error suggests the nearest one), a value is invalid, the
+                broker is missing, or options contradict each other.
         """
         given = {name: text for name, text in options.items() if name.lower() not in _OF_SPARK}
         values = parsed(cls, given, "sink", _ELSEWHERE)

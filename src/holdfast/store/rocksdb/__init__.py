@@ -1,5 +1,5 @@
-"""The embedded store, on RocksDB: opening, commits, checks, repair and the log that proves what was stored.
+"""The embedded store, on RocksDB: opening, commits, checks, repair and the log that proves which batches were stored.
 
-This room owns the store's directory and its formats. It knows no database server and no protocol rule. Open ``store``
-first; ``opening`` decides whether a directory is whole.
+This package owns the store's directory and its formats. It knows no database server and no protocol rule. Open
+``store`` first; ``opening`` decides whether a directory is whole.
 """

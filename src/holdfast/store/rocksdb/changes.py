@@ -1,7 +1,7 @@
-"""A batch turned into one write of the engine.
+"""A batch as one write of the engine.
 
 Trimming moves a partition's first offset at once; the bytes below it are deleted a few megabytes at a time, since each
-range deletion makes every later read a little slower. Until then they are below ``first`` and nobody sees them.
+range deletion makes every later read a little slower. Until then they are below ``first`` and no reader sees them.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Changes:
         return sum([size for size, _ in self._written.values()])
 
     def take_over(self) -> None:
-        """The batch is durable: the content says so from now on."""
+        """Update the content: the batch is durable."""
         content = self._content
         content.take_over(self.plan, self._swept)
         for where, (size, records) in self._written.items():

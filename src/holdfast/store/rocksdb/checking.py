@@ -1,6 +1,6 @@
-"""Walking a whole store to see whether it is what was written: everything is read, nothing is changed.
+"""A check of a whole store: it reads everything and changes nothing.
 
-Knows what the store promises by itself; the protocol's states are bytes to it.
+Knows only the store's own guarantees; the protocol's states are bytes to it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Where = tuple[str, int]
 
 @dataclass(slots=True)
 class Report:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
-        problems: What is wrong, a sentence each; empty if nothing is.
-        serial: The last batch that can be read.
+        problems: The problems, a sentence each; empty if there are none.
+        serial: The last readable batch.
         durable: The last batch that is known to have been durable.
-        records: How many records can be read.
-        unreadable: Partition -> offsets of records that cannot.
-        is_open: Whether somebody has the store open: then its newest batches are not looked for.
+        records: How many records are readable.
+        unreadable: Partition -> offsets of unreadable records.
+        is_open: Whether a process has the store open: then the check skips its newest batches.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ def check_store(path: Path) -> Report:
                 opening.require_whole(path)
             except StoreError as error:
                 report.problems.append(error.message)
-        report.durable = durable_serial(path, report)  # before the look, since somebody may go on writing
+        report.durable = durable_serial(path, report)  # before the view, since another process may continue to write
         report.problems += problems_of_tables(path)
         try:
             store = RocksDBStore(path, read_only=True)

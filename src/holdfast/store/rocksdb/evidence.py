@@ -1,12 +1,12 @@
-"""Which batches were durable for certain, judged from a damaged write-ahead log. Knows the log's bytes, no batch.
+"""Proof of which batches were durable, read from a damaged write-ahead log. Knows the log's bytes, no batch.
 
 A batch is written only after the one before it was synced. So every batch carries a stamp: its serial, and the serial
 up to which everything was durable when it was written. A log may be damaged at its end because the machine went down
-before a sync was through; then nobody was told that those batches are stored, and dropping them is right. It may also
-be damaged in what was stored already, and then stamps behind the damage say so (``log_format``).
+before a sync completed; then no batch there was acknowledged, and dropping them is right. If the damage is in batches
+that were durable, stamps after the damage show it (``log_format``).
 
-A log that is cut off cleanly has nothing behind the cut. So now and then, and when the store is closed, a note beside
-the engine says up to which serial everything is durable.
+A log that is cut off cleanly has nothing after the cut. So occasionally, and when the store is closed, a note next to
+the engine records the serial up to which everything is durable.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def encode_stamp(serial: int, durable: int) -> bytes:
 
 
 def stamp(data: bytes | None) -> tuple[int, int]:
-    """What :func:`encode_stamp` was given; noughts if there is no stamp."""
+    """Return the arguments that :func:`encode_stamp` received; zeros if there is no stamp."""
     serial, durable = _pair.unpack(data) if data else (0, 0)
     return serial, durable
 
@@ -62,7 +62,7 @@ def proven_durable(engine: Path) -> int:
 
 
 def log_serials(path: Path) -> tuple[int, int]:
-    """The serials of the first and of the last whole batch in one log, damaged or not; noughts if there are none."""
+    """Return the serials of the first and the last whole batch in one log, damaged or not; zeros if there are none."""
     with log_format.mapped(path) as data:
         first = next((found[0] for batch in batches(data) if (found := stamp_of(batch))), 0)
     return first, _last_stamp(path)[0]
@@ -74,9 +74,9 @@ def batches(data: log_format.Bytes) -> Iterator[bytes]:
 
 
 def usable_logs(engine: Path, known: int) -> Iterator[tuple[Path, int]]:
-    """The logs that go on from batch ``known`` without a gap, and how many bytes of each are before a damage.
+    """Yield the logs that continue from batch ``known`` without a gap, and how many bytes of each precede any damage.
 
-    RocksDB itself would read a log over a gap before it, and so lose what was in the gap in silence.
+    RocksDB itself would read a log after a gap, and so silently lose the batches in the gap.
     """
     for log in logs(engine):
         with log_format.mapped(log) as data:
@@ -90,7 +90,7 @@ def usable_logs(engine: Path, known: int) -> Iterator[tuple[Path, int]]:
 
 
 def stamp_of(batch: bytes) -> tuple[int, int] | None:
-    """The stamp of a batch from a log; None for what the engine wrote by itself."""
+    """Return the stamp of a batch from a log; None for the engine's own writes."""
     if not batch.startswith(_MARK, BATCH_HEADER) or batch[_STAMP_AT - 1 : _STAMP_AT] != bytes((_pair.size,)):
         return None
     return stamp(batch[_STAMP_AT : _STAMP_AT + _pair.size])

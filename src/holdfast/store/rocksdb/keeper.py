@@ -1,8 +1,8 @@
-"""What an open store does beside its commits, in a thread of its own: give space back, leave notes, keep a reserve.
+"""Background work of an open store, in a separate thread: free space, write notes, keep a reserve.
 
-A thread begins with the first work for it; small stores never have one. Compacting a trimmed range gives its space back
-to the disk. It is done when a share of what the tables hold was trimmed, and in pieces, so that what it costs stays in
-proportion to what it frees, and closing waits for one piece at most.
+The thread starts with its first work; small stores never have one. Compacting a trimmed range returns its space to the
+disk. The thread compacts once a share of the tables' records was trimmed, and in pieces, so that the cost stays in
+proportion to the freed space, and closing waits for one piece at most.
 """
 
 from __future__ import annotations
@@ -138,10 +138,10 @@ class Keeper:
 
 
 def gaps_between(partitions: Iterable[Partition[bytes]]) -> list[Range]:
-    """The ranges in which records may have been and are no more: before, between and behind those that are there.
+    """Return the ranges that may hold deleted records: before, between and after the stored records.
 
     Args:
-        partitions: All there are.
+        partitions: All partitions.
     """
     bounds = sorted((one.records + number(one.first), one.records + number(one.end)) for one in partitions)
     step = -(-len(bounds) // MOST_RANGES) or 1

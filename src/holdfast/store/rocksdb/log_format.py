@@ -1,9 +1,9 @@
-"""The format of RocksDB's logs and MANIFESTs: which records are whole, wherever in the file a damage is.
+"""The format of RocksDB's logs and MANIFESTs: which records are whole, wherever the file is damaged.
 
 A file is a row of blocks of 32 KB. A record lies in one piece, or is split where a block ends; each piece has a header
-with a checksum of its own, and no header crosses a block's end
-(https://github.com/facebook/rocksdb/wiki/Write-Ahead-Log-File-Format). RocksDB stops at the first damage. We read on,
-to learn what was behind it.
+with a separate checksum, and no header crosses a block's end
+(https://github.com/facebook/rocksdb/wiki/Write-Ahead-Log-File-Format). RocksDB stops at the first damage. This module
+reads further, to find the records after it.
 
 The checksum is CRC-32C, which the standard library lacks. Only a few records of a log are verified at a start, so the
 thirty lines here are fast enough, and save every installation one more compiled dependency.

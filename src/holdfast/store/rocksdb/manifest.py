@@ -1,7 +1,7 @@
-"""Which tables RocksDB's MANIFEST names. A table that it names and that is not there is a loss.
+"""The tables that RocksDB's MANIFEST names. A named table that is missing is a loss.
 
-RocksDB's repair makes a MANIFEST anew from whatever tables it finds, and so cannot tell that one is missing. The format
-is a row of edits, each a row of tagged fields, in a file of the logs' format.
+RocksDB's repair rebuilds a MANIFEST from the tables it finds, and so cannot detect that one is missing. The format is a
+row of edits, each a row of tagged fields, in a file of the logs' format.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Unreadable(Exception):
 
 
 def read_manifest(engine: Path) -> Manifest:
-    """The MANIFEST of the engine in a directory; an empty one that is not whole if there is none.
+    """Return the MANIFEST of the engine in a directory; an empty, incomplete one if there is none.
 
     Raises:
         OSError: A file cannot be read.

@@ -28,7 +28,7 @@ BLOCK_BYTES = 32 << 10
 """What is read of a table at once. Queues are read in order: with RocksDB's own 4 KB every few records cost a look into
 the index, which would have to be in memory, too: 90 MB for ten million records of 1 KB, and so it is 13."""
 CACHE_BYTES = 32 << 20
-"""Blocks that are kept in memory; the system keeps more of the files."""
+"""Bytes of blocks kept in memory; the system caches more of the files."""
 SPARE_MEGABYTES = 16
 """What a start needs besides what is in the logs, rounded up generously."""
 
@@ -37,15 +37,15 @@ REMEDY = "Run: holdfast store check {0}; then restore it from a copy, or see: ho
 
 
 def make_options(*, keep_prefix: bool, compacts: bool = True) -> Options:
-    """How the engine is opened.
+    """Return the options for opening the engine.
 
     Args:
-        keep_prefix: Whether to go on with what is before damage in a log.
-        compacts: Whether the engine compacts by itself, which needs space before it gives some back.
+        keep_prefix: Whether to continue with the batches before damage in a log.
+        compacts: Whether the engine compacts automatically, which needs space before it frees some.
     """
     options = Options(raw_mode=True)
     options.set_disable_auto_compactions(not compacts)
-    # An incomplete last write, which nobody acknowledged, is dropped; damage is an error, not a silent loss.
+    # An incomplete last write, which was never acknowledged, is dropped; damage is an error, not a silent loss.
     options.set_wal_recovery_mode(
         DBRecoveryMode.point_in_time() if keep_prefix else DBRecoveryMode.tolerate_corrupted_tail_records()
     )
@@ -85,12 +85,12 @@ def is_damage(error: Exception) -> bool:
 
 
 def explain(store: Path, error: Exception, doing: str) -> StoreError:
-    """One of ours for what rocksdict raised, which is bare Exception whatever RocksDB says.
+    """Return a StoreError for what rocksdict raised, which is bare Exception whatever RocksDB reports.
 
     Args:
-        store: What errors call it.
-        error: What was raised.
-        doing: "opened", "read": what could not be done.
+        store: The store's name in errors.
+        error: The exception.
+        doing: "opened", "read": the operation that failed.
     """
     if is_damage(error):
         return damaged(store, str(error))
@@ -130,15 +130,14 @@ def give_up(engine: Rdict) -> None:
 
 
 class View:
-    """The engine's files as they are at this moment, through links in a directory of our own: even a read-only open
-    writes there.
+    """A snapshot of the engine's files, through links in a temporary directory: even a read-only open writes there.
 
     Args:
         store: The store's directory.
-        logs: Whether what is in the logs only is shown too. Without, nobody may have the store open.
+        logs: Whether to include batches that are only in the logs. Without, no process may have the store open.
 
     Raises:
-        StoreError, OSError: They cannot be opened, which may pass while somebody writes them.
+        StoreError, OSError: They cannot be opened, which may be temporary while another process writes them.
     """
 
     def __init__(self, store: Path, *, logs: bool = True) -> None:
@@ -146,7 +145,7 @@ class View:
         try:
             self._link(store / directory.ENGINE, Path(self._links.name), logs)
             options = make_options(keep_prefix=True)
-            if logs:  # somebody may be writing: all at once, before they are deleted
+            if logs:  # another process may be writing: open all files at once, before they are deleted
                 options.set_max_open_files(-1)
             options.create_if_missing(False)
             self.engine = open_engine(Path(self._links.name), store, options, AccessType.read_only(False))
@@ -169,8 +168,10 @@ class View:
 
 
 class PrefixView(View):
-    """The same files; of the logs, what follows the tables without a gap and is before any damage. Nobody may have the
-    store open."""
+    """The same files, with the logs only up to the first gap or damage after the tables.
+
+    No process may have the store open.
+    """
 
     def _link(self, engine: Path, links: Path, logs: bool) -> None:
         super()._link(engine, links, False)
@@ -180,14 +181,16 @@ class PrefixView(View):
 
 
 class RebuiltView(View):
-    """The same files, with what names the tables made anew from all tables and logs there are. The files stay as they
-    are. What was deleted, and is in a table that was not removed yet, may come back.
+    """The same files, with the list of tables rebuilt from all tables and logs.
+
+    The files themselves do not change. Records that were deleted, but are in a table that was not removed yet, may
+    reappear.
 
     Args:
         store: The store's directory.
 
     Attributes:
-        left_out: Names of tables that cannot be read as a whole; nothing of them is in it.
+        left_out: Names of tables that cannot be read completely; the view has none of their records.
     """
 
     left_out: list[str]
@@ -211,11 +214,11 @@ def _copy_logs(engine: Path, links: Path, known: int) -> None:
 
 
 def damaged_tables(store: Path, names: Iterable[str]) -> list[str]:
-    """Those of the store's tables of which not every block can be read, also of what was deleted. Changes nothing.
+    """Return the tables with a block that cannot be read, even a block of deleted records. Changes nothing.
 
-    Opening a store reads the ends of its tables, and serving it only what is asked for. RocksDB's compaction reads the
-    rest, and stops all writes at the first damage. RocksDB's repair of a table by itself reads all of it, too, and
-    leaves it out if it cannot; rocksdict offers no other way.
+    Opening a store reads the ends of its tables, and serving it reads only the requested blocks. RocksDB's compaction
+    reads the rest, and stops all writes at the first damage. RocksDB's repair of a single table reads all of it, too,
+    and leaves it out if it cannot; rocksdict offers no other way.
     """
     tables = [store / directory.ENGINE / name for name in sorted(names)]
     # One that is gone meanwhile was replaced by the process that has the store open.
@@ -223,11 +226,11 @@ def damaged_tables(store: Path, names: Iterable[str]) -> list[str]:
 
 
 def require_whole(store: Path, *, by_note: bool = True) -> None:
-    """Refuse a store of whose durable batches some are in no file that opening it would read. Changes nothing.
+    """Reject a store if opening it would read only some of its durable batches. Changes nothing.
 
     Args:
         store: The store's directory.
-        by_note: Whether to ask the note of what was durable, too.
+        by_note: Whether to read the note of durable batches, too.
 
     Raises:
         StoreDamaged: Some are missing, or cannot be read.
@@ -291,7 +294,7 @@ def recoverable_serial(store: Path) -> int:
 
 
 def only_the_end_is_torn(store: Path) -> bool:
-    """Whether all that is known to have been durable is before the damage in the logs."""
+    """Whether every batch that is known to have been durable precedes the damage in the logs."""
     try:
         found = recoverable_serial(store)
     except StoreError:
@@ -307,7 +310,7 @@ def _serial_in(engine: Rdict, store: Path) -> int:
 
 
 def _stamp_of_table(table: Path, store: Path) -> tuple[int, int] | None:
-    """The newest stamp in a table by itself, (0, 0) if it has none; None if not every block of it can be read."""
+    """Return the newest stamp in a single table, (0, 0) if it has none; None if a block of it cannot be read."""
     with tempfile.TemporaryDirectory(prefix="holdfast-table-") as links:
         (Path(links) / table.name).symlink_to(table.resolve())
         options = make_options(keep_prefix=True)

@@ -1,7 +1,7 @@
-"""Repairing a damaged store: what can be kept goes into new files, and every loss is reported.
+"""Repairing a damaged store: a repair copies the readable content into new files, and reports every loss.
 
-A repair copies what can be read into new files and puts them in the place of the old ones, which stay beside them. It
-never reports less than what is lost. What it cannot answer for, it refuses; then it saves the records that can be read.
+The new files replace the old ones, which stay next to them. A repair never reports less than the actual loss. If it
+cannot vouch for a store, it refuses to repair it; then it saves the readable records.
 """
 
 from __future__ import annotations
@@ -79,15 +79,15 @@ class Repair:
 
 
 def repair_store(path: Path, *, do: bool = False) -> Repair:
-    """See what can be saved of a damaged store; do it only if told.
+    """Find what can be saved of a damaged store; repair it only if ``do`` is set.
 
     Args:
-        path: The store's directory; nobody may have it open.
-        do: Whether to put what can be saved in the place of what is there, which stays beside it as ``db.damaged``.
+        path: The store's directory; no process may have it open.
+        do: Whether to replace the store with the readable content; the old files stay next to it as ``db.damaged``.
 
     Raises:
-        StoreFailed: It cannot be repaired, or a disk says no; what is there stays as it is.
-        StoreLocked: Somebody has it open.
+        StoreFailed: It cannot be repaired, or a disk reports an error; the store does not change.
+        StoreLocked: A process has it open.
         StoreFormatError: There is no store, or one of another format.
     """
     require_store(path)
@@ -232,11 +232,13 @@ def _plan_queue(store: RocksDBStore, snapshot: Snapshot, where: Where, offsets: 
 
 
 def _see_that_no_number_is_used_again(store: RocksDBStore, snapshot: Snapshot) -> None:
-    """Without its last batches a queue may end before what was sent of it. What came next would have its numbers, and
-    the destination would drop it as what it has.
+    """Check that no message number can be used again.
+
+    Without its last batches a queue may end before its last transmitted message. New messages would then reuse those
+    numbers, and the destination would drop them as duplicates.
 
     Raises:
-        StoreFailed: That may be.
+        StoreFailed: Numbers may be used again.
     """
     for name, state in snapshot.sequences.items():
         home = snapshot.homes.get(name)
@@ -270,7 +272,7 @@ def _beyond_repair(path: Path, why: str, saved: int | None) -> StoreFailed:
 
 
 def _copy(store: RocksDBStore, path: Path, report: Report, *, is_cut: bool) -> None:
-    """Write all that is kept into new files, and what is readable but not kept into lines."""
+    """Write all retained content into new files, and readable content that is not retained into lines."""
     shutil.rmtree(path / NEW, ignore_errors=True)
     options = opening.make_options(keep_prefix=False)
     options.create_if_missing(True)
@@ -324,7 +326,7 @@ def _put(engine: Rdict, items: Iterator[Item] | list[Item]) -> None:
 
 
 def _exchange(path: Path) -> None:
-    """Put the new files in the place of the old ones; a process killed in between is finished by the next repair."""
+    """Replace the old files with the new ones; the next repair completes an exchange that was killed."""
     old, number = path / DAMAGED, 1
     while old.exists():
         number += 1

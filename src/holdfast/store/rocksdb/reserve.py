@@ -1,8 +1,8 @@
-"""Space kept in reserve beside a store: a file of a known size, given up when a start would fail for a full disk.
+"""Space kept in reserve next to a store, in a file that is deleted if a start would fail on a full disk.
 
-RocksDB cannot even open a store on a full disk: it writes out what is in its logs first. With the reserve given up it
-can, and what is there can be drained, which frees space. Until there is enough to fill the reserve again, nothing new
-should be accepted.
+RocksDB cannot even open a store on a full disk: it first writes out the content of its logs. Once the reserve is
+deleted it can, and readers can drain the store, which frees space. Until there is enough space to fill the reserve
+again, the store should accept no new messages.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ more where the disk is slow; then the error of a start names the amount."""
 
 
 class Reserve:
-    """The reserve of one store; only whoever has the store's lock touches it.
+    """The reserve of one store; only the process that holds the store's lock uses it.
 
     Args:
         store: The store's directory.
 
     Attributes:
-        is_in_use: It was given up, and could not be filled again yet.
+        is_in_use: It was deleted, and could not be filled again yet.
     """
 
     def __init__(self, store: Path) -> None:

@@ -31,13 +31,13 @@ _BINARY = ("headers", "body", "transport")
 
 
 class Lines:
-    """``saved.jsonl`` in a store's directory, to which records are appended that an earlier repair did not save there.
+    """``saved.jsonl`` in a store's directory; records that an earlier repair did not save there are appended to it.
 
     Args:
-        store: The store's directory. The file is made with the first record.
+        store: The store's directory. The file is created with the first record.
 
     Attributes:
-        count: How many records were given, with those that are there already.
+        count: How many records were given, including those that the file already had.
     """
 
     def __init__(self, store: Path) -> None:
@@ -68,7 +68,7 @@ class Lines:
                 file.close()
 
     def _digests(self) -> set[bytes]:
-        """Of the lines that are there; an incomplete last one, of a repair that was killed, is removed."""
+        """Return the digests of the existing lines; remove an incomplete last line, from a repair that was killed."""
         if not self._path.exists():
             return set()
         found, whole = set(), 0
@@ -86,7 +86,7 @@ def _digest(line: bytes) -> bytes:
 
 
 def _line(key: bytes, value: bytes) -> dict[str, Any]:
-    """All of a record. What is no UTF-8 is in base64, under a name that says so."""
+    """Return a record as a JSON line. Bytes that are not UTF-8 are in base64, under a name that shows it."""
     place: dict[str, Any]
     if key.startswith(layout.RECORD):
         queue, partition, _ = layout.split_partition_key(key)
@@ -110,7 +110,7 @@ def _line(key: bytes, value: bytes) -> dict[str, Any]:
 
 
 def logged_items(engine: Path, serial: int) -> Iterator[Item]:
-    """Records in whole batches of the logs that came after batch ``serial``, also behind a damage.
+    """Yield records in whole batches of the logs after batch ``serial``, also after damage.
 
     Args:
         engine: The engine's directory.
@@ -150,8 +150,10 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def readable_items(engine: Rdict) -> Iterator[Item]:
-    """Every record that the tables and logs of an engine give, whatever cannot be read around it. What was trimmed is
-    left out where the entry that says so can be read."""
+    """Yield every readable record of an engine's tables and logs, whatever damage surrounds it.
+
+    Omits trimmed records where the entry that marks them is readable.
+    """
     for tag in _TAGS:
         for key, value in _readable(engine, tag, _beginnings(engine, tag)):
             if tag != layout.RECORD or layout.last_number(key) >= _first(engine, key):

@@ -1,13 +1,13 @@
 """The embedded default: a store in a directory, on RocksDB. Knows records and batches, no protocol rule.
 
 One batch is one write to the log, then one sync of it, which releases the interpreter lock; a write with RocksDB's own
-``sync`` option would hold it. Nothing is shown to readers before it is durable.
+``sync`` option would hold it. Readers see a batch only once it is durable.
 
-The end of a partition is not kept: it is behind its last record, which one seek finds. What is kept is an entry per
-partition, written with its first record, so that the partitions of a queue are found without looking at records.
+The end of a partition is not stored: it follows the last record, which one seek finds. Instead each partition has an
+entry, written with its first record, so that the store finds the partitions of a queue without reading records.
 
-An iteration of rocksdict's ends silently where a table is damaged. So what was read of a partition must be dense, and
-every other iteration ends with a look at the engine's status.
+An iteration of rocksdict's ends silently where a table is damaged. So records read from a partition must be dense, and
+every other iteration ends with a check of the engine's status.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ def _records_of(where: Where) -> bytes:
 
 
 class RocksDBStore(Reads):
-    """A :class:`~holdfast.store.base.Store` in a directory of its own.
+    """A :class:`~holdfast.store.base.Store` in a directory.
 
     Args:
-        path: The directory; made if it is missing, refused if something else is in it.
-        read_only: Look at it as it is now, also while another process has it open; nothing in it is changed.
-        keep_prefix: If the log is damaged in what was durable already, go on with what is before the damage instead of
-            refusing. What comes after it, acknowledged or not, is given up: the last resort, for an operator to choose.
+        path: The directory; created if it is missing, rejected if it has other content.
+        read_only: Open it for reading as it is now, also while another process has it open; nothing in it is changed.
+        keep_prefix: If durable batches in the log are damaged, continue with the batches before the damage instead of
+            refusing. Later batches, acknowledged or not, are discarded: the last resort, for an operator to choose.
             (A log torn at its end, where nothing was acknowledged yet, is always cut there.)
 
     Raises:
         StoreLocked: Another process, or this one, has it open.
-        StoreFormatError: The directory is something else or of another version; it is untouched.
-        StoreMissing: To look only: there is none.
-        StoreDamaged: What is there is not all that was written; it is untouched.
+        StoreFormatError: The directory is something else or of another version; it is unchanged.
+        StoreMissing: If read-only: there is no store.
+        StoreDamaged: Some of the written batches are missing; the directory is unchanged.
         StoreFailed: It cannot be opened.
 
     Attributes:
         stalls: How many commits had to wait for RocksDB to catch up.
-        trouble: Why nothing new should be stored, though it could be; "" for nothing.
+        trouble: Why callers should store no new messages, though the store could; "" if there is no reason.
     """
 
     view_tries = _VIEW_TRIES
@@ -83,8 +83,7 @@ class RocksDBStore(Reads):
         self.trouble = ""
         self.content = Content(_records_of)
         self._failure: BaseException | None = None
-        # After a failure in the middle of writing, of which nobody knows how much is there: the partitions of which
-        # not even what was there before can be told.
+        # After a failure in the middle of a write of unknown extent: the partitions with unknown earlier content too.
         self._in_doubt: set[Where] | None = None
         self._closed = False
         self._lock: directory.DirectoryLock | None = None
@@ -326,7 +325,7 @@ class RocksDBStore(Reads):
         self._note_serial()
 
     def _open_engine(self, keep_prefix: bool) -> None:
-        # Read again: between the first look and the lock somebody else may have made or upgraded it.
+        # Read again: between the first read and the lock another process may have created or upgraded it.
         found = directory.read_format(self.path)
         if found is None:
             directory.begin(self.path)
@@ -468,7 +467,7 @@ class RocksDBStore(Reads):
                 del cursor  # as in _missing
 
     def scan(self, prefix: bytes, *, values: bool = True) -> Iterator[_Item]:
-        """Everything whose key begins so; without ``values`` they are empty."""
+        """Yield every item with this key prefix; without ``values`` the values are empty."""
         # No upper bound for the iterator: rocksdict 0.3 frees it too early, and the iteration ends anywhere.
         last = prefix
         with self._reading():
@@ -482,7 +481,7 @@ class RocksDBStore(Reads):
                     if not last.startswith(prefix):
                         return
                     yield last, b""
-            # This was the end of everything, or damage: a cursor goes on from here, and knows.
+            # This was the end of everything, or damage: a cursor continues from here, and can tell.
             cursor = self._db.iter()
             try:
                 cursor.seek(last)

@@ -1,7 +1,7 @@
-"""A batch turned into rows to write and to delete, the same for every database. Knows no dialect of SQL.
+"""A batch as rows to write and to delete, the same for every database. Knows no dialect of SQL.
 
 Trimming moves a partition's first offset at once; the records below it are deleted some at a time, since a database
-takes about as long to delete a row as to write it. Until then they are below ``first`` and nobody sees them.
+takes about as long to delete a row as to write it. Until then they are below ``first`` and no reader sees them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SWEEP_BYTES = 1 << 18
 MOST_SWEPT = 2000
 """Records that one batch deletes because they are trimmed, so that no commit takes long for it."""
 PIECE_BYTES = 1 << 20
-"""What is kept of a record in one row: databases have a longest statement."""
+"""Maximum bytes of a record in one row: databases limit the length of a statement."""
 
 Row = tuple[Any, ...]
 Kind = Literal["insert", "put", "delete", "erase"]
@@ -35,7 +35,7 @@ class Write:
     """Rows of one table.
 
     Args:
-        kind: "insert" new ones; "put" new ones, or others in their place; "delete" those whose first columns are these;
+        kind: "insert" new ones; "put" new ones, or replace existing ones; "delete" those with these first columns;
             "erase" those of a part below a position, of records or pieces.
         table: The table. Its primary key is its first columns.
         rows: Values of all columns, in their order; for "delete" of the first ones; for "erase" ``(part, position)``.
@@ -48,11 +48,12 @@ class Write:
 
 @dataclass(slots=True)
 class EnqueuedRecord(Record):
-    """A record that a transaction of somebody's put into ``holdfast_outgoing``: the batch that appends it to an outbox
-    takes it out of there.
+    """A record that an application's transaction put into ``holdfast_outgoing``.
+
+    The batch that appends it to an outbox removes it from that table.
 
     Args:
-        enqueued: Its number there.
+        enqueued: Its number in that table.
     """
 
     enqueued: int = 0
@@ -72,20 +73,20 @@ class _Store(Protocol):
 
 
 class SQLChanges:
-    """A batch as what is written, and what the store's content is once it is durable.
+    """The writes of a batch, and the store's content once the batch is durable.
 
     Args:
-        store: The store, whose content is not changed before :meth:`take_over`.
+        store: The store; its content does not change before :meth:`take_over`.
         batch: The batch.
 
     Attributes:
         plan: What the batch does.
-        writes: What to write, in one transaction.
-        gone: What has no part any more, if it had one: partitions, and Sequences for which something was held.
+        writes: The writes, in one transaction.
+        gone: Partitions, and Sequences with held messages, that no longer have a part, if they had one.
 
     Raises:
         StoreFailed: The batch breaks a rule of :mod:`holdfast.store.plan`.
-        StoreDamaged: A record that it releases is not there.
+        StoreDamaged: A record that it releases is missing.
     """
 
     def __init__(self, store: _Store, batch: Batch) -> None:
@@ -131,7 +132,7 @@ class SQLChanges:
         self._write("put", schema.pieces, self._pieces)
 
     def take_over(self) -> None:
-        """The batch is durable: the content says so from now on."""
+        """Update the content: the batch is durable."""
         content = self._content
         content.take_over(self.plan, self._swept)
         content.serial += 1
@@ -174,7 +175,7 @@ class SQLChanges:
                     self._add(self._rows, part, offset, data)
 
     def _add(self, rows: list[Row], part: int, position: int, data: bytes) -> None:
-        """A record, which is to be written."""
+        """Add a record to the writes."""
         size = len(data)
         self._bytes += size
         self._records += 1
@@ -277,8 +278,10 @@ class SQLChanges:
         self._write("erase", schema.pieces, erased)
 
     def _trimmed_of(self, where: Where) -> int:
-        """Below which offset all that there was before this batch is trimmed; what it puts in itself is deleted later,
-        since nothing says in which order the parts of one statement are carried out."""
+        """Return the offset below which all records from before this batch are trimmed.
+
+        The batch's own records are deleted later, since the parts of one statement run in no defined order.
+        """
         before, bounds = self._content.bounds_of(where), self.plan.bounds_of(where)
         return 0 if before is None or bounds is None else min(bounds[0], before[1])
 

@@ -1,6 +1,6 @@
-"""What PostgreSQL, MariaDB and MySQL want said each in its own way. Knows rows and tables, no batch.
+"""The differences between PostgreSQL, MariaDB and MySQL. Knows rows and tables, no batch.
 
-PostgreSQL gets all that a batch writes as one statement, which is one exchange with the server and one transaction.
+PostgreSQL gets all writes of a batch as one statement, which is one exchange with the server and one transaction.
 MariaDB and MySQL get one statement of many rows for each table.
 """
 
@@ -44,7 +44,7 @@ class Dialect(Protocol):
         ...
 
     def begin(self, connection: Connection) -> None:
-        """Make a new connection of the driver fit: what it commits is durable when it says so."""
+        """Prepare a new connection of the driver: a commit that returns is durable."""
         ...
 
     def require_durable(self, connection: Connection, place: str) -> None:
@@ -56,7 +56,7 @@ class Dialect(Protocol):
         ...
 
     def find_all(self, connection: Connection) -> None:
-        """Let the database find all that it may find wrong when the open transaction is committed."""
+        """Let the database check every constraint that it checks when the open transaction commits."""
         ...
 
     def lock(self, connection: Connection, name: str, seconds: float) -> bool:
@@ -68,12 +68,13 @@ class Dialect(Protocol):
         ...
 
     def write(self, connection: Connection, fence: Fence, writes: Sequence[Write], *, is_within: bool = False) -> None:
-        """Write it all in one transaction, durable when this returns; ``is_within``: in the one that is open, as its
-        last statements.
+        """Write everything in one transaction, durable when this returns.
+
+        ``is_within``: in the open transaction, as its last statements.
 
         Raises:
             Fenced: The space is not as the fence says.
-            SQLAlchemyError: The database said no, or nothing. The connection is to be closed.
+            SQLAlchemyError: The database returned an error, or nothing. Close the connection.
         """
         ...
 
@@ -133,7 +134,7 @@ class PostgreSQL:
 
     def begin(self, connection: Any) -> None:
         """See :class:`Dialect`."""
-        # A server frees the locks of a client whose machine is gone when it finds that out: within a minute.
+        # A server frees the locks of a client on a lost machine when it detects the loss: within a minute.
         settings = ("tcp_keepalives_idle", "30"), ("tcp_keepalives_interval", "10"), ("tcp_keepalives_count", "3")
         with connection.cursor() as cursor:
             for name, value in settings:

@@ -18,9 +18,9 @@ WENT_BACK = "own/went-back"
 
 
 def refusal(connection: Connection, space: int, epoch: int, serial: int, place: str) -> StoreFailed | None:
-    """Why the process that opened the space with ``epoch`` and stored batch ``serial`` may write no more.
+    """Return why the process that opened the space with ``epoch`` and stored batch ``serial`` may no longer write.
 
-    Where the database went back, it is marked, in the caller's transaction.
+    If the database went back, this marks it, in the caller's transaction.
 
     Returns:
         The error; None: the space is as the process left it, or has its next batch.
@@ -58,7 +58,7 @@ def forget(connection: Connection, space: int) -> None:
 
 
 def mark_of(connection: Connection, space: int) -> str:
-    """What the mark says, "" where there is none."""
+    """Return the text of the mark, "" if there is no mark."""
     table = schema.queues
     state = connection.scalar(
         select(table.c.state).where(table.c.space == space, table.c.name_key == schema.key_of(WENT_BACK))

@@ -1,7 +1,8 @@
-"""Messages that transactions of others put into a store's database, to leave if those commit. Knows no protocol rule.
+"""Messages that an application's transactions put into a store's database, to be sent if they commit.
 
-They get no offset yet: transactions end in any order, or are undone, and an outbox's offsets are dense. Whoever has the
-space open takes what is committed into its outbox, by the batch that gives it an offset.
+Knows no protocol rule. The messages get no offset yet: transactions end in any order, or roll back, and an outbox's
+offsets are dense. The process that has the space open moves committed messages into its outbox, with the batch that
+assigns their offsets.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class DBConnection(Protocol):
 
 
 def put(connection: Connection | DBConnection, location: str, record: Record) -> None:
-    """Put a record into the caller's open transaction, for the source whose store is at ``location``.
+    """Put a record into the caller's open transaction, for the source with its store at ``location``.
 
     Raises:
         ConfigurationError: That store was never opened.
@@ -37,7 +38,7 @@ def put(connection: Connection | DBConnection, location: str, record: Record) ->
         found = _execute(connection, address, select(spaces.c.id).where(spaces.c.name == address.space.encode()))
         row = found.fetchone()
     except Exception as error:
-        if type(error).__name__ != "ProgrammingError":  # PEP 249: "table not found"; each driver has a class of its own
+        if type(error).__name__ != "ProgrammingError":  # PEP 249: "table not found"; each driver has its own class
             raise
         raise _missing(address) from error
     if row is None:

@@ -41,7 +41,7 @@ MIGRATIONS: dict[int, Callable[[Connection], None]] = {}
 cannot undo what they did to a table."""
 
 SPACE_SHIFT = 40
-"""A part's number is its space's, shifted so far, plus a number of its own."""
+"""A part's number is its space's number, shifted left by this many bits, plus a number of the part."""
 LONGEST_KEY = 200
 """Bytes of a name that is its own key."""
 _DIGEST = b"\xff"  # which no UTF-8 has
@@ -183,7 +183,7 @@ def unsigned(number: int) -> int:
 
 
 def found_version(connection: Connection) -> int | None:
-    """The version of the tables that are there, None if there are none."""
+    """Return the version of the existing tables, None if there are no tables."""
     if not inspect(connection).has_table(versions.name):
         return None
     found: int | None = connection.scalar(select(versions.c.version))
@@ -205,10 +205,10 @@ def require_known(found: int | None, place: str) -> None:
 
 
 def prepare(connection: Connection, place: str) -> None:
-    """Make the tables, or bring them up to date; in a transaction of the caller's, under a lock of his.
+    """Create the tables, or upgrade them; in the caller's transaction, under the caller's lock.
 
     Raises:
-        StoreFormatError: They are newer; nothing is touched.
+        StoreFormatError: They are newer; nothing is changed.
     """
     found = found_version(connection)
     require_known(found, place)

@@ -118,7 +118,7 @@ def oldest(
         below = share(below, above, most - bracket.few)
     if bracket.low == 0:
         return below, guess
-    if bracket.high - bracket.low == 1:  # the next batch probably goes on with these records
+    if bracket.high - bracket.low == 1:  # the next batch probably continues with these records
         return below, Guess(bracket.low, 1)
     width = bracket.low - guess.ended if guess.width > 1 else bracket.high - bracket.low
     return below, Guess(bracket.low, max(1, width))

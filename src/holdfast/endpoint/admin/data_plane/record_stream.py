@@ -1,8 +1,9 @@
-"""Sends a range of records to a reader as blocks, and bounds what all readers together hold in memory.
+"""Sends a range of records to a reader as blocks, and bounds the memory that all readers use together.
 
-A reader that stops reading costs one piece in its connection's buffer: the next piece is written once that is empty,
-and the next block is read from the store after that. The rest of a block of large records waits in memory among those
-of other readers, up to a limit; the one that has waited longest gives way, and is read again when its reader goes on.
+A reader that stops reading costs one piece in its connection's buffer: the stream writes the next piece once that
+buffer is empty, and then reads the next block from the store. The rest of a block of large records waits in memory
+with those of other readers, up to a limit; the block that has waited longest is dropped, and read again when its
+reader resumes.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ READING_AT_A_TIME = 2
 
 
 class Waiting:
-    """Blocks that wait for their readers to go on.
+    """Blocks that wait for their readers to resume.
 
     Args:
-        most: Bytes of them. The newest one stays whatever its size, so that one reader at least gets on.
+        most: Maximum total bytes. The newest block stays whatever its size, so that at least one reader progresses.
     """
 
     def __init__(self, most: int = WAITING_BYTES) -> None:
@@ -52,7 +53,7 @@ class Waiting:
             self.take(next(iter(self._blocks)))
 
     def take(self, reader: object) -> bytes | None:
-        """The reader's block; None if it gave way, or there was none."""
+        """Remove and return the reader's block; None if it was dropped or there was no such block."""
         block = self._blocks.pop(reader, None)
         if block is not None:
             self.bytes -= len(block)
@@ -60,7 +61,7 @@ class Waiting:
 
 
 class _Cut(Exception):
-    """What was asked for cannot be sent to its end."""
+    """The requested records cannot be sent to their end."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,8 +69,8 @@ class Range:
     """Records start <= offset < end of a partition, all of them durable.
 
     Args:
-        queue, partition: Where they are.
-        start, end: Which.
+        queue, partition: The partition that holds them.
+        start, end: Their offsets.
         without: Fields that are sent empty.
     """
 
@@ -102,7 +103,7 @@ class RecordStream:
         these = await self._read_next(wanted)
         exchange.start(200, MEDIA_TYPE)
         position = wanted.start
-        # Whatever ends this before all that was asked for is sent, the missing trailer tells the reader.
+        # If anything ends the stream before the last requested record, the missing trailer shows it to the reader.
         with contextlib.suppress(StoreError, _Cut):
             while these is not None and exchange.wants_content:
                 await self._write(exchange, these)
@@ -113,8 +114,9 @@ class RecordStream:
         exchange.finish()
 
     async def _read_next(self, wanted: Range) -> Range | None:
-        """Read the first block of the records, which waits from then on, and return which it has; None where there are
-        none, or they are gone meanwhile.
+        """Read the first block of the records, store it among the waiting blocks and return its range.
+
+        Returns None if there are no such records, or they were deleted meanwhile.
 
         Raises:
             StoreError: The store cannot be read: it has failed.

@@ -1,7 +1,7 @@
-"""Rows that a writer outside sends to be staged: read from the wire, each looked at before any of them is kept.
+"""Rows that an external writer sends to be staged, parsed and validated before any of them is stored.
 
-What passes here can be written into an envelope of any version, and is for a queue that is there. What does not would
-be published with the rest, and could never leave. Knows no sink and no HTTP.
+A valid row can be written into an envelope of any version, and names an existing queue. An invalid row would be
+published with the rest and could never be sent. This module knows no sink and no HTTP.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ class RowReader:
     """Reads rows.
 
     Args:
-        queues: The names of the queues that there are.
-        addresses: Address that rows may be sent to -> the queue whose records go there.
-        limits: What one envelope may be like.
+        queues: The names of the existing queues.
+        addresses: Address that rows may be sent to -> the queue for records to that address.
+        limits: The limits of one envelope.
         default: The queue of rows that name none; "" for none.
     """
 
@@ -127,14 +127,14 @@ class RowReader:
         """Those that were looked at."""
 
     def read(self, data: bytes, now: float) -> PartRead:
-        """The rows of a part as they are to be staged, and what is wrong with others.
+        """Return the encoded rows of a part, and the errors of the invalid rows.
 
         Args:
             data: As :func:`rows_of` reads it.
-            now: Seconds since 1970-01-01 UTC, when they came.
+            now: Seconds since 1970-01-01 UTC, when they arrived.
 
         Raises:
-            CutOff: it is no whole part.
+            CutOff: The part is incomplete.
         """
         rows: list[WireRow | RowRefused] = [_read(raw) for raw in rows_of(data)]
         sure = known_contents([None if isinstance(row, RowRefused) else row.body for row in rows])
@@ -147,7 +147,7 @@ class RowReader:
                     raise row
                 encoded.append(self._checked(row, sure[number], encoder))
             except RowRefused as error:
-                refused.append((number, error.with_traceback(None)))  # which would keep all that it has seen
+                refused.append((number, error.with_traceback(None)))  # a traceback would keep every local in memory
         return PartRead(list(blocks_of(encoded, now)), len(encoded), refused)
 
     def _checked(self, row: WireRow, is_sure: bool, encoder: RowEncoder) -> EncodedRow:

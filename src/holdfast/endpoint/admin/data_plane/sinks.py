@@ -146,7 +146,7 @@ class SinkRoutes:
         return {"rows": part.rows, "already": False, "refused": _shown(part.refused)}
 
     async def _already(self, batch: Batch) -> object:
-        """Said only once it is so for good: if it were not, the others' rows could be published without these."""
+        """Respond only once the state is durable: otherwise the other parts' rows could be published without these."""
         known = self._staging.sink(batch.sink).became_of(batch)
         await self._app.engine.durable()
         return {"rows": 0, "already": True, "attempt": known.attempt}
@@ -161,7 +161,7 @@ class SinkRoutes:
                 start += block.rows
                 await self._app.engine.durable()
         except BaseException:
-            if start:  # who is refused stages again under another token: what nobody knows of would hold room
+            if start:  # a rejected writer stages again with a new token: forgotten rows would take up space
                 self._staging.discard(batch.sink, [token])
             raise
         return True

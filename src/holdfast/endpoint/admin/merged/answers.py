@@ -49,8 +49,11 @@ _MARKED = re.compile(r"([1-9][0-9]{0,3}):(.*)", re.DOTALL)
 
 
 def epoch_of(epochs: Iterable[str]) -> str:
-    """The epoch of a queue that is in several workers: theirs, where they agree; it stays when a worker is added, which
-    takes that of the others, and is another when one of them has begun anew."""
+    """Return the epoch of a queue that several workers hold: their common epoch if they agree.
+
+    The epoch stays the same when a worker is added, because that worker adopts the others' epoch. It changes when one
+    of the workers has begun again.
+    """
     known = list(dict.fromkeys(epochs))
     return known[0] if len(known) == 1 else hashlib.sha256("\n".join(known).encode()).hexdigest()[:16]
 
@@ -112,10 +115,10 @@ def split_offsets(offsets: Mapping[str, Any], workers: int, size: int) -> list[d
 
 
 def owner_of_partition(text: str, workers: int, size: int, status: int = 404) -> tuple[int, int]:
-    """Whose a partition is, and its number there.
+    """Return the worker that owns a partition, and the partition's number in that worker.
 
     Raises:
-        Refused: with ``status``, if there is none.
+        Refused: with ``status``, if there is no such partition.
     """
     if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) >= workers * size:
         raise Refused(status, f"there is no partition {text[:40]}", f"There are {workers * size}, from 0.")
@@ -123,7 +126,7 @@ def owner_of_partition(text: str, workers: int, size: int, status: int = 404) ->
 
 
 def owner_of_letter(text: str, workers: int) -> tuple[int, str]:
-    """Whose a dead letter is, and its number there; what is no number may be anybody's."""
+    """Return the worker that owns a dead letter, and its number there; worker 0 for text that is not a number."""
     if not text.isascii() or not text.isdecimal() or len(text) > 20:
         return 0, text
     worker, own = divmod(int(text), LETTERS)
@@ -131,7 +134,7 @@ def owner_of_letter(text: str, workers: int) -> tuple[int, str]:
 
 
 def owner_of_marked(text: str, workers: int) -> tuple[int, str]:
-    """Whose a message that waits to be sent is, or a file of the journal, and what it is called there."""
+    """Return the worker that owns a waiting message or a journal file, and its name in that worker."""
     found = _MARKED.fullmatch(text)
     return (int(found[1]), found[2]) if found is not None and int(found[1]) < workers else (0, text)
 
@@ -140,12 +143,12 @@ def owner_of_marked(text: str, workers: int) -> tuple[int, str]:
 
 
 def renumber(answer: Any, worker: int, size: int) -> Any:
-    """A worker's answer with numbers that are its alone.
+    """Return a worker's response with its numbers made unique among all workers.
 
     Args:
-        answer: JSON's values.
-        worker: Whose it is.
-        size: Partitions of a queue, where the answer does not say it of its queue.
+        answer: JSON values.
+        worker: The worker that responded.
+        size: Partitions of a queue, where the response does not state it for its queue.
     """
     if isinstance(answer, list):
         return [renumber(one, worker, size) for one in answer]

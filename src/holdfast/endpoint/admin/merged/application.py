@@ -1,7 +1,7 @@
-"""One admin listener for several workers: each of them asks the others, and puts together what they say.
+"""One admin listener for several workers: each worker queries the others and merges their responses.
 
-A route says by one word (:class:`Joined`) whose it is: of the worker that has what is named, or of all. Owns the
-asking; what numbers mean and how answers become one is ``joining``'s.
+Each route states in one word (:class:`Joined`) which workers respond: the owner of the named resource, or all of them.
+This module owns the requests between workers; ``joining`` owns the meaning of numbers and the merging of responses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SOON: Final = 5.0
 
 
 class _Request:
-    """What is asked of one worker: a copy that may be changed."""
+    """A request to one worker: a copy that may be changed."""
 
     def __init__(
         self, route: Route, exchange: Exchange, query: dict[str, str], names: dict[str, str], body: bytes
@@ -55,7 +55,7 @@ class _Request:
         return f"{path}?{urlencode(self.query)}" if self.query else path
 
     def content(self) -> dict[str, Any]:
-        """What its content says, as far as it is a JSON object; if not, whoever gets it refuses it."""
+        """Return the body if it is a JSON object, else an empty dict; the worker that receives it then rejects it."""
         try:
             said = json.loads(self.body) if self.body else {}
         except (ValueError, RecursionError):
@@ -192,10 +192,10 @@ class JoinedAdmin:
         return requests
 
     async def _epochs(self, queue: str, epoch: str) -> list[str]:
-        """The epoch of the queue in each worker.
+        """Return the epoch of the queue in each worker.
 
         Raises:
-            Refused: 409 if they are not, together, what is asked about.
+            Refused: 409 if together they are not the requested epoch.
         """
         asked = [await self._fetch(worker, "GET", "queues", b"") for worker in range(self._count)]
         answers = [self._joined([one])["queues"] for one in asked]
@@ -205,7 +205,7 @@ class JoinedAdmin:
         joining.check_epoch(queue, epochs, epoch)
         return epochs
 
-    # --- whose it is ----------------------------------------------------------------------------------------------
+    # --- the owner ------------------------------------------------------------------------------------------------
 
     async def _each(self, request: _Request) -> Any:
         content = request.content()
@@ -244,10 +244,11 @@ class JoinedAdmin:
         return self._joined([await self._ask(worker, request)])
 
     async def _who_has(self, target: str) -> int | None:
-        """The worker that has what is there; None if each of them says that it has not.
+        """Return the worker that has the resource at ``target``; None if every worker reports that it does not exist.
 
         Raises:
-            Refused: None has it, as far as they say, and one does not say: it would be made a second time elsewhere.
+            Refused: No worker reports that it has it, and one does not respond: it could be created a second time
+                elsewhere.
         """
         asked = (self._fetch(worker, "GET", target, b"") for worker in range(self._count))
         answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -318,7 +319,7 @@ class JoinedAdmin:
         return self._joined(list(await asyncio.gather(*(self._ask_soon(one, request) for one in range(self._count)))))
 
     async def _metrics(self, request: _Request) -> bytes:
-        """Of those that answer: what is known of the others must not be missed for one that is being started."""
+        """Merge the metrics of the workers that respond, so that a starting worker does not hide the others'."""
         asked = (self._ask_soon(worker, request) for worker in range(self._count))
         answers = await asyncio.gather(*asked, return_exceptions=True)
         told = {
@@ -343,7 +344,7 @@ class JoinedAdmin:
         except OSError as error:
             raise _away(worker, str(error)) from None
         try:
-            # 1.0: what is sent ends with the connection, and is not cut into chunks that would have to be read here.
+            # 1.0: the response ends with the connection, and has no chunks that would have to be parsed here.
             writer.write(f"{one.route.method} /admin/{one.target} HTTP/1.0\r\n\r\n".encode())
             status, content = await self._begun(worker, reader)
             if status != 200:
@@ -391,6 +392,6 @@ def _numbered(text: str) -> tuple[int, str]:
 
 
 def _marked(text: str) -> tuple[int, str]:
-    """Which worker a page goes on with, and where."""
+    """Return the worker with which a page continues, and the position there."""
     worker, mark, place = text.partition("~")
     return (int(worker), place) if mark and worker.isascii() and worker.isdecimal() and len(worker) < 5 else (0, text)

@@ -1,7 +1,7 @@
-"""The admin listener's part for forwarders and other outboxes: to list them, hold them back, let them go on, move them.
+"""Admin routes for forwarders and other outboxes: list, suspend, resume and move them.
 
-A forwarder sends the records of a queue on; it has an outbox for each partition, and a verb is for all of them, or for
-one that is named by its key.
+A forwarder sends the records of a queue to a destination. It has one outbox for each partition; a request acts on all
+of them, or on the one that it names by its key.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class ForwarderRoutes:
         engine = self._app.engine
         steering, now = Steering(engine.protocol), engine.clock()
         refusals = []
-        for outbox in sorted(found, key=lambda one: not one.stopped):  # that one is stopped is what has to be told
+        for outbox in sorted(found, key=lambda one: not one.stopped):  # report stopped ones first
             try:
                 steering.suspend(outbox, asked.body.reason) if how == "suspend" else steering.resume(outbox, now)
             except NotSteered as error:
@@ -169,6 +169,6 @@ class ForwarderRoutes:
             for outbox in found:
                 waiting += await delete_forwarder(engine, outbox)
         finally:
-            engine.touch()  # those before one that is not to be deleted are
+            engine.touch()  # the outboxes before one that cannot be deleted are already deleted
         await engine.durable()
         return {"deleted": len(found), "waiting": waiting}

@@ -1,6 +1,7 @@
-"""The admin listener's part for the event journal: its files are listed, and given out as they lie.
+"""Admin routes for the event journal: list its files, and send them unchanged.
 
-Whoever reads it needs no access to the disk, and the server no pyarrow. Knows nothing of what is in a file.
+A reader of the journal needs no access to the disk, and the server needs no pyarrow. Knows nothing of the content of
+a file.
 """
 
 from __future__ import annotations

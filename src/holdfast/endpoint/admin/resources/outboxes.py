@@ -1,4 +1,4 @@
-"""The admin listener's part for what waits to be sent: to list it, show one message, give it up, go on."""
+"""Admin routes for messages that wait to be sent: list them, show one, discard it, retry."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ class QueueRoutes:
             for partition, offset in places.items():
                 stands[str(partition)] = await self._move(steering, queue, cursor, partition, offset)
         finally:
-            engine.touch()  # it stands elsewhere in the partitions before one where it is not to be moved
+            engine.touch()  # the cursor has moved in the partitions before the one where the move failed
         await engine.durable()
         return {"offsets": stands}
 

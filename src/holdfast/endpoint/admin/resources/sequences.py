@@ -1,4 +1,4 @@
-"""The admin listener's part for Sequences: to list them, show one, hold it back, let it go on, end it."""
+"""Admin routes for Sequences: list them, show one, suspend, resume or terminate it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""A pipeline as it is told: frozen values. A field is a key of the file; its annotation says what may be written there.
+"""Definition of a pipeline as frozen values: each field is a key of the file, with its valid values as annotation.
 
-How a file becomes these values is ``file``'s, what contradicts what is ``checks``'s. Knows no Spark.
+``file`` parses a file into these values, and ``checks`` finds contradictions between them. This module does not import
+Spark.
 """
 
 from __future__ import annotations
@@ -83,9 +84,9 @@ def _topic(value: Any, _base: Path) -> str:
 
 
 def _function(value: Any, base: Path) -> Callable[..., Any]:
-    """A function, from a module beside the file or an installed one; which is imported."""
+    """Import a function from a module next to the file, or from an installed one."""
     if callable(value):
-        return value  # type: ignore[no-any-return] # of a pipeline in Python
+        return value  # type: ignore[no-any-return] # a pipeline defined in Python
     if not isinstance(value, str) or _FUNCTION.fullmatch(value) is None:
         raise Unfit(f"{told_value(value)} names no function", 'Write "module:function".')
     module, _, name = value.partition(":")
@@ -94,7 +95,7 @@ def _function(value: Any, base: Path) -> Callable[..., Any]:
         sys.path.insert(0, directory)
     try:
         found = getattr(importlib.import_module(module), name, None)
-    except Exception as error:  # whatever a module does when it is imported
+    except Exception as error:  # importing a module can raise anything
         told = f"the module {module} cannot be imported: {type(error).__name__}: {error}"
         raise Unfit(told, "Modules are looked for beside the file and among those installed.") from error
     if not callable(found):
@@ -129,20 +130,20 @@ Output = Annotated[str, one_of({"append": "append", "complete": "complete"})]
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """A queue whose messages are the pipeline's rows: the columns of ``format("wsrm")``. Or a Kafka topic.
+    """A queue that provides the pipeline's rows, with the columns of ``format("wsrm")``, or a Kafka topic.
 
     Args:
-        name: What its rows are called.
-        broker: URL of the server's admin listener, as the executors see it.
-        kafka: Instead of ``broker``: the bootstrap servers of a Kafka cluster, as the executors see them.
-        topic: The topic to read, or several. Without it, the option ``subscribePattern`` or ``assign`` names them.
-        once: Read each record once that a Kafka sink of a pipeline sent, even if that sink sent it again after a crash.
-            This believes the records' headers: set it only if every producer of the topic is trusted.
-        properties_file: A file of Kafka client properties, such as ``sasl.jaas.config``. Secrets belong there.
-        queue: The queue, or several. Without one ``inbox``, or those of the option ``queuePattern``.
-        token_file: The listener's token, nothing else. Without it that in the environment variable
-            HOLDFAST_ADMIN_TOKEN counts, if it is set.
-        options: Further options of the source, by its own names; of Kafka, those of Spark's connector.
+        name: Name of its rows.
+        broker: URL of the server's admin listener, reachable from the executors.
+        kafka: Bootstrap servers of a Kafka cluster, reachable from the executors, instead of ``broker``.
+        topic: One topic, or several. If you omit it, set the option ``subscribePattern`` or ``assign``.
+        once: Read each record from a pipeline's Kafka sink once, even if the sink sent it again after a crash. This
+            relies on the records' headers: set it only if every producer of the topic is trusted.
+        properties_file: File of Kafka client properties, such as ``sasl.jaas.config``. Put secrets in this file.
+        queue: One queue, or several. The default is ``inbox``, or the queues of the option ``queuePattern``.
+        token_file: File that contains only the listener's token. The default is the environment variable
+            HOLDFAST_ADMIN_TOKEN, if it is set.
+        options: Further options of the source, by their own names; for Kafka, those of Spark's connector.
     """
 
     name: RowsName
@@ -158,15 +159,18 @@ class SourcePlan:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """A table to join with. It is read anew for each batch, so that it may change meanwhile, unless ``refresh`` is set.
+    """A table to join with.
+
+    The pipeline reads the table again for each batch, so the table may change between batches, unless you set
+    ``refresh``.
 
     Args:
-        name: What its rows are called.
-        path: Where it is.
-        format: What it is; without it, what its name ends with says so.
-        schema: Its columns, as DDL; without it they are looked up in the table, for each batch.
-        options: Options of Spark's reader of that format.
-        refresh: Keep its rows in Spark's cache, and read it again when they are older than this.
+        name: Name of its rows.
+        path: Path of the table.
+        format: Format of the table. The default follows from the end of the path.
+        schema: Columns of the table, as DDL. By default, each batch reads them from the table.
+        options: Options of Spark's reader for this format.
+        refresh: Keep the rows in Spark's cache, and read the table again when they are older than this.
     """
 
     name: RowsName
@@ -179,21 +183,21 @@ class TablePlan:
 
 @dataclass(frozen=True)
 class ParsePlan:
-    """XML read into columns: one struct. What says which is one of ``xsd``, ``schema``, ``schema_file`` and ``infer``.
+    """Parsing of XML into a struct column, with the fields from ``xsd``, ``schema``, ``schema_file`` or ``infer``.
 
     Args:
-        json: Read JSON instead, with the fields of ``schema`` or ``schema_file``.
-        xsd: An XML Schema. The files it takes in are read, too, and none from a network.
-        element: The element that is expected, ``{namespace}local`` or the local name; with an XSD that declares one
-            element only it is that.
+        json: Parse JSON instead, with the fields of ``schema`` or ``schema_file``.
+        xsd: An XML Schema. The pipeline also reads the files that it includes or imports, but none from a network.
+        element: The expected element, ``{namespace}local`` or the local name. If the XSD declares only one element,
+            that is the default.
         schema: The fields, as DDL.
-        schema_file: The same in a file, or as Spark's JSON of it, in which metadata can say more.
-        infer: Infer the fields from so many messages, once: what comes of it is kept with the checkpoint.
-        column: Where the XML or JSON is.
-        into: The column for the struct.
-        validate: Hold the XML against the XSD, too.
-        lenient: What is passed over instead of being a problem, as of ``holdfast land``.
-        max_elements: XML with more elements is not read.
+        schema_file: File with the fields, as DDL or as Spark's JSON, with optional details in the metadata.
+        infer: Number of messages to infer the fields from, once. The pipeline stores the result with the checkpoint.
+        column: Column that contains the XML or JSON.
+        into: Column for the struct.
+        validate: Also validate the XML against the XSD.
+        lenient: Deviations to ignore instead of reporting them as problems, as in ``holdfast land``.
+        max_elements: Maximum number of elements. The pipeline does not parse XML with more.
     """
 
     json: Flag = False
@@ -211,13 +215,13 @@ class ParsePlan:
 
 @dataclass(frozen=True)
 class ValidatePlan:
-    """What rows must be like.
+    """Conditions that rows must meet.
 
     Args:
-        rules: What is told of a row that fails, and the SQL condition that must be true; where it is null, it fails.
-        xsd: An XML Schema that the XML must be valid by.
-        element: The element that is expected; without it any that the XSD declares.
-        column: Where the XML is.
+        rules: Problem to report for a row that fails, and the SQL condition that must be true. Null counts as failed.
+        xsd: An XML Schema to validate the XML against.
+        element: The expected element. By default, any element that the XSD declares.
+        column: Column that contains the XML.
     """
 
     rules: Texts | None = None
@@ -228,18 +232,17 @@ class ValidatePlan:
 
 @dataclass(frozen=True)
 class XmlPlan:
-    """Rows written as XML, one element each.
+    """Conversion of rows to XML, one element for each row.
 
     Args:
-        element: The element's name, ``{namespace}local``; with an XSD the local name is enough.
-        columns: What it holds: columns, or SQL with an alias, such as ``"o.id AS id"``. One struct alone: its fields.
-            Without it all columns.
-        xsd: An XML Schema: says what is an attribute, of which namespace, in which order; and what comes of it is held
-            against it.
-        into: The column for the XML.
-        qualified: Without an XSD: whether children are of the element's namespace, or of none.
-        prefix: Of the element's namespace; without it, it is the default namespace.
-        zone: The time zone in which a TIMESTAMP is written, ``Europe/Berlin`` or ``+02:00``; without it UTC.
+        element: Name of the element, ``{namespace}local``; with an XSD, the local name is enough.
+        columns: Contents of the element: columns, or SQL with an alias, such as ``"o.id AS id"``. A single struct
+            contributes its fields. The default is all columns.
+        xsd: An XML Schema that determines attributes, namespaces and order. The pipeline validates the XML against it.
+        into: Column for the XML.
+        qualified: Without an XSD, whether children are in the element's namespace or in none.
+        prefix: Prefix of the element's namespace. By default, it is the default namespace.
+        zone: Time zone for TIMESTAMP values, ``Europe/Berlin`` or ``+02:00``. The default is UTC.
     """
 
     element: Text
@@ -253,13 +256,14 @@ class XmlPlan:
 
 @dataclass(frozen=True)
 class StatePlan:
-    """Makes the SQL of a step go over all batches, as Spark's stream does, and not over one batch.
+    """State that lets the SQL of a step span all batches, as in a Spark stream, instead of one batch.
 
     Args:
-        time: The column of its inputs that says when it happened.
-        late: How late a row may come. Windows are closed, and their state is let go of, when rows are so much newer.
-        output: ``append``: each result once, when it is final. ``complete``: all results with each batch, for a table
-            that is replaced.
+        time: Column of the inputs that contains the event time.
+        late: How late a row may arrive. Once newer rows are this far ahead, the pipeline closes the windows and
+            discards their state.
+        output: ``append`` returns each result once, when it is final. ``complete`` returns all results with each
+            batch, for a table that each batch replaces.
     """
 
     time: Text = "delivered_at"
@@ -269,18 +273,19 @@ class StatePlan:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """A step: rows from rows above it. It has one of ``sql``, ``python``, ``parse``, ``validate`` and ``xml``.
+    """A step that derives rows from rows above it, by ``sql``, ``python``, ``parse``, ``validate`` or ``xml``.
 
     Args:
-        name: What its rows are called.
-        sql: A SELECT over sources, tables and steps above, by their names.
-        python: A function of DataFrames that gives one: ``module:function``, the module beside the file or installed.
-        parse: XML into columns.
-        validate: What rows must be like.
-        xml: Columns into XML.
-        input: The rows it is made of; for ``python`` as many as the function takes. SQL says so itself.
-        keep: Rows with problems go on, with the column ``problems``, instead of to the dead letters.
-        state: Lets SQL with windows or aggregates go over all batches.
+        name: Name of its rows.
+        sql: A SELECT over sources, tables and steps above, by name.
+        python: A function that takes DataFrames and returns one: ``module:function``. The module is next to the file,
+            or installed.
+        parse: Parse XML into columns.
+        validate: Check conditions that rows must meet.
+        xml: Convert columns to XML.
+        input: Rows that the step reads; for ``python``, one name per parameter of the function. SQL names its own.
+        keep: Pass rows with problems to the next steps, with the column ``problems``, instead of to the dead letters.
+        state: Let SQL with windows or aggregates span all batches.
     """
 
     name: RowsName
@@ -295,19 +300,19 @@ class StepPlan:
 
     @property
     def kinds(self) -> list[str]:
-        """Which of the five it has: one, if it is right."""
+        """Kinds of transformation in this step; a valid step has exactly one."""
         return [kind for kind in ("sql", "python", "parse", "validate", "xml") if getattr(self, kind)]
 
 
 @dataclass(frozen=True)
 class RoutePlan:
-    """Which rows go where. Of the routes of one input, the first whose condition is true takes a row.
+    """A route from rows to sinks. Each row follows the first route of its input with a true condition.
 
     Args:
-        input: The rows.
-        to: The sinks.
-        when: An SQL condition; without one it takes every row.
-        onwards: The rows it takes go on to the routes below as well.
+        input: Name of the rows.
+        to: Names of the sinks.
+        when: An SQL condition. By default, the route matches every row.
+        onwards: Also pass matching rows to the routes below.
     """
 
     input: RowsName
@@ -318,33 +323,35 @@ class RoutePlan:
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """Where rows go, by one of ``queue``, ``to``, ``kafka``, ``table`` and ``console``.
+    """A destination of rows: one of ``queue``, ``to``, ``kafka``, ``table`` and ``console``.
 
-    What is sent is told by SQL expressions over the row: a column, or a text in single quotes.
+    SQL expressions over the row define the contents of a message: a column, or a text in single quotes.
 
     Args:
-        name: What it is called; the server knows it as PIPELINE.NAME.
+        name: Name of the sink; its name on the server is PIPELINE.NAME.
         queue: A queue of the broker.
-        to: The address of one of the broker's forwarders.
-        kafka: The bootstrap servers of a Kafka cluster.
+        to: Address of one of the broker's forwarders.
+        kafka: Bootstrap servers of a Kafka cluster.
         topic: The Kafka topic.
-        properties_file: A file of Kafka client properties, such as ``sasl.jaas.config``. Secrets belong there.
-        table: The directory of a table, which ``read_landed`` reads as one, and ``holdfast compact`` puts together.
-        format: What it is, Parquet without it. Delta needs ``holdfast[delta]``.
-        console: Print so many rows of each batch, to try things out.
-        broker: URL of the server's admin listener; without it that of the source.
-        token_file: The listener's token. Without it as of the source.
-        body: The XML to send; of a Kafka sink, the record's value.
-        action: Its Action. A Kafka sink sends it as a header, if the rows have it.
-        key: Rows of the same key go out in one Sequence, in their order; without it all of them do. Of a Kafka sink,
-            the record's key: rows of the same key stay in their order. Without it, each record's own identity.
-        order: What the rows of a key are ordered by; without it ``queue``, ``partition`` and ``offset``, their place
-            where they came from, if the rows have these. Those that are alike in that, or have none, as they come.
-        headers: SOAP headers to send along, as XML. Of a Kafka sink, a MAP of names and texts.
-        message_id: Its MessageID; without it the server makes one.
-        relates_to: Its RelatesTo.
-        reply_to: Its ReplyTo.
-        options: Further options of the sink, by its own names; of Kafka, ``kafka.`` and a producer's property.
+        properties_file: File of Kafka client properties, such as ``sasl.jaas.config``. Put secrets in this file.
+        table: Directory of a table. Read it with ``read_landed``, and merge its files with ``holdfast compact``.
+        format: Format of the table. The default is Parquet; Delta requires ``holdfast[delta]``.
+        console: Number of rows to print from each batch, for trials.
+        broker: URL of the server's admin listener. The default is that of the source.
+        token_file: File that contains the listener's token. The default is that of the source.
+        body: The XML to send; for a Kafka sink, the record's value.
+        action: The message's Action. A Kafka sink sends it as a header, if the rows have it.
+        key: Rows with the same key share one Sequence and keep their order. By default, all rows share one. For a Kafka
+            sink, it is the record's key, and rows with the same key keep their order. The default is a separate
+            identity for each record.
+        order: Columns that order the rows of a key. The default is the position at the source: ``queue``,
+            ``partition`` and ``offset``, if the rows have these columns. The order of rows that compare as equal, or of
+            rows without these columns, is undefined.
+        headers: SOAP headers to send, as XML; for a Kafka sink, a MAP of names to texts.
+        message_id: The message's MessageID. By default, the server generates one.
+        relates_to: The message's RelatesTo.
+        reply_to: The message's ReplyTo.
+        options: Further options of the sink, by their own names; for Kafka, ``kafka.`` followed by a producer property.
     """
 
     name: Name
@@ -370,21 +377,21 @@ class SinkPlan:
 
     @property
     def sends(self) -> bool:
-        """Whether its rows become messages."""
+        """Whether the sink sends its rows as messages."""
         return self.queue is not None or self.to is not None
 
     @property
     def has_fields(self) -> bool:
-        """Whether SQL says what is sent: its rows become messages, or Kafka records."""
+        """Whether SQL defines the contents: the sink sends its rows as messages or Kafka records."""
         return self.sends or self.kafka is not None
 
 
 @dataclass(frozen=True)
 class DeadLettersPlan:
-    """The table of rows that failed: each with the step, the reasons, its place in the queue, and all of it as JSON.
+    """Table of failed rows: each with the step, the reasons, its position in the queue, and the whole row as JSON.
 
     Args:
-        table: Its path, a directory of Parquet.
+        table: Path of the table, a directory of Parquet files.
     """
 
     table: Place
@@ -395,16 +402,16 @@ class PipelinePlan:
     """A pipeline.
 
     Args:
-        name: What it is called; the server knows its sinks by that.
-        checkpoint: Directory of its progress. It belongs to what the sinks hold: keep, move and delete them together.
-        interval: From the start of a batch to the next.
-        parameters: What is written as ``${name}`` in any text below, unless ``--set`` says otherwise.
+        name: Name of the pipeline, and the first part of its sinks' names on the server.
+        checkpoint: Directory of the pipeline's progress. Keep, move and delete it together with the data in the sinks.
+        interval: Time from the start of one batch to the start of the next.
+        parameters: Values for ``${name}`` in any text below; ``--set`` overrides them.
         sources: Queues and Kafka topics to read.
         tables: Tables to join with.
-        steps: What is made of them, one after the other.
-        routes: Which rows go to which sink.
-        sinks: Where rows go.
-        dead_letters: Where rows go that fail.
+        steps: Transformations, in order.
+        routes: Routes from rows to sinks.
+        sinks: Destinations of the rows.
+        dead_letters: Destination of failed rows.
     """
 
     name: Name
@@ -420,6 +427,6 @@ class PipelinePlan:
 
     @property
     def of_kafka(self) -> list[SourcePlan | SinkPlan]:
-        """The sources and sinks that are Kafka topics."""
+        """Sources and sinks that use Kafka."""
         both: list[SourcePlan | SinkPlan] = [*self.sources, *self.sinks]
         return [one for one in both if one.kafka is not None]
