@@ -144,7 +144,7 @@ class Server(Child):
 
     async def _is_well(self) -> bool:
         try:
-            return (await self.ask("GET", "/healthz")).status == 200
+            return (await self.ask("GET", "/readyz")).status == 200
         except TransportError:
             return False
 
@@ -152,9 +152,12 @@ class Server(Child):
         """Ask its admin listener.
 
         Raises:
-            TransportError: it does not answer.
+            TransportError: it does not answer, or is starting.
         """
-        return await self._http.fetch(method, self.admin + path, body, {})
+        response = await self._http.fetch(method, self.admin + path, body, {})
+        if response.status == 503:
+            raise TransportError(f"{self.admin} is not ready", connected=True)
+        return response
 
     async def kill(self) -> None:
         """See :meth:`Child.kill`; what it had counted is kept as it was last read."""
