@@ -20,7 +20,7 @@ from holdfast.endpoint.journal import writer as journal
 from holdfast.endpoint.source import reply_collection
 from holdfast.endpoint.store_reads import MOST_AT_A_TIME
 from holdfast.endpoint.workers import routing as neighbours
-from holdfast.http import answer_room, client_connection
+from holdfast.http import answer_room, client_connection, tls_transport
 from holdfast.http.client import HTTPClient
 from holdfast.http.exchange import HTTPLimits
 from holdfast.store.rocksdb import opening
@@ -30,8 +30,8 @@ LARGEST = LIMITS.max_body
 """The largest message: ``max_body``."""
 READ = 1 << 20
 """What a store reads at once for the core (``Store.read``), and one record more."""
-HIGH_WATER = 64 << 10
-"""What a transport takes before it says that it is full."""
+HIGH_WATER = tls_transport.HIGH_WATER
+"""What a transport takes before it says that it is full, plain or in TLS."""
 CONNECTION = 16 << 10
 """A connection's objects, about."""
 PAGE = max(letters.PAGE_BYTES, queues_admin.PEEKED_BYTES)
@@ -92,6 +92,11 @@ PROCESS = [
     Buffer(
         "answers below 64 KB in the buffers of connections, and the connections themselves",
         HIGH_WATER + CONNECTION, 2 * LIMITS.max_connections, "503", "`HTTPLimits.max_connections`",
+    ),
+    Buffer(
+        "TLS of connections that speak it, of the listeners and to destinations: OpenSSL's state and buffers",
+        5 * tls_transport.RECORD_BYTES, 2 * LIMITS.max_connections + CLIENTS, "503; the message is sent again",
+        "`http.tls_transport.RECORD_BYTES`, `HTTPLimits.max_connections`, `max_connections` of the client",
     ),
     Buffer(
         "held messages that move into their queue: a block, and one message more",
@@ -199,6 +204,11 @@ NO_BUFFERS = {
     "endpoint.journal.writer": {"SPARE_BYTES": "of the disk"},
     "http.known_heads": {"MAX_HEAD_BYTES": "of a head that is remembered"},
     "http.known_answers": {"MAX_HEAD_BYTES": "of a head that is remembered"},
+    "http.tls_transport": {
+        "TOGETHER_BYTES": "of a connection's buffer",
+        "HIGH_WATER": "of a connection's buffer",
+        "LOW_WATER": "of a connection's buffer",
+    },
     "http.asgi": {"HIGH_WATER": "of a connection, which the ASGI server bounds"},
     "store.content": {"UNKNOWN_RECORD_BYTES": "counted, not held"},
     "store.rocksdb.free_space": {"SHORT_BYTES": "of the disk"},
@@ -229,6 +239,7 @@ HERE = {
     "endpoint.admin.resources.queues": {"PEEKED_BYTES"},
     "http.client_connection": {"MAX_HEAD_BYTES"},
     "http.answer_room": {"MOST_BYTES"},
+    "http.tls_transport": {"RECORD_BYTES"},
     "store.rocksdb.opening": {"MEMTABLE_BYTES", "CACHE_BYTES"},
 }
 """Room -> constants in bytes that the table has."""

@@ -21,7 +21,7 @@ COUNTS_BYTES = re.compile(r"_?(?:[A-Z]+_)*(?:BYTES|MEGABYTES|WATER)|_?LARGEST_[A
 CONSTANT = re.compile(r"`((?:core|endpoint|http|store)\.[a-z_.]+)\.([A-Z_]+)`")
 SETTING = re.compile(r"`(\w+(?:Policy|Limits))\.(\w+)`")
 BUFFERS = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "buffers.py")))
-MOST = 5 << 30
+MOST = 6 << 30
 """Bytes of a process in which every buffer is full at one time."""
 
 

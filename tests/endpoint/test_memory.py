@@ -7,10 +7,12 @@ import contextlib
 import itertools
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import trustme
 from processes import Process, broker
 
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Sequence
@@ -136,6 +138,37 @@ async def test_sixty_readers_that_do_not_read_cost_less_than_400_megabytes(serve
     for _, writer in readers:
         writer.transport.abort()
     peer.close()
+
+
+async def test_an_idle_connection_in_tls_costs_less_than_100_kilobytes(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
+    trust = ssl.create_default_context()
+    authority.configure_trust(trust)
+    (port,) = free_ports(1)
+    arguments = ("--port", str(port), "--store", "store", "--tls-cert", "server.pem")
+    server = Process(tmp_path, "receive", port, "receive", *arguments)
+    await server.start()
+    connections: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def ask() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+        connections.append((reader, writer))
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n" + b"x" * 60_000)
+        await reader.readuntil(b"\r\n\r\n")
+
+    try:
+        for _ in range(10):
+            await ask()
+        before = server.resident
+        for _ in range(400):
+            await ask()
+        print(f"{(server.resident - before) / 400 / 1024:.0f} KB each")
+        assert server.resident - before < 400 * 100 * 1024
+    finally:
+        await server.kill()
+        for _, writer in connections:
+            writer.transport.abort()
 
 
 class Hostile:

@@ -20,6 +20,7 @@ from holdfast.http.descriptors import backlog
 from holdfast.http.reasons import why_no_handshake
 from holdfast.http.refusals import CLIENT_HELLO, NEEDS_TLS
 from holdfast.http.server_connection import USELESS, Connection
+from holdfast.http.tls_transport import TLSTransport
 
 if TYPE_CHECKING:
     from holdfast.http.server import HTTPServer
@@ -146,10 +147,10 @@ class Handshake:
                     await self._refuse_plain(connection, peer)
                     return
             self._is_ours = False
-            seconds = max(1.0, ends - loop.time())
-            await loop.connect_accepted_socket(
-                self._connection, connection, ssl=context, ssl_handshake_timeout=seconds, ssl_shutdown_timeout=seconds
-            )
+            tls = TLSTransport(Connection(self._server), context, server_side=True)
+            await loop.connect_accepted_socket(lambda: tls, connection)
+            async with asyncio.timeout_at(max(ends, loop.time() + 1.0)):
+                await tls.shake_hands()
         except ssl.SSLError as error:
             self._server.counters.refused["tls"] += 1
             told, reason = self._server.on_failed_handshake, why_no_handshake(error)
@@ -179,9 +180,6 @@ class Handshake:
         self._server.remove(self)
         if self._is_ours:
             connection.close()
-
-    def _connection(self) -> Connection:
-        return Connection(self._server)
 
     @property
     def idle_since(self) -> float | None:

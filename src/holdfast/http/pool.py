@@ -16,6 +16,7 @@ from holdfast.http.client_connection import Call, ClientConnection
 from holdfast.http.known_answers import KnownAnswers
 from holdfast.http.proxies import Proxy, open_plain, open_tunnel
 from holdfast.http.reasons import why_not_connected
+from holdfast.http.tls_transport import TLSTransport
 from holdfast.http.urls import Origin
 
 
@@ -193,14 +194,13 @@ class Pool:
                 return await open_tunnel(self._proxy, self.origin, self._context, lambda: ClientConnection(self))
             _, plain = await open_plain(self._proxy, lambda: ClientConnection(self))
             return plain
-        _, connection = await self._loop.create_connection(
-            lambda: ClientConnection(self),
-            self.origin.host,
-            self.origin.port,
-            ssl=self._context,
-            server_hostname=self.origin.host if self._context is not None else None,
-            ssl_handshake_timeout=self._limits.connect_timeout if self._context is not None else None,
-        )
+        connection = ClientConnection(self)
+        if self._context is None:
+            await self._loop.create_connection(lambda: connection, self.origin.host, self.origin.port)
+            return connection
+        tls = TLSTransport(connection, self._context, server_hostname=self.origin.host)
+        await self._loop.create_connection(lambda: tls, self.origin.host, self.origin.port)
+        await tls.shake_hands()
         return connection
 
     def _not_connected(self, error: Exception) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.reasons import reason_of
+from holdfast.http.tls_transport import TLSTransport
 from holdfast.http.urls import Origin
 
 MAX_ANSWER = 16 * 1024
@@ -110,7 +111,6 @@ async def open_tunnel(
     Raises:
         OSError: The proxy cannot be reached, or does not open the tunnel.
     """
-    loop = asyncio.get_running_loop()
     where = f"the proxy {proxy.host}:{proxy.port}"
     plain, opening = await open_plain(proxy, _Opening)
     try:
@@ -123,10 +123,11 @@ async def open_tunnel(
         if line.split(b" ")[1:2] != [b"200"] or not rest.endswith(b"\r\n"):
             raise OSError(f"{where} did not open a tunnel: {line.decode('latin-1') or 'it gave no HTTP answer'}")
         connection = make()
-        transport = await loop.start_tls(plain, connection, context, server_hostname=origin.host)
+        tls = TLSTransport(connection, context, server_hostname=origin.host)
+        plain.set_protocol(tls)
+        tls.connection_made(plain)
+        await tls.shake_hands()
     except BaseException:
         plain.abort()
         raise
-    assert transport is not None
-    connection.connection_made(transport)
     return connection
