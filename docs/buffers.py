@@ -1,6 +1,7 @@
 """Every buffer of a server's process, with its bound: ``docs/generate.py`` draws the table, ``tests/docs`` adds it up.
 
-Numbers are taken from the code. A constant whose name says that it counts bytes is either here or in ``NO_BUFFERS``.
+Numbers are taken from the code. A constant that may count bytes, by its name or by its size, is in ``HERE`` or in
+``NO_BUFFERS``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from holdfast.core.sending import outbound_room
 from holdfast.core.sending import read_ahead_buffer as here
 from holdfast.endpoint.admin.data_plane import record_stream
 from holdfast.endpoint.admin.data_plane import sinks as sinks_admin
+from holdfast.endpoint.admin.merged import application as merged_admin
 from holdfast.endpoint.admin.resources import queues as queues_admin
 from holdfast.endpoint.destination import dead_letters as letters
 from holdfast.endpoint.journal import writer as journal
@@ -85,9 +87,9 @@ PROCESS = [
         2 * LARGEST, 1, "others wait as they came", "`HTTPLimits.max_body`",
     ),
     Buffer(
-        "answers that peers do not read",
+        "answers that peers do not read, with the pieces that readers of records do not read",
         LIMITS.max_unsent, 2, "the connection that waits longest is closed; the reply is kept",
-        "`HTTPLimits.max_unsent`",
+        "`HTTPLimits.max_unsent`, `endpoint.admin.data_plane.record_stream.PIECE_BYTES`",
     ),
     Buffer(
         "answers below 64 KB in the buffers of connections, and the connections themselves",
@@ -171,21 +173,25 @@ PROCESS = [
 ]  # fmt: skip
 """Those whose number the process bounds."""
 
-EACH = [
+WORKERS = 2
+"""Workers whose further buffers are shown: the fewest. With more of them, each has less."""
+WORKER = [
     Buffer(
-        "each reader of the data plane: a piece in its connection's buffer, and its copy",
-        2 * record_stream.PIECE_BYTES, 1, "the next piece follows when it has left",
-        "`endpoint.admin.data_plane.record_stream.PIECE_BYTES`",
+        "requests that another worker passes on",
+        LIMITS.max_buffered // WORKERS + neighbours.HEAD_ROOM, 1, "503; the sender sends again",
+        "`HTTPLimits.max_buffered`, `endpoint.workers.routing.HEAD_ROOM`",
     ),
     Buffer(
-        "each worker: requests that another one passes on",
-        LIMITS.max_buffered + neighbours.HEAD_ROOM, 1, "503; the sender sends again",
-        "`HTTPLimits.max_buffered`, divided by the number of workers",
+        "records of another worker on their way to readers",
+        3 * merged_admin.RELAYED, LIMITS.max_connections // WORKERS, "the next piece follows when this one has left",
+        "`endpoint.admin.merged.application.RELAYED`, `HTTPLimits.max_connections`",
     ),
 ]  # fmt: skip
-"""Those of which there are as many as the configuration says, or connections."""
+"""Those that a worker has besides."""
 
 NO_BUFFERS = {
+    "core.messages": {"MAX_MESSAGE_NUMBER": "no bytes"},
+    "core.sending.outbound_room": {"MOST_OF_ONE": "of MOST_BYTES, for one destination"},
     "core.staged_blocks": {"MOST_BYTES": "what held.BLOCK_BYTES is", "ROW_BYTES": "counted, not held"},
     "core.sending.read_ahead_buffer": {
         "MOST_BYTES": "of MOST_OF_ALL, for one outbox",
@@ -193,15 +199,35 @@ NO_BUFFERS = {
     },
     "core.queues.retention": {"MEASURE_BYTES": "a distance between marks", "RECORD_BYTES": "counted, not held"},
     "core.receiving.destination": {"UNKNOWN_BYTES": "counted, not held"},
+    "endpoint.admin.data_plane.admission": {"FOREVER": "a time", "SECOND": "a time"},
+    "endpoint.admin.merged.answers": {"LETTERS": "no bytes"},
+    "endpoint.admin.resources.journal": {"PIECE": "of a connection's buffer"},
+    "endpoint.envelopes.chain": {"LONGEST_WAIT": "a time"},
+    "endpoint.envelopes.decoder": {"OFF_LOOP": "where something begins", "LARGE": "where something begins"},
+    "endpoint.failures": {"MAX_REASON": "of a field"},
+    "endpoint.journal.parquet": {
+        "ROWS_A_GROUP": "of a process of its own",
+        "_PIECE": "of a process of its own",
+        "_TAIL": "of a process of its own",
+    },
+    "endpoint.workers.loads": {"AWAY": "no bytes"},
+    "endpoint.workers.routing": {"MOST_GIVEN": "of a request, which is counted"},
     "endpoint.journal.files": {"LARGEST_FRAME": "of a file"},
-    "endpoint.admin.data_plane.rows": {"LARGEST_KEY": "of a field"},
+    "endpoint.admin.data_plane.rows": {"LARGEST_KEY": "of a field", "MOST_ROWS": "no bytes", "_NO_MORE": "no bytes"},
     "endpoint.envelopes.http_media": {"_MOST_BYTES": "of a header"},
     "endpoint.admin.routes": {"LARGEST_BODY": "of a request, which is counted", "LARGEST_NUMBER": "no bytes"},
     "endpoint.admin.data_plane.next_positions": {"LARGEST_QUERY": "of a request, which is counted"},
     "endpoint.admin.data_plane.sinks": {"LARGEST_TOKENS": "of a request, which is counted"},
     "endpoint.envelopes.transport_facts": {"MAX_BYTES": "of a field"},
-    "endpoint.record_blocks": {"LENGTH_BYTES": "of a field"},
+    "endpoint.record_blocks": {
+        "LENGTH_BYTES": "of a field",
+        "MAX_BLOCK": "of a client",
+        "TRAILER_OFFSET": "no bytes",
+    },
     "endpoint.journal.writer": {"SPARE_BYTES": "of the disk"},
+    "http.answer_room": {"MOST_OF_ONE": "of MOST_BYTES, for one destination"},
+    "http.client_connection": {"LARGE_BODY": "where something begins"},
+    "http.server_connection": {"LARGE_BODY": "where something begins"},
     "http.known_heads": {"MAX_HEAD_BYTES": "of a head that is remembered"},
     "http.known_answers": {"MAX_HEAD_BYTES": "of a head that is remembered"},
     "http.tls_transport": {
@@ -210,6 +236,9 @@ NO_BUFFERS = {
         "LOW_WATER": "of a connection's buffer",
     },
     "http.asgi": {"HIGH_WATER": "of a connection, which the ASGI server bounds"},
+    "store.plan": {"_MOST": "no bytes"},
+    "store.rocksdb.log_format": {"_MASK_DELTA": "no bytes", "_POLYNOMIAL": "no bytes"},
+    "store.sql.dialects": {"LEAST_PACKET": "of a database"},
     "store.content": {"UNKNOWN_RECORD_BYTES": "counted, not held"},
     "store.rocksdb.free_space": {"SHORT_BYTES": "of the disk"},
     "store.rocksdb.reserve": {"RESERVE_BYTES": "of the disk"},
@@ -224,25 +253,33 @@ NO_BUFFERS = {
     "store.sql.changes": {"SWEEP_BYTES": "deleted, not held", "PIECE_BYTES": "of the batch that is written"},
     "store.rocksdb.changes": {"SWEEP_BYTES": "deleted, not held"},
     "store.rocksdb.checking": {"COPY_BYTES": "of a command"},
-    "wire.encoding.outgoing": {"LARGEST_HEADERS": "of a message"},
-    "config.values": {"_LARGEST_FILE": "read once, not held"},
+    "broker.xpath_program": {"PIECE": "of a tree, which is counted"},
+    "wire.encoding.outgoing": {"LARGEST_HEADERS": "of a message", "_TOGETHER": "of a message"},
+    "wire.rm": {"_MAX_BUFFER": "no bytes"},
+    "wire.tree": {"PIECE": "of a tree, which is counted"},
+    "config.tables": {"MAX_FILE": "read once, not held"},
+    "config.values": {"_LARGEST_FILE": "read once, not held", "MAX_SECRET": "read once, not held"},
 }
-"""Room -> constants in bytes that bound no buffer of a server, and what they are."""
+"""Room -> constants that may count bytes and bound no buffer of a server, and what they are."""
 
 HERE = {
     "core.handling.delivery": {"MAX_HELD_BYTES"},
     "core.sending.outbound_room": {"MOST_BYTES"},
+    "core.sending.read_ahead_buffer": {"MOST_OF_ALL"},
     "core.receiving.held_messages": {"BLOCK_BYTES"},
     "endpoint.admin.data_plane.record_stream": {"BLOCK_BYTES", "PIECE_BYTES", "WAITING_BYTES"},
+    "endpoint.admin.merged.application": {"RELAYED"},
     "endpoint.destination.dead_letters": {"PAGE_BYTES"},
+    "endpoint.journal.writer": {"MOST_GATHERED"},
+    "endpoint.workers.routing": {"HEAD_ROOM"},
     "endpoint.source.reply_collection": {"ROUND_BYTES"},
     "endpoint.admin.resources.queues": {"PEEKED_BYTES"},
     "http.client_connection": {"MAX_HEAD_BYTES"},
-    "http.answer_room": {"MOST_BYTES"},
+    "http.answer_room": {"MOST_BYTES", "SMALL_ANSWER"},
     "http.tls_transport": {"RECORD_BYTES"},
     "store.rocksdb.opening": {"MEMTABLE_BYTES", "CACHE_BYTES"},
 }
-"""Room -> constants in bytes that the table has."""
+"""Room -> constants that the table has."""
 
 
 def shown(count: int) -> str:
@@ -254,12 +291,14 @@ def shown(count: int) -> str:
 
 
 def table() -> str:
-    """The table as Markdown, and its sum."""
+    """The tables of a process and of a worker as Markdown, each with its sum."""
+    further = f"A process that is one of {WORKERS} workers has besides:"
+    return "\n".join([*_rows(PROCESS), "", further, "", *_rows(WORKER)])
+
+
+def _rows(buffers: list[Buffer]) -> list[str]:
     lines = ["| what | at most | each | beyond it | where |", "| --- | --- | --- | --- | --- |"]
-    for one in PROCESS:
+    for one in buffers:
         each = f"{one.count:,} × {shown(one.each)}" if one.count > 1 else ""
         lines.append(f"| {one.what} | {shown(one.bytes)} | {each} | {one.beyond} | {one.where} |")
-    lines += [f"| **all of these** | **{shown(sum(one.bytes for one in PROCESS))}** | | | |", ""]
-    lines += ["| what | at most | beyond it | where |", "| --- | --- | --- | --- |"]
-    lines += [f"| {one.what} | {shown(one.bytes)} | {one.beyond} | {one.where} |" for one in EACH]
-    return "\n".join(lines)
+    return [*lines, f"| **all of these** | **{shown(sum(one.bytes for one in buffers))}** | | | |"]

@@ -83,13 +83,21 @@ class Server:
         found: dict[str, object] = json.loads(answer.partition(b"\r\n\r\n")[2])
         return found
 
+    async def records(self) -> int:
+        """How many the queue has."""
+        found = await self.get("/queues/inbox/ends")
+        return sum(one["end"] for one in found["partitions"].values())  # type: ignore[attr-defined]
+
     async def delivered(self, count: int) -> None:
         """Wait until the queue has so many records."""
         async with asyncio.timeout(120):
-            while True:
-                found = await self.get("/queues/inbox/ends")
-                if sum(one["end"] for one in found["partitions"].values()) >= count:  # type: ignore[attr-defined]
-                    return
+            while await self.records() < count:
+                await asyncio.sleep(0.1)
+
+    async def gives_back(self, most: int) -> None:
+        """Wait until the process has less memory than that."""
+        async with asyncio.timeout(60):
+            while self.process.resident >= most:
                 await asyncio.sleep(0.1)
 
 
@@ -113,7 +121,28 @@ async def test_a_hundred_messages_of_8_megabytes_are_held_and_released_in_350_me
     await server.delivered(101)
     print(f"held {held / MB:.0f}, released {server.process.most_resident / MB:.0f}")
     assert server.process.most_resident < 350 * MB
+    await server.gives_back(200 * MB)
     peer.close()
+
+
+async def test_others_are_answered_again_and_again_while_600_megabytes_are_released(server: Server) -> None:
+    peer, other = Peer(server.port), Peer(server.port)
+    identifier, others = await peer.create(), await other.create()
+    for number in range(2, 42):
+        answer = await peer.send(identifier, number, 15 * MB)
+    assert b'Lower="2" Upper="41"' in answer, "all of them are held"
+    closing = asyncio.ensure_future(peer.send(identifier, 1, 10))
+    answered = 0
+    async with asyncio.timeout(300):
+        while await server.records() < 41 + answered:
+            answer = await other.send(others, answered + 1, 10)
+            assert f'Upper="{answered + 1}"'.encode() in answer
+            answered += 1
+    await closing
+    print(f"answered {answered} while 40 were released")
+    assert answered >= 5, "each batch releases one of them, and takes in what others send"
+    peer.close()
+    other.close()
 
 
 async def test_sixty_readers_that_do_not_read_cost_less_than_400_megabytes(server: Server) -> None:

@@ -25,7 +25,7 @@ from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response, TransportError
 
 _NAME = re.compile(r"\{(\w+)(?::[^}]+)?\}")
-RELAYED: Final = 1 << 18
+RELAYED: Final = 1 << 16
 """Bytes of a stream that are passed on at a time."""
 PAGE: Final = 1000
 """Rows in one answer."""
