@@ -4,6 +4,7 @@ deleted that the destination does not have, or that a reader or handler has not 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -379,6 +380,30 @@ def test_each_forwarder_has_a_policy_of_its_own_which_its_present_sequence_takes
     assert source is not None and source.policy is patient.sending is outbox.policy
     assert source.round_trip.policy is patient.sending.retransmission
     assert relay.protocol.outbound.outboxes["wide"].policy.window == 64
+
+
+def test_what_is_in_doubt_is_settled_once_it_is_read_if_it_is_not_in_memory() -> None:
+    relay = Relay()
+    relay.come("m0", "m1")
+    outbox = relay.forward()
+    first, second = relay.take()
+    relay.protocol.failed(first, relay.now, "its answer was lost")
+    relay.protocol.failed(second, relay.now, "its answer was lost")
+    again, _ = relay.take(STEADY.cap)
+    outbox.here.release()
+    turns = Counter[str]()
+    turn = relay.protocol.outbound._give_turn
+
+    def counted(one: Outbox, now: float) -> None:
+        turns[one.key] += 1
+        assert turns[one.key] < 100, "it has turns for ever, and what it wants is never read"
+        turn(one, now)
+
+    relay.protocol.outbound._give_turn = counted  # type: ignore[method-assign]
+    assert again.envelope.sequence is not None
+    relay.answer(again, fault=sequence_fault(UNKNOWN_SEQUENCE, again.envelope.sequence.identifier))
+    assert outbox.stopped == UNKNOWN_SEQUENCE
+    assert outbox.doubt is None
 
 
 def test_messages_of_a_lost_sequence_go_in_a_new_one_by_themselves_only_if_the_forwarder_may_send_twice() -> None:

@@ -437,7 +437,8 @@ class GivingUp:
         is_settled = doubt.next() is None
         if is_settled:
             outbox.doubt = None
-        _pass(self._outbound, outbox, passed, now)
+        if passed or is_settled:  # else nothing changes before a record is read, and another turn would not help
+            _pass(self._outbound, outbox, passed, now)
         if is_settled and len(doubt.held):
             first, last = (doubt.start + number - 1 for number in (next(iter(doubt.held))[0], doubt.held.highest))
             self._outbound.stop(outbox, doubt.code, doubt.reason, now, first, last, in_doubt=str(doubt.held))
