@@ -96,7 +96,7 @@ async def pass_over(engine: Engine, outbox: Outbox, offset: int) -> int:
         NotSteered: it cannot be moved.
         StoreError: the store cannot be read.
     """
-    await _tell_requesters(engine, outbox, offset)
+    await _skip(engine, outbox, offset)
     return Steering(engine.protocol).reset(outbox, offset, engine.clock())
 
 
@@ -112,17 +112,24 @@ async def delete_forwarder(engine: Engine, outbox: Outbox) -> int:
     """
     steering = Steering(engine.protocol)
     steering.check_deletable(outbox)  # requesters receive no fault if the deletion is refused
-    await _tell_requesters(engine, outbox)
-    return steering.delete(outbox, engine.clock())
+    before = outbox.waiting
+    await _skip(engine, outbox)
+    return max(before, steering.delete(outbox, engine.clock()))
 
 
-async def _tell_requesters(engine: Engine, outbox: Outbox, below: int | None = None) -> None:
-    """Reply with a fault to each request below that offset that a forwarder gives up; None: to every one."""
+async def _skip(engine: Engine, outbox: Outbox, below: int | None = None) -> None:
+    """Skip the records below that offset, or all of them, and reply to each request among them with a fault.
+
+    The records that are read together are skipped in the batch that replies. A process that is killed in between
+    forwards no request whose requester already has a fault.
+    """
     steering, position = Steering(engine.protocol), outbox.first
     while position < (end := outbox.durable_end if below is None else min(below, outbox.durable_end)):
         found = await engine.records(outbox.queue.name, outbox.partition, position, end)
         if not found:
             break
-        steering.tell_requesters(outbox, found, set_aside, engine.clock())
-        engine.touch()
         position = found[-1][0] + 1
+        steering.tell_requesters(outbox, found, set_aside, engine.clock())
+        if position > outbox.first:  # it may have sent them meanwhile
+            steering.reset(outbox, position, engine.clock())
+        engine.touch()
