@@ -206,9 +206,20 @@ def encode_fault_header(fault: Fault, dialect: Dialect | None, addressing: Addre
         if dialect.detail_wrapped and detail:
             detail = f"<wsrm:Detail>{detail}</wsrm:Detail>"
         return f"<wsrm:SequenceFault><wsrm:FaultCode>wsrm:{fault.code}</wsrm:FaultCode>{detail}</wsrm:SequenceFault>"
-    if _is_about_addressing_header(fault, addressing) and fault.detail:
-        return f"<wsa:FaultDetail>{fault.detail.decode()}</wsa:FaultDetail>"
-    return ""
+    return encode_fault_detail(fault, addressing)
+
+
+def encode_fault_detail(fault: Fault, addressing: Addressing | None, declared: str = "") -> str:
+    """Writes the SOAP 1.1 header block with the detail of an addressing fault: "" when there is none.
+
+    Args:
+        fault: The fault.
+        addressing: The version that the message speaks; 2004/08 has no such block.
+        declared: The declaration of the prefix wsa, where it is not in scope.
+    """
+    if not _is_about_addressing_header(fault, addressing) or not fault.detail:
+        return ""
+    return f"<wsa:FaultDetail{declared}>{fault.detail.decode()}</wsa:FaultDetail>"
 
 
 def encode_not_understood(name: str, declared: str = "") -> str:

@@ -287,6 +287,35 @@ def test_a_services_detail_goes_whole_to_a_requester_of_the_other_soap_version(
     assert len(etree.fromstring(read.body).findall(".//{*}detail")) <= 1
 
 
+@pytest.mark.parametrize("requester", list(SOAP), ids=str)
+@pytest.mark.parametrize("addressing", list(Addressing), ids=str)
+def test_the_detail_of_an_addressing_fault_is_where_the_requester_looks_for_it(
+    requester: SOAP, addressing: Addressing
+) -> None:
+    fault = addressing_fault("InvalidAddressingHeader", "no")
+    fault.detail = b"<iri xmlns='urn:c'>urn:x</iri>"
+    record = Record("urn:s", 1, "urn:a", b"<a/>", 0.0, wants_reply=True, soap=requester.value)
+    reply = passed_on(record, fault, addressing)
+    assert reply is not None
+    # SOAP binding of WS-Addressing 2005/08, section 6.2
+    is_in_header = requester is SOAP.V1_1 and addressing is Addressing.V2005_08
+    assert (b"urn:x" in reply.headers, b"urn:x" in reply.body) == (is_in_header, not is_in_header)
+    written = Envelope(requester, addressing, action=reply.action, body=reply.body)
+    written.headers = [reply.headers] if reply.headers else []
+    read = decode(encode(written)).fault
+    assert read is not None and etree.fromstring(read.detail).text == "urn:x"
+
+
+@pytest.mark.parametrize("soap", list(SOAP), ids=str)
+@pytest.mark.parametrize("kind", DETAILS)
+def test_a_caller_reads_the_whole_detail_of_a_fault(kind: str, soap: SOAP) -> None:
+    detail, elements, text = DETAILS[kind]
+    with pytest.raises(PeerFault, match="sold out") as caught:
+        Message.from_record(Record("", 0, "urn:f", fault_with(soap, detail), 0.0, soap=soap.value)).raise_for_fault()
+    written = etree.fromstring(b"<detail>%b</detail>" % caught.value.detail)
+    assert ([(child.tag, child.text) for child in written], written.text) == (elements, text)
+
+
 def test_a_detail_that_no_receiver_would_take_is_left_out_of_a_fault_that_is_passed_on() -> None:
     record = Record("urn:s", 1, "urn:a", b"<a/>", 0.0, wants_reply=True)
     for detail in (b"<a>" * 61 + b"</a>" * 61, b"<a/></Detail><Detail>", b"<?pi?>", b"<!DOCTYPE a><a/>", b"\xff"):

@@ -11,7 +11,7 @@ from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.message import ApplicationFault, check_code, detail_content, fault_body
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire import check_action
-from holdfast.wire.faults import encode_not_understood
+from holdfast.wire.faults import encode_fault_detail, encode_not_understood
 from holdfast.wire.names import SOAP_NS, WSA_NS
 
 _SET_ASIDE = ApplicationFault("The service failed to handle the request; it has been set aside.", sender=False)
@@ -47,6 +47,7 @@ def passed_on(record: Record, fault: Fault, addressing: Addressing) -> Record | 
         namespace = SOAP_NS[SOAP(record.soap)]
     code = f"{{{namespace}}}{name}" if namespace else ""
     told = ApplicationFault(fault.reason, sender=fault.sender)
+    is_1_2 = record.soap == SOAP.V1_2.value
     # A service may write what cannot be written here: each part is kept or left out separately.
     with suppress(EnvelopeError):
         check_code("code", code)
@@ -54,10 +55,16 @@ def passed_on(record: Record, fault: Fault, addressing: Addressing) -> Record | 
     with suppress(EnvelopeError):
         check_action(action)
         told.action = action
+    headers = ""
     with suppress(EnvelopeError):
-        told.detail = detail_content(fault.detail)
+        detail = detail_content(fault.detail)
+        if not is_1_2:  # SOAP 1.1 section 4.4: the detail of what a header is at fault for is in a header
+            headers = encode_fault_detail(fault, addressing, f' xmlns:wsa="{WSA_NS[addressing]}"')
+        told.detail = b"" if headers else detail
     reply = fault_reply(record, told)
-    if reply is not None and record.soap == SOAP.V1_2.value:
+    if reply is not None and is_1_2:
         declared = f' xmlns:s="{SOAP_NS[SOAP.V1_2]}"'
-        reply.headers = "".join([encode_not_understood(name, declared) for name in fault.not_understood]).encode()
+        headers = "".join([encode_not_understood(name, declared) for name in fault.not_understood])
+    if reply is not None:
+        reply.headers = headers.encode()
     return reply

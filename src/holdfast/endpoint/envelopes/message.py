@@ -16,6 +16,7 @@ from holdfast.exceptions import EnvelopeError, HoldfastError, PeerFault
 from holdfast.http.tls import PeerCertificate
 from holdfast.wire import AROUND, body_content, check_action, parse_element, storable_text
 from holdfast.wire.names import SOAP_NS
+from holdfast.wire.text import escape
 
 Body = str | bytes | etree._Element
 """What can be sent as a body: one XML element, as text, as UTF-8 bytes, or as an lxml element."""
@@ -122,11 +123,11 @@ def _peer_fault(fault: etree._Element) -> PeerFault:
 
     code = text("*[local-name()='Code']//*[local-name()='Subcode']/*[local-name()='Value']", "faultcode")
     code = code or text("*[local-name()='Code']/*[local-name()='Value']")
-    detail = b"".join(
-        etree.tostring(child, with_tail=False)
-        for part in fault.iterchildren("{*}detail", "{*}Detail")
-        for child in part.iterchildren("{*}*")
-    )
+    detail = b""
+    for part in fault.iterchildren("{*}detail", "{*}Detail"):
+        elements = [etree.tostring(child, with_tail=False) for child in part.iterchildren("{*}*")]
+        # text is no detail entry, but some services write no other
+        detail += b"".join(elements) if elements else escape(part.text or "").encode()
     reason = text("*[local-name()='Reason']/*[local-name()='Text']", "faultstring")
     return PeerFault(reason or "the peer answered with a fault", code=code.rpartition(":")[2], detail=detail)
 
