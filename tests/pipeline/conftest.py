@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,15 +14,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
-
-# Tests are imported one by one, without their directory on the path: this is how they share a module.
-for _name in ("fake_sinks", "fake_server", "meddler", "plain_audit", "sink_steps", "spark_cluster", "told", "wild"):
-    if _name in sys.modules:
-        continue
-    _spec = importlib.util.spec_from_file_location(_name, Path(__file__).with_name(f"{_name}.py"))
-    assert _spec and _spec.loader
-    sys.modules[_name] = _module = importlib.util.module_from_spec(_spec)
-    _spec.loader.exec_module(_module)
 
 # Tests are too short for the second compiler and for parallel collectors to pay.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

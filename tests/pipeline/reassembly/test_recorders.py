@@ -225,7 +225,7 @@ def test_a_recorder_says_when_a_message_was_captured(kind: str) -> None:
     assert first.captured_at == TIME
 
 
-RECORDED = Path(__file__).parents[1] / "data" / "recorders"
+RECORDED = Path(__file__).parents[2] / "data" / "recorders"
 
 
 @pytest.mark.parametrize("file", sorted(RECORDED.glob("*.gz")), ids=lambda file: file.name)

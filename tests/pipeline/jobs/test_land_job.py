@@ -36,7 +36,7 @@ class Job:
     def __init__(self, server: FakeServer, directory: Path) -> None:
         self._directory = directory
         self._errors = directory / "stderr"
-        source = str(Path(__file__).parents[2] / "src")
+        source = str(Path(__file__).parents[3] / "src")
         self._environ = {
             **os.environ,
             "PYTHONPATH": source,

@@ -48,7 +48,7 @@ def test_sparks_discovery_is_never_broken_by_ours():
         "import sys, warnings; warnings.simplefilter('always'); sys.modules['holdfast.pipeline.source'] = None;"
         "import pyspark_holdfast; print(hasattr(pyspark_holdfast, 'DefaultSource'))"
     )
-    source = str(Path(__file__).parents[2] / "src")
+    source = str(Path(__file__).parents[3] / "src")
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": source}, capture_output=True, text=True, check=True
     )
@@ -64,7 +64,7 @@ def test_a_process_of_spark_that_reads_loads_nothing_of_a_server():
         " 'holdfast.core.queues.queue', 'holdfast.endpoint.arguments', 'holdfast.endpoint.admin.routes'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    source = str(Path(__file__).parents[2] / "src")
+    source = str(Path(__file__).parents[3] / "src")
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": source}, capture_output=True, text=True, check=True
     )

@@ -40,7 +40,7 @@ DAEMON = "import importlib.machinery as m; sys.modules['__main__'].__spec__ = m.
     ids=["in a worker", "elsewhere nothing"],
 )
 def test_what_is_loaded_is_spared_once_and_again_when_more_is_loaded(daemon: str, told: str):
-    source = str(Path(__file__).parents[2] / "src")
+    source = str(Path(__file__).parents[3] / "src")
     command = [sys.executable, "-c", WORKER.format(daemon=daemon)]
     done = subprocess.run(command, env={"PYTHONPATH": source}, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == told

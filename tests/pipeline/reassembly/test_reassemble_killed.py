@@ -39,7 +39,7 @@ class Job:
         command = [sys.executable, "-m", "holdfast.cli.main", "reassemble", str(self.captured), "--column", "content"]
         command += ["--stream", "--out", str(self.directory / "out"), "--master", "local[2]", "--timeout", "36000"]
         command += ["--checkpoint", str(self.directory / "checkpoint"), *more]
-        source = str(Path(__file__).parents[2] / "src")
+        source = str(Path(__file__).parents[3] / "src")
         java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx600m"
         environ = {**os.environ, "PYTHONPATH": source, "PYSPARK_PYTHON": sys.executable, "JAVA_TOOL_OPTIONS": java}
         self.process = subprocess.Popen(command, stdout=output, env=environ, start_new_session=True)

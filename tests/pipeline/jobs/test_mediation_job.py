@@ -23,7 +23,7 @@ from holdfast.pipeline.jobs.mediation import _messages, _tell, pipeline
 from holdfast.pipeline.mediation.execution.batches import MediatedBatch
 from holdfast.pipeline.mediation.execution.metrics import PipelineCollector
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "mediation" / "orders.toml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "mediation" / "orders.toml"
 
 
 def holdfast(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:

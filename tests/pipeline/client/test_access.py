@@ -16,7 +16,7 @@ import trustme
 from holdfast import ConfigurationError, Destination, Source
 from holdfast.client.admin import Access
 from holdfast.client.data_plane import DataPlane
-from holdfast.client.errors import PipelineError, ServerAway
+from holdfast.client.errors import PipelineError
 from holdfast.endpoint.admin.token import TOKEN_VARIABLE
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.http.tls import server_context
@@ -94,7 +94,7 @@ def test_what_files_held_travels_with_the_options_and_the_token_is_not_shown(gua
         (("tokenFile",), {}, PipelineError, "401: the token is missing", "tokenFile"),
         (("tokenFile",), {"token": "another"}, PipelineError, "401", "tokenFile"),
         (("caFile",), {}, PipelineError, "certificate is not trusted", "caFile"),
-        (("certificateFile", "keyFile"), {}, ServerAway, "client certificate", "certificateFile"),
+        (("certificateFile", "keyFile"), {}, PipelineError, "client certificate|certificate required", "certificateFile"),
     ],
 )
 def test_what_is_missing_is_told_with_the_option_that_gives_it(

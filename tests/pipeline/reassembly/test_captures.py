@@ -14,7 +14,7 @@ from holdfast.pipeline.reassembly import captures, http_captures
 from holdfast.pipeline.reassembly.captures import pieces
 from holdfast.pipeline.reassembly.http_captures import Piece
 
-VECTORS = Path(__file__).parents[1] / "data" / "vectors"
+VECTORS = Path(__file__).parents[2] / "data" / "vectors"
 ENVELOPE = b"<Envelope>x</Envelope>"
 
 

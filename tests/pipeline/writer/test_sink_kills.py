@@ -29,8 +29,8 @@ from holdfast.testing.ports import free_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.crash, pytest.mark.timeout(900)]
 
-CHILD = Path(__file__).with_name("sink_child.py")
-SOURCE = str(Path(__file__).parents[2] / "src")
+CHILD = Path(__file__).parents[2] / "support" / "sink_child.py"
+SOURCE = str(Path(__file__).parents[3] / "src")
 ROWS = 40
 """In two partitions, 10 a batch: so 4 batches."""
 QUICK = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "PYTHONPATH": SOURCE}

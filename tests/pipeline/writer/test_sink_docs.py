@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "send-with-spark.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "send-with-spark.md").read_text(encoding="utf-8")
 FLIGHTS = [("UA", 1, 61), ("AA", 2, -5), ("UA", 3, 10), ("AA", 4, 200), ("UA", 5, 90), ("AA", 6, 75)]
 FLIGHT = "<flight><carrier>{}</carrier><flight>{}</flight><delay>{}</delay></flight>"
 

@@ -26,7 +26,7 @@ from holdfast.wire.encoding.envelopes import encode
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 
-SOURCE = str(Path(__file__).parents[2] / "src")
+SOURCE = str(Path(__file__).parents[3] / "src")
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx1g"
 NOISE = ("Traceback", "Exception", "\tat ", "ERROR")
 PIPELINE = """
