@@ -45,7 +45,7 @@ def serve(store: str, *, journal: bool) -> None:
     """The Destination under measurement: no handlers, so that messages wait in its queue."""
     from holdfast.endpoint.destination.destination import Destination
     from holdfast.endpoint.serve import Listeners, Service
-    from holdfast.http.server import event_loop_factory
+    from holdfast.http.server.server import event_loop_factory
 
     async def run() -> None:
         service = Service(Destination(store=store, journal=journal), Listeners(port=0, admin_port=0))

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import load
 
-from holdfast.http.server import Exchange, HTTPServer, event_loop_factory
+from holdfast.http.server.server import Exchange, HTTPServer, event_loop_factory
 
 ANSWER = b"<a>" + b"x" * 593 + b"</a>"
 CONTENT_TYPE = b"application/soap+xml; charset=utf-8"

@@ -148,7 +148,7 @@ async def send(url: str, messages: int, window: int | None) -> tuple[float, int]
 
 def measure(pause: float, options: argparse.Namespace) -> dict[str, Any]:
     """The row of one pause, in milliseconds."""
-    from holdfast.http.server import event_loop_factory
+    from holdfast.http.server.server import event_loop_factory
 
     messages = options.messages or (600 if pause else 6_000)
     keeps = ["--keeps"] if options.keeps else []
@@ -187,7 +187,7 @@ def main() -> None:
     parser.add_argument("--serve", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve is not None:
-        from holdfast.http.server import event_loop_factory
+        from holdfast.http.server.server import event_loop_factory
 
         with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
             runner.run(serve(options.serve, keeps=options.keeps))

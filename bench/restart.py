@@ -38,7 +38,7 @@ from holdfast.core.messages import Sequence as SequenceHeader  # noqa: E402
 from holdfast.endpoint.serve import Listeners, Service  # noqa: E402
 from holdfast.http.direct import DirectExchange  # noqa: E402
 from holdfast.http.exchange import Request  # noqa: E402
-from holdfast.http.server import event_loop_factory  # noqa: E402
+from holdfast.http.server.server import event_loop_factory  # noqa: E402
 from holdfast.wire import action_of, content_type, decode, encode, http_headers  # noqa: E402
 
 VERSIONS = Versions("1.1", "2005/08", "1.2")

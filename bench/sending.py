@@ -75,7 +75,7 @@ async def send(url: str, store: str, window: int, messages: int, active: int, op
 
 
 def _send(options: argparse.Namespace) -> None:
-    from holdfast.http.server import event_loop_factory
+    from holdfast.http.server.server import event_loop_factory
 
     if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
         os.sched_setaffinity(0, {1})

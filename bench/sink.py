@@ -33,7 +33,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.versions import RM, SOAP, Addressing
-from holdfast.http.server import event_loop_factory
+from holdfast.http.server.server import event_loop_factory
 
 SEQUENCE = re.compile(rb"<wsrm:Identifier>([^<]+)</wsrm:Identifier><wsrm:MessageNumber>(\d+)<")
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import holdfast
 from holdfast.exceptions import HoldfastError
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import Response, TransportError
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

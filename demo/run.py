@@ -25,9 +25,9 @@ from demo.flights import SCHEMA_DDL
 from demo.processes import STALLED_AFTER, Child, DemoFailed, Server, lines_of
 from holdfast.client.offsets import parse
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import TransportError
-from holdfast.http.server import event_loop_factory
+from holdfast.http.server.server import event_loop_factory
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy
 

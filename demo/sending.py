@@ -20,7 +20,7 @@ from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.endpoint.logs import configure_logs
 from holdfast.endpoint.source.source import Source
-from holdfast.http.server import event_loop_factory
+from holdfast.http.server.server import event_loop_factory
 
 BATCH = 64
 """Departures handed to the source together: they share a sync of its store."""

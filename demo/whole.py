@@ -25,9 +25,9 @@ from demo.processes import Child, Server, lines_of
 from demo.run import MARKER, Teller, prepare
 from demo.whole_check import check_alerts, check_delays, check_landed, late_departures
 from holdfast.exceptions import HoldfastError
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import TransportError
-from holdfast.http.server import event_loop_factory
+from holdfast.http.server.server import event_loop_factory
 from holdfast.pipeline.jobs.command import PYTHON_IS_LATE
 from holdfast.testing.ports import free_ports
 

@@ -22,8 +22,10 @@ from holdfast.endpoint.journal import writer as journal
 from holdfast.endpoint.source import reply_collection
 from holdfast.endpoint.store_reads import MOST_AT_A_TIME
 from holdfast.endpoint.workers import routing as neighbours
-from holdfast.http import answer_room, client_connection, tls_transport
-from holdfast.http.client import HTTPClient
+from holdfast.http import tls_transport
+from holdfast.http.client import answer_room
+from holdfast.http.client import connection as client_connection
+from holdfast.http.client.client import HTTPClient
 from holdfast.http.exchange import HTTPLimits
 from holdfast.store.rocksdb import opening
 
@@ -143,12 +145,13 @@ PROCESS = [
     ),
     Buffer(
         "large answers of destinations",
-        answer_room.MOST_BYTES, 1, "the connection is not read until there is room", "`http.answer_room.MOST_BYTES`",
+        answer_room.MOST_BYTES, 1, "the connection is not read until there is room",
+        "`http.client.answer_room.MOST_BYTES`",
     ),
     Buffer(
         "answers of destinations below 64 KB, with their headers",
         answer_room.SMALL_ANSWER + client_connection.MAX_HEAD_BYTES, CLIENTS, "an error; the message is sent again",
-        "`http.answer_room.SMALL_ANSWER`, `max_connections` of the client",
+        "`http.client.answer_room.SMALL_ANSWER`, `max_connections` of the client",
     ),
     Buffer(
         "parts of sinks that are looked at",
@@ -225,17 +228,17 @@ NO_BUFFERS = {
         "TRAILER_OFFSET": "no bytes",
     },
     "endpoint.journal.writer": {"SPARE_BYTES": "of the disk"},
-    "http.answer_room": {"MOST_OF_ONE": "of MOST_BYTES, for one destination"},
-    "http.client_connection": {"LARGE_BODY": "where something begins"},
-    "http.server_connection": {"LARGE_BODY": "where something begins"},
-    "http.known_heads": {"MAX_HEAD_BYTES": "of a head that is remembered"},
-    "http.known_answers": {"MAX_HEAD_BYTES": "of a head that is remembered"},
+    "http.client.answer_room": {"MOST_OF_ONE": "of MOST_BYTES, for one destination"},
+    "http.client.connection": {"LARGE_BODY": "where something begins"},
+    "http.server.connection": {"LARGE_BODY": "where something begins"},
+    "http.server.known_heads": {"MAX_HEAD_BYTES": "of a head that is remembered"},
+    "http.client.known_answers": {"MAX_HEAD_BYTES": "of a head that is remembered"},
     "http.tls_transport": {
         "TOGETHER_BYTES": "of a connection's buffer",
         "HIGH_WATER": "of a connection's buffer",
         "LOW_WATER": "of a connection's buffer",
     },
-    "http.asgi": {"HIGH_WATER": "of a connection, which the ASGI server bounds"},
+    "http.server.asgi": {"HIGH_WATER": "of a connection, which the ASGI server bounds"},
     "store.plan": {"_MOST": "no bytes"},
     "store.rocksdb.log_format": {"_MASK_DELTA": "no bytes", "_POLYNOMIAL": "no bytes"},
     "store.sql.dialects": {"LEAST_PACKET": "of a database"},
@@ -274,8 +277,8 @@ HERE = {
     "endpoint.workers.routing": {"HEAD_ROOM"},
     "endpoint.source.reply_collection": {"ROUND_BYTES"},
     "endpoint.admin.resources.queues": {"PEEKED_BYTES"},
-    "http.client_connection": {"MAX_HEAD_BYTES"},
-    "http.answer_room": {"MOST_BYTES", "SMALL_ANSWER"},
+    "http.client.connection": {"MAX_HEAD_BYTES"},
+    "http.client.answer_room": {"MOST_BYTES", "SMALL_ANSWER"},
     "http.tls_transport": {"RECORD_BYTES"},
     "store.rocksdb.opening": {"MEMTABLE_BYTES", "CACHE_BYTES"},
 }

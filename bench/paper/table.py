@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.paper import operations, whole
 from bench.paper.summary import Summary, summarize
-from holdfast.http.server import event_loop_factory
+from holdfast.http.server.server import event_loop_factory
 
 RUNS = 100
 """As many as the paper's."""

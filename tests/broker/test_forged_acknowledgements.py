@@ -18,7 +18,7 @@ from holdfast.core.messages import (
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import Versions
 from holdfast.http.exchange import Exchange
-from holdfast.http.server import HTTPServer
+from holdfast.http.server.server import HTTPServer
 from holdfast.wire import decode, encode
 
 V11 = Versions("1.1")

@@ -63,7 +63,7 @@ def test_the_table_shows_the_constants_that_it_says_it_has() -> None:
     # Those that are a part of what a row counts, which another constant names.
     assert missing <= {
         ("endpoint.admin.data_plane.record_stream", "BLOCK_BYTES"),
-        ("http.client_connection", "MAX_HEAD_BYTES"),
+        ("http.client.connection", "MAX_HEAD_BYTES"),
         ("store.rocksdb.opening", "MEMTABLE_BYTES"),
     }
 

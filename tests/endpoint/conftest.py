@@ -19,7 +19,7 @@ from holdfast.core.messages import (
     Sequence,
 )
 from holdfast.endpoint.serve import Listeners, Service
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.wire import action_of, decode, encode, http_headers
 
 ACTION = "urn:test:submit"

@@ -19,15 +19,15 @@ from holdfast import Source
 from holdfast.endpoint import descriptors
 from holdfast.endpoint.descriptors import LEAST, SPARE_FILES, divide, outgoing
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.descriptors import descriptors_of
 from holdfast.http.exchange import HTTPLimits
+from holdfast.http.server.descriptors import descriptors_of
 from holdfast.store.descriptors import open_tables, soft_limit, store_needs
 
 ACTION = "urn:test:submit"
 PROGRAM = """
 import asyncio, sys
 from holdfast import Destination
-from holdfast.http.server import event_loop_factory
+from holdfast.http.server.server import event_loop_factory
 from holdfast.endpoint.logs import configure_logs
 from holdfast.endpoint.serve import Listeners, Service
 

@@ -15,7 +15,7 @@ from waiting import until
 
 from holdfast import ConfigurationError, Destination, RetransmissionPolicy, Source, SourcePolicy, StoreError
 from holdfast.endpoint.serve import Listeners, Service
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import TransportError
 from holdfast.testing.ports import free_ports
 
@@ -149,7 +149,7 @@ PROGRAM = """
 import asyncio, sys, threading
 import holdfast
 from holdfast.endpoint.serve import Listeners, Service
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import TransportError
 from holdfast.testing.ports import free_ports
 

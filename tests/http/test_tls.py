@@ -13,7 +13,7 @@ import trustme
 from waiting import until
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.server import Exchange, HTTPServer
+from holdfast.http.server.server import Exchange, HTTPServer
 from holdfast.http.tls import PeerCertificate, client_context, distinguished_name, server_context
 
 

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from waiting import until
 
 from holdfast.http import tls_transport
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import Response, TransportError
-from holdfast.http.server import HTTPServer
+from holdfast.http.server.server import HTTPServer
 from holdfast.http.tls_transport import HIGH_WATER, RECORD_BYTES, TLSTransport
 
 AUTHORITY = trustme.CA()

@@ -18,7 +18,7 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.outboxes import forwarder_key, forwarder_of
 from holdfast.endpoint.sending.sender import Way
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.http.tls import client_context
 
 PAUSED = "paused by the configuration"

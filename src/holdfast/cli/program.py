@@ -82,7 +82,7 @@ def wrong_usage() -> Iterator[None]:
 
 def run_loop(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in the fastest event loop there is."""
-    from holdfast.http.server import event_loop_factory
+    from holdfast.http.server.server import event_loop_factory
 
     with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
         return runner.run(main)

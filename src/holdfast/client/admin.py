@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from holdfast.endpoint.admin.token import read_token
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.proxies import Proxy
+from holdfast.http.client.proxies import Proxy
 from holdfast.http.reasons import reason_of
 from holdfast.http.tls import client_context
 

@@ -12,7 +12,7 @@ from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.versions import Versions
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.proxies import Proxy
+from holdfast.http.client.proxies import Proxy
 from holdfast.settings import check_whole
 from holdfast.wire import DEFAULT
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.descriptors import connections_in, descriptors_of
 from holdfast.http.exchange import HTTPLimits
+from holdfast.http.server.descriptors import connections_in, descriptors_of
 from holdfast.store.descriptors import soft_limit, store_needs
 
 MOST_OUTGOING: Final = 1024

@@ -10,7 +10,7 @@ from holdfast.endpoint.envelopes.envelopes import refuse_as_soap, tell_of_handsh
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import Handler, HTTPLimits
 from holdfast.http.reasons import reason_of
-from holdfast.http.server import HTTPServer
+from holdfast.http.server.server import HTTPServer
 
 
 def listen_address(text: str) -> tuple[str, int]:

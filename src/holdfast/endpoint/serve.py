@@ -27,7 +27,7 @@ from holdfast.endpoint.workers.routing import Neighbours
 from holdfast.endpoint.workers.supervisor import Post
 from holdfast.exceptions import ConfigurationError, StoreDamaged
 from holdfast.http.exchange import Handler, HTTPLimits
-from holdfast.http.server import HTTPServer
+from holdfast.http.server.server import HTTPServer
 from holdfast.settings import check_settings
 
 _START: Final = "the start"

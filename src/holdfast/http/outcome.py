@@ -55,10 +55,10 @@ Done = Callable[[Outcome], None]
 
 
 class Transport(Protocol):
-    """What carries requests: :class:`~holdfast.http.client.HTTPClient`, or whatever a test puts in its place."""
+    """What carries requests: :class:`~holdfast.http.client.client.HTTPClient`, or whatever a test puts in its place."""
 
     def request(self, method: str, url: str, body: bytes, headers: Mapping[str, str], done: Done) -> None:
-        """Send once; see :meth:`~holdfast.http.client.HTTPClient.request`."""
+        """Send once; see :meth:`~holdfast.http.client.client.HTTPClient.request`."""
         ...
 
     async def close(self) -> None:

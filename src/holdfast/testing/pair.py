@@ -126,7 +126,7 @@ class MemoryTransport:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def request(self, method: str, url: str, body: bytes, headers: Mapping[str, str], done: Done) -> None:
-        """See :meth:`holdfast.http.client.HTTPClient.request`."""
+        """See :meth:`holdfast.http.client.client.HTTPClient.request`."""
         task = asyncio.ensure_future(self._exchange(method, url, body, headers, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

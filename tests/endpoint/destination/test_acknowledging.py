@@ -10,7 +10,7 @@ from waiting import until
 from holdfast import Destination
 from holdfast.core.messages import Envelope
 from holdfast.http.exchange import Exchange
-from holdfast.http.server import HTTPServer
+from holdfast.http.server.server import HTTPServer
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy
 from holdfast.wire import decode

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from holdfast.endpoint.destination.allow_list import AllowList, one_form
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.client import HTTPClient
-from holdfast.http.server import Exchange, HTTPServer
+from holdfast.http.client.client import HTTPClient
+from holdfast.http.server.server import Exchange, HTTPServer
 
 ALLOWED = AllowList(
     [

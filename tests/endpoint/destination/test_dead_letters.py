@@ -17,7 +17,7 @@ from holdfast.core.queues.dead_letters import Letter, Origin
 from holdfast.core.records import Record
 from holdfast.endpoint.destination.dead_letters import describe_letter, describe_letters, seal, unseal
 from holdfast.endpoint.serve import Service
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.store.memory import MemoryStore
 
 ACTION = "urn:test:submit"

@@ -28,7 +28,7 @@ from holdfast.core.queues.queue import DEAD_LETTERS
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.fault_replies import passed_on
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.store.rocksdb.store import RocksDBStore
 from holdfast.testing.ports import free_ports
 from holdfast.wire import decode, encode

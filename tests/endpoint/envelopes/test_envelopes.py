@@ -18,7 +18,7 @@ from holdfast.endpoint.envelopes.decoder import OFF_LOOP
 from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.http.exchange import Exchange, Request
 from holdfast.http.outcome import Response
-from holdfast.http.server import HTTPServer
+from holdfast.http.server.server import HTTPServer
 from holdfast.wire import content_type, decode, encode
 
 SENT = Transmit("http://destination.test/", Envelope(SOAP.V1_2))

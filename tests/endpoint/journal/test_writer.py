@@ -19,7 +19,7 @@ from holdfast.endpoint.serve import Service
 from holdfast.endpoint.source.replies import Replies
 from holdfast.endpoint.worker import Worker
 from holdfast.exceptions import StoreError
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.testing import pair
 
 ACTION = "urn:test:submit"

@@ -15,9 +15,9 @@ from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues.queue import Queue
 from holdfast.core.versions import Versions
 from holdfast.endpoint.sending.pauses import MOST, PAUSE, Pauses
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.http.exchange import Exchange
-from holdfast.http.server import HTTPServer
+from holdfast.http.server.server import HTTPServer
 from holdfast.store import MemoryStore
 from holdfast.wire import action_of, decode, encode, http_headers
 

@@ -22,10 +22,10 @@ from holdfast.core.messages import (
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.sending.sender import RETRYABLE_STATUS, Sender, retry_after
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response, TransportError
-from holdfast.http.server import HTTPServer
+from holdfast.http.server.server import HTTPServer
 from holdfast.testing.ports import free_ports
 from holdfast.wire import encode
 

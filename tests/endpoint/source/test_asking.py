@@ -25,7 +25,7 @@ from holdfast.core.messages import (
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.versions import ALL_VERSIONS, RM
 from holdfast.http.exchange import Exchange
-from holdfast.http.server import HTTPServer
+from holdfast.http.server.server import HTTPServer
 from holdfast.wire import content_type, decode, encode
 
 QUICK = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.2, floor=0.05, cap=0.2))

@@ -39,7 +39,7 @@ from holdfast.core.records import Batch
 from holdfast.core.versions import ALL_VERSIONS, RM, Addressing
 from holdfast.exceptions import StoreFailed
 from holdfast.http.exchange import Exchange
-from holdfast.http.server import HTTPServer
+from holdfast.http.server.server import HTTPServer
 from holdfast.store import MemoryStore
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy

@@ -16,7 +16,7 @@ from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import TransportError
-from holdfast.http.server import HTTPServer
+from holdfast.http.server.server import HTTPServer
 
 ACTION = "urn:test:submit"
 MAIN = """<wsdl:definitions targetNamespace="urn:main" xmlns:wsdl="http://schemas.xmlsoap.org/wsdl/" xmlns:b="urn:b"

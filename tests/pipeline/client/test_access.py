@@ -94,7 +94,13 @@ def test_what_files_held_travels_with_the_options_and_the_token_is_not_shown(gua
         (("tokenFile",), {}, PipelineError, "401: the token is missing", "tokenFile"),
         (("tokenFile",), {"token": "another"}, PipelineError, "401", "tokenFile"),
         (("caFile",), {}, PipelineError, "certificate is not trusted", "caFile"),
-        (("certificateFile", "keyFile"), {}, PipelineError, "client certificate|certificate required", "certificateFile"),
+        (
+            ("certificateFile", "keyFile"),
+            {},
+            PipelineError,
+            "client certificate|certificate required",
+            "certificateFile",
+        ),
     ],
 )
 def test_what_is_missing_is_told_with_the_option_that_gives_it(

@@ -63,7 +63,7 @@ def become_worker(
 
 def _bind(address: tuple[str, int], max_connections: int) -> list[socket.socket]:
     from holdfast.endpoint.listeners import listening_at
-    from holdfast.http.binding import bind
+    from holdfast.http.server.binding import bind
 
     with listening_at(*address):
         return bind(*address, max_connections)

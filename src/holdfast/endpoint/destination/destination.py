@@ -76,9 +76,9 @@ from holdfast.endpoint.sending.sender import Sender
 from holdfast.endpoint.sending.stopped import log_stopped
 from holdfast.endpoint.worker import Worker, check_stores
 from holdfast.exceptions import ConfigurationError, StoreError
-from holdfast.http.asgi import Buffered, serve_asgi
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.http.exchange import Exchange, HTTPLimits
+from holdfast.http.server.asgi import Buffered, serve_asgi
 from holdfast.settings import check_whole
 from holdfast.store import Store, Transactional, shown
 from holdfast.store.descriptors import soft_limit

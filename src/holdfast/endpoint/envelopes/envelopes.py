@@ -36,7 +36,7 @@ from holdfast.exceptions import (
 )
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response
-from holdfast.http.refusals import BODY_TOO_LARGE, NEEDS_TLS, Refusal
+from holdfast.http.server.refusals import BODY_TOO_LARGE, NEEDS_TLS, Refusal
 from holdfast.wire import DEFAULT, Limits, content_type, encode, soap_of_content_type
 
 CONTENT_TYPES = {soap: content_type(soap).encode() for soap in SOAP}

@@ -86,10 +86,10 @@ from holdfast.exceptions import (
     StoreError,
     StoreFailed,
 )
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Transport, TransportError
-from holdfast.http.server import HTTPServer
+from holdfast.http.server.server import HTTPServer
 from holdfast.settings import check_seconds
 from holdfast.store import IN_MEMORY, Store, Transactional, shown, store_exists
 

@@ -14,7 +14,7 @@ from holdfast.core.policy import Assurance, SourcePolicy
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.source.profiles import PREFERRED
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import TransportError
 from holdfast.wire.wsdl import Description, Port
 

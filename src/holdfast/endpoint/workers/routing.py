@@ -41,10 +41,10 @@ from holdfast.endpoint.workers.sequence_owner import (
     worker_in,
     worker_of_address,
 )
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.http.exchange import Exchange, HTTPLimits, Request
 from holdfast.http.outcome import Outcome, Response, TransportError
-from holdfast.http.server import HTTPServer
+from holdfast.http.server.server import HTTPServer
 
 MOST_GIVEN: Final = 128 * 1024
 """Bytes of a request that goes with its connection; with a larger one, the connection stays."""

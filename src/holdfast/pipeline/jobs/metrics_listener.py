@@ -15,7 +15,7 @@ from holdfast.endpoint.admin.guard import Guard
 from holdfast.endpoint.admin.routes import Refused
 from holdfast.endpoint.listeners import listening_at
 from holdfast.http.exchange import Exchange, HTTPLimits
-from holdfast.http.server import HTTPServer
+from holdfast.http.server.server import HTTPServer
 
 LIMITS = HTTPLimits(max_body=1024, max_buffered=1024 * 1024, max_unsent=4 * 1024 * 1024, max_connections=16)
 

@@ -24,7 +24,7 @@ from holdfast.endpoint.workers.loads import Loads
 from holdfast.endpoint.workers.routing import Neighbours, Place
 from holdfast.http.direct import DirectExchange
 from holdfast.http.exchange import HTTPLimits, Request
-from holdfast.http.server import HTTPServer
+from holdfast.http.server.server import HTTPServer
 
 COUNT = 3
 ABSENT = (404, {"error": "there is no sink 'alerts' here", "remedy": "holdfast sinks lists them."})

@@ -17,7 +17,7 @@ from holdfast.endpoint.journal import writer as room
 from holdfast.endpoint.journal.files import rows_of, segments
 from holdfast.endpoint.journal.parquet import to_parquet_all
 from holdfast.endpoint.serve import Service
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 
 ACTION = "urn:test:submit"
 

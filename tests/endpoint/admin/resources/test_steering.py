@@ -16,7 +16,7 @@ from admin_client import ACTION, Client
 from holdfast import Destination, HandlingPolicy, MessageContext, ProcessingError, Processor, Versions
 from holdfast.core.messages import Envelope, Fault
 from holdfast.http.exchange import Exchange
-from holdfast.http.server import HTTPServer
+from holdfast.http.server.server import HTTPServer
 from holdfast.testing.ports import free_ports
 from holdfast.wire import content_type, decode, encode
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from waiting import until
 
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import Response
-from holdfast.http.server import Exchange, Handler, HTTPLimits, HTTPServer
-from holdfast.http.server_connection import MAX_FIELDS
+from holdfast.http.server.connection import MAX_FIELDS
+from holdfast.http.server.server import Exchange, Handler, HTTPLimits, HTTPServer
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-from holdfast.http.descriptors import backlog
+from holdfast.http.server.descriptors import backlog
 
 
 def bind(host: str, port: int, max_connections: int) -> list[socket.socket]:

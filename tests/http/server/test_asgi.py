@@ -13,8 +13,8 @@ from starlette.routing import Mount
 from waiting import until
 
 from holdfast import Destination
-from holdfast.http.asgi import HIGH_WATER, Buffered, serve_asgi
 from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request
+from holdfast.http.server.asgi import HIGH_WATER, Buffered, serve_asgi
 
 App = Callable[[Any, Any, Any], Any]
 

@@ -12,10 +12,10 @@ import pytest
 import trustme
 
 from holdfast import ConfigurationError
-from holdfast.http.client import HTTPClient
+from holdfast.http.client.client import HTTPClient
+from holdfast.http.client.proxies import Proxy, proxy_of_environment
 from holdfast.http.outcome import TransportError
-from holdfast.http.proxies import Proxy, proxy_of_environment
-from holdfast.http.server import Exchange, HTTPServer
+from holdfast.http.server.server import Exchange, HTTPServer
 from holdfast.http.urls import Origin
 
 

@@ -14,17 +14,17 @@ import pytest
 import trustme
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.descriptors import overflow
-from holdfast.http.known_heads import MAX_HEAD_BYTES, MAX_HEADS
-from holdfast.http.refusals import NEEDS_TLS
-from holdfast.http.server import (
+from holdfast.http.server.connection import BODY, HEADER, NEW
+from holdfast.http.server.descriptors import overflow
+from holdfast.http.server.known_heads import MAX_HEAD_BYTES, MAX_HEADS
+from holdfast.http.server.refusals import NEEDS_TLS
+from holdfast.http.server.server import (
     Exchange,
     Handler,
     HTTPLimits,
     HTTPServer,
     event_loop_factory,
 )
-from holdfast.http.server_connection import BODY, HEADER, NEW
 
 HOST = b"Host: here\r\n"
 LOOPS = [None, event_loop_factory()] if event_loop_factory() is not None else [None]

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from holdfast.http import answer_room
-from holdfast.http.answer_room import AnswerRoom, Claim, room_of
-from holdfast.http.client import HTTPClient
+from holdfast.http.client import answer_room
+from holdfast.http.client.answer_room import AnswerRoom, Claim, room_of
+from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import Response
-from holdfast.http.server import Exchange, Handler, HTTPServer
+from holdfast.http.server.server import Exchange, Handler, HTTPServer
 
 
 @asynccontextmanager

@@ -16,14 +16,14 @@ import ssl
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from holdfast.http.descriptors import backlog
 from holdfast.http.reasons import why_no_handshake
-from holdfast.http.refusals import CLIENT_HELLO, NEEDS_TLS
-from holdfast.http.server_connection import USELESS, Connection
+from holdfast.http.server.connection import USELESS, Connection
+from holdfast.http.server.descriptors import backlog
+from holdfast.http.server.refusals import CLIENT_HELLO, NEEDS_TLS
 from holdfast.http.tls_transport import TLSTransport
 
 if TYPE_CHECKING:
-    from holdfast.http.server import HTTPServer
+    from holdfast.http.server.server import HTTPServer
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request, check_headers
-from holdfast.http.refusals import (
+from holdfast.http.server.refusals import (
     BODY_TIMEOUT,
     BODY_TOO_LARGE,
     MALFORMED,

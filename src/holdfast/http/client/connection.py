@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import httptools
 
-from holdfast.http.answer_room import SMALL_ANSWER, Claim
+from holdfast.http.client.answer_room import SMALL_ANSWER, Claim
 from holdfast.http.outcome import Done, Outcome, Response, TransportError
 from holdfast.http.reasons import why_not_answered
 
 if TYPE_CHECKING:
-    from holdfast.http.pool import Pool
+    from holdfast.http.client.pool import Pool
 
 REDIRECTS = (301, 302, 303, 307, 308)
 LARGE_BODY = 64 * 1024

@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.client_connection import Call
+from holdfast.http.client.connection import Call
+from holdfast.http.client.pool import Pool, PoolLimits
+from holdfast.http.client.proxies import Proxy, proxy_of_environment
 from holdfast.http.outcome import Done, Outcome, Response, TransportError
-from holdfast.http.pool import Pool, PoolLimits
-from holdfast.http.proxies import Proxy, proxy_of_environment
 from holdfast.http.urls import Origin, check_field, parse_url
 
 _MOST_HEADS = 1024

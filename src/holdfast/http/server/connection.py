@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
-from holdfast.http.descriptors import overflow
 from holdfast.http.exchange import Exchange, Request, check_headers
-from holdfast.http.known_heads import KnownHead
-from holdfast.http.refusals import (
+from holdfast.http.server.descriptors import overflow
+from holdfast.http.server.known_heads import KnownHead
+from holdfast.http.server.refusals import (
     BODY_TIMEOUT,
     BODY_TOO_LARGE,
     CLIENT_HELLO,
@@ -40,7 +40,7 @@ from holdfast.http.refusals import (
 from holdfast.http.tls import PeerCertificate
 
 if TYPE_CHECKING:
-    from holdfast.http.server import HTTPServer
+    from holdfast.http.server.server import HTTPServer
 
 logger = logging.getLogger(__name__)
 

@@ -23,12 +23,12 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any, Final
 
-from holdfast.http.descriptors import backlog
 from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request, check_headers
-from holdfast.http.handshakes import Handshake, TLSListener
-from holdfast.http.known_heads import KnownHeads
-from holdfast.http.refusals import Refusing
-from holdfast.http.server_connection import Connection
+from holdfast.http.server.connection import Connection
+from holdfast.http.server.descriptors import backlog
+from holdfast.http.server.handshakes import Handshake, TLSListener
+from holdfast.http.server.known_heads import KnownHeads
+from holdfast.http.server.refusals import Refusing
 
 __all__ = ["Exchange", "HTTPCounters", "HTTPLimits", "HTTPServer", "Handler", "Request", "event_loop_factory"]
 

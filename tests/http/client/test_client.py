@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import until
 
-from holdfast.http.client import HTTPClient
-from holdfast.http.client_connection import MAX_HEAD_BYTES, REDIRECTS, Call, ClientConnection
-from holdfast.http.known_answers import MAX_HEADS, KnownAnswers
+from holdfast.http.client.client import HTTPClient
+from holdfast.http.client.connection import MAX_HEAD_BYTES, REDIRECTS, Call, ClientConnection
+from holdfast.http.client.known_answers import MAX_HEADS, KnownAnswers
+from holdfast.http.client.pool import Pool
 from holdfast.http.outcome import Outcome, Response, TransportError
-from holdfast.http.pool import Pool
-from holdfast.http.server import Exchange, Handler, HTTPServer
+from holdfast.http.server.server import Exchange, Handler, HTTPServer
 
 
 @asynccontextmanager

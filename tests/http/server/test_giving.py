@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.http.exchange import Exchange, HTTPLimits, Request
-from holdfast.http.server import HTTPServer, event_loop_factory
+from holdfast.http.server.server import HTTPServer, event_loop_factory
 
 LOOPS = [asyncio.new_event_loop] + ([factory] if (factory := event_loop_factory()) is not None else [])
 on_every_loop = pytest.mark.parametrize("loop_factory", LOOPS, ids=["asyncio", "uvloop"][: len(LOOPS)])

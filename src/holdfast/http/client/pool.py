@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.http.answer_room import room_of
-from holdfast.http.client_connection import Call, ClientConnection
-from holdfast.http.known_answers import KnownAnswers
-from holdfast.http.proxies import Proxy, open_plain, open_tunnel
+from holdfast.http.client.answer_room import room_of
+from holdfast.http.client.connection import Call, ClientConnection
+from holdfast.http.client.known_answers import KnownAnswers
+from holdfast.http.client.proxies import Proxy, open_plain, open_tunnel
 from holdfast.http.reasons import why_not_connected
 from holdfast.http.tls_transport import TLSTransport
 from holdfast.http.urls import Origin
