@@ -10,6 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "demo").rglob("*.py")])
 LONGEST_FUNCTION = 70
+FULLEST_ROOM = 15
+"""Files of a room, without its ``__init__``."""
 LONGEST_FILE = 800
 
 
@@ -104,6 +106,30 @@ def test_every_module_with_code_says_what_it_owns() -> None:
         str(path.relative_to(ROOT))
         for path in SOURCES
         if (tree := ast.parse(path.read_text(encoding="utf-8"))).body and ast.get_docstring(tree) is None
+    ]
+    assert not silent, "\n".join(silent)
+
+
+ROOMS = sorted(path.parent for path in (ROOT / "src" / "holdfast").glob("*/**/__init__.py"))
+
+
+def test_no_room_holds_more_files_than_can_be_kept_in_mind() -> None:
+    full = {room: len([*room.glob("*.py")]) - 1 for room in ROOMS}
+    too_full = [f"{room.relative_to(ROOT)}: {files} files" for room, files in full.items() if files > FULLEST_ROOM]
+    assert len(ROOMS) > 40 and not too_full, "\n".join(too_full)
+
+
+def test_every_room_says_what_it_owns_what_it_may_not_know_and_what_to_open_first() -> None:
+    """A room without modules of its own is a part of the one above."""
+    said = {
+        room: ast.get_docstring(ast.parse((room / "__init__.py").read_text(encoding="utf-8"))) or "" for room in ROOMS
+    }
+    wanted = (r"\bowns\b", r"\bknows?\b|\bdecides nothing\b|\bcreates no\b", r"\bOpen\b")
+    silent = [
+        f"{room.relative_to(ROOT)}: {word}"
+        for room, text in said.items()
+        for word in wanted
+        if re.search(word, text) is None
     ]
     assert not silent, "\n".join(silent)
 

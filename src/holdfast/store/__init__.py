@@ -1,4 +1,8 @@
-"""Where records and states are kept: one interface, several stores. Knows records and batches, no protocol rule."""
+"""Stores: where records and states are kept. One interface, several stores.
+
+This room owns how a batch becomes durable and is read again. It knows records and batches, and no protocol rule. Open
+``base`` first, then ``records``; ``rocksdb`` is the embedded store, ``sql`` has the databases.
+"""
 
 from __future__ import annotations
 

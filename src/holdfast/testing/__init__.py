@@ -1,6 +1,7 @@
 """What your own tests need: a pair of endpoints, a message, a bad network, a proxy over real sockets, free ports.
 
-This room may know every other, and nothing in production may know it. Open :mod:`holdfast.testing.pair` first.
+This room owns no rule. It may know every other room, and nothing in production may know it. Open
+:mod:`holdfast.testing.pair` first.
 """
 
 from __future__ import annotations

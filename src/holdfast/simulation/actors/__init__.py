@@ -1,5 +1,5 @@
 """Those outside the simulated endpoints: readers of queues, writers of sinks, and strangers who forge messages.
 
-Each actor is told when to act, and checks what it is answered. This room knows no simulator. Open
-:mod:`holdfast.simulation.actors.reader` first.
+This room owns what an actor asks for, and the checks of what it is answered. It knows no simulator, which says when an
+actor acts. Open :mod:`holdfast.simulation.actors.reader` first.
 """

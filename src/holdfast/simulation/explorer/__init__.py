@@ -1,5 +1,5 @@
 """The explorer: every order of events in a world so small that all of them can be tried.
 
-This room uses the simulated world and its invariants, and draws nothing at random. Open
-:mod:`holdfast.simulation.explorer.exploration` first.
+This room owns the choices at each step and the states that were seen. It knows the simulated world and its invariants,
+and no randomness. Open :mod:`holdfast.simulation.explorer.exploration` first.
 """

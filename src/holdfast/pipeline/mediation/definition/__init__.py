@@ -1,4 +1,4 @@
 """A pipeline as its file defines it: the plan, its graph, and every check that needs no Spark job.
 
-This room knows nothing of how a pipeline runs. Open ``plan`` first.
+This room owns the tables of the file and their mistakes. It knows nothing of how a pipeline runs. Open ``plan`` first.
 """
