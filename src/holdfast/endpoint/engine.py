@@ -226,8 +226,7 @@ class Engine:
         forwarding: Forwarding | None = None,
         staging_policy: StagingPolicy | None = None,
         is_restored: bool = False,
-        new_identifier: Callable[[], str] = new_identifier,
-        epochs: Mapping[str, str] = MappingProxyType({}),
+        worker: Worker | None = None,
         divide: Callable[[Snapshot], None] = lambda _snapshot: None,
     ) -> Snapshot:
         """Recover from the store and run in the current loop.
@@ -235,7 +234,7 @@ class Engine:
         The arguments are those of :class:`RMProtocol`, and
         ``is_restored``: whether the store was restored to an earlier state, so that its queues need a new epoch,
         its sinks new identifiers and its forwarders new Sequences;
-        ``epochs``: the epochs of new queues, by name, where random epochs do not fit;
+        ``worker``: this process among several, None for a single process;
         ``divide``: sets the partitions of the queues from the snapshot of the store.
 
         Returns:
@@ -253,7 +252,7 @@ class Engine:
         self.protocol = RMProtocol(
             queue,
             self.read,
-            new_identifier,
+            new_identifier if worker is None else worker.new_identifier,
             random.random,
             further=further,
             destination_policy=destination_policy,
@@ -274,6 +273,7 @@ class Engine:
         self.protocol.recover(snapshot, self.clock())
         if is_restored:
             self.protocol.restored()
+        epochs = {} if worker is None else worker.epochs
         for one in self.protocol.inbound.queues.values():
             if is_restored:
                 one.begin(secrets.token_hex(8))

@@ -62,7 +62,7 @@ from holdfast.endpoint.destination.partitioning import Partitioning
 from holdfast.endpoint.destination.readers import Readers
 from holdfast.endpoint.destination.unanswered_exchanges import Unanswered
 from holdfast.endpoint.destination.wsdl import ServiceDescription
-from holdfast.endpoint.engine import SOURCES_QUEUE, Clock, Engine, in_thread, new_identifier, open_off_loop, patiently
+from holdfast.endpoint.engine import SOURCES_QUEUE, Clock, Engine, in_thread, open_off_loop, patiently
 from holdfast.endpoint.envelopes.envelopes import Elsewhere, Envelopes, pass_on, refuse_as_soap
 from holdfast.endpoint.envelopes.fault_replies import passed_on, set_aside
 from holdfast.endpoint.envelopes.http_media import refuse_unless_soap
@@ -454,8 +454,7 @@ class Destination:
             forwarding=self.forwarding,
             staging_policy=self._staging,
             is_restored=self._restored and not (worker is not None and worker.is_restart),
-            new_identifier=new_identifier if worker is None else worker.new_identifier,
-            epochs={} if worker is None else worker.epochs,
+            worker=worker,
             divide=self._divide_queues,
         )
         if SOURCES_QUEUE in snapshot.queues and self.queue.name != SOURCES_QUEUE:
