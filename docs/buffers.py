@@ -21,6 +21,7 @@ from holdfast.endpoint.destination import dead_letters as letters
 from holdfast.endpoint.journal import writer as journal
 from holdfast.endpoint.source import reply_collection
 from holdfast.endpoint.store_reads import MOST_AT_A_TIME
+from holdfast.endpoint.workers import identifier_table as identifiers
 from holdfast.endpoint.workers import routing as neighbours
 from holdfast.http import tls_transport
 from holdfast.http.client import answer_room
@@ -189,6 +190,11 @@ WORKER = [
         3 * merged_admin.RELAYED, LIMITS.max_connections // WORKERS, "the next piece follows when this one has left",
         "`endpoint.admin.merged.application.RELAYED`, `HTTPLimits.max_connections`",
     ),
+    Buffer(
+        "Identifiers that destinations granted, which all workers share",
+        16 * identifiers.MOST_CLAIMS, WORKERS, "the grant is treated as a refusal",
+        "`endpoint.workers.identifier_table.MOST_CLAIMS`",
+    ),
 ]  # fmt: skip
 """Those that a worker has besides."""
 
@@ -213,6 +219,7 @@ NO_BUFFERS = {
         "_PIECE": "of a process of its own",
         "_TAIL": "of a process of its own",
     },
+    "endpoint.workers.identifier_table": {"_SEGMENT": "MOST_CLAIMS, in bytes"},
     "endpoint.workers.loads": {"AWAY": "no bytes"},
     "endpoint.workers.routing": {"MOST_GIVEN": "of a request, which is counted"},
     "endpoint.journal.files": {"LARGEST_FRAME": "of a file"},
@@ -274,6 +281,7 @@ HERE = {
     "endpoint.admin.merged.application": {"RELAYED"},
     "endpoint.destination.dead_letters": {"PAGE_BYTES"},
     "endpoint.journal.writer": {"MOST_GATHERED"},
+    "endpoint.workers.identifier_table": {"MOST_CLAIMS"},
     "endpoint.workers.routing": {"HEAD_ROOM"},
     "endpoint.source.reply_collection": {"ROUND_BYTES"},
     "endpoint.admin.resources.queues": {"PEEKED_BYTES"},

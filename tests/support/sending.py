@@ -22,6 +22,7 @@ from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.core.sending.identifier_claims import IdentifierClaims
 from holdfast.core.sending.outbox import Outbox
 from holdfast.core.versions import Versions
 from holdfast.store import MemoryStore
@@ -35,7 +36,13 @@ class Sending:
     """The sending half over a store in memory, and what it wants done."""
 
     def __init__(
-        self, store: MemoryStore | None = None, *, now: float = 100.0, local: str = ANONYMOUS, **policy: Any
+        self,
+        store: MemoryStore | None = None,
+        *,
+        now: float = 100.0,
+        local: str = ANONYMOUS,
+        claims: IdentifierClaims | None = None,
+        **policy: Any,
     ) -> None:
         self.store = store or MemoryStore()
         self.now = now
@@ -49,6 +56,7 @@ class Sending:
             lambda: 0.0,
             source_policy=SourcePolicy(**{"retransmission": STEADY} | policy),
             local=local,
+            claims=claims,
         )
         self.protocol.recover(self.store.load(), self.now)
         self._see_to_effects()

@@ -41,6 +41,7 @@ from holdfast.core.receiving.invalid_requests import refusal
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.receiving.sessions import SessionPartitions
 from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.core.sending.identifier_claims import IdentifierClaims, announce_claims
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outbox import Outbox
 from holdfast.core.sending.recovery import recover_outbound
@@ -82,6 +83,7 @@ class RMProtocol:
         handling: The handlers of the queue; None for a queue without handlers.
         forwarding: The forwarders of inbound messages; None if forwarders are not supported.
         staging_policy: For rows that external writers stage.
+        claims: The Identifiers that other workers use; None in a server of one process.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class RMProtocol:
         handling: Handling | None = None,
         forwarding: Forwarding | None = None,
         staging_policy: StagingPolicy | None = None,
+        claims: IdentifierClaims | None = None,
     ):
         self.policy = destination_policy or DestinationPolicy()
         self.commit = GroupCommit()
@@ -122,7 +125,7 @@ class RMProtocol:
             local,
             self.inbound,
         )
-        self.outbound.policy_for = source_policy_for
+        self.outbound.policy_for, self.outbound.claims = source_policy_for, claims
         self.answering = Answering(Addresses(allows), self.commit, self.effects)
         self.acknowledging: Acknowledging = Acknowledging(self.inbound, self.answering, self.effects)
         self.inbound.answers = self.replies = Replies(
@@ -209,6 +212,7 @@ class RMProtocol:
         """Restore the state from the store. Call once, before any other input."""
         self.inbound.recover(snapshot, now)
         recover_outbound(self.outbound, self.queues, snapshot, now)
+        announce_claims(self.outbound.claims, self.outbound.outboxes.values())
         self.granting.recover()
         self.replies.recover(now)
         if self.sessions is not None:

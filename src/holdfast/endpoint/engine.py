@@ -267,6 +267,7 @@ class Engine:
             handling=handling,
             forwarding=forwarding,
             staging_policy=staging_policy,
+            claims=None if worker is None else worker.claims,
         )
         self._thread = CommitThread(self.store, self._loop, self._durable, self._failed)
         self._reading = Reading(self.store, self._loop, self._read, self.fail)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.core.policy import DestinationPolicy
+from holdfast.core.sending.identifier_claims import IdentifierClaims
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
 from holdfast.store import IN_MEMORY, Store, is_sql, shown, store_exists
@@ -37,6 +38,7 @@ class Worker:
             when workers are added.
         is_restart: Whether this worker ran before, since its server was started.
         partitions: How many shared partitions worker 0 has, and how many for sessions; None in worker 0.
+        claims: The Identifiers that other workers use; None for a single worker.
     """
 
     number: int
@@ -44,6 +46,7 @@ class Worker:
     epochs: Mapping[str, str] = field(default_factory=dict)
     is_restart: bool = False
     partitions: tuple[int, int] | None = None
+    claims: IdentifierClaims | None = None
 
     def new_identifier(self) -> str:
         """A URI never used before, which says whose it is, and is not to be guessed: a UUID of version 8 (RFC 9562)

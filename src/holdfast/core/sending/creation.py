@@ -12,6 +12,7 @@ from holdfast.core.messages import CreateSequenceResponse
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.composer import Offered
 from holdfast.core.sending.exchanges import Happen
+from holdfast.core.sending.identifier_claims import ClaimResult, claim_grant
 from holdfast.core.sending.outbox import Choice, Outbox
 from holdfast.core.sending.reasons import NO_REASON, Why
 from holdfast.core.sending.unusable_grants import why_unusable
@@ -83,6 +84,13 @@ class OutboundCreation:
             return None
         if source.state is SourceState.CREATING:
             reason = why_unusable(response, source, outbox, outbound.named(response.identifier), self._offered)
+            if not reason:
+                result, reason = claim_grant(outbound.claims, source, outbox.to, response.identifier)
+                if result is ClaimResult.UNKNOWN:
+                    # As if the response was lost: CreateSequence is repeated, and by then the workers have started.
+                    detail = {"key": outbox.key, "reason": result.value}
+                    outbound.effects.append(Incident("sequence.grant_ignored", response.identifier, detail=detail))
+                    return None
             if reason:
                 why = Why(CREATE_SEQUENCE_REFUSED, reason)
                 self._happen(outbox, source, SourceEvent.CREATE_SEQUENCE_REFUSED, now, why)

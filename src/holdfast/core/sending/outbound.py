@@ -39,6 +39,7 @@ from holdfast.core.sending.composer import Composer, Offered
 from holdfast.core.sending.creation import OutboundCreation
 from holdfast.core.sending.exchanges import Exchanges
 from holdfast.core.sending.forwarding_hooks import Forwarders
+from holdfast.core.sending.identifier_claims import IdentifierClaims, release_claim
 from holdfast.core.sending.outbound_room import OutboundRoom
 from holdfast.core.sending.outbox import Choice, Outbox, Submitting, outbox_queue, replies_queue
 from holdfast.core.sending.read_ahead import ReadingAhead
@@ -73,6 +74,8 @@ class Outbound:
 
     forwarders: Forwarders
     """Knows the forwarders; must be set before any message is forwarded."""
+    claims: IdentifierClaims | None = None
+    """The Identifiers that other workers use; None in a server of one process."""
 
     def __init__(
         self,
@@ -704,6 +707,7 @@ class Outbound:
         self.sources.pop(source.local_id, None)
         if source.identifier is not None:
             self._unname(source, source.identifier)
+            release_claim(self.claims, source, self.commit)
         if source.offer is not None:
             self.by_offer.pop(source.offer, None)
             self._offered.forget_offered(source.offer, now)

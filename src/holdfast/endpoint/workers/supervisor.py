@@ -2,7 +2,7 @@
 
 Forks, so that they share the memory of what is loaded; the supervisor therefore runs no event loop, no thread and no
 store. It holds every socket that must outlive a worker: what peers send to one that is being started again waits there.
-Knows nothing of what a worker does.
+It also holds the memory that the workers share. Knows nothing of what a worker does.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import MOST, Worker
+from holdfast.endpoint.workers.identifier_table import IdentifierTable
 from holdfast.endpoint.workers.loads import AWAY, Loads
 from holdfast.endpoint.workers.routing import Place
 from holdfast.endpoint.workers.socket_directory import SocketDirectory
@@ -132,6 +133,7 @@ class Supervisor:
         self._paths = tuple(os.path.join(self._directory.path, str(number)) for number in range(count))
         self._giving: list[socket.socket] = []
         self._loads = Loads(count)
+        self._identifiers = IdentifierTable(count)
         self._processes: list[_Process] = []
         for number, path in enumerate(self._paths):
             inbox = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -223,7 +225,10 @@ class Supervisor:
                 other.taking.close()
         epochs, partitions = self._facts.get("epochs", {}), self._facts.get("partitions")
         first = tuple(partitions) if partitions is not None and process.number else None
-        worker = Worker(process.number, self._count, epochs, is_restart=process.starts > 0, partitions=first)
+        claims = self._identifiers.of(process.number) if self._count > 1 else None
+        worker = Worker(
+            process.number, self._count, epochs, is_restart=process.starts > 0, partitions=first, claims=claims
+        )
         place = Place(worker, self._paths, process.inbox, process.taking, tuple(self._giving), self._loads)
         return Post(place, theirs, self._directory.path, self._messages, self._admin, lambda: self._hang_ups)
 

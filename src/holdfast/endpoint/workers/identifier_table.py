@@ -1,0 +1,180 @@
+"""IdentifierTable: the Identifiers that peers granted to the workers, in memory that all workers share.
+
+The supervisor creates the memory before it forks, so a claim survives a worker that is killed, until the next process
+of that worker announces the Sequences that it recovered. Each worker writes only its own segment. A lock makes "no
+other worker claims it" and "this worker claims it" one step; the system releases the lock of a killed process.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import tempfile
+import time
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Final
+
+from holdfast.core.sending.identifier_claims import ClaimResult, GrantedIdentifier
+
+MOST_CLAIMS: Final = 65_536
+"""Claims of one worker. Memory is used only for those that exist."""
+LOCK_ATTEMPTS: Final = 50
+LOCK_PAUSE: Final = 0.0002
+"""Seconds between two attempts to lock the table. A worker holds the lock for microseconds, unless it is stopped."""
+
+_SLOT = 16
+"""Bytes of a claim: a digest of the address and the Identifier."""
+_FREE = bytes(_SLOT)
+_HEAD = struct.Struct("=II")
+"""The first slot of a segment: the number of slots in use or freed, and whether the worker has announced its
+Sequences."""
+_SEGMENT = _SLOT * (1 + MOST_CLAIMS)
+
+
+class IdentifierTable:
+    """The claims of all workers. Create it before the workers are forked.
+
+    Args:
+        count: The number of workers.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._memory = mmap.mmap(-1, _SEGMENT * count)
+        # The file has no name and no content: processes lock it. It is not the file of the socket directory, because
+        # the workers inherit that one's lock from the supervisor, and share it.
+        self._lock, path = tempfile.mkstemp(prefix="holdfast-lock-")
+        os.unlink(path)
+
+    def of(self, number: int) -> WorkerIdentifiers:
+        """The table as one worker sees it; call it in that worker's process, or before its fork."""
+        return WorkerIdentifiers(self._memory, self._lock, number, self._count)
+
+
+class WorkerIdentifiers:
+    """One worker's claims, and a view of those of the others.
+
+    Args:
+        memory: The memory of the table.
+        lock: The descriptor of the locked file.
+        number: The number of the worker.
+        count: The number of workers.
+    """
+
+    def __init__(self, memory: mmap.mmap, lock: int, number: int, count: int) -> None:
+        self._memory = memory
+        self._lock = lock
+        self._number = number
+        self._others = [other for other in range(count) if other != number]
+        self._slots: dict[str, int] = {}
+        self._free: list[int] = []
+
+    def announce(self, recovered: Iterable[GrantedIdentifier]) -> None:
+        """Replace this worker's claims by those of its recovered Sequences.
+
+        A claim that an earlier process of this worker made for one of them stays throughout.
+        """
+        used, _ = self._head(self._number)
+        earlier: dict[bytes, list[int]] = {}
+        for slot in range(used):
+            at = _place(self._number, slot)
+            earlier.setdefault(self._memory[at : at + _SLOT], []).append(slot)
+        self._free = earlier.pop(_FREE, [])
+        self._slots.clear()
+        for granted in recovered:
+            digest = _digest(granted)
+            if slots := earlier.get(digest):
+                self._slots[granted.local_id] = slots.pop()
+            else:
+                has_room = self._put(granted.local_id, digest)
+                assert has_room, f"{len(self._slots)} recovered Sequences of worker {self._number}"
+        for slots in earlier.values():
+            for slot in slots:
+                self._write(slot, _FREE)
+                self._free.append(slot)
+        self._set_head(self._head(self._number)[0], is_announced=True)
+
+    def claim(self, granted: GrantedIdentifier) -> ClaimResult:
+        """Claim an Identifier, unless another worker does. A repeated claim of the same Sequence succeeds."""
+        if granted.local_id in self._slots:
+            return ClaimResult.CLAIMED
+        digest = _digest(granted)
+        if not self._take_lock():
+            return ClaimResult.UNKNOWN
+        try:
+            for other in self._others:
+                used, is_announced = self._head(other)
+                if not is_announced:
+                    return ClaimResult.UNKNOWN
+                if self._has(other, used, digest):
+                    return ClaimResult.IN_USE
+            return ClaimResult.CLAIMED if self._put(granted.local_id, digest) else ClaimResult.FULL
+        finally:
+            self._give_lock()
+
+    def release(self, local_id: str) -> None:
+        """Release the claim of a Sequence, if it has one."""
+        slot = self._slots.pop(local_id, None)
+        if slot is not None:
+            self._write(slot, _FREE)
+            self._free.append(slot)
+
+    def _put(self, local_id: str, digest: bytes) -> bool:
+        """Write a claim; return False if there is no room. A claim counts once the head includes its slot."""
+        used, is_announced = self._head(self._number)
+        if self._free:
+            slot = self._free.pop()
+        elif used < MOST_CLAIMS:
+            slot = used
+        else:
+            return False
+        self._write(slot, digest)
+        if slot == used:
+            self._set_head(used + 1, is_announced=is_announced)
+        self._slots[local_id] = slot
+        return True
+
+    def _has(self, number: int, used: int, digest: bytes) -> bool:
+        start, end = _place(number, 0), _place(number, used)
+        at = self._memory.find(digest, start, end)
+        while at >= 0 and (at - start) % _SLOT:  # two neighbouring slots may contain it by chance
+            at = self._memory.find(digest, at + 1, end)
+        return at >= 0
+
+    def _write(self, slot: int, content: bytes) -> None:
+        at = _place(self._number, slot)
+        self._memory[at : at + _SLOT] = content
+
+    def _head(self, number: int) -> tuple[int, bool]:
+        used, is_announced = _HEAD.unpack_from(self._memory, _SEGMENT * number)
+        return used, bool(is_announced)
+
+    def _set_head(self, used: int, *, is_announced: bool) -> None:
+        _HEAD.pack_into(self._memory, _SEGMENT * self._number, used, is_announced)
+
+    def _take_lock(self) -> bool:
+        import fcntl  # where there are workers, there is this
+
+        for _ in range(LOCK_ATTEMPTS):
+            try:
+                fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                time.sleep(LOCK_PAUSE)
+            else:
+                return True
+        return False
+
+    def _give_lock(self) -> None:
+        import fcntl
+
+        fcntl.lockf(self._lock, fcntl.LOCK_UN)
+
+
+def _place(number: int, slot: int) -> int:
+    return _SEGMENT * number + _SLOT * (1 + slot)
+
+
+def _digest(granted: GrantedIdentifier) -> bytes:
+    return blake2b(repr((granted.to, granted.identifier)).encode(), digest_size=_SLOT).digest()

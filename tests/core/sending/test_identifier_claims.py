@@ -1,0 +1,207 @@
+"""Two workers, each with a store of its own, and a destination that grants one Identifier to both."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from sending import TO, Sending
+
+from holdfast.core.events import Incident, Stopped, Transmit
+from holdfast.core.messages import CreateSequenceResponse
+from holdfast.core.sending.identifier_claims import ClaimResult, GrantedIdentifier, IdentifierClaims
+from holdfast.core.sending.outbox import Outbox
+from holdfast.core.states import SourceState
+from holdfast.endpoint.workers import identifier_table
+from holdfast.endpoint.workers.identifier_table import IdentifierTable
+from holdfast.store import MemoryStore
+
+OTHER = "http://other/"
+
+
+def worker(table: IdentifierTable, number: int, store: MemoryStore | None = None) -> Sending:
+    return Sending(store, claims=table.of(number), initial_window=2)
+
+
+def workers(count: int = 2) -> list[Sending]:
+    table = IdentifierTable(count)
+    return [worker(table, number) for number in range(count)]
+
+
+def creating(sending: Sending, key: str = "a", to: str = TO) -> tuple[Outbox, Transmit]:
+    outbox = sending.open(key, to)
+    outbox.choices = outbox.choices[:1]
+    sending.submit(outbox, f"{key}1", f"{key}2")
+    (create,) = sending.take()
+    return outbox, create
+
+
+def incidents(sending: Sending, name: str) -> list[Incident]:
+    return [one for one in sending.told if isinstance(one, Incident) and one.name == name]
+
+
+def reason_of_refusal(sending: Sending) -> str:
+    (refused,) = incidents(sending, "sequence.refused")
+    assert refused.detail is not None
+    return str(refused.detail["reason"])
+
+
+def is_refused(sending: Sending) -> bool:
+    outbox, create = creating(sending)
+    sending.grant(create, "urn:x")
+    return outbox.source is None and "urn:x" in reason_of_refusal(sending)
+
+
+def test_an_identifier_that_another_worker_was_granted_by_this_peer_is_refused() -> None:
+    one, other = workers()
+    first, create = creating(one)
+    second, create_other = creating(other)
+    one.grant(create, "urn:x")
+    other.grant(create_other, "urn:x")
+    assert first.source is not None and first.source.state is SourceState.CREATED
+    assert second.source is None and other.take() == []
+    assert "urn:x" in reason_of_refusal(other) and "worker" in reason_of_refusal(other)
+    assert [one.key for one in other.told if isinstance(one, Stopped)] == ["a"]
+
+
+def test_two_peers_may_grant_one_identifier_to_two_workers() -> None:
+    one, other = workers()
+    _, create = creating(one)
+    second, create_other = creating(other, "b", OTHER)
+    one.grant(create, "urn:x")
+    other.grant(create_other, "urn:x")
+    assert second.source is not None and second.source.state is SourceState.CREATED
+
+
+def test_a_sequence_releases_its_identifier_once_its_end_is_durable() -> None:
+    one, other = workers()
+    outbox, create = creating(one)
+    one.grant(create, "urn:x")
+    outbound = one.protocol.outbound
+    assert outbox.source is not None
+    outbound.drop(outbox, outbox.source, one.now)
+    second, create_other = creating(other)
+    second.choices *= 2  # so that the first refusal does not stop it
+    other.grant(create_other, "urn:x")
+    assert second.source is None, "a crash of the other worker would bring its Sequence back"
+    one.settle()
+    other.protocol.outbound.resume(second, other.choices[:1], other.now)
+    (create_other,) = other.take()
+    other.grant(create_other, "urn:x")
+    assert second.source is not None and second.source.identifier == "urn:x"
+
+
+def test_an_identifier_stays_in_use_while_its_worker_is_dead_and_when_it_is_back() -> None:
+    table = IdentifierTable(2)
+    one = worker(table, 0)
+    worker(table, 1)
+    _, create = creating(one)
+    one.grant(create, "urn:x")
+    store = one.store
+    del one
+    assert is_refused(worker(table, 1)), "nothing but the table knows of worker 0"
+    one = worker(table, 0, store)
+    assert is_refused(worker(table, 1))
+    assert [outbox.key for outbox in one.protocol.outbound.named("urn:x")] == ["a"]
+
+
+def test_a_grant_that_was_not_durable_when_its_worker_died_is_free() -> None:
+    table = IdentifierTable(2)
+    one, other = worker(table, 0), worker(table, 1)
+    _, create = creating(one)
+    envelope = create.envelope
+    one.protocol.outbound.creation.receive(CreateSequenceResponse("urn:x"), envelope.message_id, one.now)
+    second, create_other = creating(other)
+    assert table.of(1).claim(GrantedIdentifier("another", TO, "urn:x")) is ClaimResult.IN_USE
+    one = worker(table, 0, one.store)
+    other.grant(create_other, "urn:x")
+    assert second.source is not None and second.source.identifier == "urn:x"
+    (create,) = one.take()
+    one.grant(create, "urn:x")
+    assert one.protocol.outbound.named("urn:x") == []
+
+
+def test_before_every_worker_has_started_a_grant_counts_as_lost_and_is_asked_for_again() -> None:
+    table = IdentifierTable(2)
+    one = worker(table, 0)
+    outbox, create = creating(one)
+    one.grant(create, "urn:x")
+    assert outbox.source is not None and outbox.source.state is SourceState.CREATING
+    assert incidents(one, "sequence.grant_ignored")
+    worker(table, 1)
+    (again,) = one.wait(2.0)
+    assert again.envelope.message_id == create.envelope.message_id
+    one.grant(again, "urn:x")
+    assert outbox.source.state is SourceState.CREATED
+
+
+def test_a_grant_is_refused_if_the_table_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identifier_table, "MOST_CLAIMS", 1)
+    one, _ = workers()
+    _, create = creating(one)
+    one.grant(create, "urn:x")
+    one.take()
+    second, create = creating(one, "b")
+    one.grant(create, "urn:y")
+    assert second.source is None and "as many" in reason_of_refusal(one)
+
+
+class Trial:
+    """Some workers in random order: grants of few Identifiers, ends of Sequences, and crashes before a commit."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.table = IdentifierTable(3)
+        self.workers = [worker(self.table, number) for number in range(3)]
+        self.granted = self.refused = 0
+
+    def step(self) -> None:
+        number = self.chance.randrange(3)
+        one = self.workers[number]
+        outbox = one.open(self.chance.choice("ab"), TO)
+        outbound = one.protocol.outbound
+        if outbox.stopped:
+            outbound.resume(outbox, one.choices[:1], one.now)
+        source = outbox.source
+        if source is None:
+            one.submit(outbox, f"m{self.chance.random()}")
+        elif source.state is SourceState.CREATING:
+            response = CreateSequenceResponse(f"urn:{self.chance.randrange(4)}")
+            is_used = outbound.creation.receive(response, source.message_ids["CreateSequence"], one.now) is not None
+            self.granted += is_used
+            self.refused += not is_used
+        else:
+            outbound.drop(outbox, source, one.now)
+        if self.chance.random() < 0.3:
+            self.workers[number] = worker(self.table, number, one.store)  # what was not committed is lost
+        elif self.chance.random() < 0.7:
+            one.settle()
+
+    def used(self) -> list[tuple[int, str]]:
+        """Who may send in which Sequence: in memory, and according to the stores."""
+        found = set()
+        for number, one in enumerate(self.workers):
+            sources = [outbox.source for outbox in one.protocol.outbound.outboxes.values()]
+            states = (SourceState.NONE, SourceState.CREATING)
+            found |= {(number, str(one.identifier)) for one in sources if one is not None and one.state not in states}
+            saved = one.store.load().sequences.values()
+            found |= {(number, state["identifier"]) for state in saved if state["identifier"] is not None}
+        return sorted(found)
+
+
+def test_no_two_workers_ever_use_one_identifier_whichever_is_killed_and_when() -> None:
+    granted = refused = 0
+    for seed in range(30):
+        trial = Trial(seed)
+        for _ in range(150):
+            trial.step()
+            identifiers = [identifier for _, identifier in trial.used()]
+            assert len(identifiers) == len(set(identifiers)), f"seed {seed}: {trial.used()}"
+        granted, refused = granted + trial.granted, refused + trial.refused
+    assert granted > 200 and refused > 200
+
+
+def test_a_server_of_one_process_makes_no_claims() -> None:
+    sending = Sending()
+    claims: IdentifierClaims | None = sending.protocol.outbound.claims
+    assert claims is None
