@@ -26,7 +26,7 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.endpoint.worker import worker_of
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import TransportError
-from holdfast.http.server import HTTPServer
+from holdfast.http.server.server import HTTPServer
 from holdfast.wire import decode, encode
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
