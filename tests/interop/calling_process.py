@@ -1,8 +1,8 @@
 """A program that sends the contract's messages to a peer, one after the other, and can be killed and started again.
 
-As a program: ``calling_process.py URL STORE LOG OPERATION RM COUNT``. Its log has a line for each message that it sent,
-or whose reply it has. Started again with the same log, it goes on behind the last one: a message that it had submitted
-before is the same message, by its MessageID.
+As a program: ``calling_process.py URL STORE LOG OPERATION RM COUNT PORT``. It listens at PORT for replies, unless that
+is 0. Its log has a line for each message that it sent, or whose reply it has. Started again with the same log, it
+continues after the last one: a message that it had submitted before is the same message, by its MessageID.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from java_peer import NAMESPACE
 import holdfast
 
 
-async def _run(url: str, store: str, log: Path, operation: Operation, rm: str, count: int) -> None:
+async def _run(url: str, store: str, log: Path, operation: Operation, rm: str, count: int, port: int) -> None:
     versions = holdfast.Versions(rm, "2005/08", "1.1")
-    async with holdfast.Source(url, store=store, versions=versions, policy=HURRIED) as source:
+    listens = {"listen": ("127.0.0.1", port), "address": f"http://127.0.0.1:{port}/"} if port else {}
+    async with holdfast.Source(url, store=store, versions=versions, policy=HURRIED, **listens) as source:
         for number in range(len(written(log)) + 1, count + 1):
             told = {"action": f"{NAMESPACE}/{operation}", "message_id": f"urn:call:{number}"}
             if operation == "notify":
@@ -43,10 +44,10 @@ def written(log: Path) -> list[int]:
 
 @contextlib.contextmanager
 def calling_process(
-    url: str, directory: Path, operation: Operation, rm: str, count: int
+    url: str, directory: Path, operation: Operation, rm: str, count: int, *, port: int = 0
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The program in a process of its own, killed at the end if it still runs. Its log is ``directory / "called"``."""
-    words = [url, directory / "outbox", directory / "called", operation, rm, count]
+    words = [url, directory / "outbox", directory / "called", operation, rm, count, port]
     process = subprocess.Popen([sys.executable, __file__, *map(str, words)])
     try:
         yield process
@@ -56,6 +57,6 @@ def calling_process(
 
 
 if __name__ == "__main__":
-    _url, _store, _log, _operation, _rm, _count = sys.argv[1:]
+    _url, _store, _log, _operation, _rm, _count, _port = sys.argv[1:]
     assert _operation in ("notify", "echo")
-    asyncio.run(_run(_url, _store, Path(_log), _operation, _rm, int(_count)))
+    asyncio.run(_run(_url, _store, Path(_log), _operation, _rm, int(_count), int(_port)))

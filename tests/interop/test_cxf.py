@@ -8,41 +8,38 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
-import java_peer
 import maven_build
 import pytest
 from java_contract import (
     BAD,
     CLEAN,
     COUNT,
-    HURRIED,
     PATIENCE,
     Caller,
     Operation,
     PeerService,
     Shop,
     body,
+    broker_before,
     connected,
     correct_reply,
+    forwarder_words,
     served,
+    source_to,
     values,
 )
 from java_peer import NAMESPACE, JavaPeer
+from java_stacks import cxf as words
 from served_process import Served
 from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
-from holdfast.broker.broker import Broker
-from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig
-from holdfast.core.policy import ForwardingPolicy
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
 pytestmark = [
@@ -72,30 +69,6 @@ every_version = each(
     CXF_DEFAULT, holdfast.Versions("1.0", "2005/08", "1.1"), RM11, holdfast.Versions("1.1", "2005/08", "1.2")
 )
 every_operation = pytest.mark.parametrize("operation", ["notify", "echo"])
-
-
-@pytest.fixture(scope="session")
-def class_path(pytestconfig: pytest.Config) -> str:
-    assert pytestconfig.cache is not None
-    try:
-        return maven_build.build(pytestconfig.cache.mkdir("cxf"), *java_peer.folders("cxf"))
-    except maven_build.Unavailable as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="session")
-def cxf(class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
-    with JavaPeer(class_path, tmp_path_factory.mktemp("cxf") / "errors") as peer:
-        yield peer
-
-
-def words(versions: holdfast.Versions, **changed: Any) -> dict[str, Any]:
-    """How a bus of CXF's is set up: exactly once, in order, nothing kept, sending again after 300 ms."""
-    return {
-        **{"rm": versions.rm.value, "wsa": versions.addressing.value, "soap": versions.soap.value},
-        **{"ordered": True, "offer": True, "retry": False, "store": "no", "interval": 300, "beside": False},
-        **changed,
-    }
 
 
 # --- CXF's client, Holdfast's Destination -------------------------------------------------------------------------
@@ -181,21 +154,6 @@ async def test_an_address_that_is_not_allowed_is_refused_and_nothing_is_sent_the
 # --- Holdfast's Source, CXF's service -----------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def source_to(
-    url: str, store: Path, versions: holdfast.Versions, back: LossyProxy | None
-) -> AsyncIterator[holdfast.Source]:
-    """A source without an inbound port; or with a listener, which the peer reaches through ``back``."""
-    options: dict[str, Any] = {}
-    if back is not None:
-        options = {"listen": ("127.0.0.1", 0), "address": back.url}
-    async with holdfast.Source(url, store=store, versions=versions, policy=HURRIED, **options) as source:
-        if back is not None:
-            assert source._server is not None
-            back.target = f"http://127.0.0.1:{source._server.port}/"
-        yield source
-
-
 @every_version
 @pytest.mark.parametrize("listens", [False, True], ids=["anonymous", "listener"])
 async def test_holdfast_sends_one_way_to_cxf_through_a_bad_network(
@@ -267,50 +225,20 @@ async def test_a_cxf_service_slower_than_the_retransmission_timeout_loses_no_rep
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
 ) -> None:
     service = await served(cxf, tmp_path / "log", **words(versions, sleep=1500, ordered=False))
-    async with source_to(service.url, tmp_path / "outbox", versions, None) as source:
+    async with source_to(service.url, tmp_path / "outbox", versions) as source:
         await ask_slowly(source)
         assert source.progress.resent == 0
 
 
 async def test_nor_does_it_behind_a_broker(cxf: JavaPeer, tmp_path: Path) -> None:
     service = await served(cxf, tmp_path / "log", **words(RM11, sleep=1500, ordered=False))
-    forwarder = ForwarderConfig("next", "inbox", service.url, soap="1.1", policy=ForwardingPolicy(sending=HURRIED))
-    listen, admin = ListenConfig(port=0), AdminConfig(port=0)
-    broker = Broker(BrokerConfig(str(tmp_path / "broker"), listen=listen, admin=admin, forwarders=(forwarder,)))
-    await broker.service.start()
-    try:
-        async with source_to(broker.service.url, tmp_path / "outbox", RM11, None) as source:
-            await ask_slowly(source)
-            assert source.progress.resent == 0
-        assert len((tmp_path / "log").read_text().splitlines()) == 3
-    finally:
-        await broker.service.close(0.5)
-
-
-@asynccontextmanager
-async def broker_before(
-    url: str, store: Path, versions: holdfast.Versions, back: LossyProxy | None
-) -> AsyncIterator[Broker]:
-    """A broker that forwards to a service; with an address, at which the service reaches it through ``back``."""
-    forwarder = ForwarderConfig(
-        "next",
-        "inbox",
-        url,
-        rm=versions.rm.value,
-        addressing=versions.addressing.value,
-        soap=versions.soap.value,
-        policy=ForwardingPolicy(sending=HURRIED),
-        address=back.url if back is not None else None,
-    )
-    listen, admin = ListenConfig(port=0), AdminConfig(port=0)
-    broker = Broker(BrokerConfig(str(store), listen=listen, admin=admin, forwarders=(forwarder,)))
-    await broker.service.start()
-    if back is not None:
-        back.target = broker.service.url
-    try:
-        yield broker
-    finally:
-        await broker.service.close(0.5)
+    async with (
+        broker_before(service.url, tmp_path / "broker", soap="1.1") as broker,
+        source_to(broker.service.url, tmp_path / "outbox", RM11) as source,
+    ):
+        await ask_slowly(source)
+        assert source.progress.resent == 0
+    assert len((tmp_path / "log").read_text().splitlines()) == 3
 
 
 async def ask_through_a_broker(
@@ -322,9 +250,9 @@ async def ask_through_a_broker(
         proxy = await stack.enter_async_context(LossyProxy(service.url, LOSSY, seed=seed))
         back = await stack.enter_async_context(LossyProxy("http://127.0.0.1:9/", LOSSY, seed=seed + 1))
         broker = await stack.enter_async_context(
-            broker_before(proxy.url, path / "broker", versions, back if has_address else None)
+            broker_before(proxy.url, path / "broker", back if has_address else None, **forwarder_words(versions))
         )
-        source = await stack.enter_async_context(source_to(broker.service.url, path / "outbox", versions, None))
+        source = await stack.enter_async_context(source_to(broker.service.url, path / "outbox", versions))
         asked = [
             source.request(body("echo", number), action=f"{NAMESPACE}/echo", timeout=PATIENCE)
             for number in range(1, count + 1)
@@ -362,7 +290,9 @@ async def test_nor_does_it_in_any_version_while_without_an_address_the_requester
 
 
 @pytest.mark.crash
-async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(class_path: str, tmp_path: Path) -> None:
+async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(
+    cxf_class_path: str, tmp_path: Path
+) -> None:
     # Not in order: CXF, started again, would wait for message 1. And it loses what it has acknowledged and not yet
     # delivered, and its Sequences too if a message comes before it has them back: so the network is cut before it is
     # killed, while the source goes on, and healed once it is up.
@@ -370,10 +300,10 @@ async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(cla
     log = tmp_path / "log"
     seen: list[Relayed] = []
     async with AsyncExitStack() as stack:
-        with JavaPeer(class_path, tmp_path / "errors") as first:
+        with JavaPeer(cxf_class_path, tmp_path / "errors") as first:
             service = PeerService(await first.ask("serve", log=log, port=0, sleep=0, **setup), log)
             proxy = await stack.enter_async_context(LossyProxy(service.url, BAD, seed=5, on_relayed=seen.append))
-            source = await stack.enter_async_context(source_to(proxy.url, tmp_path / "outbox", RM11, None))
+            source = await stack.enter_async_context(source_to(proxy.url, tmp_path / "outbox", RM11))
 
             async def send(numbers: range) -> list[holdfast.Sent]:
                 return [await source.send(body("notify", n), action=f"{NAMESPACE}/notify") for n in numbers]
@@ -386,7 +316,7 @@ async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(cla
             lost = proxy.counts.requests_lost
             await until(lambda: proxy.counts.requests_lost > lost + 2, PATIENCE)
             first.kill()
-        with JavaPeer(class_path, tmp_path / "errors") as second:
+        with JavaPeer(cxf_class_path, tmp_path / "errors") as second:
             await second.ask("serve", log=log, sleep=0, **{**setup, "port": urlsplit(service.url).port})
             proxy.faults = BAD
             for message in waiting:
@@ -407,12 +337,12 @@ async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(cla
 
 @pytest.mark.crash
 async def test_a_cxf_client_with_a_store_is_killed_and_what_it_had_sent_arrives_once_and_in_order(
-    class_path: str, tmp_path: Path
+    cxf_class_path: str, tmp_path: Path
 ) -> None:
     setup = words(RM11, store=tmp_path / "rm")
     shop = Shop(tmp_path / "inbox")
     async with running_destination(shop.app) as url, LossyProxy(url, BAD, seed=3) as proxy:
-        with JavaPeer(class_path, tmp_path / "errors") as first:
+        with JavaPeer(cxf_class_path, tmp_path / "errors") as first:
             ticket = await first.ask("connect", url=proxy.url, key="k", decoupled=False, **setup)
             caller = Caller(first, ticket, "notify")
             await caller.call(1, 5)
@@ -420,25 +350,11 @@ async def test_a_cxf_client_with_a_store_is_killed_and_what_it_had_sent_arrives_
             await caller.call(6, COUNT)
             first.kill()
         proxy.faults = BAD
-        with JavaPeer(class_path, tmp_path / "errors") as second:
+        with JavaPeer(cxf_class_path, tmp_path / "errors") as second:
             await second.ask("connect", url=proxy.url, key="k", decoupled=False, **setup)
             await until(lambda: len(shop.numbers) >= COUNT, PATIENCE)
             await until(lambda: any(one["ranges"] == f"1-{COUNT}" for one in shop.sequences("destination")), PATIENCE)
         assert shop.numbers == list(range(1, COUNT + 1))
-
-
-async def call_on(caller: Any, service: Served, first: int, last: int) -> None:
-    """Call, and go on behind what arrived, where a call ended in an error because CXF could not send an acknowledgement
-    of its own while nobody listened: it does not send that again, and its messages are not concerned."""
-    while first <= last:
-        try:
-            await caller.call(first, last)
-            return
-        except RuntimeError as error:
-            if "Failed to send RM protocol message" not in str(error):
-                raise
-            await caller.settle()
-            first = max(service.delivered()) + 1
 
 
 @pytest.mark.crash
@@ -451,7 +367,7 @@ async def test_holdfast_is_killed_under_the_load_of_cxf_which_does_not_notice(
         async with LossyProxy(service.url, Faults(lose_response=0.1), seed=2) as proxy:
             caller = await connected(cxf, proxy.url, operation, decoupled=False, **words(versions))
             await caller.call(1, 1)
-            calling = asyncio.ensure_future(call_on(caller, service, 2, many))
+            calling = asyncio.ensure_future(caller.call_on(service.delivered, 2, many))
             for due in (15, 35):
                 await until(lambda due=due: len(service.delivered()) >= due, PATIENCE)  # type: ignore[misc]
                 await asyncio.to_thread(service.kill)

@@ -7,38 +7,33 @@ MakeConnection is turned off in Sandesha2, which uses it by default for anonymou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-import java_peer
 import maven_build
 import pytest
-from calling_process import calling_process, written
 from java_contract import (
     CLEAN,
     COUNT,
     HURRIED,
+    LOSS,
     PATIENCE,
     Operation,
     Shop,
     body,
     connected,
     correct_reply,
+    exchange,
     served,
+    source_to,
     values,
 )
 from java_peer import NAMESPACE, JavaPeer
+from java_stacks import sandesha as words
 from served_process import Served
 from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
-from holdfast.broker.broker import Broker
-from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig, RouteConfig
-from holdfast.core.messages import Expects
-from holdfast.core.policy import ForwardingPolicy
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
 pytestmark = [
@@ -51,7 +46,6 @@ pytestmark = [
 
 RM10 = holdfast.Versions("1.0", "2005/08", "1.1")
 RM11 = holdfast.Versions("1.1", "2005/08", "1.1")
-LOSS = Faults(lose_request=0.2, lose_response=0.2)
 TWICE = Faults(double=1.0)
 SLOW = 1500
 """Milliseconds that a slow service takes, longer than the retransmission timeout of both sides."""
@@ -67,46 +61,6 @@ both_rm = each(RM10, RM11)
 every_operation = pytest.mark.parametrize("operation", ["notify", "echo"])
 every_network = pytest.mark.parametrize("faults", [CLEAN, LOSS, TWICE], ids=["clean", "loss", "twice"])
 every_way_back = pytest.mark.parametrize("addressed", [False, True], ids=["anonymous", "addressed"])
-
-
-@pytest.fixture(scope="session")
-def class_path(pytestconfig: pytest.Config) -> str:
-    assert pytestconfig.cache is not None
-    try:
-        return maven_build.build(pytestconfig.cache.mkdir("sandesha"), *java_peer.folders("sandesha"))
-    except maven_build.Unavailable as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture
-def sandesha(class_path: str, tmp_path: Path) -> Iterator[JavaPeer]:
-    """A process for each test: what a caller of Sandesha2's still sends is not for the next one's port."""
-    with JavaPeer(class_path, tmp_path / "errors") as peer:
-        yield peer
-
-
-def words(versions: holdfast.Versions, **changed: Any) -> dict[str, Any]:
-    """How Sandesha2 is set up: in order, sending again after 500 ms, for ever."""
-    told = {"rm": versions.rm.value, "wsa": versions.addressing.value, "soap": versions.soap.value}
-    return {**told, "ordered": True, "interval": 500, **changed}
-
-
-@asynccontextmanager
-async def forwarding(target: str, store: Path, soap: str = "1.1") -> AsyncIterator[str]:
-    """A broker that forwards what it gets to a destination; gives its URL.
-
-    Sandesha2's anonymous requests have no ReplyTo, so the route says that Echo is a request.
-    """
-    routes = (RouteConfig(("inbox",), action=(f"{NAMESPACE}/echo",), expects=Expects.REQUEST), RouteConfig(("inbox",)))
-    forwarder = ForwarderConfig("next", "inbox", target, soap=soap, policy=ForwardingPolicy(sending=HURRIED))
-    listen, admin = ListenConfig(port=0), AdminConfig(port=0)
-    config = BrokerConfig(str(store), listen=listen, admin=admin, forwarders=(forwarder,), routes=routes)
-    broker = Broker(config)
-    await broker.service.start()
-    try:
-        yield broker.service.url
-    finally:
-        await broker.service.close(0.5)
 
 
 async def assert_it_ends(shop: Shop) -> None:
@@ -156,15 +110,14 @@ async def test_a_handler_slower_than_sandeshas_retransmission_timeout_answers_ev
 
 @both_rm
 @every_operation
-@every_way_back
 @pytest.mark.crash
-async def test_holdfast_is_killed_under_the_load_of_sandesha_which_does_not_notice(
-    sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, addressed: bool
+async def test_holdfast_is_killed_under_the_load_of_a_sandesha_client_with_a_listener(
+    sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation
 ) -> None:
     many = 20
     with Served(tmp_path) as service:
         async with LossyProxy(service.url, Faults(lose_response=0.1), seed=2) as proxy:
-            caller = await connected(sandesha, proxy.url, operation, addressed=addressed, **words(versions))
+            caller = await connected(sandesha, proxy.url, operation, addressed=True, **words(versions))
             calling = asyncio.ensure_future(caller.call(1, many, is_the_end=True))
             await until(lambda: len(service.delivered()) >= 8, PATIENCE)
             await asyncio.to_thread(service.kill)
@@ -196,38 +149,13 @@ async def test_requests_beyond_a_gap_leave_sandesha_a_connection_for_what_closes
         assert set(service.delivered()) == set(range(1, many + 1))
 
 
-@both_rm
-@every_operation
-@pytest.mark.parametrize("faults", [CLEAN, LOSS], ids=["clean", "loss"])
-async def test_sandesha_sends_to_holdfast_through_a_broker(
-    sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, faults: Faults
-) -> None:
-    shop = Shop(tmp_path / "inbox")
-    async with (
-        running_destination(shop.app) as url,
-        forwarding(url, tmp_path / "broker") as broker,
-        LossyProxy(broker, faults, seed=3) as proxy,
-    ):
-        caller = await connected(sandesha, proxy.url, operation, addressed=False, **words(versions))
-        await caller.call(1, COUNT, is_the_end=True)
-        await caller.settle()
-        await until(lambda: len(shop.numbers) >= COUNT, PATIENCE)
-    assert shop.numbers == list(range(1, COUNT + 1))
-
-
 # --- Holdfast's Source, Sandesha2's service -----------------------------------------------------------------------
 
 
 async def send_all(url: str, store: Path, versions: holdfast.Versions, operation: Operation) -> None:
     """Send or ask all, one after the other, and end the Sequence."""
-    async with holdfast.Source(url, store=store, versions=versions, policy=HURRIED) as source:
-        for number in range(1, COUNT + 1):
-            if operation == "notify":
-                await source.send(body("notify", number), action=f"{NAMESPACE}/notify")
-            else:
-                reply = await source.request(body("echo", number), action=f"{NAMESPACE}/echo", timeout=PATIENCE)
-                assert values(reply) == correct_reply(number)
-        await source.flush(PATIENCE)
+    async with source_to(url, store, versions) as source:
+        await exchange(source, operation, range(1, COUNT + 1))
         await source.end(timeout=PATIENCE)
 
 
@@ -278,37 +206,3 @@ async def test_requests_are_answered_where_the_first_create_sequence_response_is
     assert proxy.counts.responses_lost == 1
     assert b"CreateSequence" in seen[0].request
     assert service.delivered("echo") == list(range(1, COUNT + 1))
-
-
-@both_rm
-@every_operation
-@pytest.mark.crash
-async def test_holdfast_is_killed_while_it_sends_to_sandesha_and_goes_on(
-    sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation
-) -> None:
-    many = 40
-    service = await served(sandesha, tmp_path / "log", **words(versions))
-    async with LossyProxy(service.url, Faults(lose_response=0.1), seed=2) as proxy:
-        for due in (10, 25, many):
-            with calling_process(proxy.url, tmp_path, operation, versions.rm.value, many) as process:
-                await until(lambda due=due: len(written(tmp_path / "called")) >= due, PATIENCE)  # type: ignore[misc]
-                if due == many:
-                    assert await asyncio.to_thread(process.wait, PATIENCE) == 0
-    await until(lambda: len(service.delivered(operation)) >= many, PATIENCE)
-    assert service.delivered(operation) == list(range(1, many + 1))
-
-
-@both_rm
-@every_operation
-@pytest.mark.parametrize("faults", [CLEAN, LOSS], ids=["clean", "loss"])
-async def test_holdfast_sends_to_sandesha_through_a_broker(
-    sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, faults: Faults
-) -> None:
-    service = await served(sandesha, tmp_path / "log", **words(versions))
-    async with (
-        LossyProxy(service.url, faults, seed=5) as proxy,
-        forwarding(proxy.url, tmp_path / "broker") as broker,
-    ):
-        await send_all(broker, tmp_path / "outbox", versions, operation)
-        await until(lambda: len(service.delivered(operation)) >= COUNT, PATIENCE)
-    assert service.delivered(operation) == list(range(1, COUNT + 1))

@@ -18,7 +18,7 @@ final class Rm {
             is10 ? RmProtocolVersion.WSRM200502 : RmProtocolVersion.WSRM200702)
             .deliveryAssurance(DeliveryAssurance.EXACTLY_ONCE)
             .messageRetransmissionInterval(arguments.number("interval"))
-            .ackRequestTransmissionInterval(arguments.number("interval"))
+            .ackRequestTransmissionInterval(arguments.number("asks"))
             .maxRmSessionControlMessageResendAttempts(30)
             .closeSequenceOperationTimeout(1_000); // an anonymous client waits in vain for the end of what it offered
         if (arguments.flag("ordered")) {
