@@ -25,7 +25,6 @@ from java_contract import (
     values,
 )
 from java_peer import NAMESPACE, JavaPeer
-from java_stacks import METRO_CALLS
 from java_stacks import metro as words
 from waiting import until
 from wcf.destination import running_destination
@@ -57,8 +56,7 @@ async def test_metro_sends_to_holdfast(
 ) -> None:
     shop = Shop(tmp_path / "inbox")
     async with running_destination(shop.app) as url, LossyProxy(url, faults, seed=3) as proxy:
-        asks = METRO_CALLS if operation == "echo" else {}
-        caller = await connected(metro, proxy.url, operation, **words(versions, **asks))
+        caller = await connected(metro, proxy.url, operation, **words(versions))
         await caller.call(1, COUNT)
         await caller.settle()
         await until(lambda: [one["state"] for one in shop.sequences("destination")] == ["terminated"], PATIENCE)
