@@ -45,6 +45,13 @@ def test_a_destination_that_drops_early_messages_is_measured_beside_a_window_of_
     assert 0 < row["repeats"] < 1, "messages overtake each other, and the server drops them"
 
 
+def test_calls_through_a_broker_are_measured_beside_direct_ones() -> None:
+    told = run("calls.py", "--clients", "source", "--rounds", "1", "--calls", "20", "--warmup", "5")
+    (row,) = told["rows"]
+    assert row["client"] == "source" and row["direct_ms"] > 0 and row["broker_ms"] > 0
+    assert row["ratios"] == [row["ratio"]] and len(told["load"]) == 2
+
+
 def test_a_source_starts_on_what_waits_and_drains_it(tmp_path: Path) -> None:
     told = run("waiting.py", "--messages", "2000", "--directory", str(tmp_path))
     assert [(one["messages"], one["start"]["waiting"]) for one in told] == [(10_000, 10_000), (2000, 2000)]
