@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from holdfast.core.events import Effect, Submitted
 from holdfast.core.queues.queue import Queue
@@ -133,6 +134,21 @@ async def test_what_the_loop_waited_for_is_told_in_the_same_turn_and_what_the_ne
     assert (waited_for.submitted, waited_for.store.commits) == (5, before + 1)
     assert not waited_for.engine.is_busy
     assert waited_for.engine.commits.waited == waited_for.engine.commits.batches
+
+
+async def test_what_nobody_waits_for_after_a_commit_is_put_off_without_another_turn(
+    waited_for: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, commit = waited_for.engine, waited_for.engine.protocol.commit
+    asked: list[str] = []
+    monkeypatch.setattr(Engine, "touch", lambda _engine: asked.append("turn"))
+    before = waited_for.store.commits
+    commit.then(lambda _now: commit.then(lambda _now: None, is_waited_for=False))
+    engine._turn()
+    assert (asked, waited_for.store.commits) == ([], before + 1)
+    assert commit.is_wanted and not engine.is_busy
+    await until(lambda: not commit.is_wanted)
+    assert waited_for.store.commits == before + 2
 
 
 async def test_a_store_that_fails_while_the_loop_waits_ends_it_once(waited_for: Running) -> None:

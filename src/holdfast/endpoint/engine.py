@@ -331,14 +331,18 @@ class Engine:
             self.protocol.outbound.pump(self.clock())
         self._see_to_effects()
         if not self._committing and self._wants_commit and self.failure is None:
-            if self._taken or self._alone or self.protocol.commit.is_waited_for or self._is_due:
+            if self._is_urgent:
                 self._end_put_off()
                 self._commit()
-            elif self._put_off is None:
-                self._put_off = self.clock.call_at(self.clock() + PUT_OFF, self._put_off_over)
+            else:
+                self._put_commit_off()
         self._set_timer()
         if not self._committing and not self._wants_commit:
             self._wake()
+
+    def _put_commit_off(self) -> None:
+        if self._put_off is None:
+            self._put_off = self.clock.call_at(self.clock() + PUT_OFF, self._put_off_over)
 
     def _put_off_over(self) -> None:
         self._put_off = None
@@ -401,6 +405,11 @@ class Engine:
     def _wants_commit(self) -> bool:
         return bool(self._taken or self._alone) or self.protocol.wants_commit
 
+    @property
+    def _is_urgent(self) -> bool:
+        """Whether a caller or peer waits for the next commit."""
+        return bool(self._taken or self._alone) or self.protocol.commit.is_waited_for or self._is_due
+
     def _next_batch(self) -> _Taken:
         if not self._taken and self._alone:
             take, within, over = self._alone.popleft()
@@ -420,8 +429,10 @@ class Engine:
             self._is_durable()
             self._tell(self._over)
             self._see_to_effects()
-            if self._wants_commit:
+            if self._wants_commit and self._is_urgent:
                 self.touch()
+            elif self._wants_commit:
+                self._put_commit_off()
         else:
             self._committing = True
 
