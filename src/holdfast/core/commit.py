@@ -36,6 +36,7 @@ class GroupCommit:
         self.opened = Opened()
         """Token of the open batch, a new one for each batch."""
         self._changed: dict[str, Saved] = {}
+        self._at_last: dict[str, Callable[[Batch], None]] = {}
         self.is_waited_for = False
         """Whether a caller or peer waits for the open batch to be durable. For example, nothing waits when a source
         saves acknowledged numbers, which happens only occasionally."""
@@ -45,6 +46,10 @@ class GroupCommit:
     def save(self, identifier: str, sequence: Saved) -> None:
         """Save the Sequence in its state when the batch is taken."""
         self._changed[identifier] = sequence
+
+    def at_last(self, name: str, write: Callable[[Batch], None]) -> None:
+        """Make the call once, with the open batch, when that is taken; one call for each name."""
+        self._at_last[name] = write
 
     def save_new(self, identifier: str, sequence: Saved, queue: str, partition: int) -> None:
         """Save a new Sequence together with its home partition, which receives or provides its messages."""
@@ -72,7 +77,7 @@ class GroupCommit:
     @property
     def is_wanted(self) -> bool:
         """Whether there are changes to commit, or calls to make after a commit."""
-        return bool(self._then or self._changed or self.batch)
+        return bool(self._then or self._changed or self._at_last or self.batch)
 
     def take(self) -> Batch:
         """Close and return the open batch, and open the next one. Pass it to the store, then call :meth:`durable`."""
@@ -81,6 +86,9 @@ class GroupCommit:
         for identifier, sequence in self._changed.items():
             batch.sequences[identifier] = sequence.to_state()
         self._changed.clear()
+        for write in self._at_last.values():
+            write(batch)
+        self._at_last.clear()
         self._taken.append(self._then)
         self._then = []
         self.is_waited_for = False

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -11,10 +14,19 @@ from hypothesis import strategies as st
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Incident, ReadWanted
 from holdfast.core.handling.handler_cursor import HandlerCursor, HandlingPolicy
-from holdfast.core.queues.queue import ASIDE, HANDLER, TRIM_EVERY, Queue, TooManyReaders, check_reader, fingerprint_of
+from holdfast.core.queues.queue import (
+    ASIDE,
+    HANDLER,
+    OUTBOUND,
+    TRIM_EVERY,
+    Queue,
+    TooManyReaders,
+    check_reader,
+    fingerprint_of,
+)
 from holdfast.core.queues.retention import DAY, RetentionPolicy
 from holdfast.core.queues.retention_enforcement import PARTITIONS_AT_ONCE
-from holdfast.core.records import Batch, Record
+from holdfast.core.records import Batch, Record, State
 from holdfast.exceptions import ConfigurationError
 from holdfast.store.memory import MemoryStore
 
@@ -393,6 +405,59 @@ def test_handlers_that_are_new_to_a_queue_begin_at_what_is_there() -> None:
     assert home.kept == range(10, 15)
     cursor = HandlerCursor(HandlingPolicy(), True, home.restart(is_handled=True).queue.handled(0))
     assert (cursor.floor, cursor.next_offset) == (10, 10)
+
+
+# --- what a message of a queue with many forwarded partitions costs -----------------------------------------------
+
+
+def followed(partitions: int) -> Home:
+    """A queue whose partitions an outbound Sequence each follows, with two records in each."""
+    home = Home(count=partitions, drops_passed=True, retention=None)
+    for partition in range(partitions):
+        home.queue.follow(f"{OUTBOUND}forwarder/{partition}", partition, None, lambda *_: None)
+        home.fill(2, partition)
+    return home
+
+
+def lines_of(call: Callable[[], object]) -> int:
+    """The number of lines of Python that a call runs."""
+    lines = 0
+
+    def trace(_frame: FrameType, event: str, _value: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def test_the_cursors_of_other_partitions_cost_a_passed_message_nothing() -> None:
+    one, many = followed(1), followed(64)
+    assert lines_of(lambda: many.queue.keep_from(0)) == lines_of(lambda: one.queue.keep_from(0))
+
+
+def test_a_batch_that_deletes_in_many_partitions_describes_the_queue_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = followed(64)
+    described: list[State] = []
+    describe = home.queue._describe
+
+    def counted(batch: Batch) -> None:
+        describe(batch)
+        described.append(batch.queues["inbox"])
+
+    monkeypatch.setattr(home.queue, "_describe", counted)
+    for partition in range(64):
+        home.queue.move_cursor(f"{OUTBOUND}forwarder/{partition}", partition, 2, home.now)
+    home.settle()
+    assert home.queue.firsts == [2] * 64
+    assert len(described) == 1 and len(described[0]["before"]) == 64
+    assert home.restart().fingerprint(2) == home.fingerprint(2) != ""
 
 
 # --- fingerprints -------------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ class Partition:
         first: The first existing offset.
         end: The offset of the next record accepted.
         durable_end: Records below it are durable.
-        before: Fingerprint of the last record below ``first``, "" if unknown.
         expired: The retention has released the records below it.
         lapsed: Readers' cursors no longer protect the records below it.
         purged: The operator has released the records below it.
@@ -30,12 +29,12 @@ class Partition:
         is_cut: Whether a deletion is in progress and reads the last record to delete.
         passed: Offset and record that a Sequence's owner passed last; None if it is not in memory.
         followers: Functions to call for each durable record, by cursor.
+        outbound: Names of the cursors that outbound Sequences follow here.
     """
 
     first: int = 0
     end: int = 0
     durable_end: int = 0
-    before: str = ""
     expired: int = 0
     lapsed: int = 0
     purged: int = 0
@@ -45,3 +44,4 @@ class Partition:
     is_cut: bool = False
     passed: tuple[int, Record] | None = None
     followers: dict[str, Grown] = field(default_factory=dict)
+    outbound: set[str] = field(default_factory=set)

@@ -26,7 +26,7 @@ from holdfast.core.queues.partitions import Grown, Partition
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.queues.retention_enforcement import Keeping
 from holdfast.core.ranges import AcknowledgementRanges, ranges_of
-from holdfast.core.records import Record, Snapshot, State
+from holdfast.core.records import Batch, Record, Snapshot, State
 from holdfast.core.staged_blocks import Run
 from holdfast.exceptions import ConfigurationError
 
@@ -155,6 +155,8 @@ class Queue:
         self.stored_partitions: int | None = None
         """How many the store says there are; None for a new queue."""
         self.cursors: dict[str, Cursor] = {}
+        self._everywhere: dict[str, Cursor] = {}
+        """The cursors with every partition: those of readers and of the handlers."""
         self.sessions = 0
         """How many of its partitions, the last ones, are for one session each: ``core.receiving.sessions``."""
         self.partitions = [Partition() for _ in range(count)]
@@ -166,6 +168,8 @@ class Queue:
         """Whether those who pass let go of records, and not the retention."""
         self._lets_go = False
         """Whether the retention does."""
+        self._befores: dict[str, str] = {}
+        """Of each partition the fingerprint of the last record below its first; none, or "": unknown."""
         self._handled: dict[int, State] = {}
         self._misplaced: set[int] = set()
 
@@ -261,7 +265,7 @@ class Queue:
         is :func:`fingerprint_of` that record, which must be read."""
         one = self.partitions[partition]
         if position == one.first:
-            return one.before
+            return self._befores.get(str(partition), "")
         if not one.first < position <= one.durable_end:
             return ""
         return None
@@ -377,7 +381,7 @@ class Queue:
             if not self.was_read:
                 self.was_read = True
                 self.describe_again()
-        self.cursors[name] = cursor
+        self.cursors[name] = self._everywhere[name] = cursor
         if cursor.is_readers:
             self._look_again(now)
         return cursor
@@ -397,6 +401,7 @@ class Queue:
         if name not in self.cursors:
             begin = one.first if start is None else min(max(start, one.first), one.durable_end)
             self.cursors[name] = Cursor(name, {partition: begin})
+            one.outbound.add(name)
             self._is_followed = True
             self._who_reads()
         one.followers[name] = grown
@@ -404,6 +409,7 @@ class Queue:
     def unfollow(self, name: str, partition: int, now: float) -> None:
         """Forget the cursor of outbound Sequences: what they have not passed is kept for them no more."""
         self.partitions[partition].followers.pop(name, None)
+        self.partitions[partition].outbound.discard(name)
         del self.cursors[name]
         self._commit.batch.cursors[self.name, partition, name] = None
         self._is_followed = any(cursor.is_outbound for cursor in self.cursors.values())
@@ -420,7 +426,7 @@ class Queue:
         cursor = self.cursors.get(name)
         if cursor is None or not cursor.is_readers:
             return False
-        del self.cursors[name]
+        del self.cursors[name], self._everywhere[name]
         for partition in cursor.offsets:
             self._commit.batch.cursors[self.name, partition, name] = None
         self._look_again(now)
@@ -450,13 +456,14 @@ class Queue:
         floor = one.durable_end
         if not self._drops_now:
             floor = min(floor, one.expired)
+        for name in one.outbound:
+            floor = min(floor, self.cursors[name].offsets[partition])
         limited = floor
-        for cursor in self.cursors.values():
-            offset = cursor.offsets.get(partition, floor)
-            if not cursor.is_outbound and self._is_limited(cursor):
-                limited = min(limited, offset)
-            elif offset < floor:
-                floor = offset
+        for cursor in self._everywhere.values():
+            if self._is_limited(cursor):
+                limited = min(limited, cursor.offsets[partition])
+            else:
+                floor = min(floor, cursor.offsets[partition])
         return min(floor, max(limited, one.lapsed))
 
     def _is_limited(self, cursor: Cursor) -> bool:
@@ -502,7 +509,7 @@ class Queue:
     def _cut_behind(self, partition: int, floor: int, last: Record | None) -> None:
         one = self.partitions[partition]
         self._cut(partition, floor)
-        one.before, one.passed = fingerprint_of(last) if last is not None else "", None
+        self._befores[str(partition)], one.passed = fingerprint_of(last) if last is not None else "", None
         self.describe_again()
 
     def _cut(self, partition: int, floor: int) -> None:
@@ -574,16 +581,18 @@ class Queue:
         self.describe_again()
 
     def describe_again(self) -> None:
-        """Save what the store is to know of the queue itself."""
+        """Save the description of the queue, as it is when the batch is taken."""
+        self._commit.at_last(self.name, self._describe)
+
+    def _describe(self, batch: Batch) -> None:
         state: State = {"kind": self.kind, "partitions": len(self.partitions)}
         if self.sessions:
             state["sessions"] = self.sessions
         if self.kind != OUTBOX:
-            befores = {str(number): one.before for number, one in enumerate(self.partitions) if one.before}
-            state |= {"epoch": self.epoch, "before": befores}
+            state |= {"epoch": self.epoch, "before": self._befores.copy()}
         if self._keeping is not None:
             state |= self._keeping.to_state()
-        self._commit.batch.queues[self.name] = state | {"read": self.was_read}
+        batch.queues[self.name] = state | {"read": self.was_read}
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
         """Take over what the store held. A saved state that cannot be understood is set aside, and told."""
@@ -627,9 +636,8 @@ class Queue:
             self.stored_partitions = len(self.partitions)  # more for sessions, behind all others
             self._is_grown = True
         self.was_read = state.get("read") is True
-        for number, one in enumerate(self.partitions):
-            before = befores.get(str(number), "")
-            one.before = before if isinstance(before, str) else ""
+        known = [str(number) for number in range(len(self.partitions))]
+        self._befores = {number: befores[number] for number in known if isinstance(befores.get(number), str)}
 
     def _recover_cursor(self, name: str, partition: int, state: State) -> None:
         one = self.partitions[partition] if partition < len(self.partitions) else None
@@ -654,11 +662,14 @@ class Queue:
         is_outbound = name.startswith(OUTBOUND)
         cursor = self.cursors.setdefault(name, Cursor(name, {} if is_outbound else dict(enumerate(self.firsts))))
         cursor.offsets[partition] = offset
+        if not is_outbound:
+            self._everywhere[name] = cursor
         if name == HANDLER:
             if partition not in self._misplaced:
                 self._handled[partition] = state
             return
         if is_outbound:
+            self.partitions[partition].outbound.add(name)
             self._is_followed = True
             cursor.about = {key: value for key, value in state.items() if key not in ("offset", "at")}
         else:
