@@ -6,8 +6,9 @@
 A client makes calls one after the other in one session, in turn to a service and to a broker that forwards to it. Both
 are processes of their own with stores on the disk. The service answers at once. The source keeps its messages on the
 disk too. The environment variable ``WCF_CLIENT`` names Microsoft's WCF client. Its clock has a resolution of one
-millisecond, so it is read at every tenth call, and a call counts a tenth of the time between. The first calls of each
-run are not counted. Nothing is bound to a processor. Nothing here passes or fails.
+millisecond, so the time of a call is a twentieth of the time that twenty calls take, for every twenty in a row, and the
+median is interpolated. The first calls of each run are not counted. Processor time is that of the service and the
+broker together for each call. Nothing is bound to a processor. Nothing here passes or fails.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,10 @@ CONTRACT = "urn:holdfast:interop"
 REQUEST = f'<echo xmlns="{CONTRACT}"><key>bench</key><number>1</number><body>{"x" * 300}</body></echo>'
 WCF_CLIENT = os.environ.get("WCF_CLIENT", "")
 WAYS = ("direct", "broker")
-TOGETHER = 10
-"""Calls of Microsoft's client between two looks at its clock."""
+TOGETHER = 20
+"""Calls of Microsoft's client that are timed together."""
+RESOLUTION = 0.001 / TOGETHER
+"""Seconds between two times that its clock can tell apart."""
 
 
 async def serve(store: str, port: int) -> None:
@@ -54,8 +56,8 @@ async def serve(store: str, port: int) -> None:
 
 
 @contextlib.contextmanager
-def running(directory: Path) -> Iterator[dict[str, str]]:
-    """The service and the broker: where each takes calls, by way."""
+def running(directory: Path) -> Iterator[tuple[dict[str, str], list[int]]]:
+    """The service and the broker: where each takes calls, by way, and their processes."""
     from holdfast.testing.ports import free_ports
 
     service, broker = free_ports(2)
@@ -69,6 +71,7 @@ def running(directory: Path) -> Iterator[dict[str, str]]:
         ["-m", "holdfast", "broker", "--config", "broker.toml"],
     )
     path = os.pathsep.join(filter(None, [str(SOURCE), os.getenv("PYTHONPATH")]))
+    pids = []
     with contextlib.ExitStack() as stack:
         for port, command in zip((service, broker), commands, strict=True):
             child = subprocess.Popen(
@@ -81,7 +84,8 @@ def running(directory: Path) -> Iterator[dict[str, str]]:
             stack.callback(child.wait)
             stack.callback(child.terminate)
             wait_for(port, child)
-        yield urls
+            pids.append(child.pid)
+        yield urls, pids
 
 
 def wait_for(port: int, child: subprocess.Popen[bytes]) -> None:
@@ -98,22 +102,23 @@ def wait_for(port: int, child: subprocess.Popen[bytes]) -> None:
         time.sleep(0.02)
 
 
-def calls_of_wcf(url: str, count: int) -> list[float]:
-    """The seconds of each call of Microsoft's client: the same for ten calls."""
-    script = f"open; echo 1..{count} 300; close"
+def calls_of_wcf(url: str, warmup: int, count: int) -> float:
+    """The seconds of a call of Microsoft's client, at the median."""
+    script = f"open; echo 1..{warmup + count} 300; close"
     command = [WCF_CLIENT, "--url", url, "--contract", "echo", "--do", script]
     lines = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.splitlines()
     said = [json.loads(line) for line in lines]
-    began = [line["at"] for line in said if str(line.get("ok", "")).startswith("echo")]
-    return [(then - now) / TOGETHER for now, then in pairwise(began[::TOGETHER]) for _ in range(TOGETHER)]
+    at = [line["at"] for line in said if str(line.get("ok", "")).startswith("echo")][warmup:]
+    seconds = [(ended - began) / TOGETHER for began, ended in zip(at, at[TOGETHER:], strict=False)]
+    return statistics.median_grouped(seconds, RESOLUTION)
 
 
-def calls_of_source(url: str, count: int) -> list[float]:
-    """The seconds of each call of a Holdfast source."""
+def calls_of_source(url: str, warmup: int, count: int) -> float:
+    """The seconds of a call of a Holdfast source, at the median."""
     from holdfast.http.server.server import event_loop_factory
 
     with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
-        return runner.run(_calls(url, count))
+        return statistics.median(runner.run(_calls(url, warmup + count))[warmup:])
 
 
 async def _calls(url: str, count: int) -> list[float]:
@@ -133,17 +138,22 @@ CLIENTS = {"source": calls_of_source, "wcf": calls_of_wcf}
 """How each makes calls."""
 
 
-def measure(client: str, urls: dict[str, str], options: argparse.Namespace) -> dict[str, Any]:
+def measure(client: str, urls: dict[str, str], pids: list[int], options: argparse.Namespace) -> dict[str, Any]:
     """The row of one client."""
+    from load import cpu_seconds
+
     medians: dict[str, list[float]] = {way: [] for way in WAYS}
+    processor: dict[str, list[float]] = {way: [] for way in WAYS}
     for _ in range(options.rounds):
         for way in WAYS:
-            seconds = CLIENTS[client](urls[way], options.warmup + options.calls)[options.warmup :]
-            medians[way].append(1000 * statistics.median(seconds))
+            before = cpu_seconds(pids)
+            medians[way].append(1000 * CLIENTS[client](urls[way], options.warmup, options.calls))
+            processor[way].append(1e6 * (cpu_seconds(pids) - before) / (options.warmup + options.calls))
     ratios = [broker / direct for direct, broker in zip(medians["direct"], medians["broker"], strict=True)]
     return {
         "client": client,
         **{f"{way}_ms": round(statistics.median(found), 2) for way, found in medians.items()},
+        **{f"{way}_cpu_us": round(statistics.median(found)) for way, found in processor.items()},
         "ratio": round(statistics.median(ratios), 2),
         "ratios": [round(ratio, 2) for ratio in ratios],
     }
@@ -167,17 +177,19 @@ def main() -> None:
             runner.run(serve(options.serve[0], int(options.serve[1])))
         return
     before = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory(prefix="calls-") as directory, running(Path(directory)) as urls:
-        rows = [measure(client, urls, options) for client in options.clients]
+    with tempfile.TemporaryDirectory(prefix="calls-") as directory, running(Path(directory)) as (urls, pids):
+        rows = [measure(client, urls, pids, options) for client in options.clients]
     load = [round(before, 1), round(os.getloadavg()[0], 1)]
     if options.json:
         print(json.dumps({"date": time.strftime("%Y-%m-%d"), "load": load, "rows": rows}))
         return
     print(f"load {load[0]} to {load[1]}\n")
-    print("| client | direct, ms | through the broker, ms | ratio | ratios of the rounds |\n|---|---|---|---|---|")
+    print("| client | direct, ms | through the broker, ms | ratio | ratios of the rounds | CPU µs: direct | broker |")
+    print("|---|---|---|---|---|---|---|")
     for row in rows:
         ratios = " ".join(f"{ratio:.2f}" for ratio in row["ratios"])
-        print(f"| {row['client']} | {row['direct_ms']:.2f} | {row['broker_ms']:.2f} | {row['ratio']:.2f} | {ratios} |")
+        times = f"{row['direct_ms']:.2f} | {row['broker_ms']:.2f} | {row['ratio']:.2f} | {ratios}"
+        print(f"| {row['client']} | {times} | {row['direct_cpu_us']} | {row['broker_cpu_us']} |")
 
 
 if __name__ == "__main__":
