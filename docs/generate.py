@@ -807,6 +807,12 @@ def buffers() -> str:
     return found
 
 
+def wcf_tests() -> str:
+    """What the tests run with Microsoft's WCF client."""
+    found: str = runpy.run_path(str(DOCS / "wcf_tests.py"))["table"]()
+    return found
+
+
 # --- pages -----------------------------------------------------------------------------------------------------------
 
 WHOLE: dict[str, Callable[[], str]] = {"reference/api.md": api, "reference/commands.md": commands}
@@ -827,6 +833,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "comparison": comparison,
     "backlog": backlog,
     "buffers": buffers,
+    "wcf tests": wcf_tests,
     "spark options": spark_options,
     "spark write options": partial(spark_options, "writer/options", "WriteOptions"),
     "spark columns": spark_columns,
