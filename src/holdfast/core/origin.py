@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.core.messages import (
@@ -61,7 +61,8 @@ class Origin:
 
     def naming(self, envelope: Envelope) -> Origin:
         """Return the same origin with the inbound Sequences that a message names."""
-        return replace(self, names=(*self.names, *inbound_names(envelope)))
+        names = (*self.names, *inbound_names(envelope))
+        return Origin(self.address, self.secret, self.party, names, self.query, self.is_named)
 
 
 class Requester(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
 
 from holdfast.core.messages import Envelope
@@ -23,7 +24,11 @@ def party_of(request: Request) -> str:
         return f"{CERTIFIED}{known or certificate.sha256}"
     if request.peer is None:
         return ""
-    host = request.peer.rpartition(":")[0].strip("[]")
+    return _party_at(request.peer.rpartition(":")[0].strip("[]"))
+
+
+@lru_cache(1024)
+def _party_at(host: str) -> str:
     try:
         address = ip_address(host)
     except ValueError:
