@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from holdfast.core.events import Effect, Submitted
+from holdfast.core.events import Effect, Ended, Submitted
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record
+from holdfast.core.sending.outbound import Outbound
 from holdfast.core.versions import Versions
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
 from holdfast.exceptions import StoreFailed
@@ -144,11 +145,38 @@ async def test_what_nobody_waits_for_after_a_commit_is_put_off_without_another_t
     monkeypatch.setattr(Engine, "touch", lambda _engine: asked.append("turn"))
     before = waited_for.store.commits
     commit.then(lambda _now: commit.then(lambda _now: None, is_waited_for=False))
-    engine._turn()
+    engine.turn()
     assert (asked, waited_for.store.commits) == ([], before + 1)
     assert commit.is_wanted and not engine.is_busy
     await until(lambda: not commit.is_wanted)
     assert waited_for.store.commits == before + 2
+
+
+@pytest.mark.parametrize("is_idle", [True, False], ids=["nothing else to send", "something else to send"])
+async def test_answers_that_wait_for_a_batch_leave_before_outboxes_get_their_turn(
+    waited_for: Running, monkeypatch: pytest.MonkeyPatch, is_idle: bool
+) -> None:
+    engine = waited_for.engine
+    done: list[str] = []
+    monkeypatch.setattr(Outbound, "is_idle", is_idle)
+    monkeypatch.setattr(Outbound, "pump", lambda *_: done.append("send"))
+    monkeypatch.setattr(engine, "_carry_out", lambda _effect: done.append("answer"))
+    engine.protocol.commit.then(lambda _now: engine.protocol.effects.append(Ended("")))
+    engine.turn()
+    assert done == (["answer", "send"] if is_idle else ["send", "answer", "send"])
+
+
+async def test_outboxes_get_their_turn_while_a_batch_is_written_that_the_loop_does_not_wait_for(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(writer.CommitThread, "commit", lambda *_: done.append("commit"))
+    monkeypatch.setattr(Outbound, "pump", lambda *_: done.append("send"))
+    running.engine.protocol.commit.then(lambda _now: None)
+    running.engine.turn()
+    monkeypatch.undo()
+    running.engine._committing = False
+    assert done == ["commit", "send"]
 
 
 async def test_a_store_that_fails_while_the_loop_waits_ends_it_once(waited_for: Running) -> None:

@@ -174,9 +174,13 @@ class RMProtocol:
         """Return the changes so far. Make batches durable in this order, and call :meth:`batch_durable` for each."""
         return self.commit.take()
 
-    def batch_durable(self, now: float) -> None:
-        """Make the calls that waited for the oldest batch taken, which is now durable."""
+    def batch_durable(self, now: float, answer: Callable[[], None] = lambda: None) -> None:
+        """Make the calls that waited for the oldest batch taken, which is now durable.
+
+        ``answer`` is called before messages are transmitted, so that peers that wait for an answer have it first.
+        """
         self.commit.durable(now)
+        answer()
         self.outbound.pump(now)
 
     def deadline(self) -> float | None:

@@ -323,19 +323,22 @@ class Engine:
         """
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._loop.call_soon, self._turn)
+            self._loop.call_soon(self._loop.call_soon, self.turn)
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
+        """Carry out the outputs of the protocol at once, after inputs gathered as :meth:`touch` does."""
         self._scheduled = False
-        if self.failure is None:
+        # A peer waits for the batch, and for what is sent when it is durable: seldom does anything else go out.
+        is_after = not self._committing and self.protocol.commit.is_waited_for and self.protocol.outbound.is_idle
+        if self.failure is None and not is_after:
             self.protocol.outbound.pump(self.clock())
         self._see_to_effects()
         if not self._committing and self._wants_commit and self.failure is None:
-            if self._is_urgent:
-                self._end_put_off()
-                self._commit()
-            else:
+            if not self._is_urgent:
                 self._put_commit_off()
+            elif not self._commit() and is_after:
+                self.protocol.outbound.pump(self.clock())
+                self._see_to_effects()
         self._set_timer()
         if not self._committing and not self._wants_commit:
             self._wake()
@@ -347,7 +350,7 @@ class Engine:
     def _put_off_over(self) -> None:
         self._put_off = None
         self._is_due = True
-        self._turn()
+        self.turn()
 
     def _end_put_off(self) -> None:
         self._is_due = False
@@ -419,22 +422,24 @@ class Engine:
             self._taken.append(_Taken(alone, within, over))
         return self._taken.popleft() if self._taken else _Taken(self.protocol.take_batch())
 
-    def _commit(self) -> None:
-        """Pass the next batch to the commit thread, and report it at once if it is durable already."""
+    def _commit(self) -> bool:
+        """Pass the next batch to the commit thread. If it is durable already, report that at once and return True."""
         assert self._thread is not None
+        self._end_put_off()
         taken = self._next_batch()
         self._over = taken.over
         self._under_way = taken.batch
-        if self._thread.commit(taken.batch, taken.within):
-            self._is_durable()
-            self._tell(self._over)
-            self._see_to_effects()
-            if self._wants_commit and self._is_urgent:
-                self.touch()
-            elif self._wants_commit:
-                self._put_commit_off()
-        else:
+        if not self._thread.commit(taken.batch, taken.within):
             self._committing = True
+            return False
+        self._is_durable()
+        self._tell(self._over)
+        self._see_to_effects()
+        if self._wants_commit and self._is_urgent:
+            self.touch()
+        elif self._wants_commit:
+            self._put_commit_off()
+        return True
 
     def _read(self, wanted: ReadWanted, records: Records) -> None:
         if self.failure is None:
@@ -448,7 +453,7 @@ class Engine:
                 self.journal.durable(batch)
             except Exception as error:
                 self._end_journal(error)
-        self.protocol.batch_durable(self.clock())
+        self.protocol.batch_durable(self.clock(), self._see_to_effects)
 
     def keep_journal(
         self,
@@ -475,7 +480,7 @@ class Engine:
         self._is_durable()
         self._tell(self._over)
         # Without delay: commit the next batch while the endpoint writes the answers to this one.
-        self._turn()
+        self.turn()
 
     def _failed(self, error: BaseException) -> None:
         self._committing = False
@@ -561,7 +566,7 @@ class Engine:
         self._timer = None
         if self.failure is None:
             self.protocol.pump(self.clock())
-        self._turn()
+        self.turn()
 
     @property
     def is_busy(self) -> bool:

@@ -203,6 +203,29 @@ def test_nothing_is_sent_of_what_is_not_read_and_all_of_it_in_order_when_it_is()
     assert sending.acknowledged == list(range(200))
 
 
+def test_an_outbox_is_idle_while_it_has_nothing_to_send_to_begin_or_to_end() -> None:
+    sending = Sending(window=1)
+    outbox, outbound = sending.open(), sending.protocol.outbound
+
+    def is_idle() -> bool:
+        outbound.ready(outbox)
+        return outbound.is_idle
+
+    sending.submit(outbox, 1)
+    assert not is_idle(), "a Sequence is to begin"
+    sending.take()
+    assert is_idle(), "its only message is on its way"
+    sending.submit(outbox, 1)
+    assert not is_idle(), "one waits for the window"
+    sending.acknowledge(outbox, (1, 1))
+    assert is_idle() and len(sending.take()) == 1
+    outbound.want_end(outbox, sending.now)
+    assert not is_idle(), "the Sequence is to end"
+    sending.acknowledge(outbox, (1, 2))
+    outbound.close_outbox(outbox.key, sending.now)
+    assert outbound.is_idle
+
+
 def test_a_backlog_costs_one_read_for_so_many_messages_asked_for_before_they_are_needed() -> None:
     sending, outbox = backlog(20 * READ_AHEAD)
     sending.take()

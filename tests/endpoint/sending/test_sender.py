@@ -51,6 +51,8 @@ class Recorder:
     def touch(self) -> None:
         self.touched += 1
 
+    turn = touch
+
     def received_together(self, answers: list[tuple[Transmit, Envelope | None]], now: float) -> None:
         self.told.extend(envelope for _, envelope in answers)
         self.times_told += 1

@@ -284,6 +284,12 @@ class Outbound:
                 if self.room.is_waited_for:
                     self.room.end_turn(key, is_reading=self.reading.is_reading(outbox))
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the next :meth:`pump` transmits nothing new, and neither begins nor ends a Sequence."""
+        outboxes = self.outboxes
+        return all(key not in outboxes or outboxes[key].is_idle for key in self._ready)
+
     def _give_turn(self, outbox: Outbox, now: float) -> None:
         if outbox.forwarding is not None and not self.forwarders.giving_up.turn(outbox, now):
             return

@@ -24,7 +24,7 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.read_ahead_buffer import Buffers, Here
-from holdfast.core.states import OUTBOX_TABLE, OutboxAction, OutboxEvent, OutboxState, absent
+from holdfast.core.states import OUTBOX_TABLE, EndState, OutboxAction, OutboxEvent, OutboxState, absent
 from holdfast.core.versions import Versions
 
 READ_AHEAD = 64
@@ -605,6 +605,14 @@ class Outbox:
             if lower <= offset + 1 <= upper:
                 return upper
         return offset
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether its turn transmits nothing new, and neither begins nor ends a Sequence."""
+        source = self.source
+        if source is None or source.end is not EndState.OPEN or self.is_ending:
+            return False
+        return source.polled or self.unsent >= self.durable_end
 
     def may_have_left(self, offset: int) -> bool:
         """Whether the record may have been transmitted in the present Sequence. After a restart that is any up to the

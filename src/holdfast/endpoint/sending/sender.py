@@ -216,9 +216,10 @@ class Sender:
 
     def _come(self, sent: Transmit, what: Envelope | TransportError | None, problem: str = "") -> None:
         """What a peer answered, or why it did not, goes to the protocol with all else that comes in this turn of the
-        loop; ``problem``: what is wrong with the answer."""
+        loop and the next; ``problem``: what is wrong with the answer."""
         if not self._came:
-            asyncio.get_running_loop().call_soon(self._hand_over)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._hand_over)
         self._came.append((sent, what, problem))
 
     def _hand_over(self) -> None:
@@ -241,7 +242,7 @@ class Sender:
             if isinstance(sent.envelope.control, CreateSequence) and what.connected and not what.status:
                 self._engine.protocol.outbound.creation.cut(sent, self._engine.clock())
         self._take_in(answers)
-        self._engine.touch()
+        self._engine.turn()
 
     def _take_in(self, answers: list[tuple[Transmit, Envelope | None]]) -> None:
         if answers:
