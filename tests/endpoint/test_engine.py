@@ -15,6 +15,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.versions import Versions
+from holdfast.endpoint import heap
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
 from holdfast.exceptions import StoreFailed
 from holdfast.store import MemoryStore, Store, open_store, writer
@@ -188,6 +189,30 @@ async def test_a_store_that_fails_while_the_loop_waits_ends_it_once(waited_for: 
     assert len(waited_for.failures) == 1
     with pytest.raises(StoreFailed, match="no space left"):
         waited_for.engine.check()
+
+
+async def test_memory_is_given_back_after_held_records_are_released_or_large_ones_are_read(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(heap, "SETTLED", 0.02)
+    monkeypatch.setattr(heap, "give_back", lambda: given.append(threading.get_ident()))
+    engine, protocol = running.engine, running.engine.protocol
+    records = [Record("", 0, "urn:a", b"x" * size, 0.0, new_identifier()) for size in (10, heap.LARGE)]
+    for record in records[:1]:
+        protocol.submit(running.outbox, record, engine.clock())
+    await engine.durable()
+    assert engine._heap._timer is None, "nothing large was used"
+    protocol.submit(running.outbox, records[1], engine.clock())
+    await engine.durable()
+    assert len(await engine.records(running.outbox.queue.name, 0, 0, 2)) == 2
+    await until(lambda: len(given) == 1)
+    held = Record("urn:s", 2, "urn:a", b"<a/>", 0.0)
+    protocol.commit.batch.holds.append(("urn:s", 2, held))
+    protocol.commit.batch.releases.append(("urn:s", 2, "inbox", 0, 0, 0.0))
+    engine.touch()
+    await engine.durable()
+    await until(lambda: len(given) == 2)
 
 
 async def test_the_epoch_of_a_queue_is_made_once_and_kept() -> None:

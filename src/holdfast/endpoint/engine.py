@@ -28,7 +28,7 @@ from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.endpoint.envelopes.fault_replies import passed_on
-from holdfast.endpoint.heap import share_arenas
+from holdfast.endpoint.heap import LARGE, Heap, share_arenas
 from holdfast.endpoint.journal.events import Collector
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.journal.writer import Journal, begin_journal
@@ -199,6 +199,7 @@ class Engine:
         """Records effects and durable batches in the journal; None without a journal. Set it after :meth:`start`."""
         self._scheduled = False
         self._put_off: Cancellable | None = None
+        self._heap = Heap()
         """The timer that commits an open batch without waiting callers after ``PUT_OFF`` seconds."""
         self._is_due = False
         """Whether to commit the open batch without further delay."""
@@ -313,7 +314,10 @@ class Engine:
         self.check()
         if self._reading is None:
             raise StoreFailed("the endpoint is not running", remedy="Start it.")
-        return await self._reading.records(queue, partition, start, end)
+        records = await self._reading.records(queue, partition, start, end)
+        if any(len(record.body) >= LARGE for _, record in records):
+            self._heap.used()
+        return records
 
     def touch(self) -> None:
         """Schedule the outputs of the protocol after an input.
@@ -442,12 +446,16 @@ class Engine:
         return True
 
     def _read(self, wanted: ReadWanted, records: Records) -> None:
+        if any(len(record.body) >= LARGE for _, record in records):
+            self._heap.used()
         if self.failure is None:
             self.protocol.records_read(wanted, records, self.clock())
             self.touch()
 
     def _is_durable(self) -> None:
         batch, self._under_way = self._under_way, None
+        if batch is not None and batch.releases:
+            self._heap.used()  # held records of any size passed through memory on their way into queues
         if self.journal is not None and batch is not None:
             try:
                 self.journal.durable(batch)
@@ -634,6 +642,7 @@ class Engine:
             self._end_put_off()
             if self._timer is not None:
                 self._timer.cancel()
+        self._heap.close()
         await self._end_threads()
 
     async def _end_threads(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 from collections.abc import Callable
@@ -10,7 +11,42 @@ from functools import cache
 MOST_ARENAS = 2
 """Heaps that the threads of the process share: each keeps what large buffers took, for the next ones."""
 
+LARGE = 1024 * 1024
+"""Bytes of an envelope or a record from which it counts as large."""
+
+SETTLED = 2.0
+"""Seconds without large envelopes and records after which the process returns memory: by then they are stored."""
+
 _M_ARENA_MAX = -8
+
+
+class Heap:
+    """Returns memory to the system once large envelopes and records are no longer in use. Use it in one event loop."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def used(self) -> None:
+        """Note that large buffers are in use, or were a moment ago."""
+        loop = asyncio.get_running_loop()
+        self._last = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(SETTLED, self._look)
+
+    def close(self) -> None:
+        """Cancel the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        left = self._last + SETTLED - loop.time()
+        if left > 0:
+            self._timer = loop.call_later(left, self._look)
+            return
+        self._timer = None
+        loop.run_in_executor(None, give_back)
 
 
 @cache

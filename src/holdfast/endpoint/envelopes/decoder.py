@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.core.messages import Envelope
-from holdfast.endpoint.heap import give_back
+from holdfast.endpoint.heap import LARGE, Heap
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire import DEFAULT, Limits, decode
 
@@ -22,12 +22,6 @@ OFF_LOOP = 64 * 1024
 Decoding that many takes a millisecond, and ten for a maliciously built envelope; passing them to the thread takes a
 tenth of a millisecond.
 """
-
-LARGE = 1024 * 1024
-"""Bytes of an envelope after which the process returns memory to the system, once such envelopes stop arriving."""
-
-SETTLED = 2.0
-"""Seconds after the last of them: by then it is stored, and let go of."""
 
 T = TypeVar("T")
 Outcome = Envelope | EnvelopeError
@@ -46,7 +40,7 @@ class Decoder:
         self._limits = limits
         self._thread: ThreadPoolExecutor | None = None
         self._reading: set[asyncio.Future[Any]] = set()
-        self._giving_back: asyncio.TimerHandle | None = None
+        self._heap = Heap()
 
     def read(self, data: bytes, then: Callable[[Outcome], None]) -> None:
         """Read an envelope and make the call with it, or with what is wrong with it: at once, or soon in the loop."""
@@ -81,15 +75,8 @@ class Decoder:
     def _done(self, reading: asyncio.Future[T], then: Callable[[T], None], is_large: bool) -> None:
         self._reading.discard(reading)
         if is_large:
-            if self._giving_back is not None:
-                self._giving_back.cancel()
-            self._giving_back = asyncio.get_running_loop().call_later(SETTLED, self._give_back)
+            self._heap.used()
         then(reading.result())
-
-    def _give_back(self) -> None:
-        self._giving_back = None
-        if self._thread is not None:
-            self._thread.submit(give_back)
 
     @property
     def is_busy(self) -> bool:
@@ -100,8 +87,7 @@ class Decoder:
         """Wait until everything is read and told, and end the thread."""
         while self._reading:
             await asyncio.wait(self._reading)
-        if self._giving_back is not None:
-            self._giving_back.cancel()
+        self._heap.close()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.shutdown)
             self._thread = None
