@@ -212,7 +212,8 @@ NO_BUFFERS = {
     "endpoint.admin.merged.answers": {"LETTERS": "no bytes"},
     "endpoint.admin.resources.journal": {"PIECE": "of a connection's buffer"},
     "endpoint.envelopes.chain": {"LONGEST_WAIT": "a time"},
-    "endpoint.envelopes.decoder": {"OFF_LOOP": "where something begins", "LARGE": "where something begins"},
+    "endpoint.envelopes.decoder": {"OFF_LOOP": "where something begins"},
+    "endpoint.heap": {"LARGE": "where something begins"},
     "endpoint.failures": {"MAX_REASON": "of a field"},
     "endpoint.journal.parquet": {
         "ROWS_A_GROUP": "of a process of its own",
