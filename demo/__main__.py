@@ -48,7 +48,7 @@ class Messages(click.ParamType):  # type: ignore[type-arg]  # at run time only t
     type=click.Path(path_type=Path),
     default="demo-out",
     show_default=True,
-    help="Directory for stores, logs and Parquet files. What an earlier demo left there is replaced; a directory "
+    help="Directory for stores, logs and the landed table. What an earlier demo left there is replaced; a directory "
     "with anything else in it is refused.",
 )
 def demo(messages: int, loss: float, seed: int, out: Path) -> None:
@@ -56,10 +56,10 @@ def demo(messages: int, loss: float, seed: int, out: Path) -> None:
 
     \b
     An RM Source reads the departures from New York City in 2013 and sends each as a SOAP message to a broker, one
-    Sequence an airline. The broker forwards them to a second service, and Spark reads them from it and lands them as
-    Parquet in OUT/landed. On both ways, proxies lose requests and responses, double and delay. The source, the broker,
-    the service and the Spark driver are killed in turn with SIGKILL, in the middle of their work, and started again.
-    At the end, the broker's queue, the service's, and the files are compared with the data set, field by field.
+    Sequence an airline. The broker forwards them to a second service, and Spark reads them from it and lands them in a
+    Delta table, OUT/landed. On both ways, proxies lose requests and responses, double and delay. The source, the
+    broker, the service and the Spark driver are killed in turn with SIGKILL, in the middle of their work, and started
+    again. At the end, the broker's queue, the service's, and the table are compared with the data set, field by field.
 
     \b
     scripts/demo
@@ -100,7 +100,7 @@ def report(outcome: Outcome, messages: int, out: Path) -> None:
             "the second service and the table once, per airline in order, every field as in the data set. "
             f"{outcome.seconds:.0f} s."
         )
-    console.print(f"Parquet: {out}/landed    look into a store: holdfast sequences {out}/broker", markup=False)
+    console.print(f"Delta table: {out}/landed    look into a store: holdfast sequences {out}/broker", markup=False)
 
 
 def _places(outcome: Outcome, out: Path) -> list[tuple[str, Verdict]]:
@@ -124,7 +124,7 @@ def _numbers(outcome: Outcome) -> Table:
         ("duplicates dropped", by_broker + by_service, f"{by_broker:,} by the broker, {by_service:,} by the service"),
         ("accepted", outcome.queue.rows, "in the broker's queue"),
         ("forwarded", outcome.forwarded.rows, "in the second service's queue"),
-        ("landed", outcome.landed.rows, "by Spark, in Parquet"),
+        ("landed", outcome.landed.rows, "by Spark, in a Delta table"),
     ]
     table = Table(title="Messages", title_justify="left", show_header=False)
     table.add_column()

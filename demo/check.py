@@ -1,4 +1,4 @@
-"""The demo's verdict: what is in the queues and in the Parquet files, held against the data set itself.
+"""The demo's verdict: what is in the queues and in the landed table, held against the data set itself.
 
 Owns the comparison. It trusts no counter of the parts it judges: a queue is read record by record, the files are
 read by pyarrow without Spark, and the departures come from the data set again.
@@ -155,26 +155,19 @@ def _name(number: int, departure: Departure) -> str:
     )
 
 
-def landed_files(directory: Path) -> list[Path]:
-    """The Parquet files of complete batches in the order in which their rows were delivered."""
-    batches = [done.parent for done in directory.glob("batch=*/_SUCCESS")]
-    batches.sort(key=lambda batch: int(batch.name.partition("=")[2]))
-    return [file for batch in batches for file in sorted(batch.glob("part-*.parquet"))]
-
-
 def check_landed(directory: Path, count: int) -> Verdict:
-    """Compare the Parquet files below ``directory`` with the first ``count`` departures, field by field."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    """Compare the Delta table in ``directory`` with the first ``count`` departures, field by field."""
+    from deltalake import DeltaTable
 
     verdict = Verdict()
     columns = ["sequence", "message_number", "message_id", "action", "received_at", "body", "corrupt_record", *COLUMNS]
-    tables = [pq.ParquetFile(file).read(columns) for file in landed_files(directory)]
-    if not tables:
+    if not DeltaTable.is_deltatable(str(directory)):
         for number, departure in numbered(count):
             verdict.missing.add(_name(number, departure))
         return verdict
-    table = pa.concat_tables(tables)
+    place = ["partition", "offset"]
+    table = DeltaTable(str(directory)).to_pyarrow_table(columns=[*columns, *place])
+    table = table.sort_by([(name, "ascending") for name in place])
     verdict.rows = table.num_rows
     order = _Order(verdict)
     rows: dict[tuple[str, int], int] = {}

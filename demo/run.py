@@ -1,4 +1,4 @@
-"""The demo: real departures through a broker, a bad network and kills, into Parquet and to a second service.
+"""The demo: real departures through a broker, a bad network and kills, into a Delta table and to a second service.
 
 Owns the course of one run: who is started, killed and restarted when, and what is told meanwhile. Both networks are in
 this process; the RM Source, the broker, the service behind it and the Spark driver are processes of their own, for
@@ -96,7 +96,7 @@ class Outcome:
     Attributes:
         queue: What is in the broker's queue.
         forwarded: What the second service got.
-        landed: What is in the Parquet files.
+        landed: What is in the landed table.
         counts: What was counted on the way, by the table's labels.
         airlines: The delay summary.
         seconds: How long it took.
@@ -421,7 +421,7 @@ class Demo:
                 )
 
     async def _judge(self) -> Outcome:
-        self._teller.event("reading both queues and the Parquet files, and comparing each field with the data set")
+        self._teller.event("reading both queues and the landed table, and comparing each field with the data set")
         count, landed = self._options.messages, self._options.out / "landed"
         outcome = Outcome(
             await asyncio.to_thread(check_queue, self._broker.admin, QUEUE, count),

@@ -1,6 +1,6 @@
 """The demo's last word, by Spark: how late each airline was. ``python -m demo.summary LANDED``.
 
-Prints one JSON object an airline, the latest first. Knows nothing but the landed files.
+Prints one JSON object an airline, the latest first. Knows nothing but the landed table.
 """
 
 from __future__ import annotations

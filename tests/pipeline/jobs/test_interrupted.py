@@ -124,7 +124,7 @@ def test_landing_ends_in_order_and_goes_on(server: FakeServer, command: Command,
     command.until(lambda: '"total": 100' in command.said("out"))
     if how == "in a batch":
         server.append("orders", 0, [record(i, f"<o>{'x' * 1_000}</o>") for i in range(100, 20_000)])
-        command.until(lambda: any((tmp_path / "landed" / "_attempts").glob("batch=1*")))
+        command.until(lambda: any((tmp_path / "landed" / "rows").glob("1/*")))
     check(command, 0)
     assert lines(command)[-1]["event"] == "end"
     server.append("orders", 0, [record(20_000)])

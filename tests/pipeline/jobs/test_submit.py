@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 SPARK = ("pyspark", "py4j", "pyarrow*", "pandas*", "numpy*", "dateutil", "six.py", "tzdata", "pytz")
 """What a cluster's Python has."""
+PACKAGES = ("holdfast", "pyspark_holdfast", "msgspec", "lxml", "click")
+DELTA = ("deltalake", "arro3", "deprecated", "wrapt")
 
 
 def place(package: str) -> Path:
@@ -40,8 +42,9 @@ class BareCluster(Cluster):
         for found in (path for name in SPARK for path in installed.glob(name)):
             (libraries / found.name).symlink_to(found)
         self.packages = directory / "deps"
-        for name in ("holdfast", "pyspark_holdfast", "msgspec", "lxml", "click"):
+        for name in (*PACKAGES, *DELTA):
             shutil.copytree(place(name), self.packages / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(place("typing_extensions"), self.packages)
         shutil.make_archive(str(self.packages), "zip", self.packages)
         python = bare / "bin" / "python"
         super().__init__(directory, HOME=str(directory), PATH=f"{bare}/bin:{os.defpath}", PYSPARK_PYTHON=str(python))

@@ -14,13 +14,14 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.landing import delta
 from holdfast.pipeline.landing.compaction import compact
 from holdfast.pipeline.landing.delta import DeltaTable
-from holdfast.pipeline.landing.directories import Layout, ParquetTable
+from holdfast.pipeline.landing.layout import Layout
+from holdfast.pipeline.landing.parquet import ParquetTable
 from holdfast.pipeline.landing.tables import read_landed, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-deltalake: Any = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'holdfast[delta]'")
+deltalake: Any = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'holdfast[spark]'")
 
 pytestmark = pytest.mark.spark
 
@@ -65,7 +66,7 @@ def test_each_batch_is_in_the_table_once_wherever_its_landing_ends(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(DeltaTable, "_added", killed)  # between the files and the log
+        patch.setattr(DeltaTable, "actions", killed)  # between the files and the log
         with pytest.raises(Killed):
             land(table, rows(spark, 1), 1, day)
     assert seen_by_delta(out) == list(range(10))
@@ -87,7 +88,7 @@ def test_each_batch_is_in_the_table_once_wherever_its_landing_ends(
             ]
         done = compact(spark, str(out), keep=0)
         table = DeltaTable(spark, str(out))
-    assert done.replaced == 0  # the second time
+    assert (done.replaced, done.made) == (0, 0)  # the second time
     assert table.has(2) and not table.has(3)
     assert seen_by_delta(out) == list(range(30))
     land(table, rows(spark, 3, more="true AS more"), 3, day)
@@ -96,7 +97,7 @@ def test_each_batch_is_in_the_table_once_wherever_its_landing_ends(
 
 
 @pytest.mark.parametrize("only", [False, True])
-@pytest.mark.parametrize(("when", "how_far"), [("write_rows", "in"), ("_added", "in"), ("_added", "written")])
+@pytest.mark.parametrize(("when", "how_far"), [("write_rows", "in"), ("actions", "in"), ("actions", "written")])
 def test_of_two_drivers_that_land_one_batch_at_a_time_one_does(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, how_far: str, only: bool
 ):
@@ -121,7 +122,7 @@ def test_of_two_drivers_that_land_one_batch_at_a_time_one_does(
             if how_far == "in":
                 DeltaTable(spark, str(tmp_path)).write(made, 1, layout, only=only)
             else:
-                patch.setattr(DeltaTable, "_added", killed)
+                patch.setattr(DeltaTable, "actions", killed)
                 with pytest.raises(Killed):
                     DeltaTable(spark, str(tmp_path)).write(made, 1, layout, only=only)
         return done
@@ -165,6 +166,7 @@ def test_a_table_that_each_batch_replaces_is_replaced_by_one_commit_also_by_noth
     table.write(rows(spark, 3).where("false"), 3, Layout(rows(spark, 3).schema), only=True)
     assert seen_by_delta(out) == []
     assert table.has(3)
+    assert read_landed(spark, str(out)).collect() == []
 
 
 def test_what_others_have_put_into_a_table_is_not_replaced_by_the_first_batch(spark: SparkSession, tmp_path: Path):
@@ -194,17 +196,22 @@ def test_what_a_delta_table_cannot_become_is_refused_with_the_way_out(spark: Spa
         table_of(spark, str(out), "parquet")
     made = rows(spark, 0)
     ParquetTable(spark, str(tmp_path / "p")).write(made, 0, Layout(made.schema))
-    with pytest.raises(ConfigurationError, match="is a parquet table, not a delta one"):
+    with pytest.raises(ConfigurationError, match="is a parquet table, not a delta one") as caught:
         table_of(spark, str(tmp_path / "p"), "delta")
+    assert f"holdfast convert {tmp_path}/p" in caught.value.remedy
+    assert (table_of(spark, str(tmp_path / "p")).kind, table_of(spark, str(tmp_path / "new")).kind) == (
+        "parquet",
+        "delta",
+    )
     with pytest.raises(ConfigurationError, match="no table of kind 'orc'"):
         table_of(spark, str(tmp_path / "p"), "orc")
 
 
 def test_without_deltalake_the_way_to_it_is_told(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "deltalake", None)
-    with pytest.raises(ConfigurationError, match="needs deltalake") as caught:
+    with pytest.raises(ConfigurationError, match="needs the package deltalake") as caught:
         DeltaTable(spark, str(tmp_path))
-    assert "holdfast[delta]" in caught.value.remedy
+    assert "holdfast[spark]" in caught.value.remedy
 
 
 def test_a_schema_is_needed_for_nothing_but_its_columns(spark: SparkSession, tmp_path: Path):
@@ -217,11 +224,11 @@ def test_a_schema_is_needed_for_nothing_but_its_columns(spark: SparkSession, tmp
 
 
 @pytest.mark.parametrize(("keep", "left"), [(0.0, 1), (0.5, 4), (1800.0, 4), (5400.0, 4)])
-def test_what_is_replaced_is_kept_no_shorter_than_is_said(tmp_path: Path, keep: float, left: int):
+def test_what_is_replaced_is_kept_no_shorter_than_is_said(spark: SparkSession, tmp_path: Path, keep: float, left: int):
     """Delta counts in hours; who reads meanwhile has files open, or their names."""
     for number in range(3):
         deltalake.write_deltalake(str(tmp_path), pa.table({"n": [number]}), mode="append")
-    assert DeltaTable(None, str(tmp_path)).compact(1 << 20, keep) == (3, 1)  # type: ignore[arg-type]
+    assert DeltaTable(spark, str(tmp_path)).compact(1 << 20, keep) == (3, 1, 4 - left)
     assert len(list(tmp_path.glob("*.parquet"))) == left
 
 
@@ -250,3 +257,20 @@ def test_each_file_tells_its_least_and_greatest_values_and_a_reader_skips_by_the
             path.rename(tmp_path / "gone" / path.name)
     read = deltalake.DeltaTable(str(out)).to_pyarrow_dataset().to_table(filter=pa.compute.field("offset") >= 20)
     assert sorted(read["offset"].to_pylist()) == list(range(20, 30))
+
+
+def test_a_batch_without_rows_is_no_commit_if_the_caller_wants_none(spark: SparkSession, tmp_path: Path):
+    table, made = DeltaTable(spark, str(tmp_path)), rows(spark, 0)
+    table.prepare(Layout(made.schema))
+    table.write(made.where("false"), 0, Layout(made.schema), if_any=True)
+    assert (table.newest(), deltalake.DeltaTable(str(tmp_path)).version()) == (None, 0)
+    assert list((tmp_path / "rows").iterdir()) == []
+    table.write(made, 1, Layout(made.schema), if_any=True)
+    assert seen_by_delta(tmp_path) == list(range(10))
+
+
+def test_a_table_is_found_by_its_url_too(spark: SparkSession, tmp_path: Path):
+    url, made = f"file:{tmp_path}/lan ded", rows(spark, 0)
+    land(DeltaTable(spark, url), made, 0)
+    assert read_landed(spark, url).count() == 10
+    assert seen_by_delta(next(path for path in tmp_path.iterdir())) == list(range(10))

@@ -14,9 +14,10 @@ from wild import ODD, POISON, WILD
 from holdfast.client.errors import OffsetRefused, PipelineError
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.bodies.columns import BodyColumns
-from holdfast.pipeline.landing import directories as landed_room
+from holdfast.pipeline.landing import parquet as landed_room
 from holdfast.pipeline.landing import tables as landing
-from holdfast.pipeline.landing.directories import Layout, ParquetTable
+from holdfast.pipeline.landing.layout import Layout
+from holdfast.pipeline.landing.parquet import ParquetTable
 from holdfast.pipeline.landing.tables import LandedBatch, land, read_landed, reland
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.spark.checkpoints import reader_of, settle
@@ -45,6 +46,7 @@ class Place:
         self._server = server
         self.out = directory / "landed"
         self.checkpoint = directory / "checkpoint"
+        self.kind: str | None = None
 
     def run(self, queue: str = "orders", **arguments: Any) -> None:
         given: dict[str, Any] = {
@@ -52,6 +54,7 @@ class Place:
             "trigger": {"availableNow": True},
             "options": {"maxRowsPerBatch": "40"},
             "checkpoint": str(self.checkpoint),
+            "table": self.kind,
         }
         arguments = {**given, **arguments}
         assert self._patiently(
@@ -87,6 +90,7 @@ def test_a_queue_is_landed_once_with_its_bodies_in_columns(spark: SparkSession, 
 def test_a_batch_that_is_repeated_is_there_once_and_a_checkpoint_that_is_not_the_tables_own_is_refused(
     spark: SparkSession, place: Place, orders: FakeServer, tmp_path: Path
 ):
+    place.kind = "parquet"
     place.run()
     before = place.rows()
     # as if the driver had died after the last batch was written, before that was noted; or before it was written
@@ -154,6 +158,7 @@ def test_of_two_drivers_of_one_checkpoint_one_lands_a_batch_and_the_other_says_s
 ):
     """As when an orchestrator starts a job again while the first still lives; one session starts no query twice, so
     what both do with the batch is called here."""
+    place.kind = "parquet"
     place.run()
     (place.checkpoint / "commits" / "2").unlink()
     shutil.rmtree(place.out / "batch=2")
@@ -210,6 +215,7 @@ def test_several_queues_are_landed_in_one_table_and_so_are_those_that_match_a_pa
 
 
 def test_whatever_a_body_holds_is_one_row_and_the_others_go_on(spark: SparkSession, server: FakeServer, place: Place):
+    place.kind = "parquet"
     bodies = ["<o><ok>1</ok></o>", *POISON, *ODD, "<o><ok>0</ok></o>"]
     server.create("wild")
     server.append("wild", 0, [record(number, body) for number, body in enumerate(bodies)])
@@ -240,6 +246,7 @@ def test_whatever_a_body_holds_is_one_row_and_the_others_go_on(spark: SparkSessi
 def test_landed_rows_are_read_again_by_another_schema_and_the_landing_goes_on_there(
     spark: SparkSession, place: Place, orders: FakeServer
 ):
+    place.kind = "parquet"
     orders.append(
         "orders",
         0,
@@ -281,7 +288,7 @@ def test_landed_rows_are_read_again_by_another_schema_and_the_landing_goes_on_th
     with pytest.raises(ConfigurationError, match="landed by something else"):
         reland(spark, str(place.out), str(out.with_name("landed-twice")), schema=wider)
     orders.append("orders", 0, [record(103, "<order><id>2147483650</id></order>")])
-    place.out = out
+    place.out, place.kind = out, None  # a table of Delta, as all that are new
     place.run(schema=wider)
     rows = place.rows()
     assert [row.id for row in rows] == [*range(100), None, 2**31, 2**31 + 1, 2**31 + 2]
@@ -298,9 +305,9 @@ def test_landed_rows_are_read_again_by_another_schema_and_the_landing_goes_on_th
 def test_a_queue_is_landed_in_a_delta_table_by_day_once_wherever_its_driver_dies(
     spark: SparkSession, place: Place, orders: FakeServer
 ):
-    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'holdfast[delta]'")
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'holdfast[spark]'")
     batches: list[LandedBatch] = []
-    how: dict[str, Any] = {"table": "delta", "by_day": "delivered", "on_batch": batches.append}
+    how: dict[str, Any] = {"by_day": "delivered", "on_batch": batches.append}
     place.run(**how)
     # as if the driver had died after the last batch was in the table, before that was noted
     for path in (place.checkpoint / "commits").glob("*2*"):
@@ -317,7 +324,7 @@ def test_a_queue_is_landed_in_a_delta_table_by_day_once_wherever_its_driver_dies
     assert sorted(table["message_number"].to_pylist()) == list(range(102))
     assert set(table["delivered_day"].to_pylist()) == {row.delivered_at.date() for row in rows}
     with pytest.raises(ConfigurationError, match="is a delta table, not a parquet one"):
-        place.run()
+        place.run(table="parquet")
     with pytest.raises(ConfigurationError, match="id is to be string, but is int"):
         place.run(**how, schema="id STRING")
     again = place.out.with_name("again")

@@ -14,7 +14,7 @@ from holdfast.client.errors import PipelineError
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.bodies.message_types import TableNames, element_of, table_names
 from holdfast.pipeline.jobs.land import land_command
-from holdfast.pipeline.landing.tables import LandedBatch, ParquetTable, land, read_landed
+from holdfast.pipeline.landing.tables import DeltaTable, LandedBatch, land, read_landed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,17 +141,17 @@ def test_each_type_has_a_table_with_its_own_columns(shop: Shop) -> None:
 def test_a_batch_that_is_repeated_is_in_each_table_once_and_may_not_be_divided_otherwise(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = ParquetTable.write
+    real = DeltaTable.write
 
-    def dies(self: ParquetTable, *arguments: Any, **more: Any) -> None:
+    def dies(self: DeltaTable, *arguments: Any, **more: Any) -> None:
         if self._out.endswith("/return"):
             raise PipelineError("killed")
         real(self, *arguments, **more)
 
-    monkeypatch.setattr(ParquetTable, "write", dies)
+    monkeypatch.setattr(DeltaTable, "write", dies)
     with pytest.raises(Exception, match="killed"):
         shop.run()
-    monkeypatch.setattr(ParquetTable, "write", real)
+    monkeypatch.setattr(DeltaTable, "write", real)
     assert shop.numbers("order") == [0, 4, 5]
     with pytest.raises(Exception, match=r"batch 0 was begun with the types order, .*, and now they are hello, order"):
         shop.run({"order": "id INT", "hello": "id INT"})
@@ -168,7 +168,7 @@ def test_a_type_may_be_added_later_and_a_batch_without_rows_of_a_type_is_landed_
     shop: Shop, server: FakeServer, kind: str, tmp_path: Path
 ) -> None:
     if kind == "delta":
-        pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'holdfast[delta]'")
+        pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'holdfast[spark]'")
     shop.run(table=kind)
     server.append("shop", 0, [record(7, "<hello id='7'/>"), record(8, "<order id='8'/>")])
     (batch,) = shop.run({**TYPES, "hello": "id INT"}, table=kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -15,7 +16,8 @@ from older import ClockOfThen, unpack
 from holdfast import Destination, Source, Versions
 from holdfast.endpoint.engine import Clock
 from holdfast.endpoint.serve import Listeners, Service
-from holdfast.pipeline.landing.tables import land, read_landed
+from holdfast.pipeline.landing.conversion import Conversion, convert
+from holdfast.pipeline.landing.tables import land, read_landed, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,12 +66,15 @@ def served(store: Path, clock: Clock) -> Iterator[str]:
 
 def test_a_landing_of_an_older_version_continues_once(spark: SparkSession, tmp_path: Path, patiently: Any) -> None:
     facts = unpack("tables", tmp_path)
+    for name in ("", ".checkpoint"):
+        shutil.copytree(tmp_path / f"parquet{name}", tmp_path / f"converted{name}")
+    assert convert(spark, str(tmp_path / "converted")) == Conversion(10, 10, 2)
     with served(tmp_path / "queue", ClockOfThen(facts["written_at"] + 600)) as url:
-        for kind in ("parquet", "delta"):
-            out = tmp_path / kind
+        for name, kind in (("parquet", "parquet"), ("delta", "delta"), ("converted", "delta")):
+            out = tmp_path / name
             assert sorted(row.id for row in read_landed(spark, str(out)).collect()) == list(range(10))
 
-            def landing(out: Path = out, kind: str = kind) -> bool | None:
+            def landing(out: Path = out) -> bool | None:
                 query = land(
                     spark,
                     url,
@@ -78,9 +83,9 @@ def test_a_landing_of_an_older_version_continues_once(spark: SparkSession, tmp_p
                     schema="id INT",
                     checkpoint=f"{out}.checkpoint",
                     trigger={"availableNow": True},
-                    table=kind,
                 )
                 return query.awaitTermination(280)
 
             assert patiently(landing)
             assert sorted(row.id for row in read_landed(spark, str(out)).collect()) == list(range(15))
+            assert table_of(spark, str(out)).kind == kind

@@ -518,10 +518,13 @@ def test_a_step_with_state_is_a_query_of_its_own_and_dead_letters_stay_with_the_
     }
 
 
-def test_results_that_are_given_again_replace_a_table_of_either_kind_and_are_not_sent(here: Path) -> None:
+def test_results_that_are_given_again_replace_a_delta_table_and_are_not_sent(here: Path) -> None:
     text = STATEFUL.replace('state.late = "5m"', 'state.output = "complete"')
     for table in ('table = "hours"', 'table = "hours"\nformat = "delta"'):
         assert queries(here, text.replace('table = "hours"', table)) == queries(here, STATEFUL)
+    (one,) = mistakes(here, text.replace('table = "hours"', 'table = "hours"\nformat = "parquet"'))
+    told = "each batch replaces all results, and Holdfast only appends to a Parquet table"
+    assert (one.key, one.what) == ("sinks.hours.format", told)
     (one,) = mistakes(here, text.replace('table = "hours"', 'queue = "h"'))
     assert (one.key, one.what) == ("sinks.hours", "all results would be sent again with each batch")
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset
+import deltalake
 import pytest
 from meddler import Meddler
 from processes import Process, signal_session
@@ -121,11 +121,9 @@ def queued(admin: str, queue: str) -> list[tuple[int, str]]:
 
 
 def letters(place: Path) -> list[dict[str, Any]]:
-    """The dead letters of batches that are wholly written."""
-    found = []
-    for done in place.glob("query=*/batch=*/_SUCCESS"):
-        found += pyarrow.dataset.dataset(done.parent).to_table().to_pylist()
-    return found
+    """The dead letters of all queries, without Spark."""
+    tables = [str(one) for one in place.glob("query=*") if deltalake.DeltaTable.is_deltatable(str(one))]
+    return [row for one in tables for row in deltalake.DeltaTable(one).to_pyarrow_table().to_pylist()]
 
 
 async def test_a_driver_killed_between_its_sinks_and_after_them_sends_each_message_one_way_once(

@@ -17,13 +17,14 @@ from fake_server import FakeServer, record
 
 from holdfast.client.errors import PipelineError
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.landing.tables import read_landed
+from holdfast.pipeline.landing.conversion import convert
+from holdfast.pipeline.landing.tables import read_landed, table_of
 from holdfast.pipeline.mediation.definition.file import Pipeline, read_pipeline
 from holdfast.pipeline.mediation.execution.batches import MediatedBatch
 from holdfast.pipeline.mediation.execution.run import Mediation, run
 from holdfast.pipeline.mediation.execution.samples import try_out
 from holdfast.pipeline.mediation.execution.settled import Settled
-from holdfast.pipeline.mediation.execution.sinks import as_messages, write_table
+from holdfast.pipeline.mediation.execution.sinks import as_messages, read_dead_letters, write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,7 +72,7 @@ class Here:
         return made
 
     def letters(self, place: Path) -> list[tuple[str, int | None, str]]:
-        rows = self.spark.read.parquet(str(place)).orderBy("partition", "offset").collect()
+        rows = read_dead_letters(self.spark, str(place)).orderBy("partition", "offset").collect()
         return [(row["step"], row["offset"], "; ".join(row["reasons"])) for row in rows]
 
 
@@ -193,13 +194,14 @@ def test_a_function_may_make_rows_and_tell_their_problems(
     made = told(tmp_path, orders)
     made.step("upper", lambda rows: rows.withColumn("body", F.upper("body")), "orders")
     made.step("none_is_b", lambda rows: validate(rows, {"it is b": "body <> '<B/>'"}), "upper")
-    made.sink("out", table=str(tmp_path / "out"))
-    made.sink("more", table=str(tmp_path / "more"), format="delta")
+    made.sink("out", table=str(tmp_path / "out"), format="parquet")
+    made.sink("more", table=str(tmp_path / "more"))
     made.route("none_is_b", ["out", "more"], "offset < 100")
     here = Here(spark, patiently, made.plan())
     here.run()
-    assert [row.body for row in read_landed(spark, str(tmp_path / "more")).collect()] == ["<A/>"]
-    assert [row.body for row in spark.read.parquet(str(tmp_path / "out")).collect()] == ["<A/>"]
+    for table, kind in (("out", "parquet"), ("more", "delta")):
+        assert table_of(spark, str(tmp_path / table)).kind == kind
+        assert [row.body for row in read_landed(spark, str(tmp_path / table)).collect()] == ["<A/>"]
     assert here.letters(tmp_path / "dead") == [("none_is_b", 1, "it is b")]
     (tmp_path / "other").mkdir()
     again = told(tmp_path / "other", orders)
@@ -239,7 +241,7 @@ def test_of_two_drivers_that_settle_and_keep_a_batch_both_go_by_the_first_ones_w
     table = str(tmp_path / "table")
     write_table(ones, table, 3, "the origin")
     write_table(ones, table, 3, "the origin")
-    assert spark.read.parquet(table).count() == 3
+    assert read_landed(spark, table).count() == 3
     with pytest.raises(PipelineError, match="has other messages than this query's batch 3"):
         write_table(ones, table, 3, "another")
     with pytest.raises(ConfigurationError, match="n is to be tinyint, but is bigint") as caught:
@@ -247,10 +249,8 @@ def test_of_two_drivers_that_settle_and_keep_a_batch_both_go_by_the_first_ones_w
     assert "name another table" in caught.value.remedy
     # of a table that each batch replaces whole, the older one comes too late
     write_table(ones, table, 4, "the origin", only=True)
-    assert [row.batch for row in spark.read.parquet(table).select("batch").distinct().collect()] == [4]
-    with pytest.raises(PipelineError, match="by another driver"):
-        write_table(ones, table, 3, "the origin", only=True)
-    assert spark.read.parquet(table).count() == 3
+    write_table(ones.limit(1), table, 3, "the origin", only=True)
+    assert [row.batch for row in read_landed(spark, table).select("batch").collect()] == [4, 4, 4]
 
 
 def test_what_is_inferred_stays_for_every_later_run(
@@ -268,7 +268,7 @@ def test_what_is_inferred_stays_for_every_later_run(
     assert (tmp_path / "checkpoint" / "inferred" / "read.json").exists()
     put(orders, "<o><n>x</n><m/></o>", "<o><n>3</n></o>")
     here.run()
-    rows = spark.read.parquet(str(tmp_path / "out"))
+    rows = read_landed(spark, str(tmp_path / "out"))
     assert rows.schema["parsed"].dataType.simpleString() == "struct<n:bigint>"
     assert sorted(row.parsed.n for row in rows.collect()) == [1, 2, 3]
     assert here.letters(tmp_path / "dead") == [("read", 2, "n: 'x' is not an integer")]
@@ -293,8 +293,7 @@ def test_windows_go_over_all_batches_and_each_is_sent_once_when_it_is_final(
     made.route("told", "out")
     made.step("all_", sql="SELECT count(*) AS many FROM read", state={"output": "complete"})
     made.sink("totals", table=str(tmp_path / "totals"))
-    made.sink("in_delta", table=str(tmp_path / "in_delta"), format="delta")
-    made.route("all_", ["totals", "in_delta"])
+    made.route("all_", "totals")
     made.step("few", sql="SELECT count(*) AS many FROM read HAVING count(*) < 5", state={"output": "complete"})
     made.sink("few", table=str(tmp_path / "few"))
     made.route("few", "few")
@@ -302,15 +301,13 @@ def test_windows_go_over_all_batches_and_each_is_sent_once_when_it_is_final(
     arrive(0, 1, 12, 2)
     put(orders, "<o", partition=1)
     here.run()
-    assert [row.many for row in spark.read.parquet(str(tmp_path / "few")).collect()] == [4]
+    assert [row.many for row in read_landed(spark, str(tmp_path / "few")).collect()] == [4]
     arrive(13, 40)
     here.run()
     many = [body for body in bodies(orders, "p.out") if body]
     assert sorted(many) == ['<many xmlns="urn:x"><many>2</many></many>', '<many xmlns="urn:x"><many>3</many></many>']
-    for table in ("totals", "in_delta"):
-        assert [row.many for row in read_landed(spark, str(tmp_path / table)).collect()] == [6]
     for table, left in (("totals", [6]), ("few", [])):  # where there is no result any more, none is left of before
-        assert [row.many for row in spark.read.parquet(str(tmp_path / table)).collect()] == left
+        assert [row.many for row in read_landed(spark, str(tmp_path / table)).collect()] == left
     assert [step for step, _, _ in here.letters(tmp_path / "dead")] == ["read"]
 
 
@@ -471,3 +468,33 @@ def test_rows_that_were_made_of_one_message_have_an_order_too(spark: SparkSessio
     order = [name for name in messages.columns if name.startswith("holdfast_order")]
     assert messages.select(order).distinct().count() == 9
     assert [row.body for row in messages.orderBy(*order).collect()] == [str(number) for number in range(1, 10)]
+
+
+def test_a_parquet_table_of_an_older_run_is_appended_to_and_must_be_converted_to_be_replaced(
+    spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
+) -> None:
+    put(orders, "<o/>", "<o/>")
+    made = told(tmp_path, orders)
+    made.step("few", sql="SELECT body FROM orders")
+    made.sink("out", table=str(tmp_path / "out"), format="parquet")
+    made.route("few", "out")
+    here = Here(spark, patiently, made.plan())
+    here.run()
+    put(orders, "<o/>")
+    del made.tables["sinks"]["out"]["format"]  # as an older pipeline file, which named no format
+    here.plan = made.plan()
+    here.run()
+    assert table_of(spark, str(tmp_path / "out")).kind == "parquet"
+    assert read_landed(spark, str(tmp_path / "out")).count() == 3
+
+    again = told(tmp_path, orders)
+    again.step("all_", sql="SELECT count(*) AS many FROM orders", state={"output": "complete"})
+    again.sink("out", table=str(tmp_path / "out"))
+    again.route("all_", "out")
+    with pytest.raises(ConfigurationError, match="Holdfast only appends to it") as caught:
+        run(spark, again.plan(), available_now=True)
+    assert f"holdfast convert {tmp_path}/out" in caught.value.remedy
+    convert(spark, str(tmp_path / "out"))
+    put(orders, "<o/>")
+    here.run()
+    assert read_landed(spark, str(tmp_path / "out")).count() == 4

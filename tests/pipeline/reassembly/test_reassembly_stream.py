@@ -280,7 +280,7 @@ def test_on_spark_a_stream_comes_to_what_a_batch_does_once_the_time_is_up(
 
 @pytest.mark.spark
 def test_a_checkpoint_that_is_not_the_tables_own_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "out" / "batch=0").mkdir(parents=True)  # without its note, as one that is being written in its place
+    (tmp_path / "out" / "batch=0").mkdir(parents=True)  # of an older version, without its note: not complete
     put(tmp_path / "captured", 0, [])
     with pytest.raises(ConfigurationError, match=r"the checkpoint .* is new"):
         start(spark, tmp_path)

@@ -191,10 +191,8 @@ def table_options(command: Command) -> Command:
         click.option(
             "--format",
             "table",
-            type=click.Choice(["parquet", "delta"]),
-            default="parquet",
-            show_default=True,
-            help="What to land as; delta needs holdfast[delta].",
+            type=click.Choice(["delta", "parquet"]),
+            help="Format of a new table. An existing table keeps its format.  [default: delta]",
         ),
     ):
         command = option(command)

@@ -100,7 +100,7 @@ def _types(context: click.Context, option: click.Parameter, values: tuple[str, .
 )
 @spark_options
 def land_command(**arguments: Any) -> None:
-    """Land queues as a Parquet or Delta table, each message exactly once.
+    """Land queues as a Delta or Parquet table, each message exactly once.
 
     \b
     holdfast land --broker http://127.0.0.1:8081 --out landed --checkpoint landed.checkpoint --available-now

@@ -1,6 +1,7 @@
-"""Landed tables: a queue's messages as Parquet or Delta, each batch once.
+"""Landed tables: a queue's messages as a Delta or Parquet table, each batch once.
 
-This room owns directories, publication, compaction and types that become wider. It knows no mediation and no command.
+This room owns both kinds of table, publication, compaction, conversion, and types that become wider. It knows no
+mediation and no command.
 Open ``tables`` first.
 """
 

@@ -15,12 +15,13 @@ import secrets
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
-from pyspark.sql.types import IntegerType, StructField, StructType
+from pyspark.sql.types import DateType, IntegerType, StructField, StructType
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.bodies.templates import nullable
 from holdfast.pipeline.landing import statistics
-from holdfast.pipeline.landing.directories import BATCH, DAYS, Layout, day_of, landed_by_another, nothing, write_rows
+from holdfast.pipeline.landing.layout import BATCH, DAYS, LOG, Layout, day_of, landed_by_another, nothing, write_rows
+from holdfast.pipeline.landing.parquet import foreign
 from holdfast.pipeline.landing.widening import merged
 from holdfast.pipeline.spark import files
 
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 APP = "holdfast-land"
 """Application id of a landing's transactions. One landing owns a table, as it owns a directory."""
 
-LOG = "_delta_log"
-
 _ORIGIN = "holdfast-origin"
 """Key in the metadata of a commit: the query of the batch, and the start and end of the batch."""
 _LOOKED_BACK = 100
@@ -40,11 +39,11 @@ _LOOKED_BACK = 100
 
 
 class DeltaTable:
-    """Landed rows as a Delta table; ``directories.ParquetTable`` documents the methods.
+    """Landed rows as a Delta table; ``parquet.ParquetTable`` documents the methods.
 
     Args:
         spark: A classic session.
-        out: Directory that both Spark and delta-rs can write to.
+        out: Directory that both Spark and delta-rs can write to, by the same name.
 
     Raises:
         ConfigurationError: ``deltalake`` is not installed.
@@ -57,8 +56,8 @@ class DeltaTable:
             import deltalake  # noqa: F401
         except ImportError as error:
             raise ConfigurationError(
-                f"{out} is, or is to be, a Delta table, which needs deltalake: {error}",
-                remedy="pip install 'holdfast[delta]'",
+                f"{out} is a Delta table, or becomes one by default, which needs the package deltalake: {error}",
+                remedy="pip install 'holdfast[spark]', or write a new table in the format parquet",
             ) from error
         self._spark = spark
         self._out = out
@@ -68,12 +67,12 @@ class DeltaTable:
         return "rows" if self.has(0) else ""
 
     def foreign(self) -> str:
-        """Return "": other writers may add rows to the table, and a landing keeps them."""
-        return ""
+        """Return foreign data in a directory that is no table yet. Others may add rows to a table; they stay."""
+        return "" if self.there() else foreign(self._spark, self._out)
 
     def newest(self) -> tuple[int, str] | None:
         """Return the newest batch and its origin."""
-        batch = self._table().transaction_version(APP) if self._there() else None
+        batch = self._table().transaction_version(APP) if self.there() else None
         return None if batch is None else (batch, self.origin(batch))
 
     def origin(self, batch: int) -> str:
@@ -83,7 +82,8 @@ class DeltaTable:
         told = (one.get(_ORIGIN) for one in self._table().history(_LOOKED_BACK))
         return next((str(one) for one in told if one), "")
 
-    def _there(self) -> bool:
+    def there(self) -> bool:
+        """Whether the table exists."""
         return LOG in files.names(self._spark, self._out)
 
     def numbers(self) -> list[int]:
@@ -93,14 +93,10 @@ class DeltaTable:
     def prepare(self, layout: Layout) -> None:
         """Create the table, or add missing columns."""
         from deltalake import DeltaTable as Table
-        from pyspark.sql.pandas.types import to_arrow_schema
 
-        columns = nullable(StructType([*layout.schema.fields, StructField(BATCH, IntegerType())]))
-        assert isinstance(columns, StructType)
-        if not self._there():
-            whole = _with_day(columns, layout.by)
-            schema = to_arrow_schema(whole, timezone="UTC")
-            Table.create(self._out, schema, mode="ignore", partition_by=[layout.by] if layout.by else None)
+        columns = _columns(layout)
+        if not self.there():
+            Table.create(self._url(), _delta(columns, layout.by), mode="ignore", partition_by=_by(layout))
             return
         table = self._table()
         there = self._layout(table)
@@ -119,53 +115,72 @@ class DeltaTable:
                     remedy="land again by the new schema, and go on there: holdfast reland",
                 )
         if new := [field for field in columns.fields if field.name not in known]:
-            from deltalake import Schema
-
-            table.alter.add_columns(Schema.from_arrow(to_arrow_schema(StructType(new), timezone="UTC")).fields)
+            table.alter.add_columns(_delta(StructType(new)).fields)
 
     def has(self, batch: int) -> bool:
         """Whether the batch is in the table's log."""
-        return self._there() and _is_in(self._table(), batch)
+        return self.there() and _is_in(self._table(), batch)
 
-    def write(self, rows: DataFrame, batch: int, layout: Layout, origin: str = "", *, only: bool = False) -> None:
+    def write(
+        self, rows: DataFrame, batch: int, layout: Layout, origin: str = "", *, only: bool = False, if_any: bool = False
+    ) -> None:
         """Write the files of a batch and add them in one commit, which replaces the table if ``only`` is set."""
         from pyspark.sql import functions as F
 
         attempts, token = f"{self._out}/rows/{batch}", secrets.token_hex(6)
-        write_rows(rows.withColumn(BATCH, F.lit(batch).cast("int")), f"{attempts}/{token}", layout)
-        self._add(f"{attempts}/{token}", batch, layout, origin, only)
+        place = f"{attempts}/{token}"
+        write_rows(rows.withColumn(BATCH, F.lit(batch).cast("int")), place, layout)
+        try:
+            added = self.actions(place, layout)
+        except Exception as error:
+            if self.has(batch):  # the other driver has deleted this attempt
+                raise landed_by_another(batch, self._out) from error
+            raise
+        if if_any and not added:
+            files.delete(self._spark, attempts)
+            return
+        self.commit(added, batch, layout, origin, only=only)
         for name in files.names(self._spark, attempts):
             if name != token:
                 files.delete(self._spark, f"{attempts}/{name}")
 
-    def _add(self, place: str, batch: int, layout: Layout, origin: str, only: bool) -> None:
-        from deltalake import CommitProperties, Transaction
-        from deltalake.exceptions import CommitFailedError
+    def commit(self, added: list[Any], batch: int, layout: Layout, origin: str = "", *, only: bool = False) -> None:
+        """Add written files in one commit, which creates the table if it does not exist.
 
-        table = self._table()
-        if _is_in(table, batch):
-            raise landed_by_another(batch, self._out)
-        if only and table.transaction_version(APP) is None and table.file_uris():
-            raise ConfigurationError(
-                f"{self._out} has rows that others have put there, and each batch would replace them",
-                remedy="name another table",
-            )
+        Args:
+            added: The files, as ``actions`` returns them.
+            batch, layout, origin, only: As of ``write``. The table then has all batches up to this one.
+
+        Raises:
+            PipelineError: Another driver has committed the batch in the meantime.
+        """
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError, DeltaError
+        from deltalake.transaction import create_table_with_add_actions
+
         told = CommitProperties({_ORIGIN: origin} if origin else None, app_transactions=[Transaction(APP, batch)])
+        how: dict[str, Any] = {"partition_by": _by(layout), "commit_properties": told}
         try:
-            table.create_write_transaction(
-                self._added(place, layout),
-                "overwrite" if only else "append",
-                table.schema(),
-                partition_by=[layout.by] if layout.by else None,
-                commit_properties=told,
-            )
-        except CommitFailedError as error:  # also if another driver has committed the batch in the meantime
+            if not self.there():
+                schema = _delta(_columns(layout), layout.by)
+                create_table_with_add_actions(self._url(), schema, added, "error", **how)
+                return
+            table = self._table()
+            if _is_in(table, batch):
+                raise landed_by_another(batch, self._out)
+            if only and table.transaction_version(APP) is None and table.file_uris():
+                raise ConfigurationError(
+                    f"{self._out} has rows that others have put there, and each batch would replace them",
+                    remedy="name another table",
+                )
+            table.create_write_transaction(added, "overwrite" if only else "append", table.schema(), **how)
+        except (CommitFailedError, DeltaError) as error:  # also if another driver has committed it in the meantime
             if self.has(batch):
                 raise landed_by_another(batch, self._out) from error
             raise
 
-    def _added(self, place: str, layout: Layout) -> list[Any]:
-        """Return the log entry for each file."""
+    def actions(self, place: str, layout: Layout) -> list[Any]:
+        """Return the log entry for each file with rows in a directory below the table's."""
         from deltalake.transaction import AddAction
         from pyspark.sql import functions as F
 
@@ -189,38 +204,43 @@ class DeltaTable:
 
     def read(self) -> DataFrame:
         """Return all rows, with the day computed from its time, because Spark alone cannot read the table's log."""
-        import pyarrow as pa
-
-        if not self._there():
+        if not self.begun():
             raise nothing(self._out)
-        table = self._table()
-        layout = self._layout(table)
-        found = pa.table(table.get_add_actions())["path"].to_pylist()
-        if not found:
-            raise nothing(self._out)
-        rows = self._spark.read.schema(layout.schema).parquet(*(f"{self._out}/{unquote(str(path))}" for path in found))
+        layout = self._layout(self._table())
+        found = [f"{self._out}/{path}" for path in self.paths()]
+        spark = self._spark
+        rows = spark.read.schema(layout.schema).parquet(*found) if found else spark.createDataFrame([], layout.schema)
         return rows.withColumn(layout.by, day_of(layout.by)) if layout.by else rows
 
-    def compact(self, target: int, keep: float) -> tuple[int, int]:
+    def compact(self, target: int, keep: float) -> tuple[int, int, int]:
         """Merge small files with Delta's own compaction, and delete files replaced more than ``keep`` seconds ago.
 
         Delta counts in hours, so ``keep`` is rounded up to whole hours.
 
         Returns:
-            Number of replaced files, and number of new files.
+            Number of replaced files, of new files, and of deleted files.
         """
         table = self._table()
         done = table.optimize.compact(target_size=target)
-        table.vacuum(retention_hours=math.ceil(keep / 3600), dry_run=False, enforce_retention_duration=False)
-        return done["numFilesRemoved"], done["numFilesAdded"]
+        hours = math.ceil(keep / 3600)
+        deleted = table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)
+        return done["numFilesRemoved"], done["numFilesAdded"], len(deleted)
 
-    def retire(self, batch: int) -> None:
-        """Do nothing: the commit that added the batch removed earlier batches."""
+    def paths(self) -> list[str]:
+        """Return the files of the table, below its directory."""
+        import pyarrow as pa
+
+        return [unquote(str(path)) for path in pa.table(self._table().get_add_actions())["path"].to_pylist()]
+
+    def _url(self) -> str:
+        """Return the directory's name for delta-rs, which does not know Hadoop's settings."""
+        url = files.qualified(self._spark, self._out)
+        return unquote(urlsplit(url).path) if url.startswith("file:") else url
 
     def _table(self) -> Table:
         from deltalake import DeltaTable as Table
 
-        return Table(self._out)
+        return Table(self._url())
 
     def _layout(self, table: Table) -> Layout:
         schema = StructType.fromJson(json.loads(table.schema().to_json()))
@@ -233,10 +253,22 @@ def _is_in(table: Table, batch: int) -> bool:
     return version is not None and version >= batch
 
 
-def _with_day(columns: StructType, day: str | None) -> StructType:
-    from pyspark.sql.types import DateType
+def _columns(layout: Layout) -> StructType:
+    columns = nullable(StructType([*layout.schema.fields, StructField(BATCH, IntegerType())]))
+    assert isinstance(columns, StructType)
+    return columns
 
-    return StructType([*columns.fields, *([StructField(day, DateType())] if day else [])])
+
+def _delta(columns: StructType, day: str | None = None) -> Any:
+    from deltalake import Schema
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    whole = StructType([*columns.fields, *([StructField(day, DateType())] if day else [])])
+    return Schema.from_arrow(to_arrow_schema(whole, timezone="UTC"))
+
+
+def _by(layout: Layout) -> list[str] | None:
+    return [layout.by] if layout.by else None
 
 
 def _partitioned(day: str | None) -> str:

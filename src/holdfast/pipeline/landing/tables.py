@@ -1,8 +1,8 @@
 """Land queues in a table, each message exactly once, with XML bodies parsed into columns.
 
-The table is Parquet (``directories``) or Delta (``delta``). If Spark repeats a batch after a crash, the landing finds
-the batch in the table, or lands it whole. This requires that batch ids do not start again at 0, so the landing rejects
-data without its checkpoint.
+The table is a Delta table (``delta``), or a Parquet table (``parquet``). If Spark repeats a batch after a crash, the
+landing finds the batch in the table, or lands it whole. This requires that batch ids do not start again at 0, so the
+landing rejects data without its checkpoint.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from holdfast.pipeline.bodies.columns import CORRUPT, BodyColumns
 from holdfast.pipeline.bodies.leniencies import MAX_ELEMENTS
 from holdfast.pipeline.bodies.message_types import OTHER, TABLE, TableNames, note_types, table_names, with_table
 from holdfast.pipeline.bodies.schemas import schema_of
-from holdfast.pipeline.landing.delta import LOG, DeltaTable
-from holdfast.pipeline.landing.directories import DAYS, Layout, ParquetTable, listed
+from holdfast.pipeline.landing.delta import DeltaTable
+from holdfast.pipeline.landing.layout import DAYS, LOG, Layout
+from holdfast.pipeline.landing.parquet import ParquetTable, listed, only_grows
 from holdfast.pipeline.spark import files
 from holdfast.pipeline.spark.checkpoints import is_there, origin, reader_of, refuse_foreign_data
 
@@ -96,7 +97,7 @@ def land(
     also: Collection[str] = (),
     element: str = "",
     by_day: str | None = None,
-    table: str = "parquet",
+    table: str | None = None,
     types: Mapping[str, StructType | str] | None = None,
     on_batch: Callable[[LandedBatch], None] | None = None,
 ) -> StreamingQuery:
@@ -126,7 +127,7 @@ def land(
             element and does not parse it. "": any element.
         by_day: Partition the rows by the UTC day on which they were "delivered" or "received", in a column
             ``delivered_day`` or ``received_day``; None: no partitioning.
-        table: "parquet", or "delta" if ``deltalake`` is installed.
+        table: Format of a new table: "delta", the default, or "parquet". A table that exists keeps its format.
         types: Instead of ``schema`` and ``element``, a mapping from the body's element to its fields. Each type has a
             table below ``out``, named after the element's local name; all other messages are in the table ``other``.
         on_batch: Called after each landed batch, in the driver, in the query's own thread.
@@ -176,20 +177,30 @@ def _layout(parser: BodyColumns, by_day: str | None) -> Layout:
     return Layout(parser.schema, day)
 
 
-def table_of(spark: SparkSession, out: str, kind: str | None = None) -> Table:
+def table_of(spark: SparkSession, out: str, kind: str | None = None, *, replaced: bool = False) -> Table:
     """Return the table below ``out``, which need not exist yet.
+
+    Args:
+        spark: A classic session.
+        out: Directory of the table.
+        kind: "delta" or "parquet"; None: that of the existing table, or Delta.
+        replaced: Whether each batch will replace the rows, which only a Delta table allows.
 
     Raises:
         ConfigurationError: The table is of another kind, the kind does not exist, or ``deltalake`` is not installed.
     """
-    kinds: dict[str, type[Table]] = {table.kind: table for table in (ParquetTable, DeltaTable)}
+    kinds: dict[str, type[Table]] = {table.kind: table for table in (DeltaTable, ParquetTable)}
     if kind is not None and kind not in kinds:
         raise ConfigurationError(f"there is no table of kind {kind!r}", remedy=f"name one of {', '.join(kinds)}")
-    there = "delta" if LOG in files.names(spark, out) else "parquet" if listed(spark, out) else kind or "parquet"
+    there = "delta" if LOG in files.names(spark, out) else "parquet" if listed(spark, out) else kind or "delta"
     if kind not in (None, there):
         raise ConfigurationError(
-            f"{out} is a {there} table, not a {kind} one", remedy="use another directory, or the kind that it is"
+            f"{out} is a {there} table, not a {kind} one",
+            remedy="name no format, or use another directory"
+            + (f", or convert the table with `holdfast convert {out}`" if kind == "delta" else ""),
         )
+    if replaced and there == "parquet":
+        raise only_grows(out)
     return kinds[there](spark, out)
 
 
@@ -310,7 +321,7 @@ def reland(
     also: Collection[str] = (),
     element: str = "",
     by_day: str | None = None,
-    table: str = "parquet",
+    table: str | None = None,
     on_batch: Callable[[LandedBatch], None] | None = None,
 ) -> None:
     """Land the rows of a table again, into another table.

@@ -7,6 +7,7 @@ in Python. It knows no command. Open ``definition.file`` first, then ``execution
 from holdfast.pipeline.mediation.definition.file import Pipeline, read_pipeline
 from holdfast.pipeline.mediation.execution.batches import MediatedBatch
 from holdfast.pipeline.mediation.execution.run import Mediation, run
+from holdfast.pipeline.mediation.execution.sinks import read_dead_letters
 from holdfast.pipeline.mediation.transformations.inference import infer_schema
 from holdfast.pipeline.mediation.transformations.parsing import parse_json, parse_xml, validate
 from holdfast.pipeline.mediation.transformations.problems import split
@@ -23,6 +24,7 @@ __all__ = [
     "infer_schema",
     "parse_json",
     "parse_xml",
+    "read_dead_letters",
     "read_pipeline",
     "route",
     "run",

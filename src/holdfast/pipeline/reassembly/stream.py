@@ -19,7 +19,8 @@ from pyspark.sql.types import StructType
 from holdfast.core.receiving.destination import Verdict
 from holdfast.core.versions import RM_OF_NAME
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.landing.directories import Layout, ParquetTable
+from holdfast.pipeline.landing.layout import Layout
+from holdfast.pipeline.landing.tables import table_of
 from holdfast.pipeline.reassembly.rows import (
     BATCH_BYTES,
     BODY,
@@ -308,9 +309,10 @@ def reassemble_stream(
 ) -> StreamingQuery:
     """Start a query that puts a capture together as it comes, below ``out``; ``read_streamed`` reads what is there.
 
-    Each micro-batch becomes a directory of its own, as of a landing: once, and for good (``landed``); ``compact`` puts
-    them together. The query runs until it is stopped: where nothing comes Spark runs empty batches, in which
-    time-outs are seen. See :func:`is_idle` for ending it where all is taken; AvailableNow would never end.
+    The query adds each micro-batch once to a Delta table; ``compact`` merges its files. In a Parquet table that an
+    earlier version wrote, each batch is a directory. The query runs until it is stopped: if no file arrives, Spark runs
+    empty batches, in which time-outs are seen. To end it where all is taken, see :func:`is_idle`; AvailableNow would
+    never end.
 
     Args:
         capture, timeout: As of :func:`reassembled`.
@@ -324,9 +326,11 @@ def reassemble_stream(
     """
     spark = capture.sparkSession
     refuse_unless(spark, out, streamed=True)
-    table = ParquetTable(spark, out)
+    table = table_of(spark, out)
     refuse_foreign_data(spark, table, out, checkpoint, only=True)
-    layout = Layout(StructType([field for field in StructType.fromDDL(DECODED) if field.name != _BY]), _BY)
+    layout = Layout(StructType.fromDDL(DECODED))
+    if table.kind == "parquet":
+        layout = Layout(StructType([field for field in layout.schema if field.name != _BY]), _BY)
     table.prepare(layout)
 
     def write(batch: DataFrame, batch_id: int) -> None:
@@ -354,8 +358,8 @@ def read_streamed(spark: SparkSession, out: str) -> Reassembled:
     """
     from pyspark.sql import functions as F
 
-    table = ParquetTable(spark, out)
-    if not table.units():
+    table = table_of(spark, out)
+    if table.newest() is None:
         raise ConfigurationError(f"nothing has been put together in {out} yet", remedy="wait, or look elsewhere")
     rows = table.read()
     messages = rows.where("kind = 'message' AND NOT marker").select(*arrow_schema(MESSAGES).names)

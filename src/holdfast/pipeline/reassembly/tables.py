@@ -14,7 +14,8 @@ import msgspec
 
 from holdfast.core.versions import RM_OF_NAME
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.landing.directories import listed
+from holdfast.pipeline.landing.layout import LOG
+from holdfast.pipeline.landing.parquet import listed
 from holdfast.pipeline.reassembly.rows import CONFLICT, DECODED, MESSAGES, PLACE, UNPLACED, decode_batches
 from holdfast.pipeline.reassembly.sequence import Heard, Reassembly
 from holdfast.pipeline.spark import files
@@ -183,7 +184,8 @@ def refuse_unless(spark: SparkSession, out: str, *, streamed: bool) -> None:
     Raises:
         ConfigurationError: it does.
     """
-    if "messages" in files.names(spark, out) if streamed else listed(spark, out):
+    there = files.names(spark, out)
+    if "messages" in there if streamed else LOG in there or listed(spark, out):
         kind = "run without a stream" if streamed else "stream"
         raise ConfigurationError(f"{out} is where another {kind} reassembles", remedy="use another directory")
 

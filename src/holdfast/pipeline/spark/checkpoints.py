@@ -28,7 +28,7 @@ READER_FILE = "holdfast-reader"
 
 
 class Table(Protocol):
-    """What a checkpoint goes with; see ``landed.ParquetTable``."""
+    """What a checkpoint goes with; see ``landing.parquet.ParquetTable``."""
 
     def begun(self) -> str:
         """What is there already; "" if nothing is."""

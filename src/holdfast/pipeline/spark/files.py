@@ -152,12 +152,6 @@ def size(spark: SparkSession, place: str) -> int:
     return int(system.getContentSummary(path).getLength())
 
 
-def modified(spark: SparkSession, file: str) -> float:
-    """When a file was written, in seconds since 1970 by its system's clock."""
-    system, path = _at(spark, file)
-    return float(system.getFileStatus(path).getModificationTime() / 1000)
-
-
 def delete(spark: SparkSession, place: str) -> None:
     """Delete a file, or a directory with all that is in it, if it is there."""
     system, path = _at(spark, place)

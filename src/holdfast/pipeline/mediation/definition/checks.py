@@ -423,9 +423,13 @@ def _of_what_feeds(sink: SinkPlan, inputs: list[str], plan: PipelinePlan, graph:
     elif sink.table is not None and len(inputs) > 1:
         yield path, f"two kinds of rows go there, {' and '.join(inputs)}", "Give each a table of its own."
     states = [one for one in plan.steps if one.name in queries and one.state is not None]
-    if sink.has_fields and any(one.state.output == "complete" for one in states if one.state is not None):
-        told = "all results would be sent again with each batch"
-        yield path, told, 'Let the step have state.output = "append".'
+    if any(one.state.output == "complete" for one in states if one.state is not None):
+        if sink.has_fields:
+            told = "all results would be sent again with each batch"
+            yield path, told, 'Let the step have state.output = "append".'
+        if sink.format == "parquet":
+            told = "each batch replaces all results, and Holdfast only appends to a Parquet table"
+            yield (*path, "format"), told, 'Write format = "delta".'
     feeding = {name for one in inputs for name in graph.sources(one)}
     has_broker = sink.broker is not None or any(one.broker for one in plan.sources if one.name in feeding)
     if sink.sends and not has_broker:

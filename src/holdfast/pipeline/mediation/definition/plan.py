@@ -124,7 +124,7 @@ Texts = Annotated[Mapping[str, str], TEXTS]
 Function = Annotated[Any, FUNCTION]
 Lenient = Annotated[tuple[str, ...], several(one_of({name: name for name in LENIENCIES}), _LENIENT)]
 TableFormat = Annotated[str, one_of({name: name for name in TABLE_FORMATS})]
-SinkFormat = Annotated[str, one_of({"parquet": "parquet", "delta": "delta"})]
+SinkFormat = Annotated[str, one_of({"delta": "delta", "parquet": "parquet"})]
 Output = Annotated[str, one_of({"append": "append", "complete": "complete"})]
 
 
@@ -335,7 +335,7 @@ class SinkPlan:
         topic: The Kafka topic.
         properties_file: File of Kafka client properties, such as ``sasl.jaas.config``. Put secrets in this file.
         table: Directory of a table. Read it with ``read_landed``, and merge its files with ``holdfast compact``.
-        format: Format of the table. The default is Parquet; Delta requires ``holdfast[delta]``.
+        format: Format of a new table. The default is Delta. A table that exists keeps its format.
         console: Number of rows to print from each batch, for trials.
         broker: URL of the server's admin listener. The default is that of the source.
         token_file: File that contains the listener's token. The default is that of the source.
@@ -391,7 +391,7 @@ class DeadLettersPlan:
     """Table of failed rows: each with the step, the reasons, its position in the queue, and the whole row as JSON.
 
     Args:
-        table: Path of the table, a directory of Parquet files.
+        table: Directory with a table for each query, ``query=NAME``. Read all with ``read_dead_letters``.
     """
 
     table: Place

@@ -156,8 +156,8 @@ def run(
     try:
         for query in Graph(plan).queries():
             place = _checkpoint(plan, query.name)
-            for path, kind in _tables(plan, query):
-                refuse_foreign_data(spark, table_of(spark, path, kind), path, place)
+            for path, kind, replaced in _tables(plan, query):
+                refuse_foreign_data(spark, table_of(spark, path, kind, replaced=replaced), path, place)
             lookups = Lookups()
             mediation._lookups.append(lookups)
             mediation.queries[query.name] = _start(spark, plan, query, inferred, available_now, on_batch, lookups)
@@ -172,10 +172,17 @@ def _checkpoint(plan: PipelinePlan, query: str) -> str:
     return f"{absolute(plan.checkpoint)}/queries/{query}"
 
 
-def _tables(plan: PipelinePlan, query: Query) -> Iterator[tuple[str, str]]:
-    yield from ((absolute(sink.table), sink.format or "parquet") for sink in query.sinks if sink.table is not None)
+def _tables(plan: PipelinePlan, query: Query) -> Iterator[tuple[str, str | None, bool]]:
+    """Yield the directory of each table, its format if the file names one, and whether each batch replaces its rows."""
+    for sink in query.sinks:
+        if sink.table is not None:
+            yield absolute(sink.table), sink.format, _replaces(query)
     if plan.dead_letters is not None:
-        yield _graveyard(plan, query), "parquet"
+        yield _graveyard(plan, query), None, False
+
+
+def _replaces(query: Query) -> bool:
+    return any(step.state is not None and step.state.output == "complete" for step in query.stream)
 
 
 def _graveyard(plan: PipelinePlan, query: Query) -> str:
@@ -278,7 +285,7 @@ class Work:
             if self._query.stream:
                 known = {"": rows_read(self._running()), _LATE: dropped_rows(self._running())}
             letters = self._late(settled) if known.get(_LATE) else []
-            if not (made or letters or self._replaces()):
+            if not (made or letters or _replaces(self._query)):
                 return known
             seen = {}
             if self._query.source.once:
@@ -328,7 +335,7 @@ class Work:
         given = []
         for sink in self._query.sinks:
             many = counts.get(self._output(sink))
-            if many or (many is not None and sink.table and self._replaces()):
+            if many or (many is not None and sink.table and _replaces(self._query)):
                 given.append(partial(self._give, sink, settled))
         refused = list(chain.from_iterable(side_by_side(settled.spark, given)))
         return self._bury(settled, counts.get(DEAD, 0), refused)
@@ -343,18 +350,14 @@ class Work:
             send_records(rows, sink, writer, settled.batch)
             return []
         if sink.table is not None:
-            kind = sink.format or "parquet"
             of = self._origin(settled)
-            write_table(rows, absolute(sink.table), settled.batch, of, kind, only=self._replaces())
+            write_table(rows, absolute(sink.table), settled.batch, of, sink.format, only=_replaces(self._query))
         else:
             rows.show(sink.console or 20, truncate=False)
         return []
 
     def _origin(self, settled: Settled) -> str:
         return origin(settled.spark, self._checkpoint, settled.batch)
-
-    def _replaces(self) -> bool:
-        return any(step.state is not None and step.state.output == "complete" for step in self._query.stream)
 
     def _send(self, rows: DataFrame, sink: SinkPlan, settled: Settled) -> list[DataFrame]:
         directory = f"{self._checkpoint}/holdfast-refused/{sink.name}" if self._plan.dead_letters is not None else ""

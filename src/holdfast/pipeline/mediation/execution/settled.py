@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructType
 
 from holdfast.client.errors import PipelineError
-from holdfast.pipeline.landing.directories import WRITING
+from holdfast.pipeline.landing.layout import WRITING
 from holdfast.pipeline.landing.publication import publish
 from holdfast.pipeline.mediation.execution.parallel_jobs import side_by_side
 from holdfast.pipeline.spark import files

@@ -6,10 +6,11 @@ A server knows a sink's last batch. A table knows its batches; one that is repea
 from __future__ import annotations
 
 import os
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.landing.directories import Layout
+from holdfast.pipeline.landing.layout import Layout, nothing
 from holdfast.pipeline.landing.tables import table_of
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SinkPlan, SourcePlan
 from holdfast.pipeline.mediation.transformations.problems import PROBLEMS
@@ -105,7 +106,7 @@ def sink_options(sink: SinkPlan, plan: PipelinePlan, source: SourcePlan) -> dict
 
 
 def write_table(
-    rows: DataFrame, path: str, batch: int, origin: str, kind: str = "parquet", *, only: bool = False
+    rows: DataFrame, path: str, batch: int, origin: str, kind: str | None = None, *, only: bool = False
 ) -> None:
     """Let rows be those of a batch in a table, as landing writes them.
 
@@ -114,20 +115,18 @@ def write_table(
         path: The table's directory.
         batch: The batch.
         origin: Of which query it is and how far that had read, see ``checkpoints.origin``.
-        kind: What it is: "parquet" or "delta".
+        kind: Format of a new table, as of ``table_of``.
         only: They are all of the table, in place of what other batches left.
 
     Raises:
-        ConfigurationError: It is of another kind, or a column has another type there.
+        ConfigurationError: It is of another kind, cannot be replaced, or a column has another type there.
         PipelineError: Another driver has written it meanwhile, or it has other messages there.
     """
     layout = Layout(rows.schema)
+    table = table_of(rows.sparkSession, path, kind, replaced=only)
+    if is_there(table, batch, origin, path):
+        return
     try:
-        table = table_of(rows.sparkSession, path, kind)
-        if is_there(table, batch, origin, path):
-            if only:
-                table.retire(batch)
-            return
         table.prepare(layout)
     except ConfigurationError as error:  # its remedies are those of a landing
         remedy = "let the rows be as those that are there, by a cast for instance, or name another table"
@@ -156,6 +155,26 @@ def as_letters(rows: DataFrame, step: str, reasons: Column | None = None) -> Dat
         *[(F.col(name) if name in there else F.lit(None)).cast(kind).alias(name) for name, kind in _LETTER.items()],
         (F.to_json(F.struct(*kept)) if kept else F.lit("{}")).alias("row"),
     )
+
+
+def read_dead_letters(spark: SparkSession, table: str) -> DataFrame:
+    """Return the dead letters of all queries of a pipeline, with the column ``query``.
+
+    Args:
+        spark: A classic session.
+        table: Directory that ``[dead_letters]`` names.
+
+    Raises:
+        ConfigurationError: There is no dead letter yet.
+    """
+    from pyspark.sql import functions as F
+
+    places = [name for name in files.names(spark, table) if name.startswith("query=")]
+    tables = [(name, table_of(spark, f"{table}/{name}")) for name in places]
+    rows = [one.read().withColumn("query", F.lit(name[6:])) for name, one in tables if one.newest() is not None]
+    if not rows:
+        raise nothing(table)
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), rows)
 
 
 def refused_letters(spark: SparkSession, directory: str, sink: SinkPlan, batch: int) -> DataFrame | None:

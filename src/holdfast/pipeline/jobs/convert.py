@@ -1,0 +1,44 @@
+"""The command ``holdfast convert``: a Parquet table becomes a Delta table."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from holdfast.exceptions import HoldfastError
+from holdfast.pipeline.jobs.command import command_session, print_line, spark_options
+
+
+@click.command()
+@click.argument("tables", metavar="DIRECTORY...", nargs=-1, required=True)
+@spark_options
+def convert_command(tables: tuple[str, ...], verbose: bool, master: str | None) -> None:
+    """Convert Parquet tables into Delta tables, in the same directories.
+
+    DIRECTORY is a table that holdfast land, a pipeline or a reassembling stream wrote. Stop what writes to it, convert
+    it, and start that again with the same options and checkpoint, without --format parquet.
+
+    \b
+    holdfast convert landed
+    holdfast convert shop/order shop/return shop/other
+    holdfast convert dead/query=*
+
+    The Parquet table stays readable until the Delta table is complete; then its directories are deleted. You can stop
+    the command at any time and run it again.
+    """
+    remedy = "no row is lost; run the command again"
+    try:
+        with command_session("holdfast convert", master, verbose=verbose, remedy=remedy) as spark:
+            from holdfast.pipeline.landing.conversion import convert
+
+            def copied(first: int, last: int, rows: int) -> None:
+                print_line({"event": "copied", "first_batch": first, "last_batch": last, "rows": rows})
+
+            for table in tables:
+                done = convert(spark, table, on_step=copied)
+                end = {"rows_before": done.before, "rows_after": done.rows, "deleted": done.deleted}
+                print_line({"event": "converted", "directory": table, **end})
+    except HoldfastError as error:
+        click.echo(f"holdfast: {error}", err=True)
+        sys.exit(1)
