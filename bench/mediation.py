@@ -4,7 +4,7 @@
     python bench/mediation.py --batch 10000 100000 --sinks 1 6 --json
 
 A store is filled and ``holdfast broker`` started on it. Then a pipeline reads the queue, parses each body, and sends
-each message to one of its sinks: queues of the same broker and tables of Parquet by turns. Each size is a run of its
+each message to one of its sinks: queues of the same broker and Delta tables by turns. Each size is a run of its
 own with a new checkpoint. The rate is that of the batches after the first one. Nothing here passes or fails.
 """
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from deltalake import DeltaTable
 
 from holdfast import Destination, Message, Source
 from holdfast.endpoint.journal.files import HEADER, frames_of, segments
@@ -142,13 +143,17 @@ def test_an_honest_run_ends_with_0_and_a_planted_violation_with_1(
 
     rows(store / "journal")
     plant(store / "journal")
-    result = CliRunner().invoke(audit_job.audit_command, [str(store / "journal"), "--html", str(page)])
+    told = [str(store / "journal"), "--html", str(page), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(audit_job.audit_command, told)
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert result.exit_code == 1, result.output
     (found,) = [line for line in lines if line["event"] == "violation"]
     assert (found["rule"], found["number"], found["count"]) == ("acknowledged, not delivered", 1_000, 1)
     assert "what was promised is broken: violations: 1" in result.stderr
     assert "acknowledged, not delivered" in page.read_text(encoding="utf-8")
+    tables = {path.name: DeltaTable(str(path)).to_pyarrow_table().num_rows for path in (tmp_path / "out").iterdir()}
+    assert tables == {line["table"]: line["rows"] for line in lines if line["event"] == "table"}
+    assert tables["violations"] == 1
 
 
 @pytest.mark.spark

@@ -109,7 +109,7 @@ def test_a_place_for_tables_that_cannot_be_written_is_told_before_anything_is_co
     out = str(tmp_path / "file" / "out")
     for run in (
         lambda: _reassemble(spark, {"capture": ["nowhere"], "column": None, "out": out}),
-        lambda: _audit(spark, ("nowhere",), {}, out, "parquet", None),
+        lambda: _audit(spark, ("nowhere",), {}, out, "delta", None),
         lambda: run_grid(parse_grid(["loss=0"]), out, None, None),
     ):
         with pytest.raises(ConfigurationError, match=r"file/out/.* cannot be written"):
@@ -189,6 +189,7 @@ _COMMANDS = [
     ["land", "--broker", "http://b", "--checkpoint", "c", "--out", "o"],
     ["reland", "--landed", "l", "--out", "o"],
     ["compact", "--out", "o"],
+    ["convert", "o"],
     ["reassemble", "FILE", "--out", "o"],
     ["audit", "."],
     ["pipeline", "run", "FILE"],
@@ -215,7 +216,7 @@ def test_each_package_of_an_extra_of_the_pipeline_is_known_to_the_commands():
     extras = project["optional-dependencies"]
     packages = {
         re.match(r"[\w-]+", requirement)[0]: extra
-        for extra in ("spark", "delta", "report")
+        for extra in ("spark", "report")
         for requirement in extras[extra]
         if not requirement.startswith("holdfast")
     }

@@ -97,7 +97,9 @@ def test_each_batch_is_in_the_table_once_wherever_its_landing_ends(
 
 
 @pytest.mark.parametrize("only", [False, True])
-@pytest.mark.parametrize(("when", "how_far"), [("write_rows", "in"), ("actions", "in"), ("actions", "written")])
+@pytest.mark.parametrize(
+    ("when", "how_far"), [("write_rows", "in"), ("actions", "in"), ("actions", "written"), ("_is_in", "in")]
+)
 def test_of_two_drivers_that_land_one_batch_at_a_time_one_does(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, how_far: str, only: bool
 ):
@@ -106,7 +108,7 @@ def test_of_two_drivers_that_land_one_batch_at_a_time_one_does(
     made = rows(spark, 1)
     table, layout = DeltaTable(spark, str(tmp_path)), Layout(made.schema)
     land(table, rows(spark, 0), 0)
-    room: Any = delta if when == "write_rows" else DeltaTable
+    room: Any = DeltaTable if when == "actions" else delta
     real = getattr(room, when)
 
     class Killed(Exception):
@@ -184,9 +186,9 @@ def test_what_a_delta_table_cannot_become_is_refused_with_the_way_out(spark: Spa
     table = DeltaTable(spark, str(out))
     land(table, rows(spark, 0), 0)
     for made, day, why in (
-        (rows(spark, 1, "bigint(id)"), None, "n is to be bigint, but is int"),
-        (rows(spark, 1, "tinyint(id)"), None, "n is to be tinyint, but is int"),
-        (rows(spark, 1), "delivered_day", "is not partitioned, and is not to become partitioned by delivered_day"),
+        (rows(spark, 1, "bigint(id)"), None, "n would become bigint, but is int"),
+        (rows(spark, 1, "tinyint(id)"), None, "n would become tinyint, but is int"),
+        (rows(spark, 1), "delivered_day", "is not partitioned, and cannot become partitioned by delivered_day"),
     ):
         with pytest.raises(ConfigurationError, match=why) as caught:
             table.prepare(Layout(made.schema, day))

@@ -101,7 +101,7 @@ def test_fields_come_and_go_and_types_are_widened_and_all_is_one_table(spark: Sp
         (1, "0", (0, "new"), True, None),
         (2, "0", (7, None), None, None),
     ]
-    with pytest.raises(ConfigurationError, match="n is to be int, but is string"):
+    with pytest.raises(ConfigurationError, match="n would become int, but is string"):
         land(spark, out, 3, n="int(id)")
 
 
@@ -122,7 +122,7 @@ def test_rows_lie_by_the_day_in_utc_whatever_the_sessions_time_zone(spark: Spark
     days = {str(row[0]): row[1] for row in found.groupBy("delivered_day").count().collect()}
     assert days == {"2013-01-01": 24, "2013-01-02": 6}
     assert offsets(found) == list(range(30))
-    with pytest.raises(ConfigurationError, match="to be not by day, but are partitioned by delivered_day"):
+    with pytest.raises(ConfigurationError, match="would be not by day, but the landed rows are partitioned"):
         land(spark, out, 3, n="1")
 
 

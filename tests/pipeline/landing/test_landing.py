@@ -177,7 +177,7 @@ def test_of_two_drivers_of_one_checkpoint_one_lands_a_batch_and_the_other_says_s
     monkeypatch.setattr(landed_room, "write_rows", and_the_other)
     with pytest.raises(PipelineError, match=r"batch 2 was added to .* by another driver") as caught:
         driver(rows, 2)
-    assert "one of the two is to be stopped" in caught.value.remedy
+    assert "stop one of the two" in caught.value.remedy
     driver(rows, 2)  # it is there
     assert [row.message_number for row in place.rows()] == list(range(100))
     assert spark.read.parquet(out).count() == 100
@@ -262,7 +262,7 @@ def test_landed_rows_are_read_again_by_another_schema_and_the_landing_goes_on_th
     again: list[LandedBatch] = []
     out = place.out.with_name("again")
     wider = "id BIGINT, city STRING"
-    with pytest.raises(ConfigurationError, match=r"id is to be smallint, but is int in what is landed") as caught:
+    with pytest.raises(ConfigurationError, match=r"id would become smallint, but is int in the landed rows") as caught:
         place.run(schema="id SMALLINT")
     assert "holdfast reland" in caught.value.remedy
     place.run(schema="city STRING, more STRING")  # nothing new to land
@@ -281,7 +281,7 @@ def test_landed_rows_are_read_again_by_another_schema_and_the_landing_goes_on_th
         ({"schema": wider, "lenient": ["empty"], "max_elements": 9}, "another limit of elements"),
         ({"schema": "b_id BIGINT, b_city STRING", "prefix": "b_"}, "another schema, prefix, leniency"),
     ):  # what is there would be kept as it is
-        with pytest.raises(ConfigurationError, match=f"{what}, and what is there is not read again") as caught:
+        with pytest.raises(ConfigurationError, match=f"{what}, and these rows are not parsed again") as caught:
             reland(spark, str(place.out), str(out), **how)
         assert "another directory" in caught.value.remedy
     shutil.copytree(place.out, out.with_name("landed-twice"))
@@ -325,7 +325,7 @@ def test_a_queue_is_landed_in_a_delta_table_by_day_once_wherever_its_driver_dies
     assert set(table["delivered_day"].to_pylist()) == {row.delivered_at.date() for row in rows}
     with pytest.raises(ConfigurationError, match="is a delta table, not a parquet one"):
         place.run(table="parquet")
-    with pytest.raises(ConfigurationError, match="id is to be string, but is int"):
+    with pytest.raises(ConfigurationError, match="id would become string, but is int"):
         place.run(**how, schema="id STRING")
     again = place.out.with_name("again")
     reland(spark, str(place.out), str(again), schema="id STRING", by_day="received")

@@ -87,11 +87,11 @@ def test_the_newest_schema_comes_first_then_what_only_older_ones_have():
 @pytest.mark.parametrize(
     ("new", "old", "why"),
     [
-        (struct(a=IntegerType()), struct(a=LongType()), "^a is to be int, but is bigint in what is landed"),
-        (struct(a=struct(b=DateType())), struct(a=struct(b=StringType())), r"^a\.b is to be date, but is string"),
-        (struct(a=ArrayType(ByteType())), struct(a=ArrayType(LongType())), "^a is to be tinyint, but is bigint"),
-        (struct(a=ArrayType(ByteType())), struct(a=ByteType()), "^a is to be array<tinyint>, but is tinyint"),
-        (struct(a=ByteType()), struct(A=ByteType()), "^a is to be tinyint, but is called A"),
+        (struct(a=IntegerType()), struct(a=LongType()), "^a would become int, but is bigint in the landed rows"),
+        (struct(a=struct(b=DateType())), struct(a=struct(b=StringType())), r"^a\.b would become date, but is string"),
+        (struct(a=ArrayType(ByteType())), struct(a=ArrayType(LongType())), "^a would become tinyint, but is bigint"),
+        (struct(a=ArrayType(ByteType())), struct(a=ByteType()), "^a would become array<tinyint>, but is tinyint"),
+        (struct(a=ByteType()), struct(A=ByteType()), "^a would become tinyint, but is called A"),
     ],
 )
 def test_what_cannot_hold_what_is_landed_is_refused_with_the_way_out(new: StructType, old: StructType, why: str):

@@ -115,6 +115,13 @@ INPUT = 'input = "orders"\n'
         (TOP + '[tables.t]\npath = "t.cvs"\n', 13, "tables.t.path", "its name does not say what it is", "Write format"),
         (TOP + '[tables.t]\npath = "u.csv"\n', 13, "tables.t.path", "there is no", "Paths start where this file is."),
         (
+            TOP + '[tables.t]\npath = "t.csv"\nformat = "delta"\nschema = "a INT"\n',
+            12,
+            "tables.t",
+            "a Delta table has its own schema",
+            "Leave both out.",
+        ),
+        (
             TOP + '[tables.orders]\npath = "t.csv"\n',
             12,
             "tables.orders",

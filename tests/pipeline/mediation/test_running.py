@@ -244,7 +244,7 @@ def test_of_two_drivers_that_settle_and_keep_a_batch_both_go_by_the_first_ones_w
     assert read_landed(spark, table).count() == 3
     with pytest.raises(PipelineError, match="has other messages than this query's batch 3"):
         write_table(ones, table, 3, "another")
-    with pytest.raises(ConfigurationError, match="n is to be tinyint, but is bigint") as caught:
+    with pytest.raises(ConfigurationError, match="n would become tinyint, but is bigint") as caught:
         write_table(ones.selectExpr("tinyint(n) AS n"), table, 4, "the origin")
     assert "name another table" in caught.value.remedy
     # of a table that each batch replaces whole, the older one comes too late
@@ -495,6 +495,12 @@ def test_a_parquet_table_of_an_older_run_is_appended_to_and_must_be_converted_to
         run(spark, again.plan(), available_now=True)
     assert f"holdfast convert {tmp_path}/out" in caught.value.remedy
     convert(spark, str(tmp_path / "out"))
+    made.table("before", path=str(tmp_path / "out"), format="delta")  # and another step may join with it
+    made.step("counted", sql="SELECT count(*) AS many FROM before, orders")
+    made.sink("counts", table=str(tmp_path / "counts"))
+    made.route("counted", "counts")
     put(orders, "<o/>")
+    here.plan = made.plan()
     here.run()
     assert read_landed(spark, str(tmp_path / "out")).count() == 4
+    assert [row.many for row in read_landed(spark, str(tmp_path / "counts")).collect()] == [3]

@@ -107,6 +107,22 @@ def test_recorded_exchanges_are_put_together_by_their_files(spark: SparkSession,
 
 
 @pytest.mark.spark
+def test_files_of_an_older_version_are_read_and_replaced_by_delta_tables(spark: SparkSession, tmp_path: Path) -> None:
+    capture = wild_capture(3, size=60)
+    rows = pa.Table.from_batches([record_batch([one.row for one in capture], arrow_schema(CAPTURE))])
+    frame, older = spark.createDataFrame(rows.to_pandas(), CAPTURE), tmp_path / "older"
+    done = reassemble(frame, str(tmp_path / "out"))
+    for name in ("messages", "sequences", "unplaced"):
+        getattr(done, name).write.parquet(str(older / name))
+    check(read_reassembled(spark, str(older)), outcomes(capture), capture)
+    before = spark.conf.get("spark.sql.parquet.outputTimestampType")
+    for _ in range(2):
+        check(reassemble(frame, str(older)), outcomes(capture), capture)
+    assert spark.conf.get("spark.sql.parquet.outputTimestampType") == before
+    assert {path.name for path in (older / "messages").iterdir()} == {"_delta_log", "rows"}
+
+
+@pytest.mark.spark
 def test_nothing_is_nothing_and_another_kind_of_directory_is_left_alone(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="nothing has been reassembled"):
         read_reassembled(spark, str(tmp_path / "none"))

@@ -24,6 +24,9 @@ from holdfast.core.messages import Envelope, Sequence
 from holdfast.core.versions import RM, RM_OF_NAME, SOAP, Addressing
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.landing.compaction import compact
+from holdfast.pipeline.landing.conversion import convert
+from holdfast.pipeline.landing.parquet import ParquetTable
+from holdfast.pipeline.landing.tables import table_of
 from holdfast.pipeline.reassembly import rows as reassembly_rows
 from holdfast.pipeline.reassembly import stream as reassembly_stream
 from holdfast.pipeline.reassembly.rows import CAPTURE, DECODED
@@ -235,13 +238,25 @@ PLACES = ("why", "source", "position", "problem", "raw")
 
 @pytest.mark.spark
 def test_on_spark_a_stream_over_restarts_knows_what_a_batch_does_and_gives_what_is_in_order(
-    spark: SparkSession, tmp_path: Path, patiently: Callable[[Callable[[], None]], None]
+    spark: SparkSession,
+    tmp_path: Path,
+    patiently: Callable[[Callable[[], None]], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    capture = wild_capture(11, size=200)
+    """It begins with a Parquet table, as an older version did, continues it, and continues after its conversion."""
+    capture, out = wild_capture(11, size=200), str(tmp_path / "out")
     for name in range(6):
         put(tmp_path / "captured", name, capture[name * 40 : (name + 1) * 40 if name < 5 else None])
-        if name in (3, 5):
-            patiently(lambda: run_until(start(spark, tmp_path), is_idle))
+        with monkeypatch.context() as patch:
+            if name == 1:
+                patch.setattr(reassembly_stream, "table_of", ParquetTable)
+            if name == 5:
+                assert table_of(spark, out).kind == "parquet"
+                rows = convert(spark, out)
+                assert rows.before == rows.rows > 0
+            if name % 2:
+                patiently(lambda: run_until(start(spark, tmp_path), is_idle))
+    assert table_of(spark, out).kind == "delta"
     found = [rows.collect() for rows in ordered(read_streamed(spark, str(tmp_path / "out")))]
     assert compact(spark, str(tmp_path / "out"), keep=0).made > 0
     done = read_streamed(spark, str(tmp_path / "out"))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.pipeline.landing.tables import read_landed
 from holdfast.pipeline.simulation import report as simulation_report
 from holdfast.pipeline.simulation import trials as simulation
 from holdfast.pipeline.simulation.grid import Grid, parse_grid
@@ -132,7 +133,7 @@ def test_the_command_says_what_came_of_each_combination_and_keeps_the_rows(tmp_p
     assert [(line["loss"], line["backoff"], line["sequences"]) for line in lines] == [
         (loss, name, 20) for loss in (0.0, 0.2) for name in ("usual", "eager")
     ]
-    assert spark.read.parquet(str(out / "outcomes")).count() == 80
+    assert read_landed(spark, str(out / "outcomes")).count() == 80
     assert "Which policy is best where" in page.read_text()
 
 

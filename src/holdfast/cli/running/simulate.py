@@ -37,7 +37,7 @@ from holdfast.core.versions import RM_OF_NAME, Versions
     help="Try these networks and policies, on Spark. Several may be given.",
 )
 @click.option("--sequences", type=click.IntRange(1), default=1000, show_default=True, help="For each combination.")
-@click.option("--out", help="Directory for the grid's rows, as Parquet.")
+@click.option("--out", help="Directory for the grid's rows, as Delta tables.")
 @click.option("--json", "as_json", is_flag=True, help="Of a grid, a line of JSON for each combination.")
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with plots of the grid.")
 @click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-FORMATS = ("parquet", "csv", "json")
+FORMATS = ("delta", "parquet", "csv", "json")
 SHOWN = 20
 """Violations, and holes, that are printed; all of them are in the tables."""
 DAMAGE = ("damaged", "missing")
@@ -49,9 +49,7 @@ class _Place(click.Path):
 @click.command()
 @click.argument("place", nargs=-1, required=True, type=_Place(exists=True, file_okay=False, path_type=Path))
 @click.option("--out", help="Directory for the tables, one below it for each.")
-@click.option(
-    "--format", "kind", type=click.Choice(FORMATS), default="parquet", show_default=True, help="Of the tables."
-)
+@click.option("--format", "kind", type=click.Choice(FORMATS), default="delta", show_default=True, help="Of the tables.")
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a report to that file.")
 @click.option("--strict", is_flag=True, help="Exit with 1 too if a file of the journal is damaged or missing.")
 @access_options
@@ -176,6 +174,11 @@ def _audit(
 
 
 def _write(table: DataFrame, path: str, kind: str) -> None:
+    if kind == "delta":
+        from holdfast.pipeline.landing.tables import replace_table
+
+        replace_table(table.coalesce(1), path)
+        return
     writer = table.coalesce(1).write.mode("overwrite")
     (writer.option("header", True) if kind == "csv" else writer).format(kind).save(path)
 

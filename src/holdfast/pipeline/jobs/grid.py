@@ -1,4 +1,4 @@
-"""A grid of simulations as a command, ``holdfast simulate --grid``: rows as Parquet, what they come to, a page."""
+"""A grid of simulations as a command, ``holdfast simulate --grid``: rows as Delta tables, what they come to, a page."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def run_grid(grid: Grid, out: str, html: Path | None, master: str | None, *, as_
         check_writable(html)
     began = time.monotonic()
     with command_session("holdfast simulate", master, verbose=False, remedy="simulate again") as spark:
+        from holdfast.pipeline.landing.tables import replace_table
         from holdfast.pipeline.simulation.trials import simulate, summarize
 
         files.check_writable(spark, out)
         tasks = simulate(spark, grid)
         with _progress(spark, grid.total):
-            tasks.write.mode("overwrite").parquet(f"{out}/outcomes")
+            outcomes = replace_table(tasks, f"{out}/outcomes")
         seconds = time.monotonic() - began
-        summary = summarize(spark.read.parquet(f"{out}/outcomes"))
-        summary.coalesce(1).write.mode("overwrite").parquet(f"{out}/summary")
-        rows = [row.asDict() for row in spark.read.parquet(f"{out}/summary").orderBy("cell").collect()]
+        summary = replace_table(summarize(outcomes).coalesce(1), f"{out}/summary")
+        rows = [row.asDict() for row in summary.orderBy("cell").collect()]
     from holdfast.pipeline.simulation.report import parts, reading
 
     click.echo(f"{grid.total:,} Sequences in {seconds:.0f} s; the rows are in {out}", err=True)

@@ -69,7 +69,7 @@ def convert(spark: SparkSession, out: str, *, on_step: Callable[[int, int, int],
 
 
 def _pending(old: ParquetTable, new: DeltaTable) -> list[Unit]:
-    """Return the directories whose rows are not in the Delta table yet."""
+    """Return the directories with rows that the Delta table lacks."""
     newest, _ = new.newest() or (-1, "")
     return [unit for unit in old.units() if unit.last > newest]
 

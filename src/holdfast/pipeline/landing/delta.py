@@ -102,17 +102,17 @@ class DeltaTable:
         there = self._layout(table)
         if there.by != layout.by:
             raise ConfigurationError(
-                f"{self._out} is {_partitioned(there.by)}, and is not to become {_partitioned(layout.by)}",
-                remedy="land as before, or land all again, and go on there: holdfast reland",
+                f"{self._out} is {_partitioned(there.by)}, and cannot become {_partitioned(layout.by)}",
+                remedy="land as before, or parse the rows into another table with `holdfast reland`; continue there",
             )
         merged([columns, there.schema])  # raises if the schemas are incompatible
         known = {field.name: field.dataType for field in there.schema.fields}
         for field in columns.fields:
             if field.name in known and known[field.name] != field.dataType:
                 raise ConfigurationError(
-                    f"{field.name} is to be {field.dataType.simpleString()}, but is "
-                    f"{known[field.name].simpleString()} in {self._out}, and a Delta table's types stay",
-                    remedy="land again by the new schema, and go on there: holdfast reland",
+                    f"{field.name} would become {field.dataType.simpleString()}, but is "
+                    f"{known[field.name].simpleString()} in {self._out}, and a Delta table cannot change a type",
+                    remedy="parse the rows into another table with `holdfast reland`; continue there",
                 )
         if new := [field for field in columns.fields if field.name not in known]:
             table.alter.add_columns(_delta(StructType(new)).fields)
@@ -129,15 +129,15 @@ class DeltaTable:
 
         attempts, token = f"{self._out}/rows/{batch}", secrets.token_hex(6)
         place = f"{attempts}/{token}"
-        write_rows(rows.withColumn(BATCH, F.lit(batch).cast("int")), place, layout)
         try:
+            write_rows(rows.withColumn(BATCH, F.lit(batch).cast("int")), place, layout)
             added = self.actions(place, layout)
         except Exception as error:
             if self.has(batch):  # the other driver has deleted this attempt
                 raise landed_by_another(batch, self._out) from error
             raise
         if if_any and not added:
-            files.delete(self._spark, attempts)
+            files.delete(self._spark, attempts if files.names(self._spark, attempts) == [token] else place)
             return
         self.commit(added, batch, layout, origin, only=only)
         for name in files.names(self._spark, attempts):
@@ -204,11 +204,10 @@ class DeltaTable:
 
     def read(self) -> DataFrame:
         """Return all rows, with the day computed from its time, because Spark alone cannot read the table's log."""
-        if not self.begun():
+        found = [f"{self._out}/{path}" for path in self.paths()] if self.there() else []
+        if not (found or self.begun()):
             raise nothing(self._out)
-        layout = self._layout(self._table())
-        found = [f"{self._out}/{path}" for path in self.paths()]
-        spark = self._spark
+        layout, spark = self._layout(self._table()), self._spark
         rows = spark.read.schema(layout.schema).parquet(*found) if found else spark.createDataFrame([], layout.schema)
         return rows.withColumn(layout.by, day_of(layout.by)) if layout.by else rows
 

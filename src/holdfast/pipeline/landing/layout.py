@@ -99,5 +99,5 @@ def landed_by_another(batch: int, out: str) -> PipelineError:
     """Return the error for a batch that another driver landed first."""
     return PipelineError(
         f"batch {batch} was added to {out} by another driver while this one wrote it",
-        remedy="one of the two is to be stopped; this one's files are not in the table, and nothing is twice",
+        remedy="stop one of the two; the rows of this one are not in the table, and no row is there twice",
     )

@@ -108,8 +108,8 @@ def whole_layout(found: Iterable[Unit], then: Layout | None = None) -> Layout:
         if layout.by != newest_first[0].by:
             how, before = (f"partitioned by {by}" if by else "not by day" for by in (newest_first[0].by, layout.by))
             raise ConfigurationError(
-                f"rows are to be {how}, but are {before} in what is landed",
-                remedy="land as before, or land all again, and go on there: holdfast reland",
+                f"new rows would be {how}, but the landed rows are {before}",
+                remedy="land as before, or parse the rows into another table with `holdfast reland`; continue there",
             )
     return Layout(merged([layout.schema for layout in newest_first]), newest_first[0].by)
 
@@ -139,7 +139,7 @@ def _read_alike(spark: SparkSession, out: str, units: list[Unit], layout: Layout
 
 
 def foreign(spark: SparkSession, out: str) -> str:
-    """Return the name of a file or directory that belongs to another kind of table; "" if there is none."""
+    """Return the name of a file or directory that belongs to another kind of table; otherwise ""."""
     others = (name for name in files.names(spark, out) if not _UNIT.fullmatch(name))
     return next((name for name in others if name.endswith(".parquet") or "=" in name), "")
 
@@ -150,7 +150,7 @@ def note(spark: SparkSession, directory: str, layout: Layout) -> None:
 
 
 def only_grows(out: str) -> ConfigurationError:
-    """Return the error for a Parquet table whose rows each batch is to replace."""
+    """Return the error for batches that would replace the rows of a Parquet table."""
     return ConfigurationError(
         f"{out} is a Parquet table. Holdfast only appends to it, but each batch would replace its rows",
         remedy=f"convert it with `holdfast convert {out}`, or name another table, of format delta",
@@ -172,7 +172,7 @@ class ParquetTable:
         self._out = out
 
     def begun(self) -> str:
-        """Return the name of an existing directory of rows, complete or not; "" if there is none."""
+        """Return the name of an existing directory of rows, complete or not; otherwise ""."""
         return next(iter(listed(self._spark, self._out)), "")
 
     def units(self) -> list[Unit]:
@@ -189,7 +189,7 @@ class ParquetTable:
         return (units[-1].last, self.origin(units[-1].last)) if units else None
 
     def foreign(self) -> str:
-        """Return the name of a file or directory that belongs to another kind of table; "" if there is none."""
+        """Return the name of a file or directory that belongs to another kind of table; otherwise ""."""
         return foreign(self._spark, self._out)
 
     def prepare(self, layout: Layout) -> None:

@@ -1,6 +1,6 @@
 """Publish a directory completely or not at all, and once, whichever of its writers are killed.
 
-Each attempt writes to a directory of its own in ``_attempts``, where no reader of Parquet looks. One rename then gives
+Each attempt writes to a separate directory in ``_attempts``, where no reader of Parquet looks. One rename then gives
 it its name, and fails if the name exists. So no reader sees half of a batch, or two attempts of it. Of two drivers that
 are alive at the same time, one learns that it was not the first.
 
@@ -30,7 +30,7 @@ _MARK, _CONTENT = "_begun", "content"
 
 
 class WithdrawnError(Exception):
-    """Raised by what writes a directory: it is not to be published after all."""
+    """The writer of a directory decides not to publish it."""
 
 
 def publish(spark: SparkSession, out: str, name: str, write: Callable[[str], None]) -> bool:

@@ -18,7 +18,7 @@ from holdfast.pipeline.bodies.leniencies import MAX_ELEMENTS
 from holdfast.pipeline.bodies.message_types import OTHER, TABLE, TableNames, note_types, table_names, with_table
 from holdfast.pipeline.bodies.schemas import schema_of
 from holdfast.pipeline.landing.delta import DeltaTable
-from holdfast.pipeline.landing.layout import DAYS, LOG, Layout
+from holdfast.pipeline.landing.layout import BATCH, DAYS, LOG, WRITING, Layout
 from holdfast.pipeline.landing.parquet import ParquetTable, listed, only_grows
 from holdfast.pipeline.spark import files
 from holdfast.pipeline.spark.checkpoints import is_there, origin, reader_of, refuse_foreign_data
@@ -309,6 +309,26 @@ def read_landed(spark: SparkSession, out: str) -> DataFrame:
     return table_of(spark, out).read()
 
 
+def replace_table(rows: DataFrame, out: str) -> DataFrame:
+    """Replace the Delta table below ``out`` by these rows, in one commit, and return them as read from there.
+
+    If an earlier version wrote plain Parquet files to ``out``, they are deleted first.
+    """
+    spark = rows.sparkSession
+    table, layout = DeltaTable(spark, out), Layout(rows.schema)
+    if not table.there():
+        files.delete(spark, out)
+    table.prepare(layout)
+    newest, _ = table.newest() or (-1, "")
+    settings = {name: str(spark.conf.get(name)) for name in WRITING}
+    try:
+        table.write(rows, newest + 1, layout, only=True)
+    finally:
+        for name, value in settings.items():  # it is the caller's session
+            spark.conf.set(name, value)
+    return table.read().drop(BATCH)
+
+
 def reland(
     spark: SparkSession,
     landed: str,
@@ -379,6 +399,6 @@ def _begin_reland(spark: SparkSession, table: Table, out: str, how: dict[str, An
         other = ", ".join(_SAID[name] for name in {**before, **how} if before.get(name) != how.get(name))
         raise ConfigurationError(
             f"{out} holds rows that were landed {f'again with another {other}' if before else 'by something else'}, "
-            "and what is there is not read again",
-            remedy="land again into another directory, or delete that one first; to go on give what it was begun with",
+            "and these rows are not parsed again",
+            remedy="land again into another directory, or delete this one; to continue, give the first arguments",
         )

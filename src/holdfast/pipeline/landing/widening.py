@@ -1,5 +1,7 @@
-"""One schema for rows that were landed by several: fields come and go, and a type may become one that holds all of the
-old one's values. Knows types only."""
+"""Merge the schemas of rows that were landed at different times.
+
+Fields come and go, and a type may become one that holds all values of the earlier type. This module knows types only.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from holdfast.exceptions import ConfigurationError
 _DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
 _ORDER: list[type[DataType]] = [ByteType, ShortType, IntegerType, LongType]
 _TEXTS = (*_ORDER, DecimalType, BooleanType, DateType)
-"""Whose values have one text, whatever a session is set to."""
+"""Types with one text for each value, in every session."""
 
 
 def widens(old: DataType, new: DataType) -> bool:
@@ -93,13 +95,13 @@ def _type(older: StructField, newer: StructField, path: str) -> DataType:
 
 def _refusal(path: str, field: StructField, there: str, before: str = "") -> ConfigurationError:
     return ConfigurationError(
-        f"{path}{field.name} is to be {field.dataType.simpleString()}, but {there} in what is landed",
-        remedy=f"{before} land again by the new schema, and go on there: holdfast reland".strip(),
+        f"{path}{field.name} would become {field.dataType.simpleString()}, but {there} in the landed rows",
+        remedy=f"{before} parse the rows into another table with `holdfast reland`; continue there".strip(),
     )
 
 
 def as_written(own: DataType | None, whole: DataType) -> DataType:
-    """The merged type, with the types of its own that a file has where it has the field at all."""
+    """Return the merged type, with the types of a file for the fields that the file has."""
     if isinstance(own, StructType) and isinstance(whole, StructType):
         there = {field.name: field.dataType for field in own.fields}
         return StructType([StructField(f.name, as_written(there.get(f.name), f.dataType)) for f in whole.fields])

@@ -14,8 +14,9 @@ import msgspec
 
 from holdfast.core.versions import RM_OF_NAME
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.landing.layout import LOG
+from holdfast.pipeline.landing.layout import BATCH, LOG
 from holdfast.pipeline.landing.parquet import listed
+from holdfast.pipeline.landing.tables import read_landed, replace_table
 from holdfast.pipeline.reassembly.rows import CONFLICT, DECODED, MESSAGES, PLACE, UNPLACED, decode_batches
 from holdfast.pipeline.reassembly.sequence import Heard, Reassembly
 from holdfast.pipeline.spark import files
@@ -38,6 +39,8 @@ SEQUENCES = (
 PARTS = "sequence STRING, rm STRING, part STRING, lower BIGINT, upper BIGINT, packed BINARY"
 """Parts of what is known of a Sequence: ranges that are there ("had"), what was heard of it, numbers with another body
 ("conflict"), or all of what a stream knows ("state")."""
+
+_TABLES = {"messages": MESSAGES, "sequences": SEQUENCES, "unplaced": UNPLACED}
 
 ROWS_OF_A_TASK = 250_000
 """Messages that one task sorts: a few hundred megabytes, most of them on disk."""
@@ -104,7 +107,7 @@ def as_capture(rows: DataFrame, content: str = "content") -> DataFrame:
 def reassemble(
     capture: DataFrame, out: str, *, on_step: Callable[[str, int | None], None] | None = None
 ) -> Reassembled:
-    """Put a capture together, into Parquet files below ``out``: ``messages``, ``sequences`` and ``unplaced``.
+    """Put a capture together, into Delta tables below ``out``: ``messages``, ``sequences`` and ``unplaced``.
 
     Of several messages with one number the first is kept, by ``captured_at``, ``source`` and ``position``. The order
     of the capture, and how it is cut into files, change nothing else. Run again, it replaces what is there.
@@ -145,22 +148,22 @@ def reassemble(
         "sequence", "rm", F.lit("heard").alias("part"), *[F.lit(None).cast("bigint")] * 2, "packed"
     )
     parts = had.where(F.col("part") == "had").union(heard).union(as_parts(conflicts))
-    standings(parts).write.mode("overwrite").parquet(f"{out}/sequences")
+    sequences = replace_table(standings(parts), f"{out}/sequences")
     told("sequences", None)
 
     first = messages.repartitionByRange(tasks, *KEY).withColumn("_nth", F.row_number().over(_by_number()))
     first = first.where("_nth = 1 AND NOT marker").select(*arrow_schema(MESSAGES).names)
-    first.write.mode("overwrite").parquet(f"{out}/messages")
+    whole = replace_table(first, f"{out}/messages")
     told("messages", None)
 
     unplaced = decoded.where("kind NOT IN ('message', 'heard')").withColumnsRenamed({"kind": "why", "packed": "raw"})
     names = arrow_schema(UNPLACED).names
-    unplaced.select(*names).union(as_unplaced(conflicts)).write.mode("overwrite").parquet(f"{out}/unplaced")
+    rest = replace_table(unplaced.select(*names).union(as_unplaced(conflicts)), f"{out}/unplaced")
     told("unplaced", None)
     conflicts.unpersist()
     files.delete(spark, staged)
     files.delete(spark, f"{staged}-ranges")
-    return read_reassembled(spark, out)
+    return Reassembled(whole, sequences, rest)
 
 
 def read_reassembled(spark: SparkSession, out: str) -> Reassembled:
@@ -169,13 +172,12 @@ def read_reassembled(spark: SparkSession, out: str) -> Reassembled:
     Raises:
         ConfigurationError: there is nothing, or a run that did not end.
     """
-    if "_SUCCESS" not in files.names(spark, f"{out}/unplaced"):  # the last to be written
-        raise ConfigurationError(f"nothing has been reassembled in {out}", remedy="run holdfast reassemble to its end")
-    return Reassembled(
-        spark.read.schema(MESSAGES).parquet(f"{out}/messages"),
-        spark.read.schema(SEQUENCES).parquet(f"{out}/sequences"),
-        spark.read.schema(UNPLACED).parquet(f"{out}/unplaced"),
-    )
+    there = files.names(spark, f"{out}/unplaced")  # the last to be written
+    if LOG in there:
+        return Reassembled(*(read_landed(spark, f"{out}/{name}").drop(BATCH) for name in _TABLES))
+    if "_SUCCESS" in there:  # an earlier version wrote plain Parquet files
+        return Reassembled(*(spark.read.schema(of).parquet(f"{out}/{name}") for name, of in _TABLES.items()))
+    raise ConfigurationError(f"nothing has been reassembled in {out}", remedy="run holdfast reassemble to its end")
 
 
 def refuse_unless(spark: SparkSession, out: str, *, streamed: bool) -> None:

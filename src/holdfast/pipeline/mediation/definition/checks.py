@@ -128,6 +128,8 @@ def _of_a_table(table: TablePlan) -> Iterator[Wrong]:
     if format_of(table) is None:
         told = ", ".join(f'"{one}"' for one in TABLE_FORMATS)
         yield ("tables", table.name, "path"), "its name does not say what it is", f"Write format = one of {told}."
+    if table.format == "delta" and (table.schema or table.options):
+        yield ("tables", table.name), "a Delta table has its own schema, and no options", "Leave both out."
     if "://" not in table.path and not any(letter in table.path for letter in "*?[{") and not Path(table.path).exists():
         yield ("tables", table.name, "path"), f"there is no {table.path}", "Paths start where this file is."
 

@@ -111,7 +111,7 @@ TEXTS = Kind("a table of texts", _texts)
 FUNCTION = Kind("a function, `module:function`", _function)
 BOOTSTRAP = Kind("`host:port` of Kafka servers, with commas between them", _bootstrap)
 TOPIC = Kind("the name of a Kafka topic", _topic)
-TABLE_FORMATS = ("parquet", "csv", "json")
+TABLE_FORMATS = ("delta", "parquet", "csv", "json")
 
 RowsName = Annotated[str, ROWS]
 RowsNames = Annotated[tuple[str, ...], several(ROWS, "the name of a source, a table or a step, or a list of them")]
@@ -167,7 +167,8 @@ class TablePlan:
     Args:
         name: Name of its rows.
         path: Path of the table.
-        format: Format of the table. The default follows from the end of the path.
+        format: Format of the table. The default follows from the end of the path. Write ``"delta"`` for a table that
+            Holdfast wrote.
         schema: Columns of the table, as DDL. By default, each batch reads them from the table.
         options: Options of Spark's reader for this format.
         refresh: Keep the rows in Spark's cache, and read the table again when they are older than this.

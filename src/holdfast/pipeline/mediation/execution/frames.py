@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.bodies.schemas import schema_in
+from holdfast.pipeline.landing.tables import read_landed
 from holdfast.pipeline.mediation.definition.checks import format_of
 from holdfast.pipeline.mediation.definition.graph import Graph, can_fail
 from holdfast.pipeline.mediation.definition.plan import ParsePlan, PipelinePlan, StepPlan, TablePlan
@@ -146,7 +147,10 @@ class Frames:
 
 def read_table(spark: SparkSession, table: TablePlan) -> DataFrame:
     """A table as it is now."""
-    reader = spark.read.format(str(format_of(table))).options(**dict(table.options or {}))
+    kind = str(format_of(table))
+    if kind == "delta":
+        return read_landed(spark, table.path)
+    reader = spark.read.format(kind).options(**dict(table.options or {}))
     if table.schema:
         reader = reader.schema(table.schema)
     return reader.load(table.path)
