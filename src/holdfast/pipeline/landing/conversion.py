@@ -89,7 +89,7 @@ def _copy(
     for step in _steps(spark, out, units):
         rows = read_units(spark, out, step, layout)
         found, part = rows.count(), f"{place}/{step[0].first}"
-        write_rows(rows.sortWithinPartitions(*layout.order), part, _as_delta(layout))
+        write_rows(rows, part, _as_delta(layout))
         added += new.actions(part, _as_delta(layout))
         before += found
         if on_step is not None:

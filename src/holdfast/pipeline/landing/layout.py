@@ -24,9 +24,6 @@ BATCH = "batch"
 LOG = "_delta_log"
 """Directory that makes its parent a Delta table."""
 
-_PLACE = ("queue", "partition", "offset", "sequence", "rm", "message_number")
-"""Columns that order the rows of a batch, if the rows have them."""
-
 WRITING = {
     # Keeps days before 1582 and times before 1900 (.NET's "no time" is in the year 1), which may fail otherwise.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -64,11 +61,6 @@ class Layout:
     def note(self) -> str:
         """Name of the file that describes this layout."""
         return f"_landed-{hashlib.sha256(self.text().encode()).hexdigest()[:16]}"
-
-    @property
-    def order(self) -> list[str]:
-        """Columns that order the rows of several batches in one file."""
-        return [*([self.by] if self.by else []), BATCH, *(name for name in _PLACE if name in self.schema.names)]
 
     def with_day(self, rows: DataFrame) -> DataFrame:
         """Add the day column if rows are partitioned by it: the UTC day, regardless of the session's time zone."""
