@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.landing.publication import ATTEMPTS, WithdrawnError, publish
+from holdfast.pipeline.landing.publication import ATTEMPTS, publish
 from holdfast.pipeline.spark import files
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ class Killed(BaseException):
     """Nothing that is written for errors runs, as after kill -9."""
 
 
-def writes(text: str, then: Callable[[], object] = lambda: None) -> Callable[[str], None]:
-    def write(place: str) -> None:
+def writes(text: str, then: Callable[[], object] = lambda: None) -> Callable[[str], bool]:
+    def write(place: str) -> bool:
         Path(place).mkdir(parents=True)
         Path(place, "rows").write_text(text)
-        then()
+        return then() is not False
 
     return write
 
@@ -100,13 +100,9 @@ def test_what_fails_and_what_is_withdrawn_leaves_no_file(spark: SparkSession, tm
     def full() -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def withdrawn() -> None:
-        raise WithdrawnError
-
     with pytest.raises(OSError, match="No space left"):
         publish(spark, str(tmp_path), "batch=1", writes("half", full))
-    with pytest.raises(WithdrawnError):
-        publish(spark, str(tmp_path), "batch=1", writes("nothing", withdrawn))
+    assert publish(spark, str(tmp_path), "batch=1", writes("nothing", lambda: False))
     assert (there(tmp_path), attempts(tmp_path)) == ({}, 0)
 
 
@@ -124,9 +120,10 @@ def test_one_whose_attempt_the_first_took_for_left_over_is_told_that_it_was_not_
 def test_no_reader_of_parquet_sees_an_attempt(spark: SparkSession, tmp_path: Path) -> None:
     seen: list[int] = []
 
-    def write(place: str) -> None:
+    def write(place: str) -> bool:
         spark.range(5).write.parquet(place)
         seen.append(spark.read.parquet(str(tmp_path)).count() if there_is_one else 0)
+        return True
 
     for there_is_one in (False, True):
         assert publish(spark, str(tmp_path), f"batch={int(there_is_one)}", write)
@@ -150,11 +147,7 @@ def test_where_directories_cannot_be_renamed_at_once_they_are_written_in_their_p
     monkeypatch.setattr(files, "renames_at_once", lambda *_: False)
     assert publish(spark, str(tmp_path), "batch=1", writes("it"))
 
-    def withdrawn() -> None:
-        raise WithdrawnError
-
-    with pytest.raises(WithdrawnError):
-        publish(spark, str(tmp_path), "batch=2", writes("nothing", withdrawn))
+    assert publish(spark, str(tmp_path), "batch=2", writes("nothing", lambda: False))
     assert there(tmp_path) == {"batch=1": "it"}
     assert not (tmp_path / ATTEMPTS).exists()
 

@@ -11,7 +11,6 @@ Delta table (``conversion``).
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from pyspark.sql.types import DataType, DateType, IntegerType, StringType, Struc
 from holdfast.client.errors import PipelineError
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.landing.layout import BATCH, DAYS, LOG, Layout, landed_by_another, nothing, write_rows
-from holdfast.pipeline.landing.publication import WithdrawnError, publish
+from holdfast.pipeline.landing.publication import publish
 from holdfast.pipeline.landing.widening import as_written, merged
 from holdfast.pipeline.spark import files
 
@@ -235,10 +234,10 @@ class ParquetTable:
         if only:
             raise only_grows(self._out)
 
-        def write(place: str) -> None:
+        def write(place: str) -> bool:
             write_rows(rows, place, layout)
             if if_any and files.names(spark, place) == ["_SUCCESS"]:
-                raise WithdrawnError
+                return False
             if origin:
                 files.write_text(spark, f"{place}/{_ORIGIN}", origin)
             note(spark, place, layout)
@@ -247,10 +246,10 @@ class ParquetTable:
                     f"{self._out} was converted into a Delta table while batch {batch} was written",
                     remedy="start again: the batch then goes into the Delta table",
                 )
+            return True
 
-        with contextlib.suppress(WithdrawnError):
-            if not publish(spark, self._out, f"{BATCH}={batch}", write):
-                raise landed_by_another(batch, self._out)
+        if not publish(spark, self._out, f"{BATCH}={batch}", write):
+            raise landed_by_another(batch, self._out)
 
     def read(self) -> DataFrame:
         """Return all rows, with the column ``batch`` and the partition column.

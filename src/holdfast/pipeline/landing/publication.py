@@ -29,11 +29,7 @@ _DISCARDED = "discarded-"
 _MARK, _CONTENT = "_begun", "content"
 
 
-class WithdrawnError(Exception):
-    """The writer of a directory decides not to publish it."""
-
-
-def publish(spark: SparkSession, out: str, name: str, write: Callable[[str], None]) -> bool:
+def publish(spark: SparkSession, out: str, name: str, write: Callable[[str], bool]) -> bool:
     """Let ``write`` make a directory; return whether this one now has the name.
 
     Args:
@@ -41,26 +37,22 @@ def publish(spark: SparkSession, out: str, name: str, write: Callable[[str], Non
         out: Parent of the directory.
         name: Name of the directory.
         write: Called with a path, writes the directory there, and replaces what an earlier attempt left at that path.
-            It writes last the file that marks the directory as complete.
+            It writes last the file that marks the directory as complete. It returns False to publish nothing.
 
     Returns:
         False: another writer's directory had the name first, and counts; or another writer took this attempt for a
         remainder, and has deleted it.
-
-    Raises:
-        WithdrawnError: ``write`` raised it. Its files are deleted.
     """
     if not files.renames_at_once(spark, out):
-        try:
-            write(f"{out}/{name}")
-        except WithdrawnError:
+        if not write(f"{out}/{name}"):
             files.delete(spark, f"{out}/{name}")
-            raise
         return True
     attempt = f"{out}/{ATTEMPTS}/{name}-{secrets.token_hex(6)}"
     try:
         files.write_text(spark, f"{attempt}/{_MARK}", "")
-        write(f"{attempt}/{_CONTENT}")
+        if not write(f"{attempt}/{_CONTENT}"):
+            files.delete(spark, attempt)
+            return True
         is_whole = _MARK in files.names(spark, attempt)
         is_first = is_whole and files.rename_unless_there(spark, f"{attempt}/{_CONTENT}", f"{out}/{name}")
     except Exception:  # expected if another writer was first or deleted this attempt; otherwise it is raised

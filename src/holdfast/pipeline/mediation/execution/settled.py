@@ -77,12 +77,13 @@ class Settled:
             output.observe(seen, F.count("*").alias("rows")).write.mode("overwrite").parquet(place)
             return int(seen.get["rows"])
 
-        def write(place: str) -> None:
+        def write(place: str) -> bool:
             works = [partial(written, f"{place}/{name}", output) for name, output in outputs.items()]
             counts = dict(zip(outputs, side_by_side(self.spark, works), strict=True))
             schemas = {name: output.schema.jsonValue() for name, output in outputs.items()}
             told = {**known, **counts, _SCHEMAS: schemas}
             files.publish_text(self.spark, f"{place}/{_MARKER}", json.dumps(told))
+            return True
 
         publish(self.spark, self.directory, f"batch={self.batch}", write)
         settled = self.counts()
