@@ -273,6 +273,24 @@ def test_on_spark_a_stream_over_restarts_knows_what_a_batch_does_and_gives_what_
 
 
 @pytest.mark.spark
+def test_a_batch_that_is_in_the_table_but_not_in_sparks_log_is_repeated_without_effect(
+    spark: SparkSession, tmp_path: Path, patiently: Callable[[Callable[[], None]], None]
+) -> None:
+    """Its state is committed again, which Spark demands of every batch."""
+    put(tmp_path / "captured", 0, wild_capture(13, size=60))
+    patiently(lambda: run_until(start(spark, tmp_path), is_idle))
+    messages = read_streamed(spark, str(tmp_path / "out")).messages.orderBy(*KEY).collect()
+    newest, _ = table_of(spark, str(tmp_path / "out")).newest() or (-1, "")
+    for log, first in (("commits", newest), ("offsets", newest + 1)):
+        for path in list((tmp_path / "checkpoint" / log).iterdir()):
+            if path.name.isdigit() and int(path.name) >= first:
+                path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+                path.unlink()
+    patiently(lambda: run_until(start(spark, tmp_path), is_idle))
+    assert read_streamed(spark, str(tmp_path / "out")).messages.orderBy(*KEY).collect() == messages
+
+
+@pytest.mark.spark
 def test_on_spark_a_stream_comes_to_what_a_batch_does_once_the_time_is_up(
     spark: SparkSession, tmp_path: Path, patiently: Callable[[Callable[[], None]], None]
 ) -> None:

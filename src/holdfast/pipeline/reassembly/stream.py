@@ -50,7 +50,7 @@ from holdfast.pipeline.reassembly.tables import (
     refuse_unless,
     standings,
 )
-from holdfast.pipeline.spark.checkpoints import is_there, origin, refuse_foreign_data
+from holdfast.pipeline.spark.checkpoints import commit_state, is_there, origin, refuse_foreign_data
 from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
 from holdfast.pipeline.spark.workers import spare_collections
 
@@ -335,7 +335,9 @@ def reassemble_stream(
 
     def write(batch: DataFrame, batch_id: int) -> None:
         told = origin(batch.sparkSession, checkpoint, batch_id)
-        if not is_there(table, batch_id, told, out):
+        if is_there(table, batch_id, told, out):
+            commit_state(batch)
+        else:
             table.write(batch.sortWithinPartitions(_BY, *KEY), batch_id, layout, told, if_any=True)
 
     writer = reassembled(capture, timeout=timeout).writeStream.option("checkpointLocation", checkpoint)

@@ -21,7 +21,7 @@ from holdfast.pipeline.spark import files
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 READER_FILE = "holdfast-reader"
 """In the checkpoint: the name of its cursor on the server."""
@@ -190,6 +190,11 @@ def is_there(table: Table, batch: int, origin: str, out: str) -> bool:
             "use that one, or write into another directory with a new checkpoint",
         )
     return True
+
+
+def commit_state(batch: DataFrame) -> None:
+    """Compute a batch whose rows are written already: Spark demands that each batch commits its query's state."""
+    batch.write.format("noop").mode("overwrite").save()
 
 
 def refuse_foreign_data(

@@ -45,6 +45,7 @@ from holdfast.pipeline.mediation.kafka.repeated_records import each_once
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.spark import files
 from holdfast.pipeline.spark.checkpoints import (
+    commit_state,
     origin,
     query_id,
     reader_of,
@@ -263,6 +264,8 @@ class Work:
         repeated = counts is not None
         if counts is None:
             counts = self._settle(batch, settled)
+        elif self._query.stream:
+            commit_state(batch)
         settled.forget_earlier()
         self._check_places(counts, number)
         dead = self._give_out(settled, counts)
