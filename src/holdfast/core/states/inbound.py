@@ -1,0 +1,222 @@
+"""The tables of an RM Destination: the states of an inbound Sequence, and how its end is settled."""
+
+from __future__ import annotations
+
+from holdfast.core.states.table import OURS, Event, Name
+from holdfast.core.versions import RM, Capabilities
+from holdfast.exceptions import LastMessageNumberExceeded
+
+
+class DestinationState(Name):
+    """States of one inbound Sequence. TERMINATED is a memory kept for a while, to answer repeats in kind."""
+
+    CREATED = "created"
+    CLOSED = "closed"
+    TERMINATING = "terminating"
+    TERMINATED = "terminated"
+
+
+class DestinationEvent(Event):
+    """What can happen to an inbound Sequence."""
+
+    NEW_MESSAGE = "new message"
+    MESSAGE_WITHOUT_ROOM = "new message, for which there is no room yet"
+    MESSAGE_WHILE_SUSPENDED = "new message, while somebody holds the Sequence back"
+    DUPLICATE_MESSAGE = "duplicate message"
+    MESSAGE_ABOVE_LIMIT = "message number above the limit"
+    MESSAGE_AFTER_LAST = "message number after LastMessage"
+    ACK_REQUESTED = "AckRequested"
+    ACK_REQUESTED_BEFORE_END_IS_TOLD = "AckRequested, before its end may be told"
+    CLOSE_SEQUENCE = "CloseSequence"
+    TERMINATE_SEQUENCE = "TerminateSequence"
+    CLOSE_SEQUENCE_RESPONSE = "CloseSequenceResponse"
+    TERMINATE_SEQUENCE_RESPONSE = "TerminateSequenceResponse"
+    ENDING_FAULT = "SequenceTerminated or UnknownSequence fault"
+    OTHER_FAULT = "InvalidAcknowledgement fault"
+    DECIDE_TO_CLOSE = "decide to close", OURS
+    DECIDE_TO_TERMINATE = "decide to terminate", OURS
+    EXPIRED = "Expires or inactivity elapsed", OURS
+
+
+class DestinationAction(Name):
+    """What an RM Destination does about it."""
+
+    ACCEPT = "accept"
+    LEAVE = "leave it to be sent again"
+    ACKNOWLEDGE = "acknowledge"
+    RAISE_SEQUENCE_CLOSED = "raise SequenceClosed"
+    RAISE_SEQUENCE_TERMINATED = "raise SequenceTerminated"
+    RAISE_MESSAGE_NUMBER_ROLLOVER = "raise MessageNumberRollover"
+    RAISE_LAST_MESSAGE_NUMBER_EXCEEDED = "raise LastMessageNumberExceeded"
+    ANSWER_CLOSE = "send CloseSequenceResponse"
+    ANSWER_TERMINATE = "send TerminateSequenceResponse"
+    TERMINATE_OFFERED = "send TerminateSequence of the offered Sequence, if it is answered"
+    SEND_CLOSE = "send CloseSequence"
+    SEND_TERMINATE = "send TerminateSequence"
+    SEND_FAULT = "send SequenceTerminated"
+    STOP_TELLING = "tell it no more"
+    END = "end it"
+    END_FOR_SOURCE = "end it, acknowledge what awaits a reply, and then disown it"
+    DISOWN = "disown it: acknowledge it to its source no more"
+    NOTHING = "nothing"
+
+
+_D, _E, _A = DestinationState, DestinationEvent, DestinationAction
+
+DestinationTable = dict[tuple[DestinationState, DestinationEvent], tuple[DestinationAction, DestinationState]]
+
+_DESTINATION: DestinationTable = {
+    (_D.CREATED, _E.NEW_MESSAGE): (_A.ACCEPT, _D.CREATED),
+    (_D.CREATED, _E.MESSAGE_WITHOUT_ROOM): (_A.LEAVE, _D.CREATED),
+    (_D.CREATED, _E.MESSAGE_WHILE_SUSPENDED): (_A.LEAVE, _D.CREATED),
+    (_D.CREATED, _E.DUPLICATE_MESSAGE): (_A.ACKNOWLEDGE, _D.CREATED),
+    (_D.CREATED, _E.MESSAGE_ABOVE_LIMIT): (_A.RAISE_MESSAGE_NUMBER_ROLLOVER, _D.CREATED),
+    (_D.CREATED, _E.MESSAGE_AFTER_LAST): (_A.RAISE_SEQUENCE_CLOSED, _D.CREATED),
+    (_D.CREATED, _E.ACK_REQUESTED): (_A.ACKNOWLEDGE, _D.CREATED),
+    (_D.CREATED, _E.CLOSE_SEQUENCE): (_A.ANSWER_CLOSE, _D.CLOSED),
+    (_D.CREATED, _E.TERMINATE_SEQUENCE): (_A.ANSWER_TERMINATE, _D.TERMINATED),
+    (_D.CREATED, _E.CLOSE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.CREATED),
+    (_D.CREATED, _E.TERMINATE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.CREATED),
+    (_D.CREATED, _E.ENDING_FAULT): (_A.END_FOR_SOURCE, _D.TERMINATED),
+    (_D.CREATED, _E.OTHER_FAULT): (_A.NOTHING, _D.CREATED),
+    (_D.CREATED, _E.DECIDE_TO_CLOSE): (_A.SEND_CLOSE, _D.CLOSED),
+    (_D.CREATED, _E.DECIDE_TO_TERMINATE): (_A.SEND_TERMINATE, _D.TERMINATING),
+    (_D.CREATED, _E.EXPIRED): (_A.END, _D.TERMINATED),
+    (_D.CLOSED, _E.NEW_MESSAGE): (_A.RAISE_SEQUENCE_CLOSED, _D.CLOSED),
+    (_D.CLOSED, _E.DUPLICATE_MESSAGE): (_A.ACKNOWLEDGE, _D.CLOSED),
+    (_D.CLOSED, _E.MESSAGE_ABOVE_LIMIT): (_A.RAISE_SEQUENCE_CLOSED, _D.CLOSED),
+    (_D.CLOSED, _E.MESSAGE_AFTER_LAST): (_A.RAISE_SEQUENCE_CLOSED, _D.CLOSED),
+    (_D.CLOSED, _E.ACK_REQUESTED): (_A.ACKNOWLEDGE, _D.CLOSED),
+    (_D.CLOSED, _E.ACK_REQUESTED_BEFORE_END_IS_TOLD): (_A.ACKNOWLEDGE, _D.CLOSED),
+    (_D.CLOSED, _E.CLOSE_SEQUENCE): (_A.ANSWER_CLOSE, _D.CLOSED),
+    (_D.CLOSED, _E.TERMINATE_SEQUENCE): (_A.ANSWER_TERMINATE, _D.TERMINATED),
+    (_D.CLOSED, _E.CLOSE_SEQUENCE_RESPONSE): (_A.STOP_TELLING, _D.CLOSED),
+    (_D.CLOSED, _E.TERMINATE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.CLOSED),
+    (_D.CLOSED, _E.ENDING_FAULT): (_A.END_FOR_SOURCE, _D.TERMINATED),
+    (_D.CLOSED, _E.OTHER_FAULT): (_A.NOTHING, _D.CLOSED),
+    (_D.CLOSED, _E.DECIDE_TO_CLOSE): (_A.NOTHING, _D.CLOSED),
+    (_D.CLOSED, _E.DECIDE_TO_TERMINATE): (_A.SEND_TERMINATE, _D.TERMINATING),
+    (_D.CLOSED, _E.EXPIRED): (_A.END, _D.TERMINATED),
+    (_D.TERMINATING, _E.NEW_MESSAGE): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATING),
+    (_D.TERMINATING, _E.DUPLICATE_MESSAGE): (_A.ACKNOWLEDGE, _D.TERMINATING),
+    (_D.TERMINATING, _E.MESSAGE_ABOVE_LIMIT): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATING),
+    (_D.TERMINATING, _E.MESSAGE_AFTER_LAST): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATING),
+    (_D.TERMINATING, _E.ACK_REQUESTED): (_A.ACKNOWLEDGE, _D.TERMINATING),
+    (_D.TERMINATING, _E.ACK_REQUESTED_BEFORE_END_IS_TOLD): (_A.ACKNOWLEDGE, _D.TERMINATING),
+    (_D.TERMINATING, _E.CLOSE_SEQUENCE): (_A.ANSWER_CLOSE, _D.TERMINATING),
+    (_D.TERMINATING, _E.TERMINATE_SEQUENCE): (_A.ANSWER_TERMINATE, _D.TERMINATED),
+    (_D.TERMINATING, _E.CLOSE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.TERMINATING),
+    (_D.TERMINATING, _E.TERMINATE_SEQUENCE_RESPONSE): (_A.END_FOR_SOURCE, _D.TERMINATED),
+    (_D.TERMINATING, _E.ENDING_FAULT): (_A.END_FOR_SOURCE, _D.TERMINATED),
+    (_D.TERMINATING, _E.OTHER_FAULT): (_A.NOTHING, _D.TERMINATING),
+    (_D.TERMINATING, _E.DECIDE_TO_CLOSE): (_A.NOTHING, _D.TERMINATING),
+    (_D.TERMINATING, _E.DECIDE_TO_TERMINATE): (_A.NOTHING, _D.TERMINATING),
+    (_D.TERMINATING, _E.EXPIRED): (_A.END, _D.TERMINATED),
+    (_D.TERMINATED, _E.NEW_MESSAGE): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATED),
+    (_D.TERMINATED, _E.DUPLICATE_MESSAGE): (_A.ACKNOWLEDGE, _D.TERMINATED),
+    (_D.TERMINATED, _E.MESSAGE_ABOVE_LIMIT): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATED),
+    (_D.TERMINATED, _E.MESSAGE_AFTER_LAST): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATED),
+    # AckRequested for an ended Sequence, whose end may be told, has no cell: UnknownSequence.
+    (_D.TERMINATED, _E.ACK_REQUESTED_BEFORE_END_IS_TOLD): (_A.ACKNOWLEDGE, _D.TERMINATED),
+    (_D.TERMINATED, _E.CLOSE_SEQUENCE): (_A.ANSWER_CLOSE, _D.TERMINATED),
+    (_D.TERMINATED, _E.TERMINATE_SEQUENCE): (_A.ANSWER_TERMINATE, _D.TERMINATED),
+    (_D.TERMINATED, _E.CLOSE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.TERMINATED),
+    (_D.TERMINATED, _E.TERMINATE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.TERMINATED),
+    (_D.TERMINATED, _E.ENDING_FAULT): (_A.DISOWN, _D.TERMINATED),
+    (_D.TERMINATED, _E.OTHER_FAULT): (_A.NOTHING, _D.TERMINATED),
+}
+
+_CLOSING = (_E.CLOSE_SEQUENCE, _E.CLOSE_SEQUENCE_RESPONSE)
+
+
+def _destination_table(can: Capabilities) -> DestinationTable:
+    """The whole table without what a version cannot do (WS-RM appendix D)."""
+    absent_states = {*(() if can.closes else (_D.CLOSED,)), *(() if can.answers_terminate else (_D.TERMINATING,))}
+    absent_events = {
+        *(() if can.closes else _CLOSING),
+        *(() if can.answers_terminate else (_E.TERMINATE_SEQUENCE_RESPONSE,)),
+    }
+    table = {
+        (state, event): outcome
+        for (state, event), outcome in _DESTINATION.items()
+        if state not in absent_states and event not in absent_events
+    }
+    # Whoever cannot say that it ends a Sequence says it by a fault.
+    if not can.closes:
+        table[_D.CREATED, _E.DECIDE_TO_CLOSE] = (_A.SEND_FAULT, _D.TERMINATED)
+    if not can.answers_terminate:
+        table[_D.CREATED, _E.DECIDE_TO_TERMINATE] = (_A.SEND_FAULT, _D.TERMINATED)
+        for state in {*_D} - absent_states:
+            table[state, _E.TERMINATE_SEQUENCE] = (_A.TERMINATE_OFFERED, _D.TERMINATED)
+    if can.rollover_ends:  # WS-RM 1.0 4
+        table[_D.CREATED, _E.MESSAGE_ABOVE_LIMIT] = (_A.RAISE_MESSAGE_NUMBER_ROLLOVER, _D.TERMINATED)
+    if LastMessageNumberExceeded.code in can.faults:  # WS-RM 1.0 4
+        table[_D.CREATED, _E.MESSAGE_AFTER_LAST] = (_A.RAISE_LAST_MESSAGE_NUMBER_EXCEEDED, _D.TERMINATED)
+    return table
+
+
+DESTINATION_TABLES: dict[RM, DestinationTable] = {rm: _destination_table(rm.can) for rm in RM}
+
+
+class SettlingState(Name):
+    """How far the end of an inbound Sequence has come: whatever its state but CREATED, this says what may be told."""
+
+    OPEN = "open"
+    SETTLING = "settling"
+    AWAITING = "awaiting replies"
+    SETTLED = "settled"
+
+
+class SettlingEvent(Event):
+    """What can happen to the end of an inbound Sequence."""
+
+    END = "it takes no new message any more", OURS
+    WAIVED = "its source ends it without replies", OURS
+    DURABLE = "its end is durable", OURS
+    LAST_REPLY = "no reply is awaited", OURS
+    TELL = "its source is to be told", OURS
+    REFUSED = "a message is refused because of its end"
+    REFUSED_FOR_ITSELF = "a message is refused for its number"
+
+
+class SettlingAction(Name):
+    """What is done about it."""
+
+    SETTLE = "release or discard what is held, and save"
+    SAVE = "save"
+    ACKNOWLEDGE_ALL = "acknowledge all but what awaits its reply"
+    MAKE_FINAL = "let acknowledgements be final"
+    TELL = "tell it"
+    TELL_LATER = "tell it later"
+    WAIT = "answer once it is durable"
+    SAY_NOTHING = "answer with nothing"
+    ANSWER = "answer with the fault"
+    NOTHING = "nothing"
+
+
+_U, _UE, _UA = SettlingState, SettlingEvent, SettlingAction
+
+SETTLING_TABLE: dict[tuple[SettlingState, SettlingEvent], tuple[SettlingAction, SettlingState]] = {
+    (_U.OPEN, _UE.END): (_UA.SETTLE, _U.SETTLING),
+    (_U.OPEN, _UE.REFUSED): (_UA.ANSWER, _U.OPEN),
+    (_U.OPEN, _UE.REFUSED_FOR_ITSELF): (_UA.ANSWER, _U.OPEN),
+    (_U.SETTLING, _UE.END): (_UA.NOTHING, _U.SETTLING),
+    (_U.SETTLING, _UE.WAIVED): (_UA.SAVE, _U.SETTLING),
+    (_U.SETTLING, _UE.DURABLE): (_UA.ACKNOWLEDGE_ALL, _U.AWAITING),
+    (_U.SETTLING, _UE.TELL): (_UA.TELL_LATER, _U.SETTLING),
+    (_U.SETTLING, _UE.REFUSED): (_UA.WAIT, _U.SETTLING),
+    (_U.SETTLING, _UE.REFUSED_FOR_ITSELF): (_UA.WAIT, _U.SETTLING),
+    (_U.AWAITING, _UE.END): (_UA.NOTHING, _U.AWAITING),
+    (_U.AWAITING, _UE.WAIVED): (_UA.SAVE, _U.SETTLING),
+    (_U.AWAITING, _UE.LAST_REPLY): (_UA.MAKE_FINAL, _U.SETTLED),
+    (_U.AWAITING, _UE.TELL): (_UA.TELL_LATER, _U.AWAITING),
+    (_U.AWAITING, _UE.REFUSED): (_UA.SAY_NOTHING, _U.AWAITING),
+    (_U.AWAITING, _UE.REFUSED_FOR_ITSELF): (_UA.ANSWER, _U.AWAITING),
+    (_U.SETTLED, _UE.END): (_UA.NOTHING, _U.SETTLED),
+    (_U.SETTLED, _UE.WAIVED): (_UA.NOTHING, _U.SETTLED),
+    (_U.SETTLED, _UE.TELL): (_UA.TELL, _U.SETTLED),
+    (_U.SETTLED, _UE.REFUSED): (_UA.ANSWER, _U.SETTLED),
+    (_U.SETTLED, _UE.REFUSED_FOR_ITSELF): (_UA.ANSWER, _U.SETTLED),
+}
+"""A source that knew of the end before it is durable would not come back if that is lost; one that knew of it while a
+request is handled would give that up."""

@@ -1,0 +1,336 @@
+"""The tables of an RM Source: the states of an outbound Sequence, how its end comes, and what it asks of its peer."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from holdfast.core.states.table import OURS, Event, Name
+from holdfast.core.versions import RM, Capabilities
+
+
+class SourceState(Name):
+    """States of one outbound Sequence. NONE: not begun; TERMINATED: over, and forgotten at once."""
+
+    NONE = "none"
+    CREATING = "creating"
+    GRANTED = "granted"
+    CREATED = "created"
+    ROLLOVER = "rollover"
+    CLOSING = "closing"
+    CLOSED = "closed"
+    TERMINATING = "terminating"
+    TERMINATED = "terminated"
+
+
+class SourceEvent(Event):
+    """What can happen to an outbound Sequence."""
+
+    WANT_SEQUENCE = "want a Sequence", OURS
+    TURN = "its turn to send", OURS
+    CREATE_SEQUENCE_RESPONSE = "CreateSequenceResponse"
+    CREATE_SEQUENCE_REFUSED = "CreateSequenceRefused fault"
+    GRANT_DURABLE = "the grant is durable", OURS
+    SEND_MESSAGE = "send a message", OURS
+    SEND_LAST_NUMBER = "send the highest number", OURS
+    ACKNOWLEDGEMENT = "SequenceAcknowledgement"
+    FINAL_ACKNOWLEDGEMENT = "SequenceAcknowledgement with Final"
+    NACK = "Nack"
+    INVALID_ACKNOWLEDGEMENT = "illegal acknowledgement"
+    ROLLOVER_FAULT = "MessageNumberRollover fault"
+    TAKES_NO_NUMBER = "the destination takes no number at all", OURS
+    DOUBT_STAYS = "the destination does not say what it has", OURS
+    CLOSED_FAULT = "SequenceClosed fault"
+    ENDING_FAULT = "fault that ends it"
+    ENDING_FAULT_EARLY = "fault that ends it, while answers to other messages are on their way"
+    ACKNOWLEDGEMENT_FAULT = "InvalidAcknowledgement fault"
+    MESSAGE_FAULT = "fault that refuses one message"
+    OTHER_FAULT = "any other fault"
+    UNSENDABLE = "what is to be sent cannot be written", OURS
+    SILENT = "no sign of life for too long", OURS
+    RESUMED = "somebody decides that it goes on", OURS
+    ALL_ACKNOWLEDGED = "all is acknowledged, and its end wanted", OURS
+    ALL_NUMBERS_ACKNOWLEDGED = "the same, and no number is left", OURS
+    CLOSE_SEQUENCE_RESPONSE = "CloseSequenceResponse"
+    CLOSE_SEQUENCE = "CloseSequence from the destination"
+    TERMINATE_SEQUENCE_RESPONSE = "TerminateSequenceResponse, or TerminateSequence arrived where it is one-way"
+    TERMINATE_SEQUENCE = "TerminateSequence from the destination"
+    UNANSWERED = "its end was told often enough", OURS
+    EXPIRED = "Expires elapsed", OURS
+    EXPIRED_WHEN_DONE = "Expires elapsed for the first time, all acknowledged", OURS
+
+
+class SourceAction(Name):
+    """What an RM Source does about it."""
+
+    SEND_CREATE = "send CreateSequence"
+    KEEP = "save the grant"
+    BEGIN = "begin to send"
+    REPORT_REFUSED = "report the refusal, try another way"
+    TRANSMIT = "transmit what is due, and new messages as the window allows"
+    NUMBER = "assign the next number"
+    MARK = "mark the ranges"
+    MARK_AND_REPORT = "mark the ranges, report the rest"
+    REPORT_REST = "report what is not acknowledged"
+    RETRANSMIT_NACKED = "retransmit what is named"
+    RAISE_INVALID_ACKNOWLEDGEMENT = "raise InvalidAcknowledgement"
+    STOP_NUMBERING = "start no new numbers, ask what arrived"
+    REPORT_ACKNOWLEDGEMENT = "report it"
+    RETRY = "try again soon"
+    STOP = "stop until somebody decides"
+    GO_ON = "be patient anew"
+    MOVE_REST = "leave what it has not to the next Sequence"
+    SEND_LAST_MESSAGE = "send LastMessage"
+    SEND_CLOSE = "send CloseSequence"
+    SAVE = "save"
+    ANSWER_CLOSE = "report what is not acknowledged, send CloseSequenceResponse"
+    SEND_TERMINATE = "send TerminateSequence"
+    ANSWER_TERMINATE = "report what is not acknowledged, send TerminateSequenceResponse"
+    TELL_END = "live on to tell its end"
+    FINISH = "finish"
+    LOSE = "report what is lost"
+    NOTHING = "nothing"
+
+
+_S, _V, _T = SourceState, SourceEvent, SourceAction
+
+SourceTable = dict[tuple[SourceState, SourceEvent], tuple[SourceAction, SourceState]]
+
+_KNOWN = (_S.GRANTED, _S.CREATED, _S.ROLLOVER, _S.CLOSING, _S.CLOSED, _S.TERMINATING)
+"""States in which the destination knows it."""
+_OPEN = (_S.CREATED, _S.ROLLOVER)
+_UNENDED = (_S.GRANTED, _S.CREATED, _S.ROLLOVER, _S.CLOSING)
+_FAULTS = (
+    _V.CREATE_SEQUENCE_REFUSED,
+    _V.ROLLOVER_FAULT,
+    _V.CLOSED_FAULT,
+    _V.ENDING_FAULT,
+    _V.ACKNOWLEDGEMENT_FAULT,
+    _V.MESSAGE_FAULT,
+    _V.OTHER_FAULT,
+)
+
+
+def _way(can: Capabilities) -> SourceTable:
+    """The way of a Sequence from state to state, if nothing comes between."""
+    first_step = (_T.SEND_CLOSE, _S.CLOSING) if can.closes else (_T.SEND_TERMINATE, _S.TERMINATING)
+    return {
+        (_S.NONE, _V.WANT_SEQUENCE): (_T.SEND_CREATE, _S.CREATING),
+        (_S.NONE, _V.CREATE_SEQUENCE_RESPONSE): (_T.NOTHING, _S.NONE),
+        (_S.CREATING, _V.TURN): (_T.SEND_CREATE, _S.CREATING),
+        (_S.CREATING, _V.CREATE_SEQUENCE_RESPONSE): (_T.KEEP, _S.GRANTED),
+        (_S.CREATING, _V.SILENT): (_T.STOP, _S.CREATING),
+        (_S.GRANTED, _V.GRANT_DURABLE): (_T.BEGIN, _S.CREATED),
+        (_S.GRANTED, _V.MESSAGE_FAULT): (_T.NOTHING, _S.GRANTED),
+        (_S.CREATED, _V.SEND_MESSAGE): (_T.NUMBER, _S.CREATED),
+        (_S.CREATED, _V.SEND_LAST_NUMBER): (_T.NUMBER, _S.ROLLOVER),
+        # After a restart the numbers before the highest one are assigned once more.
+        (_S.ROLLOVER, _V.SEND_MESSAGE): (_T.NUMBER, _S.ROLLOVER),
+        (_S.ROLLOVER, _V.SEND_LAST_NUMBER): (_T.NUMBER, _S.ROLLOVER),
+        (_S.ROLLOVER, _V.TAKES_NO_NUMBER): (_T.STOP, _S.ROLLOVER),
+        (_S.ROLLOVER, _V.DOUBT_STAYS): (_T.LOSE, _S.TERMINATED),
+        (_S.CREATED, _V.ALL_ACKNOWLEDGED): (_T.SEND_LAST_MESSAGE, _S.ROLLOVER) if can.has_last_message else first_step,
+        (_S.CREATED, _V.ALL_NUMBERS_ACKNOWLEDGED): first_step,
+        (_S.ROLLOVER, _V.ALL_ACKNOWLEDGED): first_step,
+        (_S.ROLLOVER, _V.ALL_NUMBERS_ACKNOWLEDGED): first_step,
+        (_S.CLOSING, _V.TURN): (_T.SEND_CLOSE, _S.CLOSING),
+        (_S.CLOSING, _V.CLOSE_SEQUENCE_RESPONSE): (_T.SAVE, _S.CLOSED),
+        (_S.CLOSED, _V.ALL_ACKNOWLEDGED): (_T.SEND_TERMINATE, _S.TERMINATING),
+        (_S.CLOSED, _V.ALL_NUMBERS_ACKNOWLEDGED): (_T.SEND_TERMINATE, _S.TERMINATING),
+        (_S.CLOSED, _V.CLOSE_SEQUENCE): (_T.ANSWER_CLOSE, _S.CLOSED),
+        (_S.CLOSED, _V.FINAL_ACKNOWLEDGEMENT): (_T.MARK, _S.CLOSED),
+        (_S.CLOSED, _V.CLOSED_FAULT): (_T.NOTHING, _S.CLOSED),
+        (_S.CLOSED, _V.RESUMED): (_T.MOVE_REST, _S.CLOSED),
+        (_S.TERMINATING, _V.TURN): (_T.SEND_TERMINATE, _S.TERMINATING),
+        (_S.TERMINATING, _V.TERMINATE_SEQUENCE_RESPONSE): (_T.FINISH, _S.TERMINATED),
+        (_S.TERMINATING, _V.CLOSE_SEQUENCE): (_T.ANSWER_CLOSE, _S.TERMINATING),
+        (_S.TERMINATING, _V.FINAL_ACKNOWLEDGEMENT): (_T.MARK, _S.TERMINATING),
+        (_S.TERMINATING, _V.CLOSED_FAULT): (_T.NOTHING, _S.TERMINATING),
+        # The peer may have ended it before we know that its grant is durable. What it says later is of nobody.
+        (_S.CLOSED, _V.GRANT_DURABLE): (_T.NOTHING, _S.CLOSED),
+        (_S.TERMINATING, _V.GRANT_DURABLE): (_T.NOTHING, _S.TERMINATING),
+        (_S.TERMINATED, _V.GRANT_DURABLE): (_T.NOTHING, _S.TERMINATED),
+    }
+
+
+def _source_table(can: Capabilities) -> SourceTable:
+    # WS-RM appendix D, the RM Source's
+    table = _way(can)
+    for fault in _FAULTS:
+        table[_S.CREATING, fault] = (_T.REPORT_REFUSED, _S.NONE)
+    for state in _OPEN:
+        table[state, _V.TURN] = (_T.TRANSMIT, state)
+        table[state, _V.NACK] = (_T.RETRANSMIT_NACKED, state)
+        table[state, _V.ROLLOVER_FAULT] = (_T.STOP_NUMBERING, _S.ROLLOVER)
+        table[state, _V.SILENT] = (_T.STOP, state)
+        # Those answers say which messages the peer refused, too. What is sent meanwhile is refused as well.
+        table[state, _V.ENDING_FAULT_EARLY] = (_T.RETRY, state)
+    for state in _UNENDED:
+        table[state, _V.FINAL_ACKNOWLEDGEMENT] = (_T.MARK_AND_REPORT, _S.CLOSED)
+        table[state, _V.CLOSED_FAULT] = (_T.REPORT_REST, _S.CLOSED)
+        table[state, _V.CLOSE_SEQUENCE] = (_T.ANSWER_CLOSE, _S.CLOSED)
+        table[state, _V.ENDING_FAULT] = (_T.LOSE, _S.TERMINATED)
+        table[state, _V.EXPIRED] = (_T.LOSE, _S.TERMINATED)
+    for state in (_S.CLOSED, _S.TERMINATING):
+        table[state, _V.ENDING_FAULT] = (_T.FINISH, _S.TERMINATED)
+        table[state, _V.EXPIRED] = (_T.FINISH, _S.TERMINATED)
+    for state in (_S.CLOSING, _S.TERMINATING):
+        table[state, _V.UNANSWERED] = (_T.FINISH, _S.TERMINATED)
+    for state in _KNOWN:
+        table[state, _V.INVALID_ACKNOWLEDGEMENT] = (_T.RAISE_INVALID_ACKNOWLEDGEMENT, state)
+        answer = _T.ANSWER_TERMINATE if can.answers_terminate else table[state, _V.ENDING_FAULT][0]
+        table[state, _V.TERMINATE_SEQUENCE] = (answer, _S.TERMINATED)
+        table.setdefault((state, _V.ACKNOWLEDGEMENT), (_T.MARK, state))
+        table.setdefault((state, _V.ACKNOWLEDGEMENT_FAULT), (_T.REPORT_ACKNOWLEDGEMENT, state))
+        table.setdefault((state, _V.MESSAGE_FAULT), (_T.STOP, state))
+        table.setdefault((state, _V.OTHER_FAULT), (_T.RETRY, state))
+        # What comes late, or twice, says nothing new.
+        for late in (_V.CREATE_SEQUENCE_RESPONSE, _V.CREATE_SEQUENCE_REFUSED, _V.ROLLOVER_FAULT, _V.NACK):
+            table.setdefault((state, late), (_T.NOTHING, state))
+        for late in (_V.CLOSE_SEQUENCE_RESPONSE, _V.TERMINATE_SEQUENCE_RESPONSE):
+            table.setdefault((state, late), (_T.NOTHING, state))
+        if state is not _S.GRANTED:
+            table[state, _V.EXPIRED_WHEN_DONE] = (_T.TELL_END, state)
+    for state in (_S.NONE, _S.CREATING, *_KNOWN):
+        table.setdefault((state, _V.TURN), (_T.NOTHING, state))
+        table.setdefault((state, _V.ALL_ACKNOWLEDGED), (_T.NOTHING, state))
+        table.setdefault((state, _V.ALL_NUMBERS_ACKNOWLEDGED), (_T.NOTHING, state))
+        table.setdefault((state, _V.RESUMED), (_T.GO_ON, state))
+    for state in (_S.CREATING, *_KNOWN):
+        table[state, _V.UNSENDABLE] = (_T.STOP, state)
+    absent_states = () if can.closes else (_S.CLOSING,)
+    absent_events = (_V.ROLLOVER_FAULT, _V.TAKES_NO_NUMBER, _V.DOUBT_STAYS) if can.rollover_ends else ()
+    return {cell: table[cell] for cell in table if cell[0] not in absent_states and cell[1] not in absent_events}
+
+
+SOURCE_TABLES: dict[RM, SourceTable] = {rm: _source_table(rm.can) for rm in RM}
+
+
+class Request(Enum):
+    """What a Sequence wants to send besides messages; one at a time, repeated until it is answered."""
+
+    CREATE = "CreateSequence"
+    CLOSE = "CloseSequence"
+    TERMINATE = "TerminateSequence"
+    ACK_REQUESTED = "AckRequested"
+
+
+_REQUEST_OF = {
+    SourceAction.SEND_CREATE: Request.CREATE,
+    SourceAction.SEND_CLOSE: Request.CLOSE,
+    SourceAction.SEND_TERMINATE: Request.TERMINATE,
+}
+REQUESTS = {
+    state: _REQUEST_OF[action]
+    for table in SOURCE_TABLES.values()
+    for (state, event), (action, _) in table.items()
+    if event is SourceEvent.TURN and action in _REQUEST_OF
+}
+"""What is sent, when it is its turn, in the states in which that is a request."""
+
+
+class EndState(Name):
+    """How far the end of an outbound Sequence has come, beside its state. DURABLE: nothing is told yet."""
+
+    OPEN = "open"
+    WANTED = "wanted"
+    SAVING = "being saved"
+    DURABLE = "durable"
+    TELLING = "being told"
+
+
+class EndEvent(Event):
+    """What can happen to the end of an outbound Sequence."""
+
+    WANT = "nothing more is to be sent", OURS
+    USED_UP = "every number it can have is acknowledged", OURS
+    STEP = "a step towards the end is decided", OURS
+    SAVED = "the decision is durable", OURS
+    REPLIES_DURABLE = "every reply so far is durable", OURS
+
+
+class EndAction(Name):
+    """What is done about it."""
+
+    SAVE = "save the decision"
+    TELL = "tell it"
+    NOTHING = "nothing"
+
+
+_N, _NE, _NA = EndState, EndEvent, EndAction
+
+END_TABLE: dict[tuple[EndState, EndEvent], tuple[EndAction, EndState]] = {
+    (_N.OPEN, _NE.WANT): (_NA.NOTHING, _N.WANTED),
+    (_N.OPEN, _NE.USED_UP): (_NA.NOTHING, _N.WANTED),
+    (_N.WANTED, _NE.WANT): (_NA.NOTHING, _N.WANTED),
+    (_N.WANTED, _NE.STEP): (_NA.SAVE, _N.SAVING),
+    (_N.SAVING, _NE.WANT): (_NA.NOTHING, _N.SAVING),
+    (_N.SAVING, _NE.STEP): (_NA.NOTHING, _N.SAVING),
+    (_N.SAVING, _NE.SAVED): (_NA.NOTHING, _N.DURABLE),
+    (_N.DURABLE, _NE.WANT): (_NA.NOTHING, _N.DURABLE),
+    (_N.DURABLE, _NE.STEP): (_NA.NOTHING, _N.DURABLE),
+    (_N.DURABLE, _NE.REPLIES_DURABLE): (_NA.TELL, _N.TELLING),
+    (_N.TELLING, _NE.WANT): (_NA.NOTHING, _N.TELLING),
+    # The last word on the requests acknowledges every reply, also those that came since the step before.
+    (_N.TELLING, _NE.STEP): (_NA.NOTHING, _N.DURABLE),
+}
+"""The decision is durable before the peer hears of it: after a crash nothing may be added to what the peer knows to be
+closed, and no message may get the number of a LastMessage."""
+
+
+class DoubtState(Name):
+    """Whether a destination that refused a number is asked which of those above its limit it took before it had one."""
+
+    NONE = "none"
+    ASKING = "asking what arrived"
+    ASKING_FOR_LIMIT = "asking what arrived, to know the limit"
+    ASKING_BESIDE = "asking what arrived beside a message that is refused for good"
+
+
+class DoubtEvent(Event):
+    """What can happen to a doubt."""
+
+    LEFT_BEHIND = "numbers above its limit were transmitted", OURS
+    LIMIT_UNKNOWN = "nobody knows which number it refused", OURS
+    REFUSED_FOR_GOOD = "one message is given up, and others were transmitted", OURS
+    SAID = "SequenceAcknowledgement since it was asked, or with Final"
+    SAYS_NOTHING = "it was asked often enough, and answers with nothing", OURS
+    MOVED = "what it has not goes to the next Sequence in any case", OURS
+
+
+class DoubtAction(Name):
+    """What is done about it."""
+
+    ASK = "send AckRequested"
+    MOVE = "let what is above the limit go to the next Sequence"
+    TAKE_FOR_LIMIT = "take what it has for its limit"
+    LOSE = "report what is lost"
+    NOTHING = "nothing"
+
+
+_B, _BE, _BA = DoubtState, DoubtEvent, DoubtAction
+
+DOUBT_TABLE: dict[tuple[DoubtState, DoubtEvent], tuple[DoubtAction, DoubtState]] = {
+    (_B.NONE, _BE.LEFT_BEHIND): (_BA.ASK, _B.ASKING),
+    (_B.NONE, _BE.LIMIT_UNKNOWN): (_BA.ASK, _B.ASKING_FOR_LIMIT),
+    (_B.NONE, _BE.REFUSED_FOR_GOOD): (_BA.ASK, _B.ASKING_BESIDE),
+    (_B.NONE, _BE.SAID): (_BA.NOTHING, _B.NONE),
+    (_B.NONE, _BE.MOVED): (_BA.NOTHING, _B.NONE),
+    (_B.ASKING, _BE.LEFT_BEHIND): (_BA.NOTHING, _B.ASKING),
+    (_B.ASKING, _BE.LIMIT_UNKNOWN): (_BA.NOTHING, _B.ASKING),
+    (_B.ASKING, _BE.SAID): (_BA.MOVE, _B.NONE),
+    # It was told which number was refused, and every higher one is refused for the same reason.
+    (_B.ASKING, _BE.SAYS_NOTHING): (_BA.MOVE, _B.NONE),
+    (_B.ASKING, _BE.MOVED): (_BA.MOVE, _B.NONE),
+    (_B.ASKING_FOR_LIMIT, _BE.LEFT_BEHIND): (_BA.NOTHING, _B.ASKING_FOR_LIMIT),
+    (_B.ASKING_FOR_LIMIT, _BE.LIMIT_UNKNOWN): (_BA.NOTHING, _B.ASKING_FOR_LIMIT),
+    (_B.ASKING_FOR_LIMIT, _BE.SAID): (_BA.TAKE_FOR_LIMIT, _B.NONE),
+    (_B.ASKING_FOR_LIMIT, _BE.SAYS_NOTHING): (_BA.LOSE, _B.ASKING_FOR_LIMIT),
+    (_B.ASKING_FOR_LIMIT, _BE.MOVED): (_BA.MOVE, _B.NONE),
+    (_B.ASKING_BESIDE, _BE.LEFT_BEHIND): (_BA.NOTHING, _B.ASKING_BESIDE),
+    (_B.ASKING_BESIDE, _BE.LIMIT_UNKNOWN): (_BA.NOTHING, _B.ASKING_BESIDE),
+    (_B.ASKING_BESIDE, _BE.SAID): (_BA.MOVE, _B.NONE),
+    (_B.ASKING_BESIDE, _BE.SAYS_NOTHING): (_BA.LOSE, _B.ASKING_BESIDE),
+    (_B.ASKING_BESIDE, _BE.MOVED): (_BA.MOVE, _B.NONE),
+}
+"""Until the peer has said what it has, numbers above its limit do not go to the next Sequence: they would arrive once
+more."""

@@ -1,0 +1,141 @@
+"""The tables of what outlives a Sequence: an outbox, and the address that forwarders send to."""
+
+from __future__ import annotations
+
+from holdfast.core.states.table import OURS, Event, Name
+
+
+class OutboxState(Name):
+    """Whether an outbox sends, and whether its end is wanted."""
+
+    OPEN = "open"
+    ENDING = "ending"
+    SUSPENDED = "suspended"
+    SUSPENDED_ENDING = "suspended, ending"
+    STOPPED = "stopped"
+    STOPPED_ENDING = "stopped, ending"
+
+
+class OutboxEvent(Event):
+    """What can happen to an outbox."""
+
+    TURN = "its turn to send", OURS
+    WANT_END = "nothing more will be put in", OURS
+    EMPTIED = "it is empty, and no Sequence carries it", OURS
+    SUSPEND = "somebody holds it back", OURS
+    STOP = "it cannot go on by itself", OURS
+    RESUME = "somebody decides that it goes on", OURS
+
+
+class OutboxAction(Name):
+    """What is done about it."""
+
+    SEND = "send"
+    END = "end its Sequence once all is acknowledged"
+    TELL_ENDED = "report that it has ended"
+    HOLD_BACK = "save why, and send nothing"
+    TELL_STOPPED = "save and report why"
+    GO_ON = "save, and go on"
+    NOTHING = "nothing"
+
+
+_O, _OE, _OA = OutboxState, OutboxEvent, OutboxAction
+
+OUTBOX_TABLE: dict[tuple[OutboxState, OutboxEvent], tuple[OutboxAction, OutboxState]] = {
+    (_O.OPEN, _OE.TURN): (_OA.SEND, _O.OPEN),
+    (_O.OPEN, _OE.WANT_END): (_OA.END, _O.ENDING),
+    (_O.OPEN, _OE.EMPTIED): (_OA.NOTHING, _O.OPEN),
+    (_O.OPEN, _OE.SUSPEND): (_OA.HOLD_BACK, _O.SUSPENDED),
+    (_O.OPEN, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED),
+    (_O.ENDING, _OE.TURN): (_OA.SEND, _O.ENDING),
+    (_O.ENDING, _OE.WANT_END): (_OA.NOTHING, _O.ENDING),
+    (_O.ENDING, _OE.EMPTIED): (_OA.TELL_ENDED, _O.OPEN),
+    (_O.ENDING, _OE.SUSPEND): (_OA.HOLD_BACK, _O.SUSPENDED_ENDING),
+    (_O.ENDING, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED_ENDING),
+    (_O.SUSPENDED, _OE.TURN): (_OA.NOTHING, _O.SUSPENDED),
+    (_O.SUSPENDED, _OE.WANT_END): (_OA.END, _O.SUSPENDED_ENDING),
+    (_O.SUSPENDED, _OE.SUSPEND): (_OA.HOLD_BACK, _O.SUSPENDED),
+    # What the peer says meanwhile may need a decision, which is another than to let it go on.
+    (_O.SUSPENDED, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED),
+    (_O.SUSPENDED, _OE.RESUME): (_OA.GO_ON, _O.OPEN),
+    (_O.SUSPENDED_ENDING, _OE.TURN): (_OA.NOTHING, _O.SUSPENDED_ENDING),
+    (_O.SUSPENDED_ENDING, _OE.WANT_END): (_OA.NOTHING, _O.SUSPENDED_ENDING),
+    (_O.SUSPENDED_ENDING, _OE.SUSPEND): (_OA.HOLD_BACK, _O.SUSPENDED_ENDING),
+    (_O.SUSPENDED_ENDING, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED_ENDING),
+    (_O.SUSPENDED_ENDING, _OE.RESUME): (_OA.GO_ON, _O.ENDING),
+    (_O.STOPPED, _OE.TURN): (_OA.NOTHING, _O.STOPPED),
+    (_O.STOPPED, _OE.WANT_END): (_OA.END, _O.STOPPED_ENDING),
+    (_O.STOPPED, _OE.SUSPEND): (_OA.NOTHING, _O.STOPPED),
+    (_O.STOPPED, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED),
+    (_O.STOPPED, _OE.RESUME): (_OA.GO_ON, _O.OPEN),
+    (_O.STOPPED_ENDING, _OE.TURN): (_OA.NOTHING, _O.STOPPED_ENDING),
+    (_O.STOPPED_ENDING, _OE.WANT_END): (_OA.NOTHING, _O.STOPPED_ENDING),
+    (_O.STOPPED_ENDING, _OE.SUSPEND): (_OA.NOTHING, _O.STOPPED_ENDING),
+    (_O.STOPPED_ENDING, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED_ENDING),
+    (_O.STOPPED_ENDING, _OE.RESUME): (_OA.GO_ON, _O.ENDING),
+}
+
+# --- an address ------------------------------------------------------------------------------------------------------
+
+
+class CircuitState(Name):
+    """Whether forwarders send to an address."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    PROBING = "probing"
+    RAMPING = "ramping"
+
+
+class CircuitEvent(Event):
+    """What can happen at an address."""
+
+    ANSWERED = "it answers"
+    FAILED = "an attempt brings no answer"
+    FAILED_OFTEN = "as many attempts in a row bring no answer as may"
+    ASKS_FOR_PAUSE = "it asks to be left alone"
+    PROBE_DUE = "somebody has something to send, and it is time to try", OURS
+    PROBE_UNUSED = "who was to try had nothing to send", OURS
+    ALL_LET_IN = "nobody waits any more to be let in", OURS
+
+
+class CircuitAction(Name):
+    """What is done about it."""
+
+    COUNT = "count it"
+    FORGET = "forget what was counted"
+    OPEN = "send nothing there, and tell it"
+    POSTPONE = "try again later"
+    PROBE = "send one message"
+    LET_IN = "let in who waits, one after the other, and tell it"
+    LET_IN_MORE = "let in two more for each answer"
+    NOTHING = "nothing"
+
+
+_C, _CE, _CA = CircuitState, CircuitEvent, CircuitAction
+
+CIRCUIT_TABLE: dict[tuple[CircuitState, CircuitEvent], tuple[CircuitAction, CircuitState]] = {
+    (_C.CLOSED, _CE.ANSWERED): (_CA.FORGET, _C.CLOSED),
+    (_C.CLOSED, _CE.FAILED): (_CA.COUNT, _C.CLOSED),
+    (_C.CLOSED, _CE.FAILED_OFTEN): (_CA.OPEN, _C.OPEN),
+    (_C.CLOSED, _CE.ASKS_FOR_PAUSE): (_CA.OPEN, _C.OPEN),
+    # What was on its way when it opened says nothing new; the next that is tried will.
+    (_C.OPEN, _CE.ANSWERED): (_CA.NOTHING, _C.OPEN),
+    (_C.OPEN, _CE.FAILED): (_CA.NOTHING, _C.OPEN),
+    (_C.OPEN, _CE.FAILED_OFTEN): (_CA.NOTHING, _C.OPEN),
+    (_C.OPEN, _CE.ASKS_FOR_PAUSE): (_CA.POSTPONE, _C.OPEN),
+    (_C.OPEN, _CE.PROBE_DUE): (_CA.PROBE, _C.PROBING),
+    (_C.PROBING, _CE.ANSWERED): (_CA.LET_IN, _C.RAMPING),
+    (_C.PROBING, _CE.FAILED): (_CA.POSTPONE, _C.OPEN),
+    (_C.PROBING, _CE.FAILED_OFTEN): (_CA.POSTPONE, _C.OPEN),
+    (_C.PROBING, _CE.ASKS_FOR_PAUSE): (_CA.POSTPONE, _C.OPEN),
+    (_C.PROBING, _CE.PROBE_DUE): (_CA.PROBE, _C.PROBING),
+    (_C.PROBING, _CE.PROBE_UNUSED): (_CA.NOTHING, _C.OPEN),
+    (_C.RAMPING, _CE.ANSWERED): (_CA.LET_IN_MORE, _C.RAMPING),
+    (_C.RAMPING, _CE.FAILED): (_CA.COUNT, _C.RAMPING),
+    (_C.RAMPING, _CE.FAILED_OFTEN): (_CA.OPEN, _C.OPEN),
+    (_C.RAMPING, _CE.ASKS_FOR_PAUSE): (_CA.OPEN, _C.OPEN),
+    (_C.RAMPING, _CE.ALL_LET_IN): (_CA.FORGET, _C.CLOSED),
+}
+"""A destination that is away gets one message at a time, however many wait for it; one that is back is not run over.
+Nothing that waits is looked at meanwhile."""
