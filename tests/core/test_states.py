@@ -14,6 +14,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.forwarder_state import Withdrawal
 from holdfast.core.sending.read_ahead_buffer import Buffers
 from holdfast.core.states import (
     DESTINATION_TABLES,
@@ -23,6 +24,7 @@ from holdfast.core.states import (
     SETTLING_TABLE,
     SOURCE_TABLES,
     TABLES,
+    WITHDRAWAL_TABLE,
     DestinationAction,
     DestinationEvent,
     DestinationState,
@@ -38,6 +40,8 @@ from holdfast.core.states import (
     SettlingState,
     SourceEvent,
     SourceState,
+    WithdrawalEvent,
+    WithdrawalState,
     diagram,
 )
 from holdfast.core.versions import RM, Versions
@@ -124,9 +128,16 @@ def test_an_outbox_moves_as_its_cell_says(state: OutboxState) -> None:
         check(OUTBOX_TABLE.get((state, event)), state, event, made.handle, lambda made=made: made.state)
 
 
+@pytest.mark.parametrize("state", WithdrawalState)
+def test_a_withdrawal_moves_as_its_cell_says(state: WithdrawalState) -> None:
+    for event in WithdrawalEvent:
+        made = Withdrawal(source(RM.V1_1), 60.0, state=state)
+        check(WITHDRAWAL_TABLE.get((state, event)), state, event, made.handle, lambda made=made: made.state)
+
+
 def test_every_state_event_and_action_is_in_a_table() -> None:
     """Of the two versions together: what one cannot do, the other can."""
-    for events in (DestinationEvent, SettlingEvent, SourceEvent, EndEvent, DoubtEvent, OutboxEvent):
+    for events in (DestinationEvent, SettlingEvent, SourceEvent, EndEvent, DoubtEvent, OutboxEvent, WithdrawalEvent):
         of_kind = [table for table in TABLES.values() if table.events is events]
         cells = [(*cell, *outcome) for table in of_kind for cell, outcome in table.cells.items()]
         assert {state for state, _, _, _ in cells} | {after for *_, after in cells} == set(of_kind[0].states)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.forwarding.undeliverable import GivingUp
+from holdfast.core.forwarding.withdrawals import Withdrawals
 from holdfast.core.handling.delivery import Handling
 from holdfast.core.handling.handler_cursor import HandlerCursor
 from holdfast.core.origin import Origin
@@ -42,6 +43,7 @@ from holdfast.core.states import (
     SettlingEvent,
     SettlingState,
     SourceState,
+    WithdrawalState,
 )
 from holdfast.core.versions import RM
 from holdfast.simulation.nodes.node import FORWARD
@@ -548,12 +550,12 @@ def keep_a_dead_letter_that_is_requeued(monkeypatch: pytest.MonkeyPatch) -> None
 
 @mutant("AtMostOnce", "ReplyBeforeAcknowledgement")
 def end_a_sequence_at_a_refusal_without_asking_what_else_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
-    def _ask_for_quiet(self: GivingUp, outbox: Outbox, *about: Any) -> None:
+    def refused(self: Withdrawals, outbox: Outbox, *about: Any) -> None:
         original(self, outbox, *about)
-        assert outbox.quiet is not None
-        outbox.quiet.is_asked = True
+        assert outbox.withdrawal is not None
+        outbox.withdrawal.state = WithdrawalState.ASKED
 
-    original = replace(monkeypatch, GivingUp, "_ask_for_quiet", _ask_for_quiet)
+    original = replace(monkeypatch, Withdrawals, "refused", refused)
 
 
 @mutant("StrangersAreIgnored")

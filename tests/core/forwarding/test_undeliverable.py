@@ -224,7 +224,7 @@ def test_a_message_that_is_refused_for_good_does_not_go_again_to_find_out_whethe
     chain.service.is_up = False
     chain.go(1.0)
     chain.service.is_up = True
-    chain.go(60.0, until=lambda: chain.forwarder.quiet is not None)
+    chain.go(60.0, until=lambda: chain.forwarder.withdrawal is not None)
     chain.service.is_up = False
     before = len(chain.journeys)
     chain.go(60.0)
@@ -268,8 +268,8 @@ def test_a_late_fault_about_a_request_that_arrived_by_now_does_not_make_its_sequ
     fault = Envelope(chain.versions.soap, chain.versions.addressing, chain.versions.rm, relates_to=source.unreplied[2])
     fault.fault = Fault("Poison", "it cannot be read")
     chain.refuse("m0")
-    chain.go(60.0, until=lambda: chain.forwarder.quiet is not None and source.flight[2].attempts > 1)
-    assert chain.forwarder.quiet is not None and source.flight[2].attempts > 1
+    chain.go(60.0, until=lambda: chain.forwarder.withdrawal is not None and source.flight[2].attempts > 1)
+    assert chain.forwarder.withdrawal is not None and source.flight[2].attempts > 1
     chain.broker.protocol.receive(fault, None, chain.now, origin=Origin(secret=source.secret))
     chain.broker.settle()
     chain.go(5.0)

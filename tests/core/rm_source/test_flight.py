@@ -135,11 +135,10 @@ def test_a_parked_number_is_not_sent_again_when_an_exchange_that_carried_it_fail
     flight = Flight()
     flight.begin(1, None, 0.0)
     flight.left(1, 1.0)
-    flight.wait(1, 1, math.inf)
+    flight.park(1)
     flight.hurry(flight[1], 2.0)
     assert flight[1].is_parked and flight.due(3.0, {1}) == []
-    flight[1].waits_for = 0
-    flight.hurry(flight[1], 4.0)
+    flight.release(1, 4.0)
     assert flight.due(5.0, {1}) == [1]
 
 

@@ -18,8 +18,8 @@ from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbound import Outbound
-from holdfast.core.sending.outbox import HeldBack, Outbox
-from holdfast.core.states import SourceState
+from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.forwarder_state import HeldBack
 
 EXPIRED = "expired"
 """Replaces a fault's code: the message was too old to be sent."""
@@ -40,7 +40,6 @@ MOST_LEFT_OUT = 1_000
 
 _TOO_OLD = Fault(EXPIRED, "The message was too old to be sent on when its turn came.", sender=False)
 _UNWANTED = Fault(UNWANTED, "Its requester had given up when its turn came.", sender=False)
-_SENDING = (SourceState.CREATED, SourceState.ROLLOVER)
 
 
 class GivenUp(NamedTuple):
@@ -182,12 +181,12 @@ class Expiry:
         """
         policy = outbox.forwarding
         assert policy is not None
-        if source.state not in _SENDING or outbox.stopped:
+        if not source.is_open or outbox.stopped:
             return
         first = outbox.record(outbox.first)
         if first is not None and self._came_just_now(outbox, first, now):
             return
-        refused = outbox.quiet.refused if outbox.quiet is not None else ()
+        refused = outbox.withdrawal.refused if outbox.withdrawal is not None else ()
         for number in source.flight.untaken:
             record = outbox.record(outbox.offset_of(number))
             if record is None or not record.wants_reply or number <= source.sent_before or number in refused:

@@ -8,15 +8,15 @@ requester receives a fault, in the batch that moves the cursor past it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 
 from holdfast.core.events import Discarded, Incident, ReadWanted
 from holdfast.core.faults import HOLDFAST_NS
 from holdfast.core.forwarding.expiry import Expiry, GivenUp
+from holdfast.core.forwarding.withdrawals import Withdrawals, pass_records, patience_for_replies
 from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
-from holdfast.core.policy import Delivery, OnExpired, OnRefused
+from holdfast.core.policy import OnExpired, OnRefused
 from holdfast.core.queues.dead_letters import DeadLetters, Letter, Origin
 from holdfast.core.queues.queue import Queue
 from holdfast.core.ranges import AcknowledgementRanges
@@ -24,14 +24,10 @@ from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbound import Outbound
-from holdfast.core.sending.outbox import Doubt, Outbox, Quiet, Refusal, Unwelcome
-from holdfast.core.sending.reasons import DISCARDED, NO_ANSWER_WHAT_ARRIVED
-from holdfast.core.states import DoubtEvent, SourceState
+from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.forwarder_state import Doubt, Refusal, Unwelcome
+from holdfast.core.sending.reasons import DISCARDED
 from holdfast.core.versions import Addressing
-
-LEAST_QUIET = 60.0
-"""Minimum seconds that a destination has to answer requests that it acknowledged, or that follow a message which it
-refuses permanently; the policy's patience if that is longer."""
 
 _IN_DOUBT = Fault(
     "InDoubt",
@@ -39,7 +35,6 @@ _IN_DOUBT = Fault(
     sender=False,
     code_namespace=HOLDFAST_NS,
 )
-_SENDING = (SourceState.CREATED, SourceState.ROLLOVER)
 
 
 def discard(outbound: Outbound, outbox: Outbox, offset: int, now: float) -> None:
@@ -59,20 +54,8 @@ def discard(outbound: Outbound, outbox: Outbox, offset: int, now: float) -> None
         outbound.drop(outbox, source, now)
         if in_doubt and not outbox.stopped:
             outbound.stop(outbox, DISCARDED, f"{in_doubt} others of its Sequence may have arrived", now)
-    _pass(outbound, outbox, [offset], now)
+    pass_records(outbound, outbox, [offset], now)
     outbound.commit.then(lambda _now: outbound.effects.append(Discarded(outbox.key, offset)))
-
-
-def _pass(outbound: Outbound, outbox: Outbox, offsets: list[int], now: float) -> None:
-    """Exclude these records from every further Sequence."""
-    for offset in offsets:
-        outbox.leave_out(offset, offset)
-        outbox.refusals.pop(offset, None)
-    if outbox.source is not None:
-        outbound.commit.save(outbox.source.local_id, outbox.source)  # also its acknowledged ranges, trimmed
-    outbox.save()
-    outbox.save_place(now)
-    outbound.ready(outbox)
 
 
 class GivingUp:
@@ -104,13 +87,14 @@ class GivingUp:
         self._commit = outbound.commit
         self._effects = outbound.effects
         self._expiry = Expiry(outbound, replies)
+        self._withdrawals = Withdrawals(outbound, self._bury)
 
     def turn(self, outbox: Outbox, now: float) -> bool:
         """Handle undeliverable messages that are due; return whether the outbox may send."""
         if outbox.doubt is not None and not self._settle(outbox, outbox.doubt, now):
             return False
-        if outbox.quiet is not None:
-            self._look_whether_quiet(outbox, outbox.quiet, now)
+        if outbox.withdrawal is not None:
+            self._withdrawals.turn(outbox, outbox.withdrawal, now)
         if outbox.unwelcome is not None:
             self._ask_when_due(outbox, outbox.unwelcome, now)
         if now >= outbox.next_unanswered and outbox.source is not None:
@@ -133,7 +117,7 @@ class GivingUp:
         policy = outbox.forwarding
         if policy is None or self._outbound.is_anonymous(source):
             return
-        patience = max(LEAST_QUIET, policy.patience)
+        patience = patience_for_replies(policy)
         entries = [(number, source.flight[number]) for number in source.unreplied if number in source.flight]
         late = [number for number, entry in entries if entry.arrived_at + patience <= now]
         for number in late:
@@ -164,11 +148,13 @@ class GivingUp:
         return True
 
     def _ask_when_due(self, outbox: Outbox, unwelcome: Unwelcome, now: float) -> None:
-        if now >= unwelcome.again_at:
-            unwelcome.again_at = math.inf
-            outbox.refused.clear()
-        elif unwelcome.again_at < math.inf:
+        if unwelcome.again_at is None:
+            return
+        if now < unwelcome.again_at:
             self._outbound.wake(outbox, unwelcome.again_at)
+        else:
+            unwelcome.again_at = None
+            outbox.refused.clear()
 
     # --- what the destination refuses -----------------------------------------------------------------------------
 
@@ -180,20 +166,20 @@ class GivingUp:
         """
         source, policy = outbox.source, outbox.forwarding
         assert source is not None and policy is not None, outbox.key
-        if number not in source.flight or source.state not in _SENDING or outbox.stopped:
+        if number not in source.flight or not source.is_open or outbox.stopped:
             return  # acknowledged or dead-lettered meanwhile; or the operator must decide
         offset, entry = outbox.offset_of(number), source.flight[number]
         refusal = outbox.refusals.setdefault(offset, Refusal(now, fault))
         refusal.take(fault, entry.attempts)
         if refusal.times == 1:
             self._tell_refused(outbox, source, number, fault)
-        quiet = outbox.quiet
+        withdrawal = outbox.withdrawal
         is_request = number in source.unreplied
         times = refusal.in_row if is_request else refusal.times
         at_once = is_final or (is_request and self._refuses_each(source, number, refusal))
-        if quiet is not None and number in quiet.named and not is_final:
+        if withdrawal is not None and number in withdrawal.named and not is_final:
             source.not_delivered(number, now)  # it has arrived, and is transmitted again until it is answered
-        elif quiet is not None and number not in quiet.refused and not (at_once or entry.may_have_arrived):
+        elif withdrawal is not None and number not in withdrawal.refused and not (at_once or entry.may_have_arrived):
             source.flight.remove(number)  # it certainly did not arrive, and is retried in the next Sequence
         elif at_once or (times >= policy.refusals and now - refusal.first_at >= policy.patience):
             self._refuse_for_good(outbox, source, number, refusal, now)
@@ -246,141 +232,20 @@ class GivingUp:
         if source.behavior is IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE and len(source.acknowledged):
             reason = f"{reason} (the destination would discard the whole Sequence if it ended without this message)"
         elif number in source.unreplied or not _waits(outbox):
-            self._ask_for_quiet(outbox, source, number, now)
+            self._withdrawals.refused(outbox, source, number, now)
             return
         outbox.refusals.clear()  # an operator who resumes it starts a new period of patience
         self._commit.save(source.local_id, source)
         self._outbound.stop(outbox, fault.code, reason, now, refused=(source.identifier or "", number))
 
-    def _ask_for_quiet(self, outbox: Outbox, source: RMSource, number: int, now: float) -> None:
-        quiet = outbox.quiet
-        assert outbox.forwarding is not None
-        if quiet is None or quiet.source is not source:
-            quiet = outbox.quiet = Quiet(
-                source, set(), AcknowledgementRanges(), now + max(LEAST_QUIET, outbox.forwarding.patience)
-            )
-            source.limit = min(source.limit, source.highest_sent)
-        if number not in quiet.refused:
-            quiet.refused.add(number)
-            quiet.is_asked = False  # the destination's last acknowledgement did not cover this message
-        source.flight.wait(number, number, math.inf)
-
     def acknowledged(self, outbox: Outbox, ack: SequenceAcknowledgement) -> None:
-        """Record the numbers that the destination reports as received."""
-        assert outbox.quiet is not None
-        outbox.quiet.named.update(ack.ranges)
-
-    def _look_whether_quiet(self, outbox: Outbox, quiet: Quiet, now: float) -> None:
-        source = quiet.source
-        if outbox.source is not source or source.state not in _SENDING:
-            outbox.quiet = None  # the Sequence is over or ending: refused messages are retried in the next one
-            return
-        flight = source.flight
-        if not source.replying.isdisjoint(quiet.refused):
-            return  # the reply to one of them is being stored
-        for number in [number for number in quiet.refused if number not in flight or number in quiet.named]:
-            quiet.refused.discard(number)  # it has arrived after all
-            if number in flight:  # a request: it is transmitted again until it is answered
-                flight[number].waits_for = 0
-                flight.hurry(flight[number], now)
-        requests = [number for number in flight if number in source.unreplied and number not in quiet.refused]
-        others = [number for number in flight if number not in quiet.refused and number not in source.unreplied]
-        if source.in_doubt:
-            return
-        untaken = {number for number in flight.untaken if number > source.sent_before}  # an answer would prove nothing
-        unknown = [number for number in others if number not in untaken]
-        unanswered = [number for number in unknown if not flight[number].answered]
-        if unanswered:
-            for number in unanswered:
-                entry = flight[number]
-                before = flight.get(entry.waits_for)
-                if before is not None and (entry.waits_for in quiet.refused or before.answered):
-                    entry.waits_for = 0  # the message it waits for may never be acknowledged
-                    flight.hurry(entry, now)
-            return
-        if any(flight[number].exchanges for number in (*others, *quiet.refused)):
-            return  # the destination may still be storing one of them, and acknowledges it only after that
-        was_lost = source.sent_before > source.highest_sent or any(flight[n].may_have_arrived for n in quiet.refused)
-        if not quiet.is_asked and (unknown or was_lost):
-            quiet.is_asked = True
-            for number in others:
-                flight.wait(number, number, math.inf)
-            source.ask_what_else(now)
-            return
-        for number in others:  # the destination was asked, and would have acknowledged them
-            source.flight.remove(number)
-        # A request that it has and has not answered may stay unacknowledged. It is transmitted again until it is
-        # answered.
-        for number in sorted(source.unreplied):
-            if number not in flight and number in quiet.named:
-                flight.begin_again(number, outbox.record(outbox.offset_of(number)), now)
-                requests.append(number)
-        if not requests:
-            self._give_up(outbox, source, quiet, now)
-        elif now >= quiet.until:
-            self._do_without(outbox, source, quiet, requests, now)
-        else:
-            self._outbound.wake(outbox, quiet.until)
-
-    def _do_without(self, outbox: Outbox, source: RMSource, quiet: Quiet, requests: list[int], now: float) -> None:
-        """Handle unanswered requests behind a refused message after the deadline.
-
-        A destination that keeps order may hold them until that message arrives, so they look the same as requests that
-        did not arrive. At least once, they are sent again; otherwise the outbox stops for the operator.
-        """
-        if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE:
-            for number in requests:
-                source.flight.remove(number)
-            self._give_up(outbox, source, quiet, now)
-            return
-        reason = f"{len(requests)} requests behind a message that is refused may have arrived, and are not answered"
-        self._wait_for_somebody(outbox, NO_ANSWER_WHAT_ARRIVED, reason, now)
-
-    def _wait_for_somebody(self, outbox: Outbox, code: str, reason: str, now: float) -> None:
-        """Stop the outbox; a resume retries every message, with new patience."""
-        quiet, outbox.quiet = outbox.quiet, None
-        outbox.refusals.clear()
-        assert quiet is not None
-        source = quiet.source
-        for entry in source.flight.values():
-            if entry.is_parked:
-                entry.waits_for = 0
-                source.flight.hurry(entry, now)
-        for number in range(source.acknowledged.first_gap, source.next_number):
-            if number not in source.flight and number not in source.acknowledged:
-                source.flight.begin_again(number, outbox.record(outbox.offset_of(number)), now)
-        self._outbound.stop(outbox, code, reason, now)
+        """Note the numbers that the destination reports as received."""
+        assert outbox.withdrawal is not None, outbox.key
+        self._withdrawals.acknowledged(outbox.withdrawal, ack)
 
     def silent(self, outbox: Outbox, source: RMSource, now: float) -> None:
         """Handle a destination that never reports which messages arrived."""
-        source.resolve(DoubtEvent.MOVED)
-        if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE:
-            self._outbound.ready(outbox)  # messages that may have arrived may be sent once more
-        else:
-            self._wait_for_somebody(outbox, NO_ANSWER_WHAT_ARRIVED, "the destination does not say what arrived", now)
-
-    def _give_up(self, outbox: Outbox, source: RMSource, quiet: Quiet, now: float) -> None:
-        """Dead-letter the refused messages, once it is known which others arrived."""
-        offsets = sorted(outbox.offset_of(number) for number in quiet.refused)
-        missing = next((offset for offset in offsets if outbox.record(offset) is None), None)
-        if missing is not None:
-            outbox.wait_for(missing, lambda _now: self._outbound.ready(outbox))
-            self._outbound.reading.ask(outbox)
-            return
-        outbox.quiet = None
-        for offset in offsets:
-            refusal = outbox.refusals[offset]
-            self._bury(outbox, offset, refusal.fault, refusal.times, now)
-            detail = {"forwarder": outbox.key, "offset": offset, "code": refusal.fault.code}
-            detail |= {"reason": refusal.fault.reason, "attempts": refusal.times}
-            number = offset - source.start + 1
-            self._effects.append(Incident("dead_letter.added", source.identifier or "", number, "error", detail))
-        if source.behavior is IncompleteSequenceBehavior.NO_DISCARD:
-            outbox.leave_out_arrived()
-        for number in quiet.refused:
-            source.flight.remove(number)
-        source.limit = min(source.limit, source.acknowledged.first_gap - 1)
-        _pass(self._outbound, outbox, offsets, now)
+        self._withdrawals.silent(outbox, source, now)
 
     def _bury(self, outbox: Outbox, offset: int, fault: Fault, times: int, now: float) -> None:
         """Turn a message into a dead letter and send its requester the fault."""
@@ -438,7 +303,7 @@ class GivingUp:
         if is_settled:
             outbox.doubt = None
         if passed or is_settled:  # else nothing changes before a record is read, and another turn would not help
-            _pass(self._outbound, outbox, passed, now)
+            pass_records(self._outbound, outbox, passed, now)
         if is_settled and len(doubt.held):
             first, last = (doubt.start + number - 1 for number in (next(iter(doubt.held))[0], doubt.held.highest))
             self._outbound.stop(outbox, doubt.code, doubt.reason, now, first, last, in_doubt=str(doubt.held))
@@ -450,7 +315,7 @@ class GivingUp:
         """Dead-letter numbered requests that were never transmitted, like refused ones."""
         for number, fault in list(self._expiry.untaken(outbox, source, now)):
             outbox.refusals[outbox.offset_of(number)] = Refusal(now, fault, 1)
-            self._ask_for_quiet(outbox, source, number, now)
+            self._withdrawals.refused(outbox, source, number, now)
             self._outbound.ready(outbox)
 
     def _expire(self, outbox: Outbox, given_up: GivenUp, now: float) -> None:
@@ -464,7 +329,7 @@ class GivingUp:
         detail = {"forwarder": outbox.key, "count": len(offsets), "first": offsets[0], "then": policy.on_expired.value}
         given_up.told.detail = detail | {"reason": fault.reason}
         self._effects.append(given_up.told)
-        _pass(self._outbound, outbox, offsets, now)
+        pass_records(self._outbound, outbox, offsets, now)
 
     # --- dead letters to requeue ----------------------------------------------------------------------------------
 

@@ -58,19 +58,13 @@ class InFlight:
     """Transmissions that the destination dropped for that reason."""
     is_begun_again: bool = False
     """Whether the number was in flight before and removed: it may have left before ``first_sent_at``."""
+    is_parked: bool = False
+    """Whether the number is not retransmitted before :meth:`Flight.release`."""
 
     @property
     def was_lost_once(self) -> bool:
         """Whether the number was retransmitted for a reason other than a drop by the destination."""
         return self.attempts - self.drops > 1
-
-    @property
-    def is_parked(self) -> bool:
-        """Whether the number is not retransmitted.
-
-        The destination refuses it permanently, or must first report whether it arrived.
-        """
-        return self.waits_for > 0 and self.due == math.inf
 
     @property
     def may_have_arrived(self) -> bool:
@@ -172,6 +166,20 @@ class Flight(dict[int, InFlight]):
         self._leaving.discard(number)
         self._has_waiting = True
         self._due_from = min(self._due_from, due)
+
+    def park(self, number: int) -> None:
+        """Do not retransmit ``number``: the peer refuses it permanently, or must first report whether it arrived."""
+        entry = self[number]
+        entry.is_parked = True
+        entry.waits_for, entry.due = 0, math.inf
+        self._leaving.discard(number)
+
+    def release(self, number: int, now: float) -> None:
+        """Retransmit ``number`` now, although it was parked or waits for a lower one."""
+        entry = self[number]
+        entry.is_parked = False
+        entry.waits_for = 0
+        self.hurry(entry, now)
 
     @property
     def has_waiting(self) -> bool:

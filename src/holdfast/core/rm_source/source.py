@@ -199,6 +199,11 @@ class RMSource:
         return True
 
     @property
+    def is_open(self) -> bool:
+        """Whether its messages may be transmitted."""
+        return self.state is _CREATED or self.state is _ROLLOVER
+
+    @property
     def highest_sent(self) -> int:
         """The highest number transmitted so far."""
         return self.next_number - 1
@@ -567,6 +572,8 @@ class RMSource:
         if not in_answers:
             return
         lowest = self.flight.lowest
+        if entry.is_parked:
+            return
         if lowest < number:
             self.flight.wait(number, lowest, entry.due)
             entry.tries = 0
@@ -618,7 +625,7 @@ class RMSource:
 
     def issue(self, now: float) -> None:
         """For a polled Sequence: the numbers up to ``available`` are out, to be sent as they are asked for."""
-        while self.state in (_CREATED, _ROLLOVER) and self._has_new():
+        while self.is_open and self._has_new():
             self.flight[self.next_number] = InFlight(now, now, 1, now)
             self._number()
 
@@ -744,7 +751,7 @@ class RMSource:
         if self.state in REQUESTS:
             if self.due is not None:
                 times.append(self.due)
-        elif self.state in (_CREATED, _ROLLOVER):
+        elif self.is_open:
             poll = self._poll_at() if self.doubt is _NO_DOUBT else self.due
             if poll is not None:
                 times.append(poll)

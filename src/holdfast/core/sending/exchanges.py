@@ -21,7 +21,6 @@ from holdfast.core.states import DoubtAction, DoubtEvent, SourceAction, SourceEv
 if TYPE_CHECKING:
     from holdfast.core.sending.outbound import Outbound
 
-_SENDING = (SourceState.CREATED, SourceState.ROLLOVER)
 NOT_GRANTED = "CreateSequence was answered with neither a grant nor a fault"
 """The report of such an answer."""
 _ENDING = (SourceEvent.ENDING_FAULT, SourceEvent.CLOSED_FAULT)
@@ -91,7 +90,7 @@ class Exchanges:
         source = outbox.source
         if source is None or outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE:
             return False
-        return source.state in _SENDING and outbox.awaits_certainty(source)
+        return source.is_open and outbox.awaits_certainty(source)
 
     def event_of(self, outbox: Outbox, fault: Fault, number: int) -> SourceEvent:
         """Return the event of a fault; ``number``: the message concerned, 0 for none."""
@@ -135,7 +134,7 @@ class Exchanges:
         It refuses numbers above a limit (CXF answers AckRequested with nothing).
         """
         is_lost = source.resolve(DoubtEvent.SAYS_NOTHING) is DoubtAction.LOSE
-        if is_lost and outbox.quiet is not None:
+        if is_lost and outbox.withdrawal is not None:
             self._outbound.forwarders.giving_up.silent(outbox, source, now)
         elif is_lost:
             why = Why(MESSAGE_NUMBER_ROLLOVER, "the destination does not say what arrived")

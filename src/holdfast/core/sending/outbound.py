@@ -439,7 +439,7 @@ class Outbound:
         if source.is_restored:
             ack = source.known_part(ack)
         self.requests.named(source, ack.ranges)
-        if outbox.quiet is not None:
+        if outbox.withdrawal is not None:
             self.forwarders.giving_up.acknowledged(outbox, ack)
         if asked_at is None and source.is_valid(ack):
             asked_at = made_after(source, ack)

@@ -8,21 +8,20 @@ cursor has not passed is kept.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import islice
 from typing import NamedTuple
 
 from holdfast.core.commit import Opened
-from holdfast.core.messages import Fault, IncompleteSequenceBehavior
+from holdfast.core.messages import IncompleteSequenceBehavior
 from holdfast.core.policy import Delivery, ForwardingPolicy, SourcePolicy
 from holdfast.core.queues.partitions import Partition
 from holdfast.core.queues.queue import OUTBOUND, OUTBOX, Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.outboxes.forwarder_state import Doubt, HeldBack, Refusal, Unwelcome, Withdrawal
 from holdfast.core.sending.read_ahead_buffer import Buffers, Here
 from holdfast.core.states import OUTBOX_TABLE, EndState, OutboxAction, OutboxEvent, OutboxState, absent
 from holdfast.core.versions import Versions
@@ -92,132 +91,6 @@ def stored_outboxes(snapshot: Snapshot) -> Iterator[StoredOutbox]:
             yield StoredOutbox(state["key"], queue, 0, state)
 
 
-@dataclass(slots=True, eq=False)
-class Unwelcome:
-    """A destination that grants no Sequence, in whatever way it is asked.
-
-    Args:
-        first_at: When it had refused every way first.
-        reason: What was said last.
-        times: How often it has refused every way.
-        again_at: When it is asked again; infinite while it is.
-    """
-
-    first_at: float
-    reason: str = ""
-    times: int = 0
-    again_at: float = math.inf
-
-
-@dataclass(slots=True, eq=False)
-class Refusal:
-    """A message that the destination answers with a fault each time.
-
-    Args:
-        first_at: When it was refused first.
-        fault: What was said last.
-        times: How often it was refused.
-        attempts: How often it had been transmitted by then.
-        in_row: How often it was refused with no more than one transmission in between. A destination acknowledges a
-            request with its reply, so that one that it took is known by nothing but the faults that do not come.
-    """
-
-    first_at: float
-    fault: Fault
-    times: int = 0
-    attempts: int = 0
-    in_row: int = 0
-
-    def take(self, fault: Fault, attempts: int) -> None:
-        """It was refused again, after so many transmissions in its present Sequence."""
-        self.in_row = self.in_row + 1 if attempts <= self.attempts + 1 else 1
-        self.fault, self.attempts = fault, attempts
-        self.times += 1
-
-
-@dataclass(slots=True, eq=False)
-class Quiet:
-    """Nothing new goes in a Sequence, as a message of it is given up, until it is known what else arrived.
-
-    Args:
-        source: The Sequence.
-        refused: The numbers that are given up.
-        named: What the destination says that it has, also of requests without a reply.
-        until: How long requests that were transmitted besides may take to be answered.
-        is_asked: Whether it was asked.
-    """
-
-    source: RMSource
-    refused: set[int]
-    named: AcknowledgementRanges
-    until: float
-    is_asked: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class Doubt:
-    """What a destination may have of a forwarder's Sequence that it lost, until each of it is settled.
-
-    Args:
-        start: The offset of the Sequence's first message.
-        numbers: The numbers that may have arrived, and those that order forbids to send after others have arrived.
-        behind: The numbers that it acknowledged behind a gap of those, where order is promised.
-        code, reason: How the Sequence was lost.
-        held: Of all these the one-way messages, whose fate somebody decides.
-    """
-
-    start: int
-    numbers: AcknowledgementRanges
-    behind: AcknowledgementRanges
-    code: str
-    reason: str
-    held: AcknowledgementRanges = field(default_factory=AcknowledgementRanges)
-
-    def next(self) -> int | None:
-        """The lowest number that is not settled."""
-        lowest = (lower for ranges in (self.numbers, self.behind) for lower, _ in islice(ranges, 1))
-        return min(lowest, default=None)
-
-    def settle(self, number: int, *, is_held: bool) -> None:
-        """What becomes of a number is known."""
-        self.numbers.discard(number)
-        self.behind.discard(number)
-        if is_held:
-            self.held.add(number)
-
-    def to_state(self) -> State:
-        """What is saved."""
-        ranges = {name: getattr(self, name).to_state() for name in ("numbers", "behind", "held")}
-        return {"start": self.start, "code": self.code, "reason": self.reason} | ranges
-
-    @classmethod
-    def from_state(cls, state: State) -> Doubt:
-        """What was saved."""
-        numbers, behind, held = (AcknowledgementRanges.from_state(state[one]) for one in ("numbers", "behind", "held"))
-        return cls(state["start"], numbers, behind, state["code"], state["reason"], held)
-
-
-@dataclass(slots=True, eq=False)
-class HeldBack:
-    """How far an outbox from which nothing is sent was looked at for requests.
-
-    Args:
-        next: The offset that is looked at next.
-        skip_from, skip_to: These are not looked at: a backlog may be of any length, and who asked so long ago has given
-            up. What comes from ``skip_to`` on came later.
-    """
-
-    next: int
-    skip_from: int
-    skip_to: int
-
-    def passed(self) -> None:
-        """The record at ``next`` was looked at."""
-        self.next += 1
-        if self.next == self.skip_from:
-            self.next = max(self.next, self.skip_to)
-
-
 class Outbox:
     """What is sent under one sequence key.
 
@@ -274,8 +147,8 @@ class Outbox:
         self.here = Here(key, buffers)
         self.refusals: dict[int, Refusal] = {}
         """Offsets of messages that the destination refuses."""
-        self.quiet: Quiet | None = None
-        """What is waited for before one of them is given up."""
+        self.withdrawal: Withdrawal | None = None
+        """Set while some of them are taken out of their Sequence."""
         self.next_unanswered = 0.0
         """No request waits too long for its reply before then."""
         self.ignored_offers = 0
@@ -650,7 +523,7 @@ class Outbox:
         discards nothing delivers what it acknowledged behind a gap when the Sequence ends. A new Sequence would bring
         these after all. Those above the source's limit are none: it was decided that they go in the next Sequence."""
         assurance = self.policy.assurance
-        is_kept = assurance.in_order and assurance.delivery is not Delivery.AT_LEAST_ONCE and self.quiet is None
+        is_kept = assurance.in_order and assurance.delivery is not Delivery.AT_LEAST_ONCE and self.withdrawal is None
         if not is_kept or source.behavior is not IncompleteSequenceBehavior.NO_DISCARD:
             return AcknowledgementRanges()
         arrived = source.acknowledged.copy()

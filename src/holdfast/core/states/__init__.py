@@ -45,12 +45,16 @@ from holdfast.core.states.outbound import (
 from holdfast.core.states.outbox import (
     CIRCUIT_TABLE,
     OUTBOX_TABLE,
+    WITHDRAWAL_TABLE,
     CircuitAction,
     CircuitEvent,
     CircuitState,
     OutboxAction,
     OutboxEvent,
     OutboxState,
+    WithdrawalAction,
+    WithdrawalEvent,
+    WithdrawalState,
 )
 from holdfast.core.states.table import (
     Event,
@@ -68,6 +72,7 @@ __all__ = [
     "SETTLING_TABLE",
     "SOURCE_TABLES",
     "TABLES",
+    "WITHDRAWAL_TABLE",
     "CircuitAction",
     "CircuitEvent",
     "CircuitState",
@@ -92,6 +97,9 @@ __all__ = [
     "SourceAction",
     "SourceEvent",
     "SourceState",
+    "WithdrawalAction",
+    "WithdrawalEvent",
+    "WithdrawalState",
     "absent",
     "diagram",
 ]

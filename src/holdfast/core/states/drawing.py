@@ -33,12 +33,16 @@ from holdfast.core.states.outbound import (
 from holdfast.core.states.outbox import (
     CIRCUIT_TABLE,
     OUTBOX_TABLE,
+    WITHDRAWAL_TABLE,
     CircuitAction,
     CircuitEvent,
     CircuitState,
     OutboxAction,
     OutboxEvent,
     OutboxState,
+    WithdrawalAction,
+    WithdrawalEvent,
+    WithdrawalState,
 )
 from holdfast.core.states.table import Event
 from holdfast.core.versions import RM
@@ -64,6 +68,7 @@ TABLES: dict[str, Drawn] = {
     "doubt": Drawn(DOUBT_TABLE, DoubtState, DoubtEvent, DoubtAction),
     "outbox": Drawn(OUTBOX_TABLE, OutboxState, OutboxEvent, OutboxAction),
     "circuit": Drawn(CIRCUIT_TABLE, CircuitState, CircuitEvent, CircuitAction),
+    "withdrawal": Drawn(WITHDRAWAL_TABLE, WithdrawalState, WithdrawalEvent, WithdrawalAction),
 }
 """Every table there is, by the name it is drawn under."""
 

@@ -1,4 +1,4 @@
-"""The tables of what outlives a Sequence: an outbox, and the address that forwarders send to."""
+"""The tables of what outlives a Sequence: an outbox, the address that forwarders send to, a withdrawal of messages."""
 
 from __future__ import annotations
 
@@ -139,3 +139,82 @@ CIRCUIT_TABLE: dict[tuple[CircuitState, CircuitEvent], tuple[CircuitAction, Circ
 }
 """A destination that is away gets one message at a time, however many wait for it; one that is back is not run over.
 Nothing that waits is looked at meanwhile."""
+
+
+# --- a withdrawal ----------------------------------------------------------------------------------------------------
+
+
+class WithdrawalState(Name):
+    """How far a forwarder is that takes permanently refused messages out of their Sequence."""
+
+    NONE = "none"
+    DRAINING = "waiting for answers"
+    ASKED = "asked what arrived"
+
+
+class WithdrawalEvent(Event):
+    """What can happen to a withdrawal. In each turn of the outbox exactly one event of ours does."""
+
+    REFUSED = "one more message is refused permanently", OURS
+    REFUSED_AGAIN = "a withdrawn message is refused again"
+    ACKNOWLEDGEMENT = "SequenceAcknowledgement"
+    SILENT = "the destination does not say what arrived, and duplicates are not allowed"
+    SEQUENCE_OVER = "the Sequence is over, or ends", OURS
+    PENDING = "an exchange is open, or the answer to AckRequested or the reply to a withdrawn request is awaited", OURS
+    UNANSWERED = "another message has no answer yet", OURS
+    UNCERTAIN = "all is answered, other messages may have arrived, and the destination was not asked", OURS
+    UNREPLIED = "requests that may have arrived have no reply yet", OURS
+    UNREPLIED_TOO_LONG = "requests have no reply for longer than the policy waits, and duplicates are not allowed", OURS
+    UNREAD = "it is known what else arrived, and a withdrawn message must be read", OURS
+    CERTAIN = "it is known what else arrived", OURS
+
+
+class WithdrawalAction(Name):
+    """What is done about it."""
+
+    HOLD = "send nothing new, and do not retransmit the message"
+    WITHHOLD = "do not retransmit the message"
+    NOTE = "note what arrived"
+    NOTHING = "nothing"
+    HURRY = "retransmit now what waited for a withdrawn message"
+    ASK = "send AckRequested, and retransmit no other message"
+    AWAIT_REPLIES = "leave what did not arrive to the next Sequence, and repeat the requests"
+    STOP_UNREPLIED = "retransmit everything, and stop until an operator decides about the requests"
+    STOP = "retransmit everything, and stop until an operator decides"
+    READ = "leave what did not arrive to the next Sequence, and read the message"
+    DEAD_LETTER = "make dead letters, end the Sequence before them, and leave the rest to the next one"
+
+
+_W, _WE, _WA = WithdrawalState, WithdrawalEvent, WithdrawalAction
+
+WITHDRAWAL_TABLE: dict[tuple[WithdrawalState, WithdrawalEvent], tuple[WithdrawalAction, WithdrawalState]] = {
+    (_W.NONE, _WE.REFUSED): (_WA.HOLD, _W.DRAINING),
+    (_W.DRAINING, _WE.REFUSED): (_WA.WITHHOLD, _W.DRAINING),
+    (_W.DRAINING, _WE.REFUSED_AGAIN): (_WA.WITHHOLD, _W.DRAINING),
+    (_W.DRAINING, _WE.ACKNOWLEDGEMENT): (_WA.NOTE, _W.DRAINING),
+    (_W.DRAINING, _WE.SILENT): (_WA.STOP, _W.NONE),
+    (_W.DRAINING, _WE.SEQUENCE_OVER): (_WA.NOTHING, _W.NONE),
+    (_W.DRAINING, _WE.PENDING): (_WA.NOTHING, _W.DRAINING),
+    (_W.DRAINING, _WE.UNANSWERED): (_WA.HURRY, _W.DRAINING),
+    (_W.DRAINING, _WE.UNCERTAIN): (_WA.ASK, _W.ASKED),
+    (_W.DRAINING, _WE.UNREPLIED): (_WA.AWAIT_REPLIES, _W.DRAINING),
+    (_W.DRAINING, _WE.UNREPLIED_TOO_LONG): (_WA.STOP_UNREPLIED, _W.NONE),
+    (_W.DRAINING, _WE.UNREAD): (_WA.READ, _W.DRAINING),
+    (_W.DRAINING, _WE.CERTAIN): (_WA.DEAD_LETTER, _W.NONE),
+    # The destination's latest acknowledgement did not cover this message.
+    (_W.ASKED, _WE.REFUSED): (_WA.WITHHOLD, _W.DRAINING),
+    (_W.ASKED, _WE.REFUSED_AGAIN): (_WA.WITHHOLD, _W.ASKED),
+    (_W.ASKED, _WE.ACKNOWLEDGEMENT): (_WA.NOTE, _W.ASKED),
+    (_W.ASKED, _WE.SILENT): (_WA.STOP, _W.NONE),
+    (_W.ASKED, _WE.SEQUENCE_OVER): (_WA.NOTHING, _W.NONE),
+    (_W.ASKED, _WE.PENDING): (_WA.NOTHING, _W.ASKED),
+    (_W.ASKED, _WE.UNANSWERED): (_WA.HURRY, _W.ASKED),
+    # What the destination did not acknowledge when it was asked did not arrive, except for requests without a reply.
+    (_W.ASKED, _WE.UNREPLIED): (_WA.AWAIT_REPLIES, _W.ASKED),
+    (_W.ASKED, _WE.UNREPLIED_TOO_LONG): (_WA.STOP_UNREPLIED, _W.NONE),
+    (_W.ASKED, _WE.UNREAD): (_WA.READ, _W.ASKED),
+    (_W.ASKED, _WE.CERTAIN): (_WA.DEAD_LETTER, _W.NONE),
+}
+"""A number cannot be skipped, so the Sequence ends before a refused message, and what was transmitted with it must not
+arrive again in the next one. Where nothing happens in the last event of the Sequence, the refused messages are retried
+in the next one."""

@@ -1,0 +1,183 @@
+"""State of an outbox that only forwarders need: refused messages, a lost Sequence, waiting requesters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+
+from holdfast.core.messages import Fault
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.records import State
+from holdfast.core.rm_source.source import RMSource
+from holdfast.core.states import WITHDRAWAL_TABLE, WithdrawalAction, WithdrawalEvent, WithdrawalState, absent
+
+
+@dataclass(slots=True, eq=False)
+class Unwelcome:
+    """A destination that grants no Sequence, in whatever way it is asked.
+
+    Args:
+        first_at: When it had refused every way first.
+        reason: What was said last.
+        times: How often it has refused every way.
+        again_at: When it is asked again; None while it is.
+    """
+
+    first_at: float
+    reason: str = ""
+    times: int = 0
+    again_at: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Refusal:
+    """A message that the destination answers with a fault each time.
+
+    Args:
+        first_at: When it was refused first.
+        fault: What was said last.
+        times: How often it was refused.
+        attempts: How often it had been transmitted by then.
+        in_row: How often it was refused with no more than one transmission in between. A destination acknowledges a
+            request with its reply, so that one that it took is known by nothing but the faults that do not come.
+    """
+
+    first_at: float
+    fault: Fault
+    times: int = 0
+    attempts: int = 0
+    in_row: int = 0
+
+    def take(self, fault: Fault, attempts: int) -> None:
+        """It was refused again, after so many transmissions in its present Sequence."""
+        self.in_row = self.in_row + 1 if attempts <= self.attempts + 1 else 1
+        self.fault, self.attempts = fault, attempts
+        self.times += 1
+
+
+@dataclass(slots=True, eq=False)
+class Withdrawal:
+    """Messages that a forwarder takes out of their Sequence, as the destination refuses them permanently.
+
+    Args:
+        source: The Sequence.
+        until: How long requests that were transmitted besides may take to be answered.
+        refused: The numbers of the messages.
+        named: The numbers that the destination acknowledged, including requests without a reply.
+        state: How far it is.
+    """
+
+    source: RMSource
+    until: float
+    refused: set[int] = field(default_factory=set)
+    named: AcknowledgementRanges = field(default_factory=AcknowledgementRanges)
+    state: WithdrawalState = WithdrawalState.NONE
+
+    def handle(self, event: WithdrawalEvent) -> WithdrawalAction | None:
+        """Move by the state table.
+
+        Raises:
+            NoSuchMove: The table has no such cell, and this endpoint caused the event.
+        """
+        cell = WITHDRAWAL_TABLE.get((self.state, event))
+        if cell is None:
+            absent(f"a withdrawal from the outbound Sequence {self.source.identifier}", self.state, event)
+            return None
+        self.state = cell[1]
+        return cell[0]
+
+    def release_arrived(self, now: float) -> None:
+        """Withdraw no message that arrived after all; a request is transmitted again until it is answered."""
+        flight = self.source.flight
+        for number in [number for number in self.refused if number not in flight or number in self.named]:
+            self.refused.discard(number)
+            if number in flight:
+                flight.release(number, now)
+
+    def others(self) -> list[int]:
+        """Return the other numbers in flight, without requests."""
+        flight, unreplied = self.source.flight, self.source.unreplied
+        return [number for number in flight if number not in self.refused and number not in unreplied]
+
+    def unknown(self) -> list[int]:
+        """Return those of the others that may have arrived: some transmission was not surely in vain."""
+        source = self.source
+        untaken = {number for number in source.flight.untaken if number > source.sent_before}
+        return [number for number in self.others() if number not in untaken]
+
+    def requests(self) -> list[int]:
+        """Return the other requests that may have arrived, and are not answered."""
+        flight, unreplied = self.source.flight, self.source.unreplied
+        found = [number for number in flight if number in unreplied and number not in self.refused]
+        return found + sorted(number for number in unreplied if number not in flight and number in self.named)
+
+    def was_answered_without_a_fault(self) -> bool:
+        """Whether a withdrawn message may have arrived, in this run or in an earlier one."""
+        source = self.source
+        return source.sent_before > source.highest_sent or any(
+            source.flight[number].may_have_arrived for number in self.refused
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Doubt:
+    """What a destination may have of a forwarder's Sequence that it lost, until each of it is settled.
+
+    Args:
+        start: The offset of the Sequence's first message.
+        numbers: The numbers that may have arrived, and those that order forbids to send after others have arrived.
+        behind: The numbers that it acknowledged behind a gap of those, where order is promised.
+        code, reason: How the Sequence was lost.
+        held: Of all these the one-way messages, whose fate somebody decides.
+    """
+
+    start: int
+    numbers: AcknowledgementRanges
+    behind: AcknowledgementRanges
+    code: str
+    reason: str
+    held: AcknowledgementRanges = field(default_factory=AcknowledgementRanges)
+
+    def next(self) -> int | None:
+        """The lowest number that is not settled."""
+        lowest = (lower for ranges in (self.numbers, self.behind) for lower, _ in islice(ranges, 1))
+        return min(lowest, default=None)
+
+    def settle(self, number: int, *, is_held: bool) -> None:
+        """What becomes of a number is known."""
+        self.numbers.discard(number)
+        self.behind.discard(number)
+        if is_held:
+            self.held.add(number)
+
+    def to_state(self) -> State:
+        """What is saved."""
+        ranges = {name: getattr(self, name).to_state() for name in ("numbers", "behind", "held")}
+        return {"start": self.start, "code": self.code, "reason": self.reason} | ranges
+
+    @classmethod
+    def from_state(cls, state: State) -> Doubt:
+        """What was saved."""
+        numbers, behind, held = (AcknowledgementRanges.from_state(state[one]) for one in ("numbers", "behind", "held"))
+        return cls(state["start"], numbers, behind, state["code"], state["reason"], held)
+
+
+@dataclass(slots=True, eq=False)
+class HeldBack:
+    """How far an outbox from which nothing is sent was looked at for requests.
+
+    Args:
+        next: The offset that is looked at next.
+        skip_from, skip_to: These are not looked at: a backlog may be of any length, and who asked so long ago has given
+            up. What comes from ``skip_to`` on came later.
+    """
+
+    next: int
+    skip_from: int
+    skip_to: int
+
+    def passed(self) -> None:
+        """The record at ``next`` was looked at."""
+        self.next += 1
+        if self.next == self.skip_from:
+            self.next = max(self.next, self.skip_to)
