@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import holdfast.core
 from holdfast.core.messages import ANONYMOUS_EPR, Fault
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.queues.queue import Queue
@@ -223,3 +225,12 @@ def test_a_version_raises_only_faults_that_it_has(rm: RM) -> None:
     codes = {action.value.removeprefix("raise ") for action in raised}
     assert codes <= rm.can.faults
     assert ("SequenceClosed" in codes) == rm.can.closes
+
+
+@pytest.mark.parametrize("kind", {table.actions for table in TABLES.values()}, ids=lambda kind: kind.__name__)
+def test_the_code_reads_every_action_of_a_table(kind: type[Enum]) -> None:
+    """An action that no code reads is done, or not, whatever the cell says."""
+    source = Path(holdfast.core.__file__).parent
+    code = "\n".join(path.read_text(encoding="utf-8") for path in source.rglob("*.py") if path.parent.name != "states")
+    names = [action.name for action in kind if action.name != "NOTHING"]
+    assert [name for name in names if f"{kind.__name__}.{name}" not in code] == []

@@ -308,7 +308,7 @@ def test_when_its_end_is_durable_all_is_acknowledged_but_what_awaits_its_reply(i
 
 def test_the_last_reply_makes_acknowledgements_final() -> None:
     one = ending(RM.V1_1, U.AWAITING, is_request=True)
-    assert SETTLING_TABLE[U.AWAITING, UE.LAST_REPLY] == (UA.MAKE_FINAL, U.SETTLED)
+    assert SETTLING_TABLE[U.AWAITING, UE.LAST_REPLY] == (UA.NOTHING, U.SETTLED)
     (record,) = [record for _, record in one.store.read("inbox", 0, 0, 9) if record.message_number == 3]
     one.protocol.replies.reply(record, None, one.now)
     assert not one.destination.acknowledgement().final

@@ -72,7 +72,8 @@ class Withdrawals:
         action = withdrawal.handle(_V.REFUSED_AGAIN if is_known else _V.REFUSED)
         if action is WithdrawalAction.HOLD:
             source.limit = min(source.limit, source.highest_sent)
-        source.flight.park(number)
+        if action in (WithdrawalAction.HOLD, WithdrawalAction.WITHHOLD):
+            source.flight.park(number)
 
     def acknowledged(self, withdrawal: Withdrawal, ack: SequenceAcknowledgement) -> None:
         """Note the numbers that the destination reports as received."""

@@ -46,6 +46,11 @@ ATTEMPTS = 5
 FIRST_REPEAT = 2.0
 """Seconds until the notification is repeated; doubled each time."""
 
+_NOTIFICATIONS: dict[DestinationAction, Callable[[str], CloseSequence | TerminateSequence]] = {
+    DestinationAction.SEND_CLOSE: CloseSequence,
+    DestinationAction.SEND_TERMINATE: TerminateSequence,
+}
+
 
 @dataclass(slots=True)
 class _Telling:
@@ -111,9 +116,10 @@ class Ending:
             self._terminate_outbound(incoming, terminate.identifier)
             return
         answer = None
-        if destination.handle(DestinationEvent.TERMINATE_SEQUENCE) is DestinationAction.ANSWER_TERMINATE:
+        action = destination.handle(DestinationEvent.TERMINATE_SEQUENCE)
+        if action is DestinationAction.ANSWER_TERMINATE:
             answer = response_to(envelope, destination.versions, TerminateSequenceResponse(terminate.identifier))
-        elif destination.offered is not None and incoming.back_channel is not None:
+        elif action is DestinationAction.TERMINATE_OFFERED and destination.offered and incoming.back_channel:
             # Two-way: answered by TerminateSequence of the offered Sequence (wcf: it waits for that).
             answer = envelope_in(destination.versions)
             answer.control = TerminateSequence(destination.offered)
@@ -237,9 +243,13 @@ class Ending:
             self._stop_telling(destination.identifier)
             return
         # WS-RM 3.5, 3.6; a source that learned of it earlier would abandon a request that is being handled
-        if destination.handle_end(SettlingEvent.TELL) is SettlingAction.TELL_LATER:
+        action = destination.handle_end(SettlingEvent.TELL)
+        if action is SettlingAction.TELL_LATER:
             self._deadlines.want(destination.identifier, now + FIRST_REPEAT)
-            return
+        elif action is SettlingAction.TELL:
+            self._notify(destination, telling, now)
+
+    def _notify(self, destination: RMDestination, telling: _Telling, now: float) -> None:
         if telling.how is DestinationAction.SEND_FAULT:
             self._stop_telling(destination.identifier)
             self._tell_fault(destination)
@@ -247,8 +257,7 @@ class Ending:
         telling.attempts += 1
         envelope = envelope_in(destination.versions)
         envelope.message_id = telling.message_id
-        control = CloseSequence if telling.how is DestinationAction.SEND_CLOSE else TerminateSequence
-        envelope.control = control(destination.identifier)
+        envelope.control = _NOTIFICATIONS[telling.how](destination.identifier)
         envelope.acknowledgements = (destination.acknowledgement(),)
         self._answering.send(destination.acks_to, envelope)
         self._deadlines.want(destination.identifier, now + FIRST_REPEAT * 2.0 ** (telling.attempts - 1))

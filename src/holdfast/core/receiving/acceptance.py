@@ -260,7 +260,7 @@ class Accepting:
             self._commit.then(partial(self._refuse, envelope, fault, back_channel, destination))
         elif action is SettlingAction.SAY_NOTHING:
             self._answering.done(back_channel)
-        else:
+        elif action is SettlingAction.ANSWER:
             self._answering.fault(envelope, fault, back_channel, destination)
 
     def _answer_problem(

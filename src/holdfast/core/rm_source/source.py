@@ -51,6 +51,7 @@ CXF's client never answers: it fails at a CloseSequence that comes to its decoup
 
 # An enum's members are slow to look up by its class, and these are asked for with every message.
 _CREATED, _ROLLOVER = SourceState.CREATED, SourceState.ROLLOVER
+_MARK, _MARK_AND_REPORT = SourceAction.MARK, SourceAction.MARK_AND_REPORT
 _NO_DOUBT = DoubtState.NONE
 _OPEN, _DURABLE, _TELLING = EndState.OPEN, EndState.DURABLE, EndState.TELLING
 
@@ -252,8 +253,8 @@ class RMSource:
                         entry.waits_for = 0
             return action, []
         action = self.handle(SourceEvent.FINAL_ACKNOWLEDGEMENT if ack.final else SourceEvent.ACKNOWLEDGEMENT)
-        if action is None:
-            return None, []
+        if action is not _MARK and action is not _MARK_AND_REPORT:
+            return action, []
         newly = self._mark(ack.ranges, now)
         if self.doubt is not _NO_DOUBT and (self.attempts or ack.final):
             self.resolve(DoubtEvent.SAID)

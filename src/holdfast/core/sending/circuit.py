@@ -175,7 +175,8 @@ class Circuits:
             del circuit.held[key]
 
     def _probe(self, circuit: Circuit, outbox: Outbox, now: float) -> None:
-        circuit.handle(CircuitEvent.PROBE_DUE)
+        if circuit.handle(CircuitEvent.PROBE_DUE) is not CircuitAction.PROBE:
+            return
         circuit.prober, circuit.has_tried = outbox.key, False
         circuit.held.pop(outbox.key, None)
         # If no result is reported, another outbox probes.

@@ -185,7 +185,6 @@ class SettlingAction(Name):
     SETTLE = "release or discard what is held, and save"
     SAVE = "save"
     ACKNOWLEDGE_ALL = "acknowledge all but what awaits its reply"
-    MAKE_FINAL = "let acknowledgements be final"
     TELL = "tell it"
     TELL_LATER = "tell it later"
     WAIT = "answer once it is durable"
@@ -208,7 +207,7 @@ SETTLING_TABLE: dict[tuple[SettlingState, SettlingEvent], tuple[SettlingAction, 
     (_U.SETTLING, _UE.REFUSED_FOR_ITSELF): (_UA.WAIT, _U.SETTLING),
     (_U.AWAITING, _UE.END): (_UA.NOTHING, _U.AWAITING),
     (_U.AWAITING, _UE.WAIVED): (_UA.SAVE, _U.SETTLING),
-    (_U.AWAITING, _UE.LAST_REPLY): (_UA.MAKE_FINAL, _U.SETTLED),
+    (_U.AWAITING, _UE.LAST_REPLY): (_UA.NOTHING, _U.SETTLED),  # its acknowledgements are final in that state
     (_U.AWAITING, _UE.TELL): (_UA.TELL_LATER, _U.AWAITING),
     (_U.AWAITING, _UE.REFUSED): (_UA.SAY_NOTHING, _U.AWAITING),
     (_U.AWAITING, _UE.REFUSED_FOR_ITSELF): (_UA.ANSWER, _U.AWAITING),

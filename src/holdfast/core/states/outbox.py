@@ -102,7 +102,6 @@ class CircuitEvent(Event):
 class CircuitAction(Name):
     """What is done about it."""
 
-    COUNT = "count it"
     FORGET = "forget what was counted"
     OPEN = "send nothing there, and tell it"
     POSTPONE = "try again later"
@@ -116,7 +115,8 @@ _C, _CE, _CA = CircuitState, CircuitEvent, CircuitAction
 
 CIRCUIT_TABLE: dict[tuple[CircuitState, CircuitEvent], tuple[CircuitAction, CircuitState]] = {
     (_C.CLOSED, _CE.ANSWERED): (_CA.FORGET, _C.CLOSED),
-    (_C.CLOSED, _CE.FAILED): (_CA.COUNT, _C.CLOSED),
+    # Attempts without an answer are counted in every state, to know whether they are as many as may be.
+    (_C.CLOSED, _CE.FAILED): (_CA.NOTHING, _C.CLOSED),
     (_C.CLOSED, _CE.FAILED_OFTEN): (_CA.OPEN, _C.OPEN),
     (_C.CLOSED, _CE.ASKS_FOR_PAUSE): (_CA.OPEN, _C.OPEN),
     # What was on its way when it opened says nothing new; the next that is tried will.
@@ -132,7 +132,7 @@ CIRCUIT_TABLE: dict[tuple[CircuitState, CircuitEvent], tuple[CircuitAction, Circ
     (_C.PROBING, _CE.PROBE_DUE): (_CA.PROBE, _C.PROBING),
     (_C.PROBING, _CE.PROBE_UNUSED): (_CA.NOTHING, _C.OPEN),
     (_C.RAMPING, _CE.ANSWERED): (_CA.LET_IN_MORE, _C.RAMPING),
-    (_C.RAMPING, _CE.FAILED): (_CA.COUNT, _C.RAMPING),
+    (_C.RAMPING, _CE.FAILED): (_CA.NOTHING, _C.RAMPING),
     (_C.RAMPING, _CE.FAILED_OFTEN): (_CA.OPEN, _C.OPEN),
     (_C.RAMPING, _CE.ASKS_FOR_PAUSE): (_CA.OPEN, _C.OPEN),
     (_C.RAMPING, _CE.ALL_LET_IN): (_CA.FORGET, _C.CLOSED),
