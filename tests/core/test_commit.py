@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.core.commit import GroupCommit
 from holdfast.core.deadlines import Deadlines
 from holdfast.core.messages import ANONYMOUS_EPR, Offer
-from holdfast.core.sending.outbox import replies_queue
+from holdfast.core.sending.outboxes.records import replies_queue
 
 
 class Sequence:

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 import holdfast.core
-from holdfast.core.messages import ANONYMOUS_EPR, Fault
+from holdfast.core.commit import GroupCommit
+from holdfast.core.messages import ANONYMOUS, ANONYMOUS_EPR, Fault
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.queues.queue import Queue
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.context import SendingContext
 from holdfast.core.sending.outboxes.forwarder_state import Withdrawal
-from holdfast.core.sending.read_ahead_buffer import Buffers
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.states import (
     DESTINATION_TABLES,
     DOUBT_TABLE,
@@ -63,8 +64,9 @@ def source(rm: RM, state: SourceState = SourceState.NONE) -> RMSource:
 
 def outbox() -> Outbox:
     queue = Queue("outbox/key")
+    context = SendingContext(GroupCommit(), [], str, float, ANONYMOUS, None)
     queue.follow("outbound/key", 0, None, lambda *_: None)
-    return Outbox("key", queue, 0, "http://d/", SourcePolicy(), Buffers())
+    return Outbox("key", queue, 0, "http://d/", SourcePolicy(), context)
 
 
 def check(cell: Any, state: Enum, event: Event, handle: Any, now: Any) -> None:

@@ -173,13 +173,13 @@ class Outbound:
             source.available = 1 if source.state in IN_DOUBT else source.acknowledged.highest
             source.limit = source.available if event is V.ALL_NUMBERS_ACKNOWLEDGED else 99
             source.want_end()
-            self.outbound._proceed(self.outbox, source, self.now)
+            self.outbox._proceed(source, self.now)
         elif event is V.RESUMED:
-            self.outbox.stop("in this test")
+            self.outbox.set_stopped("in this test")
             self.now += 1.0
-            self.outbound.resume(self.outbox, self.outbox.choices, self.now)
+            self.outbox.resume(self.outbox.choices, self.now)
         else:
-            self.outbound._happen(self.outbox, source, event, self.now, Why("code", "reason", limit=1))
+            self.outbox.happen(source, event, self.now, Why("code", "reason", limit=1))
 
 
 INCIDENTS = {
@@ -300,15 +300,15 @@ def test_what_an_outbox_does_is_what_its_cell_says(cell: tuple[OS, OV], outcome:
     one.bring_to(S.CREATED)
     one.now += 20.0  # beyond the pause, and 2 is due again
     if state in (OS.ENDING, OS.SUSPENDED_ENDING, OS.STOPPED_ENDING):
-        outbound.want_end(outbox, one.now)
+        outbox.want_end(one.now)
     if state in (OS.STOPPED, OS.STOPPED_ENDING):
-        outbound.stop(outbox, "before", "in this test", one.now)
+        outbox.stop("before", "in this test", one.now)
     elif state in (OS.SUSPENDED, OS.SUSPENDED_ENDING):
         outbox.suspend("before")
         outbox.save()
     if event is OV.EMPTIED:
         outbox.first = outbox.end
-        outbound.drop(outbox, one.source, one.now)
+        outbox.drop(one.now)
     while one.protocol.wants_commit:
         one.store.commit(one.protocol.take_batch())
         one.protocol.commit.durable(one.now)
@@ -316,12 +316,12 @@ def test_what_an_outbox_does_is_what_its_cell_says(cell: tuple[OS, OV], outcome:
     assert outbox.state is state
 
     if event in (OV.TURN, OV.EMPTIED):
-        outbound.ready(outbox)
+        outbox.ready()
         outbound.pump(one.now)
     elif event is OV.WANT_END:
-        outbound.want_end(outbox, one.now)
+        outbox.want_end(one.now)
     elif event is OV.STOP:
-        outbound.stop(outbox, "now", "in this test", one.now)
+        outbox.stop("now", "in this test", one.now)
     elif event is OV.SUSPEND and action is OA.HOLD_BACK:
         Steering(one.protocol).suspend(outbox, "now")
         assert [effect.name for effect in one.protocol.take_effects()] == ["sending.suspended"]
@@ -330,7 +330,7 @@ def test_what_an_outbox_does_is_what_its_cell_says(cell: tuple[OS, OV], outcome:
             Steering(one.protocol).suspend(outbox, "now")
         assert outbox.suspend("now") is action
     else:
-        outbound.resume(outbox, outbox.choices, one.now)
+        outbox.resume(outbox.choices, one.now)
     assert outbox.state is after
     is_saved = one.protocol.wants_commit
     while one.protocol.wants_commit:

@@ -12,7 +12,7 @@ from holdfast.core.messages import Envelope, Sequence, TerminateSequence
 from holdfast.core.queues.queue import HANDLER
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import Loss, NotSteered, Steering
 from tests.core.forwarding.test_forwarding import NEW, Relay, names, said
 
@@ -67,7 +67,7 @@ def test_what_is_stopped_is_not_suspended_and_resuming_is_no_decision_about_what
     with pytest.raises(NotSteered, match="is not suspended"):
         steer(relay).resume(outbox_of(relay), relay.now)
     steer(relay).suspend(outbox_of(relay), "")
-    relay.protocol.outbound.stop(outbox_of(relay), "given up", "", relay.now)
+    outbox_of(relay).stop("given up", "", relay.now)
     for verb in (
         lambda: steer(relay).suspend(outbox_of(relay), ""),
         lambda: steer(relay).resume(outbox_of(relay), 0.0),
@@ -104,7 +104,7 @@ def test_a_terminated_outbound_sequence_leaves_what_may_have_arrived_to_somebody
     (stopped,) = [one for one in relay.told if isinstance(one, Stopped)]
     assert "1 messages" in stopped.reason
     assert bodies(relay, 60.0) == []
-    relay.protocol.outbound.resume(outbox_of(relay), outbox_of(relay).choices, relay.now)
+    outbox_of(relay).resume(outbox_of(relay).choices, relay.now)
     assert bodies(relay) == [b"m0"], "m1 is known to have arrived"
 
 
@@ -152,7 +152,7 @@ def test_a_forwarder_that_is_moved_past_what_left_stops_if_more_of_it_may_have_a
     assert outbox_of(relay).stopped
     assert outbox_of(relay).source is None
     assert bodies(relay, 60.0) == []
-    relay.protocol.outbound.resume(outbox_of(relay), outbox_of(relay).choices, relay.now)
+    outbox_of(relay).resume(outbox_of(relay).choices, relay.now)
     assert bodies(relay) == [b"m2", b"m3"]
 
 

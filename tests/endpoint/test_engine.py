@@ -49,7 +49,7 @@ class Running:
         self.engine = Engine(self.store, self.effects.append, self.failures.append)
         self.engine.start(Queue("inbox"))
         self.outbox = self.engine.protocol.outbound.open("", "http://127.0.0.1:9/", [(Versions(), False)])
-        self.outbox.stop("in this test nothing is to be sent")
+        self.outbox.set_stopped("in this test nothing is to be sent")
 
     def submit(self, count: int) -> None:
         for _ in range(count):

@@ -63,11 +63,11 @@ async def test_why_replies_are_stopped_is_shown_of_a_running_destination(serve: 
     async with Source((await serve(app)).url, ":memory:", offer=True) as source:
         await source.request("<a/>", action=ACTION, timeout=60)
         (replies,) = app.engine.protocol.outbound.outboxes.values()
-        replies.stop("Sender")
+        replies.set_stopped("Sender")
         described = describe_protocol(app.engine.protocol, app.engine.clock())
         (shown,) = [one for one in described if one["role"] == "source"]
         assert (shown["key"], shown["suspended"]) == (replies.key, "Sender")
-        replies.resume()
+        replies.set_resumed()
 
 
 async def test_messages_that_wait_for_a_sequence_are_shown_with_the_reason_and_none_is_shown_for_an_empty_outbox(

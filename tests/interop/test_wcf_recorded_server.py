@@ -110,7 +110,7 @@ class Session:
             assert request.sequence is not None
             self._submit(request.sequence.identifier, name)
         if name in ENDS and name not in self.left:
-            self.sending.protocol.outbound.want_end(self.outbox, self.sending.now)
+            self.outbox.want_end(self.sending.now)
             self._look()
         for _ in range(patience):
             if name in self.left:

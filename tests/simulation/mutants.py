@@ -31,8 +31,8 @@ from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.rm_source.flight import InFlight
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.outbound import Outbound
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outbound_sequences import OutboundSequences
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.transmission_mark import Marking
 from holdfast.core.sending.unusable_grants import why_unusable
 from holdfast.core.sinks.staging import Staging
@@ -98,14 +98,14 @@ def acknowledge_before_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("TransmittedIsDurable")
 def transmit_before_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    def submit(self: Outbound, outbox: Outbox, record: Record) -> int:
-        offset = original(self, outbox, record)
-        outbox.queue.partitions[outbox.partition].durable_end = outbox.end
-        outbox.update_available()
-        self.ready(outbox)
+    def submit(self: Outbox, record: Record) -> int:
+        offset = original(self, record)
+        self.queue.partitions[self.partition].durable_end = self.end
+        self.update_available()
+        self.ready()
         return offset
 
-    original = replace(monkeypatch, Outbound, "submit", submit)
+    original = replace(monkeypatch, Outbox, "submit", submit)
 
 
 @mutant("TransmittedIsMarked")
@@ -139,14 +139,14 @@ def take_the_mark_for_less_than_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("NothingUnacknowledgedDropped")
 def let_go_of_what_is_forwarded_once_it_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    def acknowledged(self: Outbox) -> bool:
+    def pass_acknowledged(self: Outbox) -> bool:
         found: bool = original(self)
         if self.key.startswith(FORWARD) and self.source is not None:
             self.first = max(self.first, min(self.source.start + self.source.highest_sent, self.durable_end))
             return True
         return found
 
-    original = replace(monkeypatch, Outbox, "acknowledged", acknowledged)
+    original = replace(monkeypatch, Outbox, "pass_acknowledged", pass_acknowledged)
 
 
 @mutant("NumbersNeverReused", "TransmittedIsDurable")
@@ -163,13 +163,13 @@ def number_anew_after_a_crash_what_is_forwarded(monkeypatch: pytest.MonkeyPatch)
 
 @mutant("ForwardedInOrder", "AtMostOnce")
 def forward_after_a_crash_in_a_sequence_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    def adopt(self: Outbound, outbox: Outbox, source: RMSource) -> None:
-        if outbox.key.startswith(FORWARD) and source.sent_before:  # it was read back
-            self.commit.forget(source.local_id)
+    def adopt(self: Outbox, source: RMSource) -> None:
+        if self.key.startswith(FORWARD) and source.sent_before:  # it was read back
+            self._commit.forget(source.local_id)
         else:
-            original(self, outbox, source)
+            original(self, source)
 
-    original = replace(monkeypatch, Outbound, "adopt", adopt)
+    original = replace(monkeypatch, Outbox, "adopt", adopt)
 
 
 @mutant("WrittenOnce")
@@ -273,13 +273,13 @@ def forget_over_a_crash_that_a_reply_is_awaited(monkeypatch: pytest.MonkeyPatch)
 
 @mutant("NothingUnacknowledgedDropped")
 def trim_the_outbox_beyond_what_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    def acknowledged(self: Outbox) -> Any:
+    def pass_acknowledged(self: Outbox) -> Any:
         is_to_be_saved = original(self)
         if self.source is not None:
             self.queue.delete_below(0, self.source.start + self.source.acknowledged.highest)
         return is_to_be_saved
 
-    original = replace(monkeypatch, Outbox, "acknowledged", acknowledged)
+    original = replace(monkeypatch, Outbox, "pass_acknowledged", pass_acknowledged)
 
 
 @mutant("FinalIsFinal", "Liveness")
@@ -448,7 +448,7 @@ def forget_what_no_handler_could_handle(monkeypatch: pytest.MonkeyPatch) -> None
 @mutant("StrangersAreIgnored")
 def count_an_acknowledgement_wherever_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(self: Authority, identifier: str, origin: Origin) -> Outbox | None:
-        return next(iter(self._outbound.named(identifier)), None)
+        return next(iter(self._outbound.sequences.named(identifier)), None)
 
     replace(monkeypatch, Authority, "find", find)
 
@@ -464,10 +464,10 @@ def count_what_any_destination_says_in_its_answers(monkeypatch: pytest.MonkeyPat
 
 @mutant("Liveness")
 def forget_both_sequences_with_an_identifier_when_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    def _unname(self: Outbound, source: RMSource, identifier: str) -> None:
-        self.by_identifier.pop(identifier, None)
+    def _unname(self: OutboundSequences, source: RMSource, identifier: str) -> None:
+        self._by_identifier.pop(identifier, None)
 
-    replace(monkeypatch, Outbound, "_unname", _unname)
+    replace(monkeypatch, OutboundSequences, "_unname", _unname)
 
 
 @mutant("Liveness")

@@ -21,8 +21,8 @@ from holdfast.core.queues.dead_letters import DeadLetters, Letter
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
-from holdfast.core.sending.outbox import Outbox
-from holdfast.core.sending.retraction import RETRACTED
+from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.retraction import RETRACTED
 from holdfast.core.versions import Addressing, Versions
 from holdfast.endpoint.destination.dead_letters import seal, unseal
 from holdfast.store import MemoryStore

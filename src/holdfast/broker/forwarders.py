@@ -11,7 +11,8 @@ from functools import partial
 
 from holdfast.broker.config import ForwarderConfig
 from holdfast.core.queues.queue import Queue
-from holdfast.core.sending.outbox import Choice, Outbox
+from holdfast.core.sending.outboxes.lifecycle import Choice
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import Steering
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.logs import log

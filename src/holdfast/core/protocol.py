@@ -41,9 +41,10 @@ from holdfast.core.receiving.invalid_requests import refusal
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.receiving.sessions import SessionPartitions
 from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.core.sending.context import SendingContext
 from holdfast.core.sending.identifier_claims import IdentifierClaims, announce_claims
 from holdfast.core.sending.outbound import Outbound
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.recovery import recover_outbound
 from holdfast.core.sinks.staging import Staging
 from holdfast.core.versions import Addressing
@@ -115,17 +116,8 @@ class RMProtocol:
         self.inbound = Inbound(self.policy, self.commit, self.effects, queue, further)
         for one in self.inbound.queues.values():
             self.queues.add(one)
-        self.outbound = Outbound(
-            source_policy or SourcePolicy(),
-            self.commit,
-            self.effects,
-            self.queues,
-            new_identifier,
-            jitter,
-            local,
-            self.inbound,
-        )
-        self.outbound.policy_for, self.outbound.claims = source_policy_for, claims
+        sending = SendingContext(self.commit, self.effects, new_identifier, jitter, local, self.inbound, claims)
+        self.outbound = Outbound(source_policy or SourcePolicy(), sending, self.queues, source_policy_for)
         self.answering = Answering(Addresses(allows), self.commit, self.effects)
         self.acknowledging: Acknowledging = Acknowledging(self.inbound, self.answering, self.effects)
         self.inbound.answers = self.replies = Replies(
@@ -216,7 +208,7 @@ class RMProtocol:
         """Restore the state from the store. Call once, before any other input."""
         self.inbound.recover(snapshot, now)
         recover_outbound(self.outbound, self.queues, snapshot, now)
-        announce_claims(self.outbound.claims, self.outbound.outboxes.values())
+        announce_claims(self.outbound.context.claims, self.outbound.outboxes.values())
         self.granting.recover()
         self.replies.recover(now)
         if self.sessions is not None:
@@ -250,7 +242,7 @@ class RMProtocol:
 
     def submit(self, outbox: Outbox, record: Record, now: float) -> int:
         """Append an outbound message to an outbox, and return its offset. ``Submitted`` follows once it is durable."""
-        return self.outbound.submit(outbox, record)
+        return outbox.submit(record)
 
     def end_inbound(self, identifier: str, now: float, *, terminate: bool = False) -> bool:
         """Close or terminate an inbound Sequence on this side's initiative, and return whether it was open."""

@@ -17,7 +17,7 @@ from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues.queue import HANDLER, OUTBOX, Queue
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.records import Record
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.exceptions import ConfigurationError
 
 GIVEN_UP = "an operator moved on"
@@ -110,7 +110,7 @@ class Steering:
             )
         outbox.suspend(reason)
         outbox.save()
-        self._outbound.ready(outbox)  # requesters wait
+        outbox.ready()  # requesters wait
         self._tell(Incident("sending.suspended"), key=outbox.key, reason=reason)
 
     def resume(self, outbox: Outbox, now: float) -> None:
@@ -127,7 +127,7 @@ class Steering:
             )
         if outbox.suspended is None:
             raise NotSteered(f"{outbox.key!r} is not suspended", remedy="It goes on by itself.")
-        self._outbound.resume(outbox, outbox.choices, now)
+        outbox.resume(outbox.choices, now)
         if outbox.source is not None:
             self._commit.save(outbox.source.local_id, outbox.source)
         self._tell(Incident("sending.resumed"), key=outbox.key)
@@ -157,7 +157,7 @@ class Steering:
             source.limit = min(source.limit, left)  # it ends like a Sequence without free numbers
             self._commit.save(source.local_id, source)
         self._tell(Incident("sequence.ended_by_operator", source.identifier), key=outbox.key, terminated=terminate)
-        self._outbound.ready(outbox)
+        outbox.ready()
 
     def reset(self, outbox: Outbox, offset: int, now: float) -> int:
         """Move an outbox forward or back to ``offset``, and return its new offset.
@@ -177,7 +177,7 @@ class Steering:
         before = outbox.first
         if offset < before:
             if outbox.source is not None:
-                self._outbound.drop(outbox, outbox.source, now)
+                outbox.drop(now)
             outbox.rewind(offset, now)
         elif offset > before:
             self._pass_over(outbox, offset, now)
@@ -185,7 +185,7 @@ class Steering:
         self._tell(
             Incident("outbox.moved"), key=outbox.key, partition=outbox.partition, **{"from": before, "to": offset}
         )
-        self._outbound.ready(outbox)
+        outbox.ready()
         return offset
 
     def _pass_over(self, outbox: Outbox, offset: int, now: float) -> None:
@@ -200,10 +200,10 @@ class Steering:
         """Abandon the Sequence. If messages may have arrived and duplicates are not allowed, the operator decides."""
         assert outbox.source is not None
         outbox.leave_out_arrived()
-        self._outbound.drop(outbox, outbox.source, now)
+        outbox.drop(now)
         allows_duplicates = outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE
         if in_doubt and not outbox.stopped and not allows_duplicates:
-            self._outbound.stop(outbox, GIVEN_UP, f"{in_doubt} messages of its Sequence may have arrived", now)
+            outbox.stop(GIVEN_UP, f"{in_doubt} messages of its Sequence may have arrived", now)
 
     def delete(self, outbox: Outbox, now: float) -> int:
         """Delete a forwarder's outbox and its Sequence.

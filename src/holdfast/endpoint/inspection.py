@@ -11,7 +11,8 @@ from holdfast.core.queues.queue import ASIDE, DEAD_LETTERS, Queue, ReadRecords
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.records import Record, Snapshot, State
-from holdfast.core.sending.outbox import Outbox, StoredOutbox, replies_queue, stored_outboxes
+from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.records import StoredOutbox, replies_queue, stored_outboxes
 from holdfast.core.states import SourceState
 from holdfast.endpoint.engine import Engine
 

@@ -319,7 +319,7 @@ class Simulator:
         for outbox in broker.protocol.outbound.outboxes.values():
             if outbox.stopped:
                 self.world.note(lambda: "the operator resumes a forwarder of the broker")
-                broker.protocol.outbound.resume(outbox, [*broker.setup.choices], broker.now)
+                outbox.resume([*broker.setup.choices], broker.now)
 
     def _resume_if_stopped(self) -> None:
         """Play the operator: a Sequence was lost and somebody was told; go on in a new one."""
@@ -332,7 +332,7 @@ class Simulator:
             raise InvariantViolation("Liveness", f"the outbox stopped without cause: {outbox.stopped}")
         world.note(lambda: "somebody decides to go on")
         world.ledger.doubt(outbox.first, outbox.end)
-        node.protocol.outbound.resume(outbox, [*node.setup.choices], node.now)
+        outbox.resume([*node.setup.choices], node.now)
         node.end()
         world.settle(node)
 

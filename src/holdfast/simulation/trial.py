@@ -19,7 +19,7 @@ from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Versions
 from holdfast.settings import check_settings
 
@@ -247,7 +247,7 @@ class _Run:
         record = Record("", 0, "urn:trial", BODY, self.now, f"urn:m:{len(self._submitted)}", ADDRESS)
         self._source.protocol.submit(self._outbox, record, self.now)
         if len(self._submitted) == self.trial.messages:
-            self._source.protocol.outbound.want_end(self._outbox, self.now)
+            self._outbox.want_end(self.now)
 
     def _submit(self) -> None:
         self._put()

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from holdfast.core.messages import Envelope
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.records import Record
-from holdfast.core.sending.outbox import Outbox, outbox_queue
+from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.records import outbox_queue
 from holdfast.simulation.actors.reader import At
 from holdfast.simulation.nodes.node import SECOND, SECOND_ADDRESS, SECOND_OUTBOX, Arrival, Journey, Node
 from holdfast.simulation.promises.invariants import Invariant, skips
@@ -72,7 +73,7 @@ class Twin(SecondWorld):
         """Return the outbox that leads to the second destination, opened again after each start of the source."""
         outbox = self.sender.protocol.outbound.open(SECOND_OUTBOX, SECOND_ADDRESS, [*self._choices])
         if self._is_ending:
-            self.sender.protocol.outbound.want_end(outbox, self.sender.now)
+            outbox.want_end(self.sender.now)
         return outbox
 
     def _submit(self) -> Node | None:

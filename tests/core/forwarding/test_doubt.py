@@ -19,7 +19,7 @@ from holdfast.core.messages import (
     TerminateSequenceResponse,
 )
 from holdfast.core.policy import Assurance
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Versions
 
 ENDS = [

@@ -160,7 +160,7 @@ def suspend(chain: Chain) -> None:
 
 def resume(chain: Chain) -> None:
     chain.service.answers = lambda _envelope: None
-    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.forwarder.resume([*chain.forwarder_choices], chain.now)
     chain.broker.settle()
 
 

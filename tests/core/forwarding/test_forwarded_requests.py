@@ -82,7 +82,7 @@ def test_a_forwarded_request_has_a_messageid_of_its_own_the_same_after_a_crash_a
     assert by_body.pop(b"three") == {"urn:mine"}
     (one,), (two,) = by_body.values()
     assert one != two and all(name is not None and UUID(name).version == 8 for name in (one, two))
-    assert all(chain.requester.protocol.outbound.by_identifier.keys().isdisjoint(name or "") for name in (one, two))
+    assert all(not chain.requester.protocol.outbound.sequences.has(name or "") for name in (one, two))
     assert sorted(chain.replies) == [("urn:the-same", "re one"), ("urn:the-same", "re two")]
 
 
@@ -247,7 +247,7 @@ def test_a_one_way_message_in_doubt_waits_for_somebody_and_the_requests_beside_i
     (stopped,) = [one for one in chain.broker.told if isinstance(one, Stopped)]
     assert (stopped.in_doubt, stopped.first, stopped.last) == ("2-2", 1, 1)
     assert sorted(chain.replies) == [("urn:m:one", IN_DOUBT), ("urn:m:three", IN_DOUBT)]
-    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.forwarder.resume([*chain.forwarder_choices], chain.now)
     chain.broker.settle()
     chain.go()
     assert chain.bodies == ["two"] and len(chain.replies) == 2
@@ -453,7 +453,7 @@ def test_a_source_of_one_way_messages_ends_its_sequence_though_a_service_replies
     chain.ask("one", "two", wants_reply=False)
     chain.go(5.0)
     (destination,) = [one for one in chain.broker.protocol.inbound.destinations.values() if one.replies]
-    chain.requester.protocol.outbound.want_end(chain.outbox, chain.now)
+    chain.outbox.want_end(chain.now)
     chain.requester.settle()
     chain.go()
     assert destination.is_over and chain.outbox.source is None

@@ -37,7 +37,8 @@ from holdfast.core.queues.retention import DAY, RetentionPolicy
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
 from holdfast.core.retransmission import RetransmissionPolicy
-from holdfast.core.sending.outbox import SAVE_EVERY, Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.records import SAVE_EVERY
 from holdfast.core.versions import Versions
 from holdfast.endpoint.destination.dead_letters import seal, unseal
 from holdfast.exceptions import ConfigurationError
@@ -372,7 +373,7 @@ def test_each_forwarder_has_a_policy_of_its_own_which_its_present_sequence_takes
     assert isinstance(asked, CreateSequence) and asked.expires == 60.0
     relay.forward("wide")
     sent = [one.source for one in relay.take()]
-    assert [sent.count(local_id) for local_id in relay.protocol.outbound.sources] == [2, 20]
+    assert [sent.count(local_id) for local_id in relay.protocol.outbound.sequences.by_local_id] == [2, 20]
     patient = ForwardingPolicy(sending=SourcePolicy(retransmission=RetransmissionPolicy(initial=9.0), window=4))
     relay = Relay(relay)
     outbox = relay.protocol.outbound.forward("narrow", NEXT, CHOICES, relay.queue, 0, policy=patient)

@@ -21,7 +21,7 @@ from holdfast.core.policy import (
     SourcePolicy,
 )
 from holdfast.core.queues.dead_letters import Letter
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import NotSteered, Steering
 from holdfast.core.versions import Versions
 from tests.support.chain import BROKER, REQUESTER, SERVICE, STEADY, Chain, Journey, Party, echo
@@ -404,7 +404,7 @@ def test_what_has_arrived_behind_a_gap_does_not_expire() -> None:
     Steering(chain.broker.protocol).suspend(outbox, "somebody said so")
     outbox.leave_out_arrived()
     assert outbox.source is not None
-    chain.broker.protocol.outbound.drop(outbox, outbox.source, chain.now)
+    outbox.drop(chain.now)
     for offset, record in chain.broker.store.read("inbox", 0, 0, 4):
         outbox.here.put(offset, record)
     chain.go(200.0)

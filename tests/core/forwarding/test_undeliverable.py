@@ -105,7 +105,7 @@ def test_requests_that_a_service_which_keeps_order_may_hold_are_not_asked_twice_
     (stopped,) = [one for one in chain.broker.told if isinstance(one, Stopped)]
     assert stopped.code == "nobody knows what arrived" and "2 requests" in stopped.reason
     chain.refuse()
-    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.forwarder.resume([*chain.forwarder_choices], chain.now)
     chain.go()
     assert chain.bodies == ["m0", "m1", "m2"] and len(chain.replies) == 3
 
@@ -118,7 +118,7 @@ def test_every_message_that_was_refused_goes_again_once_an_operator_resumes_the_
     chain.go(400.0)
     assert chain.forwarder.stopped and chain.letters == []
     chain.refuse()
-    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.forwarder.resume([*chain.forwarder_choices], chain.now)
     chain.go()
     assert chain.bodies == ["m0", "m1", "m2"] and len(chain.replies) == 3
 
@@ -158,7 +158,7 @@ def test_in_order_it_waits_for_somebody_unless_the_forwarder_may_decide() -> Non
     assert stopped.refused is not None and stopped.refused[1] == 2
     assert chain.letters == [] and chain.bodies == ["m0"]
     chain.refuse()
-    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.forwarder.resume([*chain.forwarder_choices], chain.now)
     chain.go()
     assert chain.bodies == ["m0", "m1", "m2"]
 
@@ -379,7 +379,7 @@ def test_a_destination_that_grants_no_sequence_for_longer_than_the_patience_stop
     chain.go(1000.0)
     assert sum(to == SERVICE for _, to, _ in chain.journeys) == asked >= HASTY["refusals"]
     chain.service.answers = lambda _envelope: None
-    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.forwarder.resume([*chain.forwarder_choices], chain.now)
     chain.broker.settle()
     chain.go(100.0)
     assert chain.bodies == ["m0"]
@@ -436,7 +436,7 @@ def test_in_order_nothing_follows_what_the_service_refused_until_somebody_decide
     assert [letter.record.body for letter in chain.letters] == [b"1"]
     (stopped,) = [one for one in chain.broker.told if isinstance(one, Stopped)]
     assert (stopped.code, stopped.reason) == ("Boom", "it threw") and chain.bodies == ["1"]
-    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.forwarder.resume([*chain.forwarder_choices], chain.now)
     chain.broker.settle()
     chain.go()
     assert chain.bodies == ["1", "2"] and chain.forwarder.is_empty and len(chain.letters) == 1

@@ -17,7 +17,7 @@ from holdfast.core.messages import (
     Sequence,
     SequenceAcknowledgement,
 )
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Versions
 
 BOTH = pytest.mark.parametrize("versions", [NEW, OLD], ids=["1.1", "1.0"])
@@ -70,7 +70,7 @@ def test_what_the_fault_answered_goes_again_at_once_and_acknowledges_the_unknown
 @ENDING
 def test_so_does_the_end_of_the_sequence(versions: Versions, code: str) -> None:
     sending, outbox, offered = replied(versions)
-    sending.protocol.outbound.want_end(outbox, sending.now)
+    outbox.want_end(sending.now)
     (end,) = sending.take()  # CloseSequence, or 1.0's LastMessage
     assert acknowledged(end) == [offered]
     sending.refuse(end, code, identifier=offered)

@@ -18,7 +18,7 @@ from holdfast.core.messages import (
 from holdfast.core.policy import ForwardingPolicy, OnRefused
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues.queue import Queue
-from holdfast.core.sending.outbox import MOST_CUTS
+from holdfast.core.sending.outboxes.records import MOST_CUTS
 from holdfast.core.versions import Versions
 from holdfast.store import MemoryStore
 from tests.support.chain import BROKER, SERVICE, Chain
@@ -43,7 +43,7 @@ def ended_at_the_service(chain: Chain) -> list[str]:
 def end(chain: Chain, key: str) -> None:
     """A client ends its session."""
     protocol = chain.requester.protocol
-    protocol.outbound.want_end(protocol.outbound.outboxes[key], chain.now)
+    protocol.outbound.outboxes[key].want_end(chain.now)
     chain.requester.settle()
 
 
@@ -80,7 +80,7 @@ def test_the_sequence_at_the_service_ends_with_the_clients_and_the_next_client_g
     end(chain, "a")
     chain.go(1.0)
     assert ended_at_the_service(chain) == [first]
-    assert not chain.broker.protocol.outbound.sources, "nothing of it is left"
+    assert not chain.broker.protocol.outbound.sequences.by_local_id, "nothing of it is left"
     chain.ask("b1", key="b")
     chain.go(1.0)
     assert sorted(map(sorted, sequences(chain).values())) == [["a"], ["b"]]
@@ -124,7 +124,7 @@ def test_whoever_is_killed_at_any_step_no_sequence_mixes_two_clients_and_each_ge
         chain.go(400.0)
         assert sorted(chain.replies) == [(f"urn:m:{key}{n}", f"re {key}{n}") for key in "ab" for n in (1, 2)], step
         assert all(len(clients) == 1 for clients in sequences(chain).values()), (step, sequences(chain))
-        assert not chain.broker.protocol.outbound.sources, step
+        assert not chain.broker.protocol.outbound.sequences.by_local_id, step
         if party.run == 1:
             break
     assert step > 10

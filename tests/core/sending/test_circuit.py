@@ -69,7 +69,7 @@ class Fleet(Relay):
             self.settle()
 
     def exchange(self, sent: Transmit) -> None:
-        outbox = self.protocol.outbound.sources.get(sent.source)
+        outbox = self.protocol.outbound.sequences.by_local_id.get(sent.source)
         self.arrived.append((self.now, outbox.key if outbox is not None else "", sent.number))
         envelope = Envelope(sent.envelope.soap, sent.envelope.addressing, sent.envelope.rm)
         if self.pause:
@@ -250,7 +250,7 @@ def test_an_outbox_that_is_stopped_held_back_or_empty_leaves_the_trying_to_anoth
     outboxes = [fleet.protocol.outbound.outboxes[f"f/{number}"] for number in range(4)]
     steering = Steering(fleet.protocol)
     steering.suspend(outboxes[0], "in this test")
-    fleet.protocol.outbound.stop(outboxes[1], "code", "in this test", fleet.now)
+    outboxes[1].stop("code", "in this test", fleet.now)
     fleet.run(HOUR)
     late = {key for at, key, _ in fleet.arrived if at > fleet.now - HOUR / 2}
     assert late == {"f/2", "f/3"}
@@ -259,7 +259,7 @@ def test_an_outbox_that_is_stopped_held_back_or_empty_leaves_the_trying_to_anoth
     assert outboxes[2].is_empty and outboxes[3].is_empty
     assert fleet.circuit.state is CircuitState.CLOSED
     steering.resume(outboxes[0], fleet.now)
-    fleet.protocol.outbound.resume(outboxes[1], [*outboxes[1].choices], fleet.now)
+    outboxes[1].resume([*outboxes[1].choices], fleet.now)
     fleet.run(60.0)
     assert all(outbox.is_empty for outbox in outboxes)
 

@@ -32,7 +32,7 @@ from holdfast.core.messages import (
 from holdfast.core.policy import ForwardingPolicy
 from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.rm_source.source import ANSWERED_ENOUGH
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Versions
 from holdfast.endpoint.destination.dead_letters import seal, unseal
 from holdfast.simulation.nodes.network import PERFECT, NetworkFaults
@@ -274,7 +274,7 @@ def ending(*, forwards: bool = False) -> tuple[Sending, Outbox, Transmit]:
     if forwards:
         outbox.forwarding = ForwardingPolicy(refusals=1, patience=0.0)
     sending.acknowledge(message, (1, 1))
-    sending.protocol.outbound.want_end(outbox, sending.now)
+    outbox.want_end(sending.now)
     (last,) = sending.take()
     assert isinstance(last.envelope.control, LastMessage)
     return sending, outbox, last

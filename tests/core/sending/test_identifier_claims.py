@@ -10,7 +10,7 @@ from sending import TO, Sending
 from holdfast.core.events import Incident, Stopped, Transmit
 from holdfast.core.messages import CreateSequenceResponse
 from holdfast.core.sending.identifier_claims import ClaimResult, GrantedIdentifier, IdentifierClaims
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.states import SourceState
 from holdfast.endpoint.workers import identifier_table
 from holdfast.endpoint.workers.identifier_table import IdentifierTable
@@ -77,15 +77,14 @@ def test_a_sequence_releases_its_identifier_once_its_end_is_durable() -> None:
     one, other = workers()
     outbox, create = creating(one)
     one.grant(create, "urn:x")
-    outbound = one.protocol.outbound
     assert outbox.source is not None
-    outbound.drop(outbox, outbox.source, one.now)
+    outbox.drop(one.now)
     second, create_other = creating(other)
     second.choices *= 2  # so that the first refusal does not stop it
     other.grant(create_other, "urn:x")
     assert second.source is None, "a crash of the other worker would bring its Sequence back"
     one.settle()
-    other.protocol.outbound.resume(second, other.choices[:1], other.now)
+    second.resume(other.choices[:1], other.now)
     (create_other,) = other.take()
     other.grant(create_other, "urn:x")
     assert second.source is not None and second.source.identifier == "urn:x"
@@ -102,7 +101,7 @@ def test_an_identifier_stays_in_use_while_its_worker_is_dead_and_when_it_is_back
     assert is_refused(worker(table, 1)), "nothing but the table knows of worker 0"
     one = worker(table, 0, store)
     assert is_refused(worker(table, 1))
-    assert [outbox.key for outbox in one.protocol.outbound.named("urn:x")] == ["a"]
+    assert [outbox.key for outbox in one.protocol.outbound.sequences.named("urn:x")] == ["a"]
 
 
 def test_a_grant_that_was_not_durable_when_its_worker_died_is_free() -> None:
@@ -118,7 +117,7 @@ def test_a_grant_that_was_not_durable_when_its_worker_died_is_free() -> None:
     assert second.source is not None and second.source.identifier == "urn:x"
     (create,) = one.take()
     one.grant(create, "urn:x")
-    assert one.protocol.outbound.named("urn:x") == []
+    assert one.protocol.outbound.sequences.named("urn:x") == []
 
 
 def test_before_every_worker_has_started_a_grant_counts_as_lost_and_is_asked_for_again() -> None:
@@ -161,7 +160,7 @@ class Trial:
         outbox = one.open(self.chance.choice("ab"), TO)
         outbound = one.protocol.outbound
         if outbox.stopped:
-            outbound.resume(outbox, one.choices[:1], one.now)
+            outbox.resume(one.choices[:1], one.now)
         source = outbox.source
         if source is None:
             one.submit(outbox, f"m{self.chance.random()}")
@@ -171,7 +170,7 @@ class Trial:
             self.granted += is_used
             self.refused += not is_used
         else:
-            outbound.drop(outbox, source, one.now)
+            outbox.drop(one.now)
         if self.chance.random() < 0.3:
             self.workers[number] = worker(self.table, number, one.store)  # what was not committed is lost
         elif self.chance.random() < 0.7:
@@ -203,5 +202,5 @@ def test_no_two_workers_ever_use_one_identifier_whichever_is_killed_and_when() -
 
 def test_a_server_of_one_process_makes_no_claims() -> None:
     sending = Sending()
-    claims: IdentifierClaims | None = sending.protocol.outbound.claims
+    claims: IdentifierClaims | None = sending.protocol.outbound.context.claims
     assert claims is None

@@ -30,7 +30,7 @@ from holdfast.core.origin import Origin
 from holdfast.core.records import Batch
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.sending.creation import MOST_IGNORED_OFFERS
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.reasons import DISCARDED
 from holdfast.core.versions import Versions
 from holdfast.store import MemoryStore
@@ -103,7 +103,7 @@ def test_a_stopped_key_that_goes_on_tries_every_version_again() -> None:
     for _ in sending.choices:
         sending.refuse(sending.take()[0])
     assert outbox.stopped == "CreateSequenceRefused"
-    sending.protocol.outbound.resume(outbox, sending.choices, sending.now)
+    outbox.resume(sending.choices, sending.now)
     tried = []
     for _ in sending.choices:
         (create,) = sending.take()
@@ -245,7 +245,7 @@ def test_what_was_in_doubt_when_the_destination_closed_a_stopped_sequence_goes_o
     sending.answer(sent[2], control=Acknowledge(), acknowledgements=(final,))
     assert outbox.may_have_left(1), "whoever decides is told that it was sent"
     assert sending.wait(60.0) == []
-    sending.protocol.outbound.resume(outbox, sending.choices, sending.now)
+    outbox.resume(sending.choices, sending.now)
     (end,) = sending.take()
     assert isinstance(end.envelope.control, TerminateSequence)
     sending.answer(end, control=TerminateSequenceResponse("urn:s:a"))
@@ -262,7 +262,7 @@ def test_what_a_destination_refused_and_then_closed_goes_on_too_when_somebody_de
     sending.protocol.failed(sent[0], sending.now, "its answer was lost")
     sending.refuse(sent[2], "SequenceClosed", identifier="urn:s:a")
     assert [type(one.envelope.control) for one in sending.wait(60.0) if not one.envelope.ack_requested] == []
-    sending.protocol.outbound.resume(outbox, sending.choices, sending.now)
+    outbox.resume(sending.choices, sending.now)
     (end,) = sending.take()
     assert isinstance(end.envelope.control, TerminateSequence)
     sending.answer(end, control=TerminateSequenceResponse("urn:s:a"))
@@ -323,7 +323,7 @@ def reading(old: dict[str, Any], *bodies: str, stopped: str = "") -> tuple[Sendi
     batch.sequences.update(dict.fromkeys(saved.sequences))
     batch.sequences["urn:create"] = OLD_FORM | old
     if stopped:
-        outbox.stop(stopped)
+        outbox.set_stopped(stopped)
         batch.cursors[outbox.queue.name, 0, outbox.cursor] = outbox.about() | {"offset": 0}
     first.store.commit(batch)
     sending = Sending(first.store)
@@ -341,7 +341,7 @@ def test_a_sequence_that_was_saved_as_suspended_for_a_reason_stays_stopped_until
     sending, outbox = reading({"suspended": "cannot be written"}, "1", stopped=stopped)
     assert sending.take() == []
     assert outbox.stopped == "cannot be written"
-    sending.protocol.outbound.resume(outbox, sending.choices, sending.now)
+    outbox.resume(sending.choices, sending.now)
     assert bodies(sending.take()) == ["1"]
 
 
@@ -418,7 +418,7 @@ def test_a_sequence_whose_time_is_up_is_told_its_end_before_another_one_begins(i
 
 def test_a_sequence_whose_end_was_being_told_at_a_crash_is_not_forgotten_because_its_time_is_up() -> None:
     sending, outbox = expiring()
-    sending.protocol.outbound.want_end(outbox, sending.now)
+    outbox.want_end(sending.now)
     (close,) = sending.take()
     assert isinstance(close.envelope.control, CloseSequence)
     again = Sending(sending.store)
@@ -540,7 +540,7 @@ def test_a_refused_message_is_given_up_with_its_sequence_and_what_arrived_behind
     assert outbox.in_doubt() == 2
     discard(sending.protocol.outbound, outbox, 1, sending.now)
     assert sending.take() == [], "4 may have arrived: somebody decides"
-    sending.protocol.outbound.resume(outbox, sending.choices, sending.now)
+    outbox.resume(sending.choices, sending.now)
     (create,) = sending.take()
     sending.grant(create, "urn:s:next")
     assert bodies(sending.take()) == ["4"]
@@ -600,7 +600,7 @@ def test_whatever_is_given_up_every_other_message_arrives_and_in_order_over_rest
             sending = Sending(sending.store, initial_window=2, window=3)
             outbox = sending.open()
         if outbox.stopped:
-            sending.protocol.outbound.resume(outbox, sending.choices, sending.now)
+            outbox.resume(sending.choices, sending.now)
         for sent in sending.take() or sending.wait(1.0):
             control = sent.envelope.control
             if isinstance(control, CreateSequence):
@@ -755,7 +755,7 @@ def test_an_answer_to_the_first_create_sequence_that_accepts_no_offer_is_used_as
     sending.grant(create, "urn:s")
     (request,) = sending.take()
     assert request.envelope.sequence == Sequence("urn:s", 1)
-    assert not sending.protocol.outbound.by_offer
+    assert not sending.protocol.outbound.sequences.by_offer
 
 
 def test_a_destination_that_is_slow_and_never_accepts_an_offer_is_not_asked_for_ever() -> None:
@@ -770,4 +770,4 @@ def test_a_destination_that_is_slow_and_never_accepts_an_offer_is_not_asked_for_
     assert len(set(offers)) == MOST_IGNORED_OFFERS + 1
     (message,) = sending.take()
     assert message.envelope.sequence == Sequence(f"urn:s:{MOST_IGNORED_OFFERS}", 1)
-    assert not sending.protocol.outbound.by_offer
+    assert not sending.protocol.outbound.sequences.by_offer

@@ -25,7 +25,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.sending.outbound_room import MOST_BYTES, MOST_OF_ONE, OutboundRoom
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Versions
 from holdfast.store import MemoryStore
 
@@ -52,7 +52,7 @@ class Side:
             source_policy=SourcePolicy(retransmission=QUICK, **policy),
         )
         self.protocol.recover(self.store.load(), self.now)
-        self.room = self.protocol.outbound.room
+        self.room = self.protocol.outbound.context.room
         self.room.most, self.room.most_of_one = most, most_of_one
 
     def outbox(self, key: str, to: str) -> Outbox:

@@ -26,7 +26,8 @@ from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
-from holdfast.core.sending.outbox import READ_AHEAD, Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.records import READ_AHEAD
 from holdfast.core.versions import Versions
 from holdfast.store import MemoryStore
 
@@ -208,7 +209,7 @@ def test_an_outbox_is_idle_while_it_has_nothing_to_send_to_begin_or_to_end() -> 
     outbox, outbound = sending.open(), sending.protocol.outbound
 
     def is_idle() -> bool:
-        outbound.ready(outbox)
+        outbox.ready()
         return outbound.is_idle
 
     sending.submit(outbox, 1)
@@ -219,7 +220,7 @@ def test_an_outbox_is_idle_while_it_has_nothing_to_send_to_begin_or_to_end() -> 
     assert not is_idle(), "one waits for the window"
     sending.acknowledge(outbox, (1, 1))
     assert is_idle() and len(sending.take()) == 1
-    outbound.want_end(outbox, sending.now)
+    outbox.want_end(sending.now)
     assert not is_idle(), "the Sequence is to end"
     sending.acknowledge(outbox, (1, 2))
     outbound.close_outbox(outbox.key, sending.now)
@@ -331,7 +332,7 @@ def test_a_fault_that_ends_the_sequence_while_a_read_is_under_way_harms_nothing(
     sending.transmitted.clear()
     sending.read_all()
     assert sending.take() == []
-    sending.protocol.outbound.resume(outbox, [(VERSIONS, False)], sending.now)
+    outbox.resume([(VERSIONS, False)], sending.now)
     sent = bodies(sending.take())
     while sending.reads:
         sending.read()
@@ -355,7 +356,7 @@ def test_a_reply_finds_a_request_that_only_an_earlier_run_has_sent(numbers: tupl
     sending.read_all()
     for number in numbers:
         assert sending.protocol.outbound.request_of(f"urn:a:{number}", anybody) == (outbox, number)
-        sending.protocol.outbound.receive_reply(outbox, number)
+        outbox.receive_reply(number)
         assert sending.protocol.outbound.request_of(f"urn:a:{number}", anybody) is None, (
             "its reply is on its way to the store"
         )
@@ -373,10 +374,10 @@ def test_an_acknowledgement_right_after_a_restart_does_not_stand_for_a_reply() -
     for number in range(1, 101):
         found = sending.protocol.outbound.request_of(f"urn:a:{number}", anybody)
         assert found == (outbox, number)
-        sending.protocol.outbound.receive_reply(*found)
+        found[0].receive_reply(found[1])
     sending.settle()
     assert sending.acknowledged == list(range(100))
-    assert len(sending.protocol.outbound.requests) == 0, "nothing of them is kept"
+    assert len(sending.protocol.outbound.context.requests) == 0, "nothing of them is kept"
 
 
 def test_requests_of_a_sequence_that_is_given_up_are_forgotten() -> None:
@@ -387,7 +388,7 @@ def test_requests_of_a_sequence_that_is_given_up_are_forgotten() -> None:
     fault = Fault("SequenceTerminated", "gone", is_rm=True, identifier=outbox.source.identifier)
     sending.answer(None, fault=fault)
     assert outbox.source is None
-    assert len(sending.protocol.outbound.requests) == 0
+    assert len(sending.protocol.outbound.context.requests) == 0
 
 
 def test_finding_a_request_costs_the_same_however_many_outboxes_there_are() -> None:

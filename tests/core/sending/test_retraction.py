@@ -17,8 +17,8 @@ from holdfast.core.messages import (
 )
 from holdfast.core.origin import Origin
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.outbox import Outbox
-from holdfast.core.sending.retraction import RETRACTED
+from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.retraction import RETRACTED
 
 
 def opened(behavior: IncompleteSequenceBehavior = IncompleteSequenceBehavior.NO_DISCARD) -> tuple[Sending, Outbox]:

@@ -30,7 +30,8 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.records import Batch, Record
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.outbox import SAVE_EVERY, Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.records import SAVE_EVERY
 from holdfast.core.versions import Versions
 from holdfast.endpoint.destination.dead_letters import seal, unseal
 from holdfast.store import MemoryStore

@@ -17,7 +17,7 @@ from holdfast.core.messages import (
     TerminateSequence,
 )
 from holdfast.core.policy import Assurance
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 
 OTHER = "http://other/"
 
@@ -63,7 +63,7 @@ def test_two_peers_may_grant_one_identifier_and_each_acknowledges_its_own() -> N
     sending.answer(message, control=Acknowledge(), acknowledgements=(acknowledgement,))
     assert second.is_acknowledged(1) and not first.is_acknowledged(0)
     again = Sending(sending.store)
-    assert {outbox.key for outbox in again.protocol.outbound.named("urn:x")} == {"a", "b"}
+    assert {outbox.key for outbox in again.protocol.outbound.sequences.named("urn:x")} == {"a", "b"}
 
 
 def test_an_identifier_may_be_granted_again_once_its_sequence_is_over() -> None:
@@ -71,8 +71,8 @@ def test_an_identifier_may_be_granted_again_once_its_sequence_is_over() -> None:
     outbox, create = creating(sending, "a")
     sending.grant(create, "urn:x")
     sending.take()
-    sending.protocol.outbound.drop(outbox, outbox.source, sending.now)  # type: ignore[arg-type]
-    sending.protocol.outbound.ready(outbox)
+    outbox.drop(sending.now)  # type: ignore[arg-type]
+    outbox.ready()
     (create,) = sending.take()
     sending.grant(create, "urn:x")
     assert outbox.source is not None and outbox.source.identifier == "urn:x"

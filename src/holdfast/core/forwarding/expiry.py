@@ -18,8 +18,8 @@ from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbound import Outbound
-from holdfast.core.sending.outbox import Outbox
 from holdfast.core.sending.outboxes.forwarder_state import HeldBack
+from holdfast.core.sending.outboxes.outbox import Outbox
 
 EXPIRED = "expired"
 """Replaces a fault's code: the message was too old to be sent."""
@@ -103,7 +103,7 @@ class Expiry:
         """
         if now >= record.received_at + PROMPT:
             return False
-        self._outbound.wake(outbox, record.received_at + PROMPT)
+        outbox.wake(record.received_at + PROMPT)
         return True
 
     def _see_next(self, outbox: Outbox, policy: ForwardingPolicy, start: int, now: float) -> list[GivenUp]:
@@ -125,7 +125,7 @@ class Expiry:
             seen += 1
         outbox.front = start if start < outbox.durable_end else None
         if due < math.inf:
-            self._outbound.wake(outbox, due)
+            outbox.wake(due)
         return _late(expired, unwanted)
 
     def _see_requests(self, outbox: Outbox, policy: ForwardingPolicy, start: int, now: float) -> list[GivenUp]:
@@ -156,7 +156,7 @@ class Expiry:
                 elif self._is_unwanted(record, now):
                     unwanted.append(offset)
                 elif not outbox.stopped:
-                    self._outbound.wake(outbox, expires_at)
+                    outbox.wake(expires_at)
                     break  # those behind it arrived later
                 elif all(one.is_acknowledged(offset) for one in others):
                     returned.append(offset)
@@ -197,7 +197,7 @@ class Expiry:
             elif self._is_unwanted(record, now):
                 yield number, _UNWANTED
             elif expires_at < math.inf:
-                self._outbound.wake(outbox, expires_at)
+                outbox.wake(expires_at)
 
     def _expires_at(self, record: Record, policy: ForwardingPolicy) -> float:
         expires = policy.expires

@@ -18,7 +18,7 @@ from holdfast.core.queues.dead_letters import DeadLetters, Letter
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.sending.outbound import Outbound
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Addressing
 
 _NO_REPLY = no_reply("The service received the request and sent no reply.")
@@ -81,7 +81,7 @@ class Forwarding:
         """Connect the outbound side, which forwards, and the receiver of replies."""
         self._outbound = outbound
         self._replies = replies
-        outbound.forwarders = self
+        outbound.context.forwarders = self
         self.giving_up.join(outbound, replies)
 
     def has(self, outbox: Outbox, number: int, again: Callable[[float], None]) -> bool:
@@ -96,7 +96,7 @@ class Forwarding:
     def replied(self, outbox: Outbox, number: int, envelope: Envelope, now: float) -> None:
         """Send the reply to message ``number``, which is in memory, with the open batch."""
         request = outbox.here[outbox.offset_of(number)]
-        self._outbound.receive_reply(outbox, number)
+        outbox.receive_reply(number)
         self._replies.reply(request, self._reply(request, envelope, now), now)
 
     def may_be_reply(self, query: Record, envelope: Envelope, now: float) -> bool:
@@ -127,7 +127,7 @@ class Forwarding:
             return  # it is requested again in the next Sequence
         if self.has(outbox, number, partial(self.unanswered, outbox, number)):
             request = outbox.here[outbox.offset_of(number)]
-            self._outbound.receive_reply(outbox, number)
+            outbox.receive_reply(number)
             detail = {"action": request.action, "forwarder": outbox.key}
             told = Incident("request.no_reply", request.sequence, request.message_number, "warning", detail)
             self._outbound.effects.append(told)

@@ -14,7 +14,7 @@ from functools import partial
 from holdfast.core.events import Discarded, Incident, ReadWanted
 from holdfast.core.faults import HOLDFAST_NS
 from holdfast.core.forwarding.expiry import Expiry, GivenUp
-from holdfast.core.forwarding.withdrawals import Withdrawals, pass_records, patience_for_replies
+from holdfast.core.forwarding.withdrawals import Withdrawals, patience_for_replies
 from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
 from holdfast.core.policy import OnExpired, OnRefused
 from holdfast.core.queues.dead_letters import DeadLetters, Letter, Origin
@@ -24,8 +24,8 @@ from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbound import Outbound
-from holdfast.core.sending.outbox import Outbox
 from holdfast.core.sending.outboxes.forwarder_state import Doubt, Refusal, Unwelcome
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.reasons import DISCARDED
 from holdfast.core.versions import Addressing
 
@@ -51,10 +51,10 @@ def discard(outbound: Outbound, outbox: Outbox, offset: int, now: float) -> None
     if source is not None and outbox.may_have_left(offset):
         in_doubt = outbox.in_doubt() - 1
         outbox.leave_out_arrived()
-        outbound.drop(outbox, source, now)
+        outbox.drop(now)
         if in_doubt and not outbox.stopped:
-            outbound.stop(outbox, DISCARDED, f"{in_doubt} others of its Sequence may have arrived", now)
-    pass_records(outbound, outbox, [offset], now)
+            outbox.stop(DISCARDED, f"{in_doubt} others of its Sequence may have arrived", now)
+    outbox.exclude([offset], now)
     outbound.commit.then(lambda _now: outbound.effects.append(Discarded(outbox.key, offset)))
 
 
@@ -87,7 +87,7 @@ class GivingUp:
         self._commit = outbound.commit
         self._effects = outbound.effects
         self._expiry = Expiry(outbound, replies)
-        self._withdrawals = Withdrawals(outbound, self._bury)
+        self._withdrawals = Withdrawals(outbound.effects, self._bury)
 
     def turn(self, outbox: Outbox, now: float) -> bool:
         """Handle undeliverable messages that are due; return whether the outbox may send."""
@@ -121,11 +121,11 @@ class GivingUp:
         entries = [(number, source.flight[number]) for number in source.unreplied if number in source.flight]
         late = [number for number, entry in entries if entry.arrived_at + patience <= now]
         for number in late:
-            self._outbound.forwarders.unanswered(outbox, number, now)
+            self._outbound.context.forwarders.unanswered(outbox, number, now)
         left = (entry.arrived_at for _, entry in entries if entry.arrived_at + patience > now)
         outbox.next_unanswered = min([now, *left]) + patience
         if source.unreplied:
-            self._outbound.wake(outbox, outbox.next_unanswered)
+            outbox.wake(outbox.next_unanswered)
 
     # --- a destination that grants no Sequence --------------------------------------------------------------------
 
@@ -144,14 +144,14 @@ class GivingUp:
             return False
         outbox.unwelcome = unwelcome
         unwelcome.again_at = now + self._outbound.circuits.pause_after(policy.circuit, unwelcome.times - 1)
-        self._outbound.wake(outbox, unwelcome.again_at)
+        outbox.wake(unwelcome.again_at)
         return True
 
     def _ask_when_due(self, outbox: Outbox, unwelcome: Unwelcome, now: float) -> None:
         if unwelcome.again_at is None:
             return
         if now < unwelcome.again_at:
-            self._outbound.wake(outbox, unwelcome.again_at)
+            outbox.wake(unwelcome.again_at)
         else:
             unwelcome.again_at = None
             outbox.refused.clear()
@@ -185,7 +185,7 @@ class GivingUp:
             self._refuse_for_good(outbox, source, number, refusal, now)
         else:
             source.not_delivered(number, now)
-        self._outbound.ready(outbox)
+        outbox.ready()
 
     def _refuses_each(self, source: RMSource, number: int, refusal: Refusal) -> bool:
         """Return whether the destination refused every transmission of a message.
@@ -224,7 +224,7 @@ class GivingUp:
             Incident("dead_letter.added", source.identifier or "", number, "error", detail | {"attempts": times})
         )
         if _waits(outbox) and not outbox.stopped:
-            self._outbound.stop(outbox, fault.code, fault.reason, now, refused=(source.identifier or "", number))
+            outbox.stop(fault.code, fault.reason, now, refused=(source.identifier or "", number))
 
     def _refuse_for_good(self, outbox: Outbox, source: RMSource, number: int, refusal: Refusal, now: float) -> None:
         fault = refusal.fault
@@ -236,7 +236,7 @@ class GivingUp:
             return
         outbox.refusals.clear()  # an operator who resumes it starts a new period of patience
         self._commit.save(source.local_id, source)
-        self._outbound.stop(outbox, fault.code, reason, now, refused=(source.identifier or "", number))
+        outbox.stop(fault.code, reason, now, refused=(source.identifier or "", number))
 
     def acknowledged(self, outbox: Outbox, ack: SequenceAcknowledgement) -> None:
         """Note the numbers that the destination reports as received."""
@@ -287,8 +287,7 @@ class GivingUp:
             is_over = outbox.is_acknowledged(offset)
             record = outbox.record(offset)
             if record is None and not is_over:
-                outbox.wait_for(offset, lambda _now: self._outbound.ready(outbox))
-                self._outbound.reading.ask(outbox)
+                outbox.read(offset)
                 break
             is_request = record is not None and record.wants_reply
             if is_request and not is_over:
@@ -303,10 +302,10 @@ class GivingUp:
         if is_settled:
             outbox.doubt = None
         if passed or is_settled:  # else nothing changes before a record is read, and another turn would not help
-            pass_records(self._outbound, outbox, passed, now)
+            outbox.exclude(passed, now)
         if is_settled and len(doubt.held):
             first, last = (doubt.start + number - 1 for number in (next(iter(doubt.held))[0], doubt.held.highest))
-            self._outbound.stop(outbox, doubt.code, doubt.reason, now, first, last, in_doubt=str(doubt.held))
+            outbox.stop(doubt.code, doubt.reason, now, first, last, in_doubt=str(doubt.held))
         return is_settled
 
     # --- what is too old ------------------------------------------------------------------------------------------
@@ -316,7 +315,7 @@ class GivingUp:
         for number, fault in list(self._expiry.untaken(outbox, source, now)):
             outbox.refusals[outbox.offset_of(number)] = Refusal(now, fault, 1)
             self._withdrawals.refused(outbox, source, number, now)
-            self._outbound.ready(outbox)
+            outbox.ready()
 
     def _expire(self, outbox: Outbox, given_up: GivenUp, now: float) -> None:
         policy, offsets, fault = outbox.forwarding, given_up.offsets, given_up.fault
@@ -329,7 +328,7 @@ class GivingUp:
         detail = {"forwarder": outbox.key, "count": len(offsets), "first": offsets[0], "then": policy.on_expired.value}
         given_up.told.detail = detail | {"reason": fault.reason}
         self._effects.append(given_up.told)
-        pass_records(self._outbound, outbox, offsets, now)
+        outbox.exclude(offsets, now)
 
     # --- dead letters to requeue ----------------------------------------------------------------------------------
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.core.events import Incident
+from holdfast.core.events import Effect, Incident
 from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
 from holdfast.core.policy import Delivery, ForwardingPolicy
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.outbound import Outbound
-from holdfast.core.sending.outbox import Outbox
 from holdfast.core.sending.outboxes.forwarder_state import Withdrawal
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.reasons import NO_ANSWER_WHAT_ARRIVED
 from holdfast.core.states import DoubtEvent, WithdrawalAction, WithdrawalEvent, WithdrawalState
 
@@ -34,28 +33,16 @@ def patience_for_replies(policy: ForwardingPolicy) -> float:
     return max(LEAST_PATIENCE, policy.patience)
 
 
-def pass_records(outbound: Outbound, outbox: Outbox, offsets: list[int], now: float) -> None:
-    """Exclude these records from every further Sequence."""
-    for offset in offsets:
-        outbox.leave_out(offset, offset)
-        outbox.refusals.pop(offset, None)
-    if outbox.source is not None:
-        outbound.commit.save(outbox.source.local_id, outbox.source)  # also its acknowledged ranges, trimmed
-    outbox.save()
-    outbox.save_place(now)
-    outbound.ready(outbox)
-
-
 class Withdrawals:
     """Takes refused messages out of their Sequences.
 
     Args:
-        outbound: Every outbox.
+        effects: The list that collects reports.
         bury: Makes dead letters.
     """
 
-    def __init__(self, outbound: Outbound, bury: Bury) -> None:
-        self._outbound = outbound
+    def __init__(self, effects: list[Effect], bury: Bury) -> None:
+        self._effects = effects
         self._bury = bury
 
     # --- what happens ---------------------------------------------------------------------------------------------
@@ -84,7 +71,7 @@ class Withdrawals:
         """Handle a destination that never reports which messages arrived."""
         source.resolve(DoubtEvent.MOVED)
         if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE:
-            self._outbound.ready(outbox)  # messages that may have arrived may be sent once more
+            outbox.ready()  # messages that may have arrived may be sent once more
         elif outbox.withdrawal is not None:
             self._happen(outbox, outbox.withdrawal, _V.SILENT, now)
 
@@ -167,14 +154,13 @@ class Withdrawals:
 
     def _await_replies(self, outbox: Outbox, withdrawal: Withdrawal, now: float) -> None:
         self._leave_the_rest(outbox, withdrawal, now)
-        self._outbound.wake(outbox, withdrawal.until)
+        outbox.wake(withdrawal.until)
 
     def _read(self, outbox: Outbox, withdrawal: Withdrawal, now: float) -> None:
         self._leave_the_rest(outbox, withdrawal, now)
         missing = self._missing(outbox, withdrawal)
         assert missing is not None, outbox.key
-        outbox.wait_for(missing, lambda _now: self._outbound.ready(outbox))
-        self._outbound.reading.ask(outbox)
+        outbox.read(missing)
 
     def _dead_letter(self, outbox: Outbox, withdrawal: Withdrawal, now: float) -> None:
         self._leave_the_rest(outbox, withdrawal, now)
@@ -187,13 +173,13 @@ class Withdrawals:
             detail |= {"reason": refusal.fault.reason, "attempts": refusal.times}
             number = offset - source.start + 1
             told = Incident("dead_letter.added", source.identifier or "", number, "error", detail)
-            self._outbound.effects.append(told)
+            self._effects.append(told)
         if source.behavior is IncompleteSequenceBehavior.NO_DISCARD:
             outbox.leave_out_arrived()
         for number in withdrawal.refused:
             source.flight.remove(number)
         source.limit = min(source.limit, source.acknowledged.first_gap - 1)
-        pass_records(self._outbound, outbox, offsets, now)
+        outbox.exclude(offsets, now)
 
     def _stop_unreplied(self, outbox: Outbox, withdrawal: Withdrawal, now: float) -> None:
         """Stop for requests without a reply behind a refused message.
@@ -205,11 +191,11 @@ class Withdrawals:
         count = len(withdrawal.requests())
         reason = f"{count} requests behind a message that is refused may have arrived, and are not answered"
         self._retransmit_everything(outbox, withdrawal, now)
-        self._outbound.stop(outbox, NO_ANSWER_WHAT_ARRIVED, reason, now)
+        outbox.stop(NO_ANSWER_WHAT_ARRIVED, reason, now)
 
     def _stop(self, outbox: Outbox, withdrawal: Withdrawal, now: float) -> None:
         self._retransmit_everything(outbox, withdrawal, now)
-        self._outbound.stop(outbox, NO_ANSWER_WHAT_ARRIVED, "the destination does not say what arrived", now)
+        outbox.stop(NO_ANSWER_WHAT_ARRIVED, "the destination does not say what arrived", now)
 
     @staticmethod
     def _retransmit_everything(outbox: Outbox, withdrawal: Withdrawal, now: float) -> None:

@@ -21,7 +21,7 @@ from holdfast.core.receiving.authority import Authority
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.sending.outbound import Outbound
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 
 ABANDONED = "abandoned by its source"
 """Why a Sequence ended: its source ended the Sequence that it had offered for replies."""
@@ -94,7 +94,7 @@ class Hearing:
         taken: dict[tuple[str, str], tuple[Outbox, tuple[int, int]]] = {}
         for (address, identifier), (acknowledgement, at) in furthest.items():
             outbox = self._authority.find(identifier, Origin(address))
-            if outbox is not None and not self._outbound.receive_acknowledgement(outbox, acknowledgement, now, at):
+            if outbox is not None and not outbox.receive_acknowledgement(acknowledgement, now, at):
                 self._replies.acknowledged(identifier, now)
                 taken[address, identifier] = outbox, acknowledgement.ranges[0]
         for (sent, envelope), acknowledgement in zip(answers, plain, strict=True):
@@ -103,7 +103,7 @@ class Hearing:
             if acknowledgement is not None and found is not None:
                 (lower, upper), (outbox, (first, last)) = acknowledgement.ranges[0], found
                 if first <= lower <= upper <= last:
-                    self._outbound.exchanges.acknowledged_alone(outbox, acknowledgement, sent.number, now)
+                    outbox.acknowledged_alone(acknowledgement, sent.number, now)
                     self._outbound.exchanges.answered(sent, now, was_empty=False)
                     continue
             self._answer(sent, envelope, now)
@@ -120,7 +120,7 @@ class Hearing:
                 for acknowledgement in envelope.acknowledgements:
                     outbox = self._authority.find(acknowledgement.identifier, Origin(sent.to))
                     if outbox is not None:
-                        self._outbound.exchanges.acknowledged_alone(outbox, acknowledgement, sent.number, now)
+                        outbox.acknowledged_alone(acknowledgement, sent.number, now)
         if envelope is None or envelope.fault is None:
             self._outbound.exchanges.answered(sent, now, was_empty=envelope is None)
 
@@ -141,7 +141,7 @@ class Hearing:
                 self._abandoned(outbox, outbox.answers, fault, now)
             elif outbox is not None and outbox.source is not None:
                 outbox.last_answer = f"fault {fault.code}: {fault.reason}"
-                self._outbound.receive_fault(outbox, fault, number, now, envelope.relates_to)
+                outbox.receive_fault(fault, number, now, envelope.relates_to)
 
     def _refused_request(self, envelope: Envelope, origin: Origin) -> tuple[Outbox | None, int]:
         """Return the outbox and number of the request that a posted fault refuses.
@@ -173,11 +173,11 @@ class Hearing:
             return
         if sequence is not None:
             destination = self._inbound.destinations.get(identifier)
-            outbox = self._outbound.by_offer.get(identifier)
+            outbox = self._outbound.sequences.by_offer.get(identifier)
             if destination is None or sequence.message_number in destination.accepted:
                 return
         else:
-            outbox = self._outbound.sources.get(sent.source) if sent is not None else None
+            outbox = self._outbound.sequences.by_local_id.get(sent.source) if sent is not None else None
         source = outbox.source if outbox is not None else None
         if outbox is None or source is None:
             return
@@ -193,7 +193,7 @@ class Hearing:
         offset = outbox.offset_of(number) if number else -1
         self._inbound.effects.append(Declined(outbox.key, offset, relates_to, fault))
         if outbox.forwarding is not None and number:
-            self._outbound.forwarders.giving_up.declined(outbox, number, fault, now)
+            self._outbound.context.forwarders.giving_up.declined(outbox, number, fault, now)
 
     def _abandoned(self, outbox: Outbox, answered: str, fault: Fault, now: float) -> None:
         """Handle a requester's termination of the Sequence that it offered for replies.
@@ -210,7 +210,7 @@ class Hearing:
     def _outbox_of(self, envelope: Envelope, fault: Fault, sent: Transmit | None, origin: Origin) -> Outbox | None:
         """Return the outbox of the Sequence in a fault; None if unknown or another peer's."""
         identifier = fault.identifier
-        if identifier is not None and self._outbound.named(identifier):
+        if identifier is not None and self._outbound.sequences.named(identifier):
             outbox = self._authority.find(identifier, origin)
             if outbox is not None:
                 return outbox
@@ -218,10 +218,10 @@ class Hearing:
             if sent is None:
                 return None
         if sent is not None:
-            return self._outbound.sources.get(sent.source)
+            return self._outbound.sequences.by_local_id.get(sent.source)
         # A refusal posted as a separate message names its CreateSequence by RelatesTo: only the destination knows that
         # MessageID. But a peer that offered a Sequence chose the name of that one.
-        outbox = self._outbound.sources.get(envelope.relates_to or "")
+        outbox = self._outbound.sequences.by_local_id.get(envelope.relates_to or "")
         return None if outbox is None or outbox.is_for_replies else outbox
 
     def _asked_at(self, envelope: Envelope, sent: Transmit | None) -> float | None:
@@ -231,7 +231,7 @@ class Hearing:
         """
         if sent is None or isinstance(envelope.control, Acknowledge | CloseSequenceResponse):
             return sent.left_at if sent is not None else None
-        outbox = self._outbound.sources.get(sent.source)
+        outbox = self._outbound.sequences.by_local_id.get(sent.source)
         source = outbox.source if outbox is not None else None
         is_first = sent.attempt == 1 and source is not None and sent.number > source.sent_before
         return sent.left_at if is_first and envelope.control is None and envelope.fault is None else None
@@ -250,15 +250,13 @@ class Hearing:
             outbox = self._authority.find(identifier, origin)
             if outbox is not None:
                 asked_at = self._asked_at(envelope, sent)
-                if acknowledgement.final and (
-                    envelope.sequence is not None or self._outbound.exchanges.awaits_certainty(outbox)
-                ):
+                if acknowledgement.final and (envelope.sequence is not None or outbox.awaits_certainty()):
                     # ``ends``, or the last answer, processes it again.
                     acknowledgement = replace(acknowledgement, final=False)
-                fault = self._outbound.receive_acknowledgement(outbox, acknowledgement, now, asked_at)
+                fault = outbox.receive_acknowledgement(acknowledgement, now, asked_at)
                 problem = problem or fault
                 self._replies.acknowledged(identifier, now)
-            elif self._outbound.named(identifier):
+            elif self._outbound.sequences.named(identifier):
                 self._authority.ignore("SequenceAcknowledgement", identifier, origin)
             elif identifier not in self._inbound.offered:
                 problem = problem or sequence_fault(UNKNOWN_SEQUENCE, identifier)
@@ -274,5 +272,5 @@ class Hearing:
         for acknowledgement in envelope.acknowledgements:
             if acknowledgement.final:
                 outbox = self._authority.find(acknowledgement.identifier, origin)
-                if outbox is not None and not self._outbound.exchanges.awaits_certainty(outbox):
-                    self._outbound.receive_acknowledgement(outbox, acknowledgement, now, self._asked_at(envelope, sent))
+                if outbox is not None and not outbox.awaits_certainty():
+                    outbox.receive_acknowledgement(acknowledgement, now, self._asked_at(envelope, sent))

@@ -93,8 +93,8 @@ class Granting:
 
     def _is_taken(self, identifier: str) -> bool:
         # WS-RM 3.4: what is offered is no Identifier of another Sequence
-        known = (self._outbound.by_identifier, self._inbound.destinations, self._inbound.offered)
-        return any(identifier in identifiers for identifiers in known)
+        is_inbound = identifier in self._inbound.destinations or identifier in self._inbound.offered
+        return is_inbound or self._outbound.sequences.has(identifier)
 
     def _is_full(self, party: str) -> str:
         """Why there is no room for another Sequence of that party; "" if there is."""
@@ -162,6 +162,6 @@ class Granting:
 
     def recover(self) -> None:
         """Once both halves are recovered, apply the policies of offered Sequences again."""
-        for identifier in self._outbound.by_offer:
+        for identifier in self._outbound.sequences.by_offer:
             if (offered := self._inbound.destinations.get(identifier)) is not None:
                 self._settle_policy(offered)

@@ -166,8 +166,8 @@ class Ending:
     def _outbound_heard(self, identifier: str, event: SourceEvent, incoming: Incoming) -> SourceAction | None:
         outbox = self._authority.find(identifier, incoming.origin)
         if outbox is not None:
-            return self._outbound.heard(outbox, event, incoming.now)
-        if self._outbound.named(identifier):
+            return outbox.heard(event, incoming.now)
+        if self._outbound.sequences.named(identifier):
             self._authority.ignore(event.value, identifier, incoming.origin)
         return None
 

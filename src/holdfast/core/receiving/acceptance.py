@@ -31,7 +31,7 @@ from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.sending.outbound import Outbound
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.states import SettlingAction, SettlingEvent
 from holdfast.core.versions import Addressing
 
@@ -139,7 +139,7 @@ class Accepting:
                 return
         if asked is not None and is_passed_on:
             again = partial(self._receive_again, envelope, back_channel, problem, origin)
-            if not self._outbound.forwarders.has(*asked, again):
+            if not self._outbound.context.forwarders.has(*asked, again):
                 return  # its request is being read
         if isinstance(envelope.routed, Routed) and envelope.routed.expects is Expects.ONE_WAY:
             envelope.reply_to = NONE_EPR  # the operator knows better than the message
@@ -174,9 +174,9 @@ class Accepting:
                 self._replies.tell_of_none(destination, number, envelope.action)
                 self._replies.refuse(destination, envelope, _NOBODY_REPLIES, now)
             if asked is not None and is_passed_on:
-                self._outbound.forwarders.replied(*asked, envelope, now)
+                self._outbound.context.forwarders.replied(*asked, envelope, now)
             elif asked is not None:
-                self._outbound.receive_reply(*asked)
+                asked[0].receive_reply(asked[1])
             elif refused is None and is_application and not (is_kept or self._is_reply_kept(envelope, origin, now)):
                 self._tell_of_unasked(envelope)
         elif verdict is Verdict.DUPLICATE:
@@ -227,7 +227,7 @@ class Accepting:
 
     def _is_reply_kept(self, envelope: Envelope, origin: Origin, now: float) -> bool:
         query = origin.query
-        return query is not None and self._outbound.forwarders.may_be_reply(query, envelope, now)
+        return query is not None and self._outbound.context.forwarders.may_be_reply(query, envelope, now)
 
     def _tell_of_unasked(self, envelope: Envelope) -> None:
         sequence = envelope.sequence
@@ -330,10 +330,10 @@ class Accepting:
     def _receive_plain_reply(self, incoming: Incoming, outbox: Outbox, number: int) -> None:
         envelope = incoming.envelope
         if outbox.forwarding is not None:
-            if self._outbound.forwarders.has(outbox, number, partial(self._receive_plain_again, incoming)):
-                self._outbound.forwarders.replied(outbox, number, envelope, incoming.now)
+            if self._outbound.context.forwarders.has(outbox, number, partial(self._receive_plain_again, incoming)):
+                self._outbound.context.forwarders.replied(outbox, number, envelope, incoming.now)
             return
-        self._outbound.receive_reply(outbox, number)
+        outbox.receive_reply(number)
         record = Record("", 0, envelope.action, envelope.body, incoming.now, envelope.message_id, envelope.to)
         record.relates_to = envelope.relates_to
         record.soap = envelope.soap.value

@@ -19,7 +19,7 @@ from holdfast.core.receiving.inbound import Inbound
 if TYPE_CHECKING:
     from holdfast.core.rm_source.source import RMSource
     from holdfast.core.sending.outbound import Outbound
-    from holdfast.core.sending.outbox import Outbox
+    from holdfast.core.sending.outboxes.outbox import Outbox
 
 
 def requester_of(destination: RMDestination) -> Requester:
@@ -46,7 +46,7 @@ class Authority:
 
         Two peers may grant one Identifier: each speaks about its own Sequence.
         """
-        return next((one for one in self._outbound.named(identifier) if self.may_speak(one, origin)), None)
+        return next((one for one in self._outbound.sequences.named(identifier) if self.may_speak(one, origin)), None)
 
     def may_speak(self, outbox: Outbox, origin: Origin) -> bool:
         """Whether acknowledgements, faults, closures and replies from there count for the outbox's Sequence."""

@@ -21,7 +21,7 @@ from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbound import Outbound
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Addressing
 
 
@@ -185,7 +185,7 @@ class Replies:
         reply.relates_to = record.message_id
         reply.sequence = destination.identifier  # which is acknowledged in each transmission of the reply
         reply.message_number = number
-        offset = self._outbound.submit(outbox, reply)
+        offset = outbox.submit(reply)
         source = outbox.source
         if source is None:
             return False
@@ -217,7 +217,7 @@ class Replies:
             oldest = destination.replies.pop(next(iter(destination.replies)))
             source.flight.remove(oldest)
             source.acknowledged.add(oldest)
-            self._outbound.passed(outbox, now)
+            outbox.passed(now)
 
     def _release(self, destination: RMDestination, number: int) -> None:
         """Stop awaiting the request's reply once the open batch is durable."""
@@ -302,9 +302,9 @@ class Replies:
             self._acknowledging.acknowledge(destination, back_channel, now)
         if self._waiting and number in destination.acknowledged:
             self._answer_waiting(destination, number, now)
-        outbox = self._outbound.by_offer.get(destination.identifier)
+        outbox = self._outbound.sequences.by_offer.get(destination.identifier)
         if outbox is not None:
-            self._outbound.ready(outbox)  # its messages may have waited for this acknowledgement
+            outbox.ready()  # its messages may have waited for this acknowledgement
 
     def again(
         self,
@@ -348,7 +348,7 @@ class Replies:
         elif reply_number is not None and outbox is not None and source is not None and back_channel is not None:
             source.issue(now)
             read = partial(self.again, destination, number, back_channel, asked=asked)
-            envelope = self._outbound.message(outbox, source, reply_number, read)
+            envelope = outbox.message(source, reply_number, read)
             if envelope is None:
                 return  # the answer follows
             envelope.acknowledgements = (destination.acknowledgement(),)
@@ -409,7 +409,7 @@ class Replies:
         if outbox is None or source is None or destination.awaiting:
             self._acknowledging.acknowledge(destination, back_channel, now)
         elif not source.polled:
-            self._outbound.want_end(outbox, now)
+            outbox.want_end(now)
             self._acknowledging.acknowledge(destination, back_channel, now)
         else:
             if source.last_number is None:
@@ -513,4 +513,4 @@ class Replies:
         if outbox.to is None:
             self._outbound.close_outbox(outbox.key, now)
         else:
-            self._outbound.want_end(outbox, now)
+            outbox.want_end(now)

@@ -15,7 +15,7 @@ from holdfast.core.queues.queue import OUTBOUND
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.sending.outbound import Outbound
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 
 
 class SessionPartitions:
@@ -80,7 +80,7 @@ class SessionPartitions:
         for outbox in self._outboxes(partition):
             if outbox.cut():
                 outbox.save()
-                self._outbound.ready(outbox)
+                outbox.ready()
 
     def _outboxes(self, partition: int) -> Iterator[Outbox]:
         for queue in self._inbound.queues.values():

@@ -56,14 +56,6 @@ _NO_DOUBT = DoubtState.NONE
 _OPEN, _DURABLE, _TELLING = EndState.OPEN, EndState.DURABLE, EndState.TELLING
 
 
-_SLOTS = (
-    "saved _window acknowledged address attempts available behavior buffer_remaining created_at doubt due "
-    "durable_mark end expires expires_at flight history identifier is_cut is_restored key last_fault last_heard "
-    "last_lost last_number limit local_id mark message_ids next_number offer outlives policy polled replying "
-    "request_sent_at requester requests requests_before round_trip secret sent_before start state to unreplied versions"
-)
-
-
 class RMSource:
     """One outbound Sequence.
 
@@ -77,7 +69,16 @@ class RMSource:
         now: Seconds.
     """
 
-    __slots__ = tuple(_SLOTS.split())
+    # fmt: off
+    __slots__ = (
+        "_window", "acknowledged", "address", "attempts", "available", "behavior", "buffer_remaining", "created_at",
+        "doubt", "due", "durable_mark", "end", "expires", "expires_at", "flight", "history", "identifier", "is_cut",
+        "is_restored", "key", "last_fault", "last_heard", "last_lost", "last_number", "limit", "local_id", "mark",
+        "message_ids", "next_number", "offer", "outlives", "policy", "polled", "replying", "request_sent_at",
+        "requester", "requests", "requests_before", "round_trip", "saved", "secret", "sent_before", "start", "state",
+        "to", "unreplied", "versions",
+    )
+    # fmt: on
 
     def __init__(
         self, local_id: str, key: str, versions: Versions, policy: SourcePolicy, now: float, *, polled: bool = False

@@ -2,5 +2,5 @@
 
 This room owns when a Sequence is created, what is transmitted, and what the end of an exchange says. It knows no
 inbound Sequence: ``exchanges`` and ``forwarding_hooks`` say in Protocols what the room asks of others. Open
-``outbound`` first, then ``outbox``.
+``outboxes.outbox`` first: one object owns what is sent under one key. ``outbound`` gives every outbox its turns.
 """

@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.core.deadlines import Deadlines
 from holdfast.core.events import Effect, Incident, Transmit
 from holdfast.core.policy import CircuitPolicy
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.states import CIRCUIT_TABLE, CircuitAction, CircuitEvent, CircuitState, absent
 
 MOST_REFUSED = 4.0

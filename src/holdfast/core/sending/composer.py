@@ -23,7 +23,7 @@ from holdfast.core.messages import (
 from holdfast.core.origin import with_secret
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.records import OutboxRecords
 from holdfast.core.states import Request
 from holdfast.core.versions import Addressing
 
@@ -72,7 +72,7 @@ class Composer:
             return self._local
         return EndpointReference(with_secret(source.address or self._local.address, source.secret))
 
-    def request(self, outbox: Outbox, source: RMSource, request: Request) -> Envelope:
+    def request(self, outbox: OutboxRecords, source: RMSource, request: Request) -> Envelope:
         """A request that starts or ends the Sequence, or asks for an acknowledgement."""
         envelope = self._envelope(outbox, source)
         envelope.message_id = source.message_ids.get(request.value)
@@ -101,7 +101,7 @@ class Composer:
                 acknowledgement.final = True
         return envelope
 
-    def transmission(self, outbox: Outbox, source: RMSource, number: int) -> tuple[Envelope, str | None]:
+    def transmission(self, outbox: OutboxRecords, source: RMSource, number: int) -> tuple[Envelope, str | None]:
         """Message ``number`` of the Sequence with what goes along with it this time, and the MessageID of a request."""
         wants_reply = None
         envelope, record = self._message(outbox, source, number)
@@ -122,11 +122,11 @@ class Composer:
         if acknowledgement is not None and acknowledgement.ranges:
             envelope.acknowledgements = (acknowledgement,)
 
-    def message(self, outbox: Outbox, source: RMSource, number: int) -> Envelope:
+    def message(self, outbox: OutboxRecords, source: RMSource, number: int) -> Envelope:
         """Message ``number`` of the Sequence, the same every time."""
         return self._message(outbox, source, number)[0]
 
-    def _message(self, outbox: Outbox, source: RMSource, number: int) -> tuple[Envelope, Record | None]:
+    def _message(self, outbox: OutboxRecords, source: RMSource, number: int) -> tuple[Envelope, Record | None]:
         envelope = self._envelope(outbox, source)
         is_last = number == source.last_number
         if source.identifier is not None:
@@ -148,7 +148,7 @@ class Composer:
         return envelope, record
 
     @staticmethod
-    def _envelope(outbox: Outbox, source: RMSource) -> Envelope:
+    def _envelope(outbox: OutboxRecords, source: RMSource) -> Envelope:
         versions = source.versions
         return Envelope(versions.soap, versions.addressing, versions.rm, to=outbox.to)
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from holdfast.core.messages import Envelope, Fault, SequenceAcknowledgement
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 
 
 class GivesUp(Protocol):

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.rm_source.source import RMSource
-
-if TYPE_CHECKING:
-    from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.records import OutboxRecords
 
 
 class ClaimResult(Enum):
@@ -85,7 +83,7 @@ def claim_grant(
     return result, ""
 
 
-def announce_claims(claims: IdentifierClaims | None, outboxes: Iterable[Outbox]) -> None:
+def announce_claims(claims: IdentifierClaims | None, outboxes: Iterable[OutboxRecords]) -> None:
     """Announce the Sequences that were recovered from the store."""
     if claims is not None:
         claims.announce(

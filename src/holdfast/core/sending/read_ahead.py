@@ -5,14 +5,14 @@ Nothing here waits for a store.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from holdfast.core.events import Effect, ReadWanted
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbound_room import OutboundRoom
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.records import OutboxRecords
 
 MOST_AT_A_TIME = 4
 """Maximum number of outboxes that read at the same time. Each read may return one record of any size."""
@@ -29,7 +29,7 @@ class ReadingAhead:
     """
 
     def __init__(
-        self, effects: list[Effect], outboxes: dict[str, Outbox], ready: dict[str, None], room: OutboundRoom
+        self, effects: list[Effect], outboxes: Mapping[str, OutboxRecords], ready: dict[str, None], room: OutboundRoom
     ) -> None:
         self._effects = effects
         self._outboxes = outboxes
@@ -48,11 +48,11 @@ class ReadingAhead:
         """
         return bool(self._recovering)
 
-    def is_reading(self, outbox: Outbox) -> bool:
+    def is_reading(self, outbox: OutboxRecords) -> bool:
         """Return whether the outbox reads, or waits to read."""
         return outbox.is_reading or outbox.key in self._line
 
-    def has(self, outbox: Outbox, source: RMSource, number: int, again: Callable[[float], None]) -> bool:
+    def has(self, outbox: OutboxRecords, source: RMSource, number: int, again: Callable[[float], None]) -> bool:
         """Whether message ``number`` is in memory; if not, ``again(now)`` follows its read.
 
         ``again`` is also called if the record proves to be deleted.
@@ -64,7 +64,7 @@ class ReadingAhead:
         self.ask(outbox)
         return False
 
-    def ask(self, outbox: Outbox) -> None:
+    def ask(self, outbox: OutboxRecords) -> None:
         """Read the records that the outbox needs next, if any."""
         if outbox.is_reading:
             return
@@ -89,7 +89,7 @@ class ReadingAhead:
             if outbox is not None:
                 self.ask(outbox)
 
-    def _read(self, outbox: Outbox, start: int, found: list[tuple[int, Record]], now: float) -> None:
+    def _read(self, outbox: OutboxRecords, start: int, found: list[tuple[int, Record]], now: float) -> None:
         self._under_way -= 1
         self._ask_next()
         if self._outboxes.get(outbox.key) is not outbox:
@@ -99,11 +99,11 @@ class ReadingAhead:
         self.ask(outbox)
         self._ready[outbox.key] = None
 
-    def recover(self, outbox: Outbox) -> None:
+    def recover(self, outbox: OutboxRecords) -> None:
         """Read the records that an earlier run may have transmitted."""
         self._read_before(outbox, outbox.sent_before())
 
-    def _read_before(self, outbox: Outbox, parts: list[tuple[int, int]]) -> None:
+    def _read_before(self, outbox: OutboxRecords, parts: list[tuple[int, int]]) -> None:
         if parts:
             self._recovering.add(outbox.key)
             take = partial(self._found_before, outbox, parts)
@@ -112,7 +112,7 @@ class ReadingAhead:
             self._recovering.discard(outbox.key)
 
     def _found_before(
-        self, outbox: Outbox, parts: list[tuple[int, int]], found: list[tuple[int, Record]], now: float
+        self, outbox: OutboxRecords, parts: list[tuple[int, int]], found: list[tuple[int, Record]], now: float
     ) -> None:
         (start, end), *rest = parts
         if self._outboxes.get(outbox.key) is not outbox or outbox.source is None:

@@ -6,7 +6,8 @@ from holdfast.core.queues.queue import OUTBOUND, Queues
 from holdfast.core.records import Snapshot, State
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbound import Outbound
-from holdfast.core.sending.outbox import Outbox, replies_queue, stored_outboxes
+from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.records import replies_queue, stored_outboxes
 from holdfast.core.sending.reasons import NOT_DURABLE_YET
 from holdfast.core.states import SourceState
 
@@ -31,19 +32,19 @@ def recover_outbound(outbound: Outbound, queues: Queues, snapshot: Snapshot, now
         available = outbox.run_end(state["start"]) - state["start"]
         source = RMSource.from_state(state, outbox.policy, available, now)
         if state.get("suspended", NOT_DURABLE_YET) not in ("", NOT_DURABLE_YET) and not outbox.stopped:
-            outbox.stop(state["suspended"])  # as it was saved once: with the Sequence
+            outbox.set_stopped(state["suspended"])  # as it was saved once: with the Sequence
         if source.state is SourceState.NONE and not source.polled:
             source.create(now)
         if source.identifier is None:
             outbox.recovered_creation = source.local_id
-        outbound.adopt(outbox, source)
+        outbox.adopt(source)
         outbound.commit.settle(source.local_id, outbox.queue.name, outbox.partition, snapshot)
         outbox.first = max(outbox.first, source.start + source.records_done)
         if source.polled:
             source.issue(now)
     for outbox in outbound.outboxes.values():
         outbox.skip()
-        outbound.ready(outbox)
+        outbox.ready()
         outbound.reading.recover(outbox)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core.messages import CreateSequenceResponse
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.composer import Offered
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 
 LEAST_LIFE = 1.0
 """Minimum seconds of life: a shorter one cannot carry a message there and its acknowledgement back."""

@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.core.queues.queue import Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
-from holdfast.core.sending.outbox import derived_message_id
+from holdfast.core.sending.outboxes.records import derived_message_id
 from holdfast.exceptions import ConfigurationError
 
 SINK = "own/sink"

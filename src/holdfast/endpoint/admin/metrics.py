@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.journal.writer import Journal
 from holdfast.endpoint.sending.outboxes import FORWARDER_STATES, forwarder_of, state_of

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.retention import Search
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import Steering
 from holdfast.endpoint.admin.routes import Refused
 from holdfast.endpoint.admin.shapes import Reset

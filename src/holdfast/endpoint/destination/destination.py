@@ -295,11 +295,7 @@ class Destination:
             self.journal.collector.policy = policy
         self.engine.protocol.staging.use(staging, self.engine.clock())
         self.engine.protocol.inbound.use(policy if self.worker is None else self.worker.share_of(policy))
-        outbound = self.engine.protocol.outbound
-        outbound.policy, outbound.policy_for = source_policy, source_policy_for
-        for outbox in outbound.outboxes.values():
-            if outbox.forwarding is None:  # a forwarder's outbox keeps the forwarder's policy
-                outbox.use(outbound.policy_of(outbox.to))
+        self.engine.protocol.outbound.use(source_policy, source_policy_for)
         for name, (retention, drops_passed) in retentions.items():
             self.queues[name].use(retention, drops_passed=drops_passed, now=self.engine.clock())
         self.engine.touch()
@@ -646,7 +642,7 @@ class Destination:
         """Whether the destination has, or had, a Sequence with that Identifier."""
         protocol = self.engine.protocol
         is_inbound = identifier in protocol.inbound.destinations or identifier in protocol.inbound.offered
-        return is_inbound or bool(protocol.outbound.named(identifier))
+        return is_inbound or bool(protocol.outbound.sequences.named(identifier))
 
     def _take(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:
         if self.engine.failure is not None:

@@ -31,7 +31,7 @@ from holdfast.core.queues.queue import HANDLER, OUTBOUND, Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.receiving.destination import TIME_IS_UP
 from holdfast.core.records import Batch, Snapshot, State
-from holdfast.core.sending.outbox import stored_outboxes
+from holdfast.core.sending.outboxes.records import stored_outboxes
 from holdfast.endpoint.journal.columns import LIFE, RECOVERED
 
 Row = tuple[Any, ...]

@@ -26,8 +26,9 @@ from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record, Snapshot
+from holdfast.core.sending.context import SendingContext
 from holdfast.core.sending.outbound import Outbound
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.recovery import recover_outbound
 from holdfast.endpoint.engine import new_identifier
 from holdfast.endpoint.envelopes.fault_replies import passed_on, set_aside
@@ -188,7 +189,7 @@ class Outboxes:
             raise ConfigurationError(f"nothing is sent with the key {key!r}", remedy="holdfast outbox list has them.")
         stopped = [one for one in self._all() if one.stopped and key in (None, one.key)]
         for outbox in stopped:
-            self._outbound.resume(outbox, outbox.choices, now)
+            outbox.resume(outbox.choices, now)
             if outbox.source is not None:
                 self._outbound.commit.save(outbox.source.local_id, outbox.source)
         return len(stopped)
@@ -242,7 +243,8 @@ def outboxes_of(store: Store, now: float) -> tuple[Outboxes, GroupCommit]:
     offered = _NothingOffered(commit)
     effects: list[Effect] = []
     queues = Queues(commit, effects, store.read)
-    outbound = Outbound(SourcePolicy(), commit, effects, queues, new_identifier, random.random, ANONYMOUS, offered)
+    context = SendingContext(commit, effects, new_identifier, random.random, ANONYMOUS, offered)
+    outbound = Outbound(SourcePolicy(), context, queues)
     snapshot = store.load()
     recover_outbound(outbound, queues, snapshot, now)
     return Outboxes(outbound, store.read, cache(partial(_replies_of, snapshot, outbound, effects, now))), commit

@@ -118,7 +118,7 @@ class Sender:
         self._post(sent)
 
     def _count_again(self, sent: Transmit) -> None:
-        outbox = self._engine.protocol.outbound.sources.get(sent.source)
+        outbox = self._engine.protocol.outbound.sequences.by_local_id.get(sent.source)
         self.retransmissions[(forwarder_of(outbox.key) or "") if outbox is not None else ""] += 1
 
     def _post(self, sent: Transmit) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from holdfast.core.events import Incident, Stopped, Unanswered, Unheard
 from holdfast.core.faults import CREATE_SEQUENCE_REFUSED
 from holdfast.core.messages import ANONYMOUS
+from holdfast.core.sending.outboxes.retraction import RETRACTED
 from holdfast.core.sending.reasons import UNSENDABLE
-from holdfast.core.sending.retraction import RETRACTED
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.outboxes import forwarder_of
 from holdfast.exceptions import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.core.records import Record
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.endpoint.engine import Engine
 from holdfast.exceptions import EnvelopeError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.core.events import Declined
 from holdfast.core.records import Record
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.source.message_ids import MessageIds
 from holdfast.exceptions import HoldfastError, PeerFault

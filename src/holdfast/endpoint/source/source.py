@@ -319,7 +319,7 @@ class Source:
         self._take_up()
         await self._here.take_up(*snapshot.bounds.get((SOURCES_QUEUE, 0), (0, 0)))
         for outbox in list(self._engine.protocol.outbound.outboxes.values()):
-            self._engine.protocol.outbound.ready(outbox)
+            outbox.ready()
         self._engine.touch()
         await self._engine.caught_up()  # nothing is sent or taken in before it knows what an earlier run sent
         self._engine.check()
@@ -396,7 +396,7 @@ class Source:
     def _end(self, lane: Lane) -> asyncio.Future[None]:
         if lane.ended is None:
             lane.ended = asyncio.get_running_loop().create_future()
-            self._engine.protocol.outbound.want_end(lane.outbox, self._engine.clock())
+            lane.outbox.want_end(self._engine.clock())
             self._engine.touch()
         return lane.ended
 
@@ -674,7 +674,7 @@ class Source:
         for lane in self._lanes.values():
             lane.stop_error = None
             if lane.outbox.stopped:
-                self._engine.protocol.outbound.resume(lane.outbox, self._choices, self._engine.clock())
+                lane.outbox.resume(self._choices, self._engine.clock())
         self._engine.touch()
 
     # --- what comes back ------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from holdfast.core.messages import (
 from holdfast.core.receiving.answers import envelope_in
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Versions
 from holdfast.simulation.actors.reader import At
 from holdfast.simulation.nodes.node import REFUSED, STRANGER, Arrival, Journey, Node

@@ -253,7 +253,15 @@ class _Walk:
 
     def _of_entry(self, entry: InFlight, *, polled: bool) -> Any:
         due = None if polled else self._time(entry.due)  # what is polled is never sent because it is due
-        return (due, min(entry.attempts, _MOST), entry.answered, entry.waits_for, entry.exchanges > 0, entry.faults > 0)
+        return (
+            due,
+            min(entry.attempts, _MOST),
+            entry.answered,
+            entry.waits_for,
+            entry.is_parked,
+            entry.exchanges > 0,
+            entry.faults > 0,
+        )
 
 
 def _fields(kind: type[Any]) -> tuple[str, ...] | None:

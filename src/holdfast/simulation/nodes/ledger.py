@@ -16,7 +16,7 @@ from holdfast.core.queues.dead_letters import LETTERS
 from holdfast.core.queues.queue import DEAD_LETTERS, HANDLER
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch, Record
-from holdfast.core.sending.outbox import outbox_queue, replies_queue
+from holdfast.core.sending.outboxes.records import outbox_queue, replies_queue
 from holdfast.core.sinks.staging import STAGING
 from holdfast.simulation.nodes.node import FORWARD, INBOX, OUTBOX, SECOND_OUTBOX
 from holdfast.simulation.nodes.routed_queues import Kept, RoutedQueues, is_routed

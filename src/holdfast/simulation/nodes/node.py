@@ -37,7 +37,7 @@ from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.queues.queue import Queue, ReadRecords
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.records import Batch, Record
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Versions
 from holdfast.endpoint.destination.dead_letters import seal, unseal
 from holdfast.simulation.nodes.routed_queues import route_of, service_address
@@ -227,7 +227,7 @@ class Node:
         elif self.setup.choices:
             self.outbox = self.protocol.outbound.open(OUTBOX, self.world.nodes[1].setup.address, [*self.setup.choices])
             if self.end_wanted:
-                self.protocol.outbound.want_end(self.outbox, now)
+                self.outbox.want_end(now)
 
     def _forward(self) -> None:
         inbound = self.protocol.inbound
@@ -315,7 +315,7 @@ class Node:
     @property
     def giving_up(self) -> GivingUp:
         """What a broker gives up, and requeues."""
-        giving_up = self.protocol.outbound.forwarders.giving_up
+        giving_up = self.protocol.outbound.context.forwarders.giving_up
         assert isinstance(giving_up, GivingUp)
         return giving_up
 
@@ -351,7 +351,7 @@ class Node:
         self.end_wanted = True
         if self.is_up:
             assert self.outbox is not None
-            self.protocol.outbound.want_end(self.outbox, self.now)
+            self.outbox.want_end(self.now)
 
     def receive(self, arrival: Arrival) -> None:
         """A request arrives."""

@@ -27,7 +27,7 @@ from holdfast.core.policy import Delivery
 from holdfast.core.queues.queue import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
-from holdfast.core.sending.outbox import outbox_queue
+from holdfast.core.sending.outboxes.records import outbox_queue
 from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLES, DestinationState
 from holdfast.simulation.nodes.ledger import LAST_MESSAGE, DurableState, Queued, Where, is_reply, is_row, is_staged
 from holdfast.simulation.nodes.node import INBOX, SECOND_OUTBOX, Node, saved_sequences
@@ -669,7 +669,7 @@ class LegalMoves(Invariant):
         for name, destination in node.protocol.inbound.destinations.items():
             table: Any = DESTINATION_TABLES[destination.versions.rm]
             self._look(node, f"inbound {name}", destination, destination.state, table)
-        for name, outbox in node.protocol.outbound.sources.items():
+        for name, outbox in node.protocol.outbound.sequences.by_local_id.items():
             if outbox.source is not None:
                 table = SOURCE_TABLES[outbox.source.versions.rm]
                 self._look(node, f"outbound {name}", outbox.source, outbox.source.state, table)
@@ -715,7 +715,7 @@ class Bounded(Invariant):
             if destination.beyond_gap > policy.buffer:
                 self.broken(f"{destination.beyond_gap} messages of {name} held, at most {policy.buffer}")
         window = node.setup.source_policy.window
-        for name, outbox in node.protocol.outbound.sources.items():
+        for name, outbox in node.protocol.outbound.sequences.by_local_id.items():
             if outbox.source is not None and not outbox.source.polled and len(outbox.source.flight) > window:
                 self.broken(f"{len(outbox.source.flight)} messages of {name} in flight, at most {window}")
 

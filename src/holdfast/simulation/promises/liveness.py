@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.core.sending.outbox import outbox_queue
+from holdfast.core.sending.outboxes.records import outbox_queue
 from holdfast.simulation.nodes.node import OUTBOX
 from holdfast.simulation.promises.invariants import skips
 from holdfast.simulation.promises.refusals import dead_letters

@@ -77,7 +77,7 @@ class _Twin:
         self._disk = disk
         self._now = now
         # The run's own chance is not to be used up by what never happens.
-        protocol.outbound._jitter = _no_jitter
+        protocol.outbound.context.jitter = _no_jitter
         # What is heard, not what is handled, is compared.
         protocol.inbound.handling = None
 

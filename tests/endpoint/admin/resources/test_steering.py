@@ -267,7 +267,7 @@ async def test_a_forwarder_of_which_a_partition_is_stopped_says_so_when_it_is_re
     admin, _ = await forwarded(serve, session, service.url)
     protocol = admin.app.engine.protocol
     stopped = list(protocol.outbound.outboxes.values())[-1]
-    protocol.outbound.stop(stopped, "HTTP 404", "it is not there", admin.app.engine.clock())
+    stopped.stop("HTTP 404", "it is not there", admin.app.engine.clock())
     await admin.app.engine.durable()
     _, answer = await admin.ask(f"/forwarders/{quote(stopped.key, safe='')}")
     assert [(one["stopped"], one["stopped_for"]) for one in answer["forwarders"]] == [("HTTP 404", "it is not there")]

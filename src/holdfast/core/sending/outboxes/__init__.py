@@ -1,4 +1,5 @@
-"""One outbox: what is known of the messages on their way to one address under one sequence key.
+"""One outbox: everything about the messages on their way to one address under one sequence key.
 
-This room owns the state of an outbox. It knows no other outbox. Open ``forwarder_state``.
+This room owns an outbox's records, its states, the Sequence that carries it, and what its peer answers. It knows no
+other outbox. Open ``outbox`` first: ``records`` and ``lifecycle`` are the classes below it.
 """

@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from holdfast.core.sending.outbox import Outbox
 from holdfast.core.sending.outboxes.forwarder_state import Refusal
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import NotSteered, Steering
 from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.places import delete_forwarder, find_offsets, pass_over

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.receiving.destination import RMDestination
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import Steering
 from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
@@ -84,7 +84,7 @@ class SequenceRoutes:
         destination = protocol.inbound.destinations.get(identifier)
         if destination is not None:
             return destination
-        outboxes = protocol.outbound.named(identifier)
+        outboxes = protocol.outbound.sequences.named(identifier)
         if outboxes:
             return outboxes[0]
         raise Refused(404, f"no Sequence {identifier[:500]}", "holdfast sequences lists them.")

@@ -6,7 +6,7 @@ from holdfast.core.events import Incident
 from holdfast.core.messages import IncompleteSequenceBehavior, SequenceAcknowledgement
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.outbox import Outbox
+from holdfast.core.sending.outboxes.records import OutboxRecords
 
 RETRACTED = "acknowledgement.retracted"
 """The incident that reports it."""
@@ -38,7 +38,7 @@ def made_after(source: RMSource, ack: SequenceAcknowledgement) -> float | None:
 
 
 def retraction(
-    outbox: Outbox, source: RMSource, ack: SequenceAcknowledgement, asked_at: float | None, now: float
+    outbox: OutboxRecords, source: RMSource, ack: SequenceAcknowledgement, asked_at: float | None, now: float
 ) -> Incident | None:
     """Take a valid acknowledgement into the Sequence's history, and return the incident if it retracts another one.
 

@@ -1,9 +1,8 @@
-"""Outbox: messages on their way to one address under one sequence key, and the Sequence that carries them now.
+"""Records of an outbox: a cursor over one partition of a queue, and which Sequence carries what is behind it.
 
-It is a cursor over one partition of a queue: of one of its own, into which an application puts what it sends, or of any
-other, whose records are then forwarded, with no copy of them. Message number n of a Sequence is the n-th record from
-the offset where the Sequence began, so numbers need no write of their own and are the same after a crash. What the
-cursor has not passed is kept.
+The queue is the outbox's own, into which an application puts what it sends, or any other, whose records are then
+forwarded, with no copy of them. Message number n of a Sequence is the n-th record from the offset where the Sequence
+began, so numbers need no write of their own and are the same after a crash. What the cursor has not passed is kept.
 """
 
 from __future__ import annotations
@@ -14,23 +13,17 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from holdfast.core.commit import Opened
-from holdfast.core.messages import IncompleteSequenceBehavior
-from holdfast.core.policy import Delivery, ForwardingPolicy, SourcePolicy
+from holdfast.core.policy import ForwardingPolicy
 from holdfast.core.queues.partitions import Partition
 from holdfast.core.queues.queue import OUTBOUND, OUTBOX, Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.outboxes.forwarder_state import Doubt, HeldBack, Refusal, Unwelcome, Withdrawal
-from holdfast.core.sending.read_ahead_buffer import Buffers, Here
-from holdfast.core.states import OUTBOX_TABLE, EndState, OutboxAction, OutboxEvent, OutboxState, absent
-from holdfast.core.versions import Versions
+from holdfast.core.sending.read_ahead_buffer import Here
 
 READ_AHEAD = 64
 """Records that are read from the store at once, while as many are still in front: the window is seldom larger. At most
 three times as many are in memory."""
-
-_ENDING = (OutboxState.ENDING, OutboxState.SUSPENDED_ENDING, OutboxState.STOPPED_ENDING)
 
 MOST_CUTS = 256
 """Offsets, at most, at which one Sequence is to end and the next to begin, while nothing can be sent."""
@@ -54,10 +47,6 @@ def derived_message_id(*what: str | int) -> str:
     digits = blake2b(repr(what).encode(), digest_size=16).hexdigest()
     # RFC 9562 5.8: a UUID whose making is one's own says so by two of its digits
     return f"urn:uuid:{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
-
-
-Choice = tuple[Versions, bool]
-"""What CreateSequence may be sent with: versions, and whether with an Offer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,28 +80,24 @@ def stored_outboxes(snapshot: Snapshot) -> Iterator[StoredOutbox]:
             yield StoredOutbox(state["key"], queue, 0, state)
 
 
-class Outbox:
-    """What is sent under one sequence key.
+class OutboxRecords:
+    """The records of an outbox: which are done, which may have arrived, which are in memory and which must be read.
 
     Args:
         key: The sequence key; for replies the offered Identifier.
         queue: Where its records are; its cursor is there already.
         partition: In which partition.
         to: The address it sends to; None for an anonymous one.
-        policy: How its Sequences are treated.
-        buffers: The records of all outboxes in memory.
+        here: Its records in memory.
     """
 
-    def __init__(self, key: str, queue: Queue, partition: int, to: str | None, policy: SourcePolicy, buffers: Buffers):
+    def __init__(self, key: str, queue: Queue, partition: int, to: str | None, here: Here):
         self.key = key
         self.queue = queue
         self.partition = partition
         self.to = to
-        self.policy = policy
         self.forwarding = None if queue.kind == OUTBOX else ForwardingPolicy()
         """What it gives up by itself, if it sends on what came in; None: nothing, as nobody but its owner may."""
-        self.address = ""
-        """Where a forwarder's destination answers the next Sequence; "" for this side's own address."""
         self.cursor = OUTBOUND + key
         """The name of its cursor, which is moved now and then."""
         self._cursor = queue.cursors[self.cursor]
@@ -121,19 +106,6 @@ class Outbox:
         self.is_for_replies = queue.name == replies_queue(key)
         """Whether it answers the requests of a Sequence: nobody here waits for its end."""
         self.source: RMSource | None = None
-        self.choices: list[Choice] = []
-        """What to try with CreateSequence, first to last. Shared by all outboxes of one address."""
-        self.refused: set[Choice] = set()
-        """Those that were refused since a Sequence was last granted, or since somebody said that it goes on."""
-        self.state = OutboxState.OPEN
-        self.stopped = ""
-        """Why nothing is sent until somebody resumes it, as a code; empty: it is sent."""
-        self.stopped_for = ""
-        """The same in words."""
-        self.doubt: Doubt | None = None
-        """What is to be settled before a Sequence follows the lost one."""
-        self.suspended: str | None = None
-        """What somebody gave as the reason to hold it back; None: nobody does."""
         self.answers: str | None = None
         """The inbound Sequence whose requests it answers, for an outbox of replies."""
         self.submitting: Submitting | None = None
@@ -144,31 +116,9 @@ class Outbox:
         self.cuts: list[int] = []
         """Offsets, ascending: no Sequence carries records from both sides of one. A session ended there."""
         self._records: Partition = queue.partitions[partition]
-        self.here = Here(key, buffers)
-        self.refusals: dict[int, Refusal] = {}
-        """Offsets of messages that the destination refuses."""
-        self.withdrawal: Withdrawal | None = None
-        """Set while some of them are taken out of their Sequence."""
-        self.next_unanswered = 0.0
-        """No request waits too long for its reply before then."""
-        self.ignored_offers = 0
-        """Sequences in a row whose Offer the destination did not accept, after a CreateSequence that was repeated."""
-        self.cut_creations = 0
-        """Times in a row that a connection ended without an answer to CreateSequence."""
-        self.recovered_creation = ""
-        """``local_id`` of the Sequence whose CreateSequence an earlier run may have sent."""
-        self.unwelcome: Unwelcome | None = None
-        """Set while the destination grants no Sequence and is asked again by itself."""
-        self.last_answer = ""
-        """What is wrong with the destination's last answer, or why there was none; empty: nothing, or none yet."""
-        self.fruitless = 0
-        """Sequences in a row that ended soon, with nothing acknowledged."""
-        self.begins_at = 0.0
-        """When the next Sequence may be asked for."""
+        self.here = here
         self.front: int | None = None
         """The offset of the message that is to be seen next, to know whether it has expired; None: of none."""
-        self.held_back: HeldBack | None = None
-        """Set while nothing is sent and requesters may wait."""
         self.has_requests = False
         """Whether a request was among what was to be sent, in this run."""
         self.is_reading = False  # whether the store is reading records for it
@@ -183,63 +133,6 @@ class Outbox:
     def durable_end(self) -> int:
         """Records below it are durable."""
         return self._records.durable_end
-
-    def use(self, policy: SourcePolicy) -> None:
-        """Treat its Sequences so from now on, the present one too."""
-        self.policy = policy
-        if self.source is not None:
-            self.source.policy = policy
-            self.source.round_trip.policy = policy.retransmission
-
-    def handle(self, event: OutboxEvent) -> OutboxAction | None:
-        """Move by the table.
-
-        Raises:
-            NoSuchMove: there is no such cell.
-        """
-        cell = OUTBOX_TABLE.get((self.state, event))
-        if cell is None:
-            absent(f"the outbox {self.key!r}", self.state, event)
-            return None
-        self.state = cell[1]
-        return cell[0]
-
-    def suspend(self, reason: str) -> OutboxAction | None:
-        """Send nothing until somebody lets it go on, whose ``reason`` is theirs. One that is stopped stays so."""
-        action = self.handle(OutboxEvent.SUSPEND)
-        if action is OutboxAction.HOLD_BACK:
-            self.suspended = reason
-        return action
-
-    def stop(self, code: str, reason: str = "") -> OutboxAction | None:
-        """Send nothing until somebody decides; ``code`` and ``reason`` say why."""
-        self.stopped, self.stopped_for = code, reason
-        self.suspended = self.held_back = None
-        return self.handle(OutboxEvent.STOP)
-
-    def resume(self) -> OutboxAction | None:
-        """Somebody decided that it goes on."""
-        self.stopped = self.stopped_for = ""
-        self.suspended = self.held_back = None
-        self.refused.clear()
-        self.unwelcome = None
-        self.fruitless, self.begins_at = 0, 0.0
-        return self.handle(OutboxEvent.RESUME)
-
-    @property
-    def is_held_back(self) -> bool:
-        """Whether nothing is sent until somebody says so."""
-        return bool(self.stopped) or self.suspended is not None
-
-    @property
-    def wants_front(self) -> bool:
-        """Whether the message that is to be seen next is not in memory."""
-        return self.front is not None and self.front not in self.here
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether nothing more will be put in."""
-        return self.state in _ENDING
 
     def append(self, record: Record) -> int:
         """Add a record to the open batch; its offset."""
@@ -267,29 +160,14 @@ class Outbox:
         """The record at ``offset`` if it is in memory: what was just submitted, or was read ahead."""
         return self.here.get(offset)
 
-    def message_id(self, record: Record) -> str | None:
-        """The MessageID that a record goes out with: its own, but for a request that is sent on. What its sender wrote
-        need not be unique among all senders, or may be missing, and its reply must find it: so it has one that follows
-        from who sends it, in which Sequence it came and with which number. It tells nobody that Sequence's Identifier.
-        """
-        if self.forwarding is None or not record.wants_reply:
-            return record.message_id
-        return derived_message_id(self.key, record.sequence, record.message_number)
-
-    def query(self, number: int) -> Record | None:
-        """Return forwarded message ``number`` if it awaits no reply and names no ReplyTo.
-
-        No ReplyTo is the anonymous one (WS-Addressing 1.0 core, section 3.2), so a reply may come in the answer to it.
-        """
-        if self.forwarding is None or self.source is None or number == self.source.last_number:
-            return None
-        record = self.here.get(self.offset_of(number))
-        is_open = record is not None and not (record.wants_reply or record.reply_to or record.relates_to)
-        return record if is_open else None
-
     def wait_for(self, offset: int, then: Callable[[float], None]) -> None:
         """Call ``then(now)`` once the record at ``offset`` was read, or is found to be there no more."""
         self._waiting.append((offset, then))
+
+    @property
+    def wants_front(self) -> bool:
+        """Whether the message that is to be seen next is not in memory."""
+        return self.front is not None and self.front not in self.here
 
     def begin_reading(self, start: int) -> tuple[int, int]:
         """Return the range of offsets to read from ``start`` on; :meth:`take` must follow."""
@@ -349,34 +227,25 @@ class Outbox:
         for _, then in waiting:
             then(now)
 
-    @property
-    def next_choice(self) -> Choice | None:
-        """What to try with the next CreateSequence; None if all was refused."""
-        return next((choice for choice in self.choices if choice not in self.refused), None)
+    def message_id(self, record: Record) -> str | None:
+        """The MessageID that a record goes out with: its own, but for a request that is sent on. What its sender wrote
+        need not be unique among all senders, or may be missing, and its reply must find it: so it has one that follows
+        from who sends it, in which Sequence it came and with which number. It tells nobody that Sequence's Identifier.
+        """
+        if self.forwarding is None or not record.wants_reply:
+            return record.message_id
+        return derived_message_id(self.key, record.sequence, record.message_number)
 
-    def is_repeated_creation(self, source: RMSource) -> bool:
-        """Whether the CreateSequence of the present Sequence was sent more than once, perhaps by an earlier run."""
-        return source.request_sent_at is None or self.recovered_creation == source.local_id
+    def query(self, number: int) -> Record | None:
+        """Return forwarded message ``number`` if it awaits no reply and names no ReplyTo.
 
-    def refuse(self, choice: Choice) -> None:
-        """The peer refused that choice: the others come first from now on, for every outbox to its address. None is
-        given up for good, since another Sequence may be refused for another reason."""
-        self.refused.add(choice)
-        if choice in self.choices:
-            self.choices.remove(choice)
-            self.choices.append(choice)
-
-    def pause_after(self, source: RMSource, now: float) -> float:
-        """Return the seconds until the next Sequence may be asked for, after one that is over. A destination that ends
-        each Sequence before it acknowledges anything would be asked again without a pause."""
-        policy = self.policy.retransmission
-        if len(source.acknowledged) or now - source.created_at > policy.cap:
-            self.fruitless = 0
-            return 0.0
-        self.fruitless += 1
-        pause = 0.0 if self.fruitless == 1 else min(policy.cap, policy.floor * 2.0 ** min(self.fruitless - 2, 30))
-        self.begins_at = now + pause
-        return pause
+        No ReplyTo is the anonymous one (WS-Addressing 1.0 core, section 3.2), so a reply may come in the answer to it.
+        """
+        if self.forwarding is None or self.source is None or number == self.source.last_number:
+            return None
+        record = self.here.get(self.offset_of(number))
+        is_open = record is not None and not (record.wants_reply or record.reply_to or record.relates_to)
+        return record if is_open else None
 
     def number_of(self, message_id: str | None) -> int:
         """The number of the message in flight that has this MessageID; 0 if there is none."""
@@ -479,14 +348,6 @@ class Outbox:
                 return upper
         return offset
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether its turn transmits nothing new, and neither begins nor ends a Sequence."""
-        source = self.source
-        if source is None or source.end is not EndState.OPEN or self.is_ending:
-            return False
-        return source.polled or self.unsent >= self.durable_end
-
     def may_have_left(self, offset: int) -> bool:
         """Whether the record may have been transmitted in the present Sequence. After a restart that is any up to the
         mark."""
@@ -518,51 +379,10 @@ class Outbox:
                 found.discard(number)
         return found
 
-    def late(self, source: RMSource) -> AcknowledgementRanges:
-        """The numbers behind which the application already has others, where order is promised: a destination that
-        discards nothing delivers what it acknowledged behind a gap when the Sequence ends. A new Sequence would bring
-        these after all. Those above the source's limit are none: it was decided that they go in the next Sequence."""
-        assurance = self.policy.assurance
-        is_kept = assurance.in_order and assurance.delivery is not Delivery.AT_LEAST_ONCE and self.withdrawal is None
-        if not is_kept or source.behavior is not IncompleteSequenceBehavior.NO_DISCARD:
-            return AcknowledgementRanges()
-        arrived = source.acknowledged.copy()
-        if source.last_number is not None:
-            arrived.discard(source.last_number)  # it has no body, and nobody sees when it came
-        return AcknowledgementRanges(arrived.gaps(min(arrived.highest, source.limit)))
-
-    def needs_decision(self, source: RMSource) -> bool:
-        """Whether somebody decides before a new Sequence follows the present one, which its destination ended."""
-        return source.in_doubt or self.in_doubt() > 0 or len(self.late(source)) > 0
-
-    def settles_doubt(self, source: RMSource) -> bool:
-        """Whether a forwarder can tell of each message that is in doubt what becomes of it, and duplicates are not
-        allowed."""
-        return (
-            self.forwarding is not None
-            and self.policy.assurance.delivery is not Delivery.AT_LEAST_ONCE
-            and not source.in_doubt
-        )
-
-    def awaits_certainty(self, source: RMSource) -> bool:
-        """Whether something is in doubt, and the answers that are on their way may say that nothing is."""
-        doubtful = self.doubtful(source)
-        return len(doubtful) > 0 and all(
-            number > source.sent_before and source.flight.may_be_untaken(number)
-            for lower, upper in doubtful
-            for number in range(lower, upper + 1)
-        )
-
-    def refused_now(self) -> Iterator[tuple[int, Refusal]]:
-        """The records that the destination refuses and may yet take, by offset, the first of them first."""
-        for offset in sorted(self.refusals):
-            if self.first <= offset and not self.is_acknowledged(offset):
-                yield offset, self.refusals[offset]
-
     def rewind(self, offset: int, now: float) -> None:
         """Go back to an earlier record. All from there on is to be sent in Sequences that have not begun yet."""
         assert self.source is None, self.key
-        self.left_out, self.cuts, self.doubt, self.held_back = AcknowledgementRanges(), [], None, None
+        self.left_out, self.cuts = AcknowledgementRanges(), []
         self.first = self.queue.put_cursor(self.cursor, self.partition, offset, now)
 
     def leave_out_arrived(self) -> None:
@@ -574,7 +394,7 @@ class Outbox:
             if source.records_done < lower <= last:
                 self.left_out.add_range(source.start + lower, source.start + last)
 
-    def acknowledged(self) -> bool:
+    def pass_acknowledged(self) -> bool:
         """Pass what is acknowledged; whether that is so much that it is to be saved, with the Sequence's ranges."""
         source = self.source
         if source is None:
@@ -585,8 +405,6 @@ class Outbox:
         for offset in range(self.first, first):
             self.here.drop(offset)
         self.first = max(self.first, first)
-        if self.refusals:
-            self.refusals = {offset: one for offset, one in self.refusals.items() if offset >= self.first}
         if len(self.left_out):
             self.skip()
         return self.first - self._cursor.offsets[self.partition] >= SAVE_EVERY or source.is_complete
@@ -594,10 +412,6 @@ class Outbox:
     def save_place(self, now: float) -> None:
         """Save with the open batch how far it has come. What it has passed may be deleted then."""
         self.queue.move_cursor(self.cursor, self.partition, self.first, now)
-
-    def save(self) -> None:
-        """Save what else is to be known of it."""
-        self.queue.say_about(self.cursor, self.partition, self.about())
 
     def is_acknowledged(self, offset: int) -> bool:
         """Whether the record at ``offset`` is acknowledged, perhaps before an earlier one is."""
@@ -625,31 +439,3 @@ class Outbox:
     def is_empty(self) -> bool:
         """Whether everything ever put in is acknowledged, or given up."""
         return self.first >= self.end
-
-    def about(self) -> State:
-        """What is saved with its cursor."""
-        choices = [[v.rm.value, v.addressing.value, v.soap.value, offer] for v, offer in self.choices]
-        about: State = {"to": self.to, "choices": choices, "stopped": self.stopped}
-        if self.stopped_for:
-            about["stopped_for"] = self.stopped_for
-        if self.doubt is not None:
-            about["doubt"] = self.doubt.to_state()
-        about["left_out"] = self.left_out.to_state()
-        if self.cuts:
-            about["cuts"] = list(self.cuts)
-        return about if self.suspended is None else about | {"suspended": self.suspended}
-
-    def recover(self, about: State) -> None:
-        """Take over what was saved with its cursor."""
-        if about.get("stopped"):
-            self.stop(about["stopped"], about.get("stopped_for", ""))
-        elif isinstance(about.get("suspended"), str):
-            self.suspend(about["suspended"])
-        if about.get("doubt") is not None:
-            self.doubt = Doubt.from_state(about["doubt"])
-        self.left_out = AcknowledgementRanges.from_state(about.get("left_out", []))
-        self.cuts = [cut for cut in about.get("cuts", ()) if type(cut) is int]
-        # Nobody but a peer's request opens an outbox of replies again, so it must know what to speak.
-        self.choices = [
-            (Versions(rm, addressing, soap), offer) for rm, addressing, soap, offer in about.get("choices", ())
-        ]

@@ -1,0 +1,69 @@
+"""Context: what all outboxes of an endpoint share. It is made once, before the first of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core.commit import GroupCommit
+from holdfast.core.deadlines import Deadlines
+from holdfast.core.events import Effect
+from holdfast.core.rm_source.waiting_requests import Requests
+from holdfast.core.sending.circuit import Circuits
+from holdfast.core.sending.composer import Composer, Offered
+from holdfast.core.sending.creation import OutboundCreation
+from holdfast.core.sending.forwarding_hooks import Forwarders
+from holdfast.core.sending.identifier_claims import IdentifierClaims
+from holdfast.core.sending.outbound_room import OutboundRoom
+from holdfast.core.sending.outbound_sequences import OutboundSequences
+from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.read_ahead import ReadingAhead
+from holdfast.core.sending.read_ahead_buffer import Buffers
+from holdfast.core.sending.transmission_mark import Marking
+
+
+class SendingContext:
+    """What the outboxes of an endpoint share.
+
+    Args:
+        commit: The commit that collects their changes.
+        effects: The list that collects their effects.
+        new_identifier: Makes a URI never used before.
+        jitter: Returns a number in [0, 1), another at each call.
+        local: The address the peer can send to; :data:`ANONYMOUS` for an endpoint without a listener.
+        offered: The Sequences that this endpoint offered for replies.
+        claims: The Identifiers that other workers use; None in a server of one process.
+    """
+
+    forwarders: Forwarders
+    """Knows the forwarders; must be set before any message is forwarded."""
+
+    def __init__(
+        self,
+        commit: GroupCommit,
+        effects: list[Effect],
+        new_identifier: Callable[[], str],
+        jitter: Callable[[], float],
+        local: str,
+        offered: Offered,
+        claims: IdentifierClaims | None = None,
+    ):
+        self.commit = commit
+        self.effects = effects
+        self.jitter = jitter
+        self.offered = offered
+        self.claims = claims
+        self.outboxes: dict[str, Outbox] = {}
+        """Sequence key -> outbox."""
+        self.sequences = OutboundSequences()
+        self.requests = Requests()
+        """Requests that wait for a reply."""
+        self.composer = Composer(local, offered, new_identifier)
+        self.deadlines = Deadlines()
+        self.ready: dict[str, None] = {}
+        """Keys of the outboxes with a turn."""
+        self.circuits = Circuits(self.outboxes, self.deadlines, self.ready, effects, jitter)
+        self.room = OutboundRoom(self.ready)
+        self.reading = ReadingAhead(effects, self.outboxes, self.ready, self.room)
+        self.buffers = Buffers()
+        self.marking = Marking(commit, self.ready)
+        self.creation = OutboundCreation(self, new_identifier)
