@@ -6,6 +6,7 @@ The inbound half stores an accepted message; :class:`Replies` answers it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from holdfast.core.events import BackChannel, Incident
@@ -52,6 +53,37 @@ def _takes_fault(envelope: Envelope) -> bool:
     """Whether the sender of a rejected message wants a fault."""
     target = envelope.fault_to or envelope.reply_to
     return not (target is not None and target.is_none)
+
+
+@dataclass(slots=True, eq=False)
+class _Message:
+    """A message with a Sequence header, and what is decided about it before it is stored.
+
+    Args:
+        envelope: The message.
+        back_channel: Where its answer goes; None: nowhere.
+        problem: The fault for another of its headers.
+        destination: Its Sequence.
+        number: Its number.
+        is_application: Whether the application gets it; LastMessage has no body.
+        request: The outbox and the number of this endpoint's request that it answers.
+        is_for_others: Whether a requester behind a forwarder receives it.
+        refused: Why the application does not take it.
+        awaits_reply: Whether its sender waits for a reply.
+        is_unanswered: Whether its sender waits for a reply that nobody here makes.
+    """
+
+    envelope: Envelope
+    back_channel: BackChannel | None
+    problem: Fault | None
+    destination: RMDestination
+    number: int
+    is_application: bool
+    request: tuple[Outbox, int] | None = None
+    is_for_others: bool = False
+    refused: Fault | None = None
+    awaits_reply: bool = False
+    is_unanswered: bool = False
 
 
 class Accepting:
@@ -124,82 +156,96 @@ class Accepting:
             # WS-RM 4.3
             self._answering.fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, sequence.identifier), back_channel)
             return
-        number = sequence.message_number
         is_application = not isinstance(envelope.control, LastMessage)
-        asked = self._request_of(envelope, origin, destination.identifier)
-        is_passed_on = asked is not None and asked[0].forwarding is not None
-        is_for_others = is_passed_on or self._outbound.is_offered_by_forwarder(destination.identifier)
-        refused: Fault | None = None
-        if is_application and number not in destination.accepted:
-            refused = self._check_application_message(envelope)
-            if refused is None and asked is None and not is_for_others and isinstance(envelope.routed, Fault):
-                refused = envelope.routed  # a reply goes to its requester, whatever the routes are
-            if refused is not None and not self.refuses_within_sequence(envelope, back_channel):
-                self._answering.fault(envelope, refused, back_channel)
-                return
-        if asked is not None and is_passed_on:
+        message = _Message(envelope, back_channel, problem, destination, sequence.message_number, is_application)
+        request = message.request = self._request_of(envelope, origin, destination.identifier)
+        is_passed_on = request is not None and request[0].forwarding is not None
+        message.is_for_others = is_passed_on or self._outbound.is_offered_by_forwarder(destination.identifier)
+        refused = message.refused = self._refusal(message)
+        if refused is not None and not self.refuses_within_sequence(envelope, back_channel):
+            self._answering.fault(envelope, refused, back_channel)
+            return
+        if request is not None and is_passed_on:
             again = partial(self._receive_again, envelope, back_channel, problem, origin)
-            if not self._outbound.context.forwarders.has(*asked, again):
+            if not self._outbound.context.forwarders.has(*request, again):
                 return  # its request is being read
-        if isinstance(envelope.routed, Routed) and envelope.routed.expects is Expects.ONE_WAY:
-            envelope.reply_to = NONE_EPR  # the operator knows better than the message
-        awaits_reply = back_channel is not None and is_application and not is_for_others
-        awaits_reply = awaits_reply and (
-            self._awaits_reply(envelope, destination) if refused is None else _takes_fault(envelope)
-        )
-        is_unanswered = refused is None and not awaits_reply and self._leaves_waiting(envelope, destination)
-        is_unanswered = is_unanswered and back_channel is not None and not is_for_others
-        is_unasked = asked is None and (self.takes_only_replies or self._is_late(envelope, origin))
-        is_kept = refused is None and not is_for_others and not is_unasked
-        answered = back_channel if problem is None else None
+        self._see_what_it_awaits(message)
+        is_unasked = request is None and (self.takes_only_replies or self._is_late(envelope, origin))
+        is_kept = refused is None and not message.is_for_others and not is_unasked
         verdict = self._inbound.receive(
             destination,
             envelope,
-            awaits_reply or is_unanswered,
-            answered,
+            message.awaits_reply or message.is_unanswered,
+            back_channel if problem is None else None,
             now,
             is_kept=is_kept,
-            is_answered=is_unanswered,
+            is_answered=message.is_unanswered,
         )
-        if isinstance(verdict, Fault):
-            self._refuse(envelope, verdict, back_channel, destination, now)
-        elif verdict is _NEW:
-            if problem is not None:
-                self._commit.then(partial(self._answer_problem, envelope, problem, back_channel, destination))
-            if refused is not None:
-                fields = fault_fields(envelope, refused)
-                self._effects.append(Incident("message.refused", destination.identifier, number, "warning", fields))
-                self._replies.refuse(destination, envelope, refused, now)
-            elif is_unanswered:
-                self._replies.tell_of_none(destination, number, envelope.action)
-                self._replies.refuse(destination, envelope, _NOBODY_REPLIES, now)
-            if asked is not None and is_passed_on:
-                self._outbound.context.forwarders.replied(*asked, envelope, now)
-            elif asked is not None:
-                asked[0].receive_reply(asked[1])
-            elif refused is None and is_application and not (is_kept or self._is_reply_kept(envelope, origin, now)):
+        if verdict is _NEW:
+            is_expected = self._accepted(message, now) or is_kept or not is_application
+            if not (is_expected or self._is_reply_kept(envelope, origin, now)):
                 self._tell_of_unasked(envelope)
+        elif isinstance(verdict, Fault):
+            self._refuse(envelope, verdict, back_channel, destination, now)
         elif verdict is Verdict.DUPLICATE:
-            self._effects.append(Incident("message.duplicate_dropped", destination.identifier, number, "debug"))
-            self._replies.again(destination, number, back_channel, now, asked=asks(envelope, destination))
+            told = Incident("message.duplicate_dropped", destination.identifier, message.number, "debug")
+            self._effects.append(told)
+            self._replies.again(destination, message.number, back_channel, now, asked=asks(envelope, destination))
         else:
-            self._not_held(envelope, problem, awaits_reply or is_unanswered, back_channel, destination, now)
+            self._not_held(message, now)
 
-    def _not_held(
-        self,
-        envelope: Envelope,
-        problem: Fault | None,
-        is_request: bool,
-        back_channel: BackChannel | None,
-        destination: RMDestination,
-        now: float,
-    ) -> None:
+    def _refusal(self, message: _Message) -> Fault | None:
+        """Return why the application does not take a message that is not accepted yet, None if it does."""
+        if not message.is_application or message.number in message.destination.accepted:
+            return None
+        refused = self._check_application_message(message.envelope)
+        if refused is None and message.request is None and not message.is_for_others:
+            # A reply goes to its requester, whatever the routes are.
+            return message.envelope.routed if isinstance(message.envelope.routed, Fault) else None
+        return refused
+
+    def _see_what_it_awaits(self, message: _Message) -> None:
+        """Decide whether the sender waits for a reply, and whether it gets one from here."""
+        envelope, destination, is_refused = message.envelope, message.destination, message.refused is not None
+        if isinstance(envelope.routed, Routed) and envelope.routed.expects is Expects.ONE_WAY:
+            envelope.reply_to = NONE_EPR  # the operator knows better than the message
+        if message.back_channel is None or message.is_for_others:
+            return
+        if message.is_application:
+            message.awaits_reply = _takes_fault(envelope) if is_refused else self._awaits_reply(envelope, destination)
+        if not is_refused and not message.awaits_reply:
+            message.is_unanswered = self._leaves_waiting(envelope, destination)
+
+    def _accepted(self, message: _Message, now: float) -> bool:
+        """Answer a new message, in the open batch; return whether this endpoint refused it, or waited for it."""
+        envelope, destination = message.envelope, message.destination
+        if message.problem is not None:
+            answer = partial(self._answer_problem, envelope, message.problem, message.back_channel, destination)
+            self._commit.then(answer)
+        if message.refused is not None:
+            fields = fault_fields(envelope, message.refused)
+            told = Incident("message.refused", destination.identifier, message.number, "warning", fields)
+            self._effects.append(told)
+            self._replies.refuse(destination, envelope, message.refused, now)
+        elif message.is_unanswered:
+            self._replies.tell_of_none(destination, message.number, envelope.action)
+            self._replies.refuse(destination, envelope, _NOBODY_REPLIES, now)
+        if message.request is None:
+            return message.refused is not None
+        outbox, number = message.request
+        if outbox.forwarding is not None:
+            self._outbound.context.forwarders.replied(outbox, number, envelope, now)
+        else:
+            outbox.receive_reply(number)
+        return True
+
+    def _not_held(self, message: _Message, now: float) -> None:
         """Answer a message that there is no room for."""
-        assert envelope.sequence is not None
-        number = envelope.sequence.message_number
-        self._effects.append(Incident("message.not_held", destination.identifier, number, "debug"))
-        if problem is not None:
-            self._answer_problem(envelope, problem, back_channel, destination, now)
+        envelope, destination, back_channel = message.envelope, message.destination, message.back_channel
+        self._effects.append(Incident("message.not_held", destination.identifier, message.number, "debug"))
+        is_request = message.awaits_reply or message.is_unanswered
+        if message.problem is not None:
+            self._answer_problem(envelope, message.problem, back_channel, destination, now)
         elif is_request or not (destination.offered is None or asks(envelope, destination)):
             # A requester must not take an acknowledgement for its reply, and .NET expects the message itself in it.
             self._answering.done(back_channel)
