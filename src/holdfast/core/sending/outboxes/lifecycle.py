@@ -1,4 +1,4 @@
-"""Life of an outbox: whether it sends, what becomes of the Sequence that carries it, and who decides that."""
+"""Lifecycle of an outbox: whether it sends, why not, who decides that, and what is saved of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ENDING = (OutboxState.ENDING, OutboxState.SUSPENDED_ENDING, OutboxState.STOPPED
 
 
 class OutboxLifecycle(OutboxRecords):
-    """An outbox's states, and the Sequence that carries it, from its adoption to its end or loss.
+    """The states of an outbox, and the end of its relation to a Sequence.
 
     Args:
         key, queue, partition, to: As for :class:`OutboxRecords`.
@@ -113,13 +113,13 @@ class OutboxLifecycle(OutboxRecords):
         return action
 
     def set_stopped(self, code: str, reason: str = "") -> OutboxAction | None:
-        """Send nothing until somebody decides; ``code`` and ``reason`` say why."""
+        """Enter the state in which nothing is sent; :meth:`stop` also saves and reports it."""
         self.stopped, self.stopped_for = code, reason
         self.suspended = self.held_back = None
         return self.handle(OutboxEvent.STOP)
 
     def set_resumed(self) -> OutboxAction | None:
-        """Somebody decided that it goes on."""
+        """Leave that state, and forget what was refused; :meth:`Outbox.resume` also saves it."""
         self.stopped = self.stopped_for = ""
         self.suspended = self.held_back = None
         self.refused.clear()
@@ -270,6 +270,15 @@ class OutboxLifecycle(OutboxRecords):
         refused: tuple[str, int] | None = None,
         in_doubt: str = "",
     ) -> None:
+        """Send nothing until an operator decides; :class:`Stopped` follows once that is durable.
+
+        Args:
+            code, reason: Why, as a code and in words.
+            now: Seconds.
+            first, last: Offsets of the messages that the operator decides about; none if ``last`` is lower.
+            refused: The Sequence and the number of a message that the destination refuses.
+            in_doubt: The numbers that may have arrived.
+        """
         if self.set_stopped(code, reason) is OutboxAction.TELL_STOPPED:
             self.save()
             self.ready()  # requesters wait
