@@ -326,7 +326,7 @@ def test_what_an_outbox_does_is_what_its_cell_says(cell: tuple[OS, OV], outcome:
         Steering(one.protocol).suspend(outbox, "now")
         assert [effect.name for effect in one.protocol.take_effects()] == ["sending.suspended"]
     elif event is OV.SUSPEND:
-        with pytest.raises(NotSteered, match="stopped already"):
+        with pytest.raises(NotSteered, match="already stopped"):
             Steering(one.protocol).suspend(outbox, "now")
         assert outbox.suspend("now") is action
     else:

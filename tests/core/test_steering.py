@@ -238,7 +238,7 @@ def test_a_sequence_that_is_over_is_not_suspended() -> None:
     envelope.control = TerminateSequence(relay.inbound)
     relay.protocol.receive(envelope, BackChannel(object()), relay.now)
     relay.settle()
-    with pytest.raises(NotSteered, match="over"):
+    with pytest.raises(NotSteered, match="has ended"):
         steer(relay).suspend_inbound(relay.protocol.inbound.destinations[relay.inbound], "")
 
 
@@ -407,5 +407,5 @@ def test_what_failed_and_is_skipped_is_not_tried_again() -> None:
 def test_without_handlers_nothing_is_handed_over_again() -> None:
     relay = Relay()
     relay.come("m0")
-    with pytest.raises(NotSteered, match="nothing handles"):
+    with pytest.raises(NotSteered, match="has no handlers"):
         steer(relay).replay(relay.queue, 0, 0, relay.now)

@@ -103,18 +103,18 @@ def addressing_code(code: str, addressing: Addressing) -> str:
 _WS_SECURITY = "{http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-secext-1.0.xsd}Security"
 _WS_TRUST = ("http://schemas.xmlsoap.org/ws/2005/02/trust/", "http://docs.oasis-open.org/ws-sx/ws-trust/")
 _NO_MESSAGE_SECURITY = (
-    "This endpoint does not speak WS-Security. Set the client's security mode to Transport (https) or None "
-    '(WCF: <security mode="Transport" />).'
+    "This endpoint does not support WS-Security. Set the client's security mode to Transport (https) or None (WCF: "
+    '<security mode="Transport" />).'
 )
 _HOW_TO_ENABLE = (
-    "This endpoint takes messages of reliable sessions only. Enable one at the sender. WCF: WSHttpBinding or "
+    "This endpoint accepts only messages of reliable sessions. Enable one at the sender. WCF: WSHttpBinding or "
     "WS2007HttpBinding with ReliableSession.Enabled = true; BasicHttpBinding has none. CXF: reliableMessaging."
 )
 
 
 def not_understood(names: tuple[str, ...]) -> Fault:
     """Return MustUnderstand for headers that this side does not know (SOAP 1.2 part 1, 5.4.8)."""
-    reason = f"Nobody here understands the header {' '.join(names)}."
+    reason = f"This endpoint does not understand the mandatory header {' '.join(names)}."
     if _WS_SECURITY in names:
         reason = f"{reason} {_NO_MESSAGE_SECURITY}"
     return Fault(MUST_UNDERSTAND, reason, not_understood=names)

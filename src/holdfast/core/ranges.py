@@ -82,7 +82,7 @@ class AcknowledgementRanges:
         return len(self._lower)
 
     def __bool__(self) -> bool:
-        raise TypeError("ask len(), count or a comparison: the truth of a set of ranges is ambiguous")
+        raise TypeError("use len(), count or a comparison: the truth value of a set of ranges is ambiguous")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AcknowledgementRanges):

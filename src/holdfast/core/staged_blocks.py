@@ -144,13 +144,11 @@ def unpack(data: bytes) -> Rows:
     """
     at = _CHECKSUM.size
     if len(data) < at + _HEAD.size or _CHECKSUM.unpack_from(data)[0] != crc32(memoryview(data)[at:]):
-        raise StoreDamaged(
-            f"{len(data):,} bytes of staged rows are not what was stored", remedy="Restore the store from a copy."
-        )
+        raise StoreDamaged(f"{len(data):,} bytes of staged rows are damaged", remedy="Restore the store from a copy.")
     version, count, rows, size, received_at = _HEAD.unpack_from(data, at)
     if version != _VERSION:
         raise StoreFormatError(
-            f"staged rows have format {version}; this version reads {_VERSION}",
+            f"staged rows have format {version}, but this version reads {_VERSION}",
             remedy="Use the version of Holdfast that wrote them, or a newer one.",
         )
     at += _HEAD.size

@@ -77,7 +77,9 @@ class Steering:
             NotSteered: the Sequence has ended.
         """
         if destination.is_over:
-            raise NotSteered(f"the Sequence {destination.identifier} is over", remedy="There is nothing to hold back.")
+            raise NotSteered(
+                f"the Sequence {destination.identifier} has ended", remedy="An ended Sequence cannot be suspended."
+            )
         destination.suspended = reason
         self._commit.save(destination.identifier, destination)
         self._tell(Incident("sequence.suspended", destination.identifier), reason=reason)
@@ -89,7 +91,9 @@ class Steering:
             NotSteered: the Sequence is not suspended.
         """
         if destination.suspended is None:
-            raise NotSteered(f"the Sequence {destination.identifier} is not suspended", remedy="It goes on by itself.")
+            raise NotSteered(
+                f"the Sequence {destination.identifier} is not suspended", remedy="There is nothing to resume."
+            )
         destination.suspended = None
         self._commit.save(destination.identifier, destination)
         self._tell(Incident("sequence.resumed", destination.identifier))
@@ -105,8 +109,8 @@ class Steering:
         self._check_ours(outbox)
         if outbox.stopped:
             raise NotSteered(
-                f"{outbox.key!r} is stopped already: {outbox.stopped}",
-                remedy="It sends nothing until somebody decides: holdfast outbox retry.",
+                f"{outbox.key!r} is already stopped: {outbox.stopped}",
+                remedy="It sends nothing until you decide: holdfast outbox retry.",
             )
         outbox.suspend(reason)
         outbox.save()
@@ -123,10 +127,10 @@ class Steering:
         if outbox.stopped:
             raise NotSteered(
                 f"{outbox.key!r} is stopped, not suspended: {outbox.stopped}",
-                remedy="Some of it may have arrived. To send it again all the same: holdfast outbox retry.",
+                remedy="Some of its messages may have arrived. To send them again anyway: holdfast outbox retry.",
             )
         if outbox.suspended is None:
-            raise NotSteered(f"{outbox.key!r} is not suspended", remedy="It goes on by itself.")
+            raise NotSteered(f"{outbox.key!r} is not suspended", remedy="There is nothing to resume.")
         outbox.resume(outbox.choices, now)
         if outbox.source is not None:
             self._commit.save(outbox.source.local_id, outbox.source)
@@ -149,7 +153,7 @@ class Steering:
         self._check_ours(outbox)
         source = outbox.source
         if source is None or source.identifier is None:
-            raise NotSteered(f"no Sequence carries {outbox.key!r}", remedy="There is nothing to end.")
+            raise NotSteered(f"{outbox.key!r} has no open Sequence", remedy="There is no Sequence to end.")
         if terminate:
             self._give_up_sequence(outbox, outbox.in_doubt(), now)
         else:
@@ -233,8 +237,8 @@ class Steering:
         self._check_ours(outbox)
         if outbox.queue.kind == OUTBOX:
             raise NotSteered(
-                f"{outbox.key!r} has a queue of its own, which an application fills",
-                remedy="To give messages up: holdfast outbox discard.",
+                f"{outbox.key!r} has its own queue, which an application fills",
+                remedy="To discard messages: holdfast outbox discard.",
             )
         if outbox.suspended is None and not outbox.stopped:
             raise NotSteered(
@@ -261,14 +265,18 @@ class Steering:
         """
         handling = self._protocol.handling
         if handling is None or handling.queue is not queue:
-            raise NotSteered(f"nothing handles the queue {queue.name!r}", remedy="Start it with its handlers.")
+            raise NotSteered(
+                f"the queue {queue.name!r} has no handlers", remedy="Start the destination with its handlers."
+            )
         if handling.is_at_most_once:
-            raise NotSteered("at-most-once allows no second attempt", remedy="Give a reader another cursor instead.")
+            raise NotSteered(
+                "at-most-once allows no second attempt", remedy="Read the queue with another cursor instead."
+            )
         floor = handling.cursors[partition].floor
         if offset > floor:
             raise NotSteered(
-                f"the handlers are at {floor} of partition {partition}, and skip nothing",
-                remedy="To delete those messages: holdfast queues purge --force.",
+                f"the handlers are at {floor} of partition {partition}, and cannot skip records",
+                remedy="To delete those records: holdfast queues purge --force.",
             )
         handling.rewind(partition, offset, now)
         stands = queue.cursors[HANDLER].offsets[partition]
@@ -283,7 +291,9 @@ class Steering:
         """
         cursor = queue.cursors.get(name)
         if cursor is None or not cursor.is_readers:
-            raise NotSteered(f"no reader of {queue.name!r} is called {name!r}", remedy="holdfast cursors lists them.")
+            raise NotSteered(
+                f"the queue {queue.name!r} has no reader {name!r}", remedy="List the cursors with holdfast cursors."
+            )
         before = cursor.offsets[partition]
         stands = queue.put_cursor(name, partition, offset, now)
         self._tell(

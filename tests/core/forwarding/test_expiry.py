@@ -63,7 +63,7 @@ def test_a_requester_that_waits_is_told_within_a_minute_that_the_service_is_away
     chain.ask("m0")
     chain.ask("m1", wants_reply=False)
     chain.go(58.0)
-    assert chain.replies == [("urn:m:m0", "fault expired: The message was too old to be sent on when its turn came.")]
+    assert chain.replies == [("urn:m:m0", "fault expired: The message expired before it could be forwarded.")]
     chain.service.start()
     chain.go()
     assert chain.bodies == ["m1"] and [letter.record.body for letter in chain.letters] == [b"m0"]
@@ -136,7 +136,7 @@ def test_the_time_of_the_next_message_wakes_a_forwarder_that_waits_for_its_desti
 
 # --- requesters that wait while nothing is sent -----------------------------------------------------------------------
 
-EXPIRED = "fault expired: The message was too old to be sent on when its turn came."
+EXPIRED = "fault expired: The message expired before it could be forwarded."
 STOPPED = (
     "fault CreateSequenceRefused: The forwarder has stopped until an operator decides: CreateSequenceRefused: not now"
 )

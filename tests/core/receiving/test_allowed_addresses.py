@@ -40,5 +40,5 @@ def test_a_makeconnection_address_is_never_sent_to_and_the_refusal_does_not_advi
     reference = EndpointReference(address)
     assert not EVERYWHERE.may_send_to(reference)
     reason = EVERYWHERE.refusal(reference)
-    assert "WS-MakeConnection is not supported" in reason
+    assert "does not support WS-MakeConnection" in reason
     assert "allow-list" not in reason and "allowed" not in reason

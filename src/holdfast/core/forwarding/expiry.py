@@ -38,8 +38,8 @@ a ReplyTo may end its Sequence at once, and an available service must still rece
 MOST_LEFT_OUT = 1_000
 """Maximum runs of records that an outbox excludes while it sends nothing: every save includes them."""
 
-_TOO_OLD = Fault(EXPIRED, "The message was too old to be sent on when its turn came.", sender=False)
-_UNWANTED = Fault(UNWANTED, "Its requester had given up when its turn came.", sender=False)
+_TOO_OLD = Fault(EXPIRED, "The message expired before it could be forwarded.", sender=False)
+_UNWANTED = Fault(UNWANTED, "The requester stopped waiting before the request could be forwarded.", sender=False)
 
 
 class GivenUp(NamedTuple):

@@ -40,7 +40,7 @@ class HandlingPolicy:
         if self.backoff > self.backoff_cap:
             raise ConfigurationError(
                 f"HandlingPolicy(backoff={self.backoff:g}) is above backoff_cap={self.backoff_cap:g}",
-                remedy="The pause before the second attempt is the shortest one: raise backoff_cap, too.",
+                remedy="backoff is the shortest pause between attempts: raise backoff_cap as well.",
             )
 
 

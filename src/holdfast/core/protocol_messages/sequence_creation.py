@@ -77,11 +77,11 @@ class Granting:
         offer = create.offer
         endpoint = offer.endpoint if offer is not None else None
         if envelope.versions is None:
-            reason = "These versions of WS-ReliableMessaging and WS-Addressing do not go together."
+            reason = "These versions of WS-ReliableMessaging and WS-Addressing cannot be combined."
         elif create.acks_to.is_none:
-            reason = "AcksTo must be able to receive acknowledgements: it cannot be the address 'none'."
+            reason = "AcksTo must be an address that can receive acknowledgements, not 'none'."
         elif endpoint is not None and endpoint.is_none:
-            reason = "The Endpoint of an Offer must be able to receive: it cannot be the address 'none'."
+            reason = "The Endpoint of an Offer must be an address that can receive messages, not 'none'."
         elif offer is not None and self._is_taken(offer.identifier):
             reason = f"The offered Identifier {offer.identifier} is in use."
         else:
@@ -101,9 +101,9 @@ class Granting:
         shares = self._inbound.shares
         count, of_party = shares.open_count, shares.open_of(party)
         if count >= self._inbound.policy.max_sequences:
-            return f"This destination has {count} open Sequences, its limit."
+            return f"This destination has reached its limit of {count} open Sequences."
         if of_party >= self._inbound.policy.max_party_sequences:
-            return f"You have {of_party} open Sequences here, the limit for one peer."
+            return f"This peer has {of_party} open Sequences here, the limit for one peer."
         return ""
 
     def _grant(self, envelope: Envelope, create: CreateSequence, origin: Origin, now: float) -> RMDestination:

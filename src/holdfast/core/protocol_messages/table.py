@@ -86,6 +86,6 @@ CONTROLS: dict[type[Control], Row] = {
     Acknowledge: _HEADERS_ALONE,
     RequestAcknowledgement: _HEADERS_ALONE,
 }
-"""Every kind there is; a LastMessage here is one without the Sequence header that would make it a message."""
+"""All kinds of protocol messages. A LastMessage in this list has no Sequence header, which would make it a message."""
 
 assert CONTROLS.keys() == set(get_args(Control)), "every RM protocol message has a row"

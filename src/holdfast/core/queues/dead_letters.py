@@ -77,7 +77,7 @@ class DeadLetters(Queue):
         over, asked = (ranges_of(state.get(name, []), one.end) for name in ("over", "asked"))
         if over is None or asked is None:
             self.save_own(0, ASIDE + LETTERS, state)
-            self._tell_aside("which dead letters are over", "all that are kept are there again", state)
+            self._tell_aside("which dead letters are completed", "all stored dead letters are active again", state)
             over, asked = AcknowledgementRanges(), AcknowledgementRanges()
         if one.first:
             over.add_range(1, one.first)

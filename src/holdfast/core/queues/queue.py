@@ -33,21 +33,21 @@ from holdfast.exceptions import ConfigurationError
 HANDLER = "handler"
 """The handlers' cursor."""
 OUTBOUND = "outbound/"
-"""Before the key of an outbox: the cursor of its Sequences. Names of ours have a slash in them, no reader's may."""
+"""Prefix of an outbox key in the name of its cursor. Only internal names contain a slash."""
 DEAD_LETTERS = "dead-letters"
-"""The queue of what no handler could handle."""
+"""The queue of messages that handlers failed on."""
 OUTBOX = "outbox"
-"""What the description of a queue says that holds what is to be sent, and nothing else."""
+"""Description of a queue that holds only outgoing messages."""
 ASIDE = "aside/"
-"""Before the name under which a saved state is kept that could not be understood."""
+"""Prefix of the name under which an unreadable saved state is kept."""
 
 TRIM_EVERY = 256
-"""Handled records that are deleted together."""
+"""Number of handled records that are deleted together."""
 
 _READER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 ReadRecords = Callable[[str, int, int, int], list[tuple[int, Record]]]
-"""``read(queue, partition, start, end)``: the records a store has there, ascending, as many as it cares to read."""
+"""``read(queue, partition, start, end)``: records of the store in that range, ascending; the store may return fewer."""
 
 
 def check_reader(name: str) -> None:
@@ -58,12 +58,12 @@ def check_reader(name: str) -> None:
     """
     if name == HANDLER:
         raise ConfigurationError(
-            f"the cursor {HANDLER!r} is that of the destination's own handlers", remedy="Give the reader another name."
+            f"the name {HANDLER!r} is reserved for the destination's handlers", remedy="Give the reader another name."
         )
     if _READER.fullmatch(name) is None:
         raise ConfigurationError(
-            f"a reader cannot be called {name[:120]!r}",
-            remedy="Up to 100 letters, digits, dots, hyphens and underscores; a letter or a digit first.",
+            f"{name[:120]!r} is not a valid name of a reader",
+            remedy="Use up to 100 letters, digits, dots, hyphens and underscores, beginning with a letter or a digit.",
         )
 
 
@@ -88,7 +88,7 @@ class Cursor:
     moved_at: float | None = None
     about: State = field(default_factory=dict)
     is_outbound: bool = field(init=False)
-    """Whether outbound Sequences follow it."""
+    """Whether outbound Sequences follow the partition."""
 
     def __post_init__(self) -> None:
         self.is_outbound = self.name.startswith(OUTBOUND)
@@ -147,27 +147,27 @@ class Queue:
         self.kind = kind
         self.dead_letters = dead_letters
         self.is_handled = False
-        """Whether there are handlers: what they are not done with is kept, whatever the retention says."""
+        """Whether the queue has handlers: it keeps their unfinished records, whatever the retention."""
         self.epoch = ""
-        """Made with a queue that readers may come to, so that offsets of another store are not taken for its own."""
+        """Identity of a queue with readers, so that readers do not use offsets of another store."""
         self.was_read = False
-        """Whether a reader's cursor was ever there."""
+        """Whether the queue ever had a reader's cursor."""
         self.stored_partitions: int | None = None
-        """How many the store says there are; None for a new queue."""
+        """Number of partitions according to the store; None for a new queue."""
         self.cursors: dict[str, Cursor] = {}
         self._everywhere: dict[str, Cursor] = {}
         """The cursors with every partition: those of readers and of the handlers."""
         self.sessions = 0
-        """How many of its partitions, the last ones, are for one session each: ``core.receiving.sessions``."""
+        """Number of partitions, the last ones, that belong to one session each: ``core.receiving.sessions``."""
         self.partitions = [Partition() for _ in range(count)]
         self._is_grown = False
         self._is_followed = False
-        """Whether outbound Sequences follow it."""
+        """Whether outbound Sequences follow the queue."""
         self._keeping: Keeping | None = None
         self._drops_now = False
-        """Whether those who pass let go of records, and not the retention."""
+        """Whether the cursors decide when records are deleted, rather than the retention."""
         self._lets_go = False
-        """Whether the retention does."""
+        """Whether the retention decides."""
         self._befores: dict[str, str] = {}
         """Of each partition the fingerprint of the last record below its first; none, or "": unknown."""
         self._handled: dict[int, State] = {}
@@ -375,8 +375,8 @@ class Queue:
             limit = self.retention.max_readers if self.retention is not None else None
             if limit is not None and sum(one.is_readers for one in self.cursors.values()) >= limit:
                 raise TooManyReaders(
-                    f"the queue {self.name!r} has {limit} readers, as many as it may have",
-                    remedy="Delete the cursors of readers that are gone: holdfast queues lists them.",
+                    f"the queue {self.name!r} has {limit} readers, which is its limit",
+                    remedy="Delete the cursors of readers that no longer exist: holdfast queues lists them.",
                 )
             if not self.was_read:
                 self.was_read = True
@@ -625,7 +625,7 @@ class Queue:
         epoch, count, befores = state.get("epoch", ""), state.get("partitions"), state.get("before", {})
         if not isinstance(epoch, str) or type(count) is not int or count < 1 or not isinstance(befores, dict):
             self._commit.batch.queues[ASIDE + self.name] = state
-            self._tell_aside("its description", "it gets a new epoch: readers must begin anew", state)
+            self._tell_aside("its description", "it gets a new epoch: readers must start again", state)
             return
         self.epoch = epoch
         shared, sessions = divided(state)
@@ -651,7 +651,9 @@ class Queue:
                 rest = state if name.startswith(OUTBOUND) else {}
                 self._commit.batch.cursors[self.name, partition, name] = {**rest, "offset": one.first}
             self._tell_aside(
-                f"the place of the cursor {name!r} in partition {partition}", "it begins anew at what is there", state
+                f"the position of the cursor {name!r} in partition {partition}",
+                "it restarts at the oldest record",
+                state,
             )
             offset = 0
         if one is None:

@@ -91,7 +91,7 @@ def _quantity(word: str, text: str) -> tuple[str, float | int]:
 
 def _unfit(text: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{text!r} is no retention", remedy='Such as "7d", "12h", "7d 10GB", "none", or "7d readers 30d 50GB".'
+        f"{text!r} is not a retention", remedy='Examples: "7d", "12h", "7d 10GB", "none", or "7d readers 30d 50GB".'
     )
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from holdfast.core.messages import EndpointReference
 
 _SPECIFICATIONS = re.compile(r"https?://docs\.oasis-open\.org\.?(?::\d*)?/+ws-rx/", re.IGNORECASE)
-"""Addresses that stand for something in a specification, such as MakeConnection's anonymous one. Who posted there
-would post to a documentation site."""
+"""Addresses with a meaning in a specification, such as MakeConnection's anonymous one. A post to them would reach\na
+documentation site."""
 
 
 class Addresses:
@@ -35,11 +35,11 @@ class Addresses:
                 continue
             if _SPECIFICATIONS.match(reference.address) is not None:
                 return (
-                    f"WS-MakeConnection is not supported here, so that nothing can be sent to {reference.address}. "
-                    "Use the anonymous address of WS-Addressing: what is for you then comes in the answers to you."
+                    f"This endpoint does not support WS-MakeConnection, so it cannot send to {reference.address}. "
+                    "Use the anonymous address of WS-Addressing: responses then arrive in the HTTP responses."
                 )
             return (
-                f"This destination does not send to {reference.address}: the address is not on its allow-list. "
-                "Use the anonymous address, or ask for it to be allowed."
+                f"This destination does not send to {reference.address}: the address is not on its allow-list. Use "
+                "the anonymous address, or ask the operator to allow this one."
             )
         return ""

@@ -97,6 +97,7 @@ class Authority:
 
     def ignore(self, what: str, identifier: str, origin: Origin) -> None:
         """Report what a peer said about a Sequence that it may not speak about."""
-        where = f"in an answer of {origin.address}" if origin.address else f"in a request of {origin.party or 'a peer'}"
-        detail = {"what": what, "where": where, "why": "only the Sequence's own destination may say that"}
+        party = origin.party or "a peer"
+        where = f"in a response of {origin.address}" if origin.address else f"in a request of {party}"
+        detail = {"what": what, "where": where, "why": "only the Sequence's own destination may send this"}
         self._effects.append(Incident("statement.unauthorized", identifier, 0, "warning", detail))

@@ -23,13 +23,14 @@ from holdfast.core.records import Record
 from holdfast.core.staged_blocks import MOST_BYTES, ROW_BYTES
 
 BLOCK_BYTES = MOST_BYTES
-"""Of held messages that one batch moves, and at most one message more. Rows of sinks move in blocks of this size."""
+"""Maximum bytes of held messages that one batch moves, plus at most one message. Rows of sinks move in blocks of this
+size."""
 
 LOOK_AGAIN = 1.0
-"""Seconds until a release is tried again that the store has no room for."""
+"""Seconds until a release is retried if the store had no room."""
 
 Delivery = tuple[Queue, int, int, Record | None]
-"""Queue, partition and offset of a record in the open batch; no record: it must be read from the store."""
+"""Queue, partition and offset of a record in the open batch; without a record, it must be read from the store."""
 
 
 def size_of(message: Envelope) -> int:
@@ -60,11 +61,11 @@ class HeldMessages:
         self.bytes = 0
         """Of all."""
         self.trouble: Callable[[], str] = str
-        """Says why nothing new should be stored for now; "" for nothing."""
+        """Returns why the store should accept nothing new for now; "" if it may."""
         self.retry_at: float | None = None
-        """When :meth:`pump` has something to do."""
+        """When :meth:`pump` is due."""
         self.block_bytes = BLOCK_BYTES
-        """Of held messages that one batch releases."""
+        """Maximum bytes of held messages that one batch releases."""
         self._commit = commit
         self._queue = queue
         self._queues = queues
@@ -72,12 +73,12 @@ class HeldMessages:
         self._delivered = delivered
         self._of_party: Counter[str] = Counter()
         self._counted: dict[str, int] = {}
-        """Identifier of a Sequence -> its part of ``bytes``."""
+        """Identifier of a Sequence -> its share of ``bytes``."""
         self._opened: Opened | None = None
-        """The batch of which ``_room`` bytes are left."""
+        """The batch that has ``_room`` bytes left."""
         self._room = 0
         self._line: dict[str, RMDestination] = {}
-        """Sequences that have more to release, in the order of their turns."""
+        """Sequences with more messages to release, in the order of their turns."""
         self._when_released: dict[str, list[Callable[[float], None]]] = {}
         self._is_stopped = False
 

@@ -40,14 +40,14 @@ from holdfast.core.states import (
 from holdfast.core.versions import Versions
 
 ANSWERED_ENOUGH = 3
-"""Attempts after which an answer that says nothing will do, to 1.0's LastMessage and to TerminateSequence."""
+"""Attempts after which an empty answer to 1.0's LastMessage or to TerminateSequence is enough."""
 
 ENDING_STATES = (SourceState.CLOSING, SourceState.TERMINATING)
-"""In which it tells the peer of its end."""
+"""States in which it notifies the peer of its end."""
 
 TOLD_ENOUGH = 5
-"""So often is a requester told that the Sequence of its replies ends, all of them acknowledged. It may be gone, and
-CXF's client never answers: it fails at a CloseSequence that comes to its decoupled endpoint."""
+"""Number of notifications to a requester that the Sequence of its replies ends, with all of them acknowledged. The
+requester may have stopped, and CXF's client never answers: it fails at a CloseSequence to its decoupled endpoint."""
 
 # An enum's members are slow to look up by its class, and these are asked for with every message.
 _CREATED, _ROLLOVER = SourceState.CREATED, SourceState.ROLLOVER
@@ -92,9 +92,9 @@ class RMSource:
         self.identifier: str | None = None
         self.state = SourceState.NONE
         self.start = 0
-        """Offset of the message that has number 1."""
+        """Offset of the message with number 1."""
         self.available = 0
-        """The highest number that has a durable message."""
+        """The highest number with a durable message."""
         self.is_cut = False  # if True, a message behind ``available`` was given up: the rest goes to the next Sequence
         self.is_restored = False  # whether its store was put back to an older copy since it began
         self.next_number = 1
@@ -102,32 +102,32 @@ class RMSource:
         self.last_number: int | None = None
         """The number of 1.0's LastMessage, once decided; the number that closes the Sequence."""
         self.limit = policy.max_message_number
-        """The highest number this Sequence can have, by our policy or by the peer's MessageNumberRollover."""
+        """The highest number of this Sequence, by the policy or by the peer's MessageNumberRollover."""
         self.doubt = DoubtState.NONE
-        """Whether the peer is asked which numbers it has above its limit."""
+        """Whether the peer is being asked which numbers above its limit it has."""
         self.sent_before = 0
         """The highest number that may have been transmitted before a crash."""
         self.mark = 0
-        """No number beyond it is transmitted before a higher one is saved: ``core.sending.transmission_mark``."""
+        """No number above it is transmitted before a higher one is saved: ``core.sending.transmission_mark``."""
         self.durable_mark = 0  # the mark that is saved
         self.acknowledged = AcknowledgementRanges()
         self.history = AcknowledgementHistory()
         self.flight = Flight()
         self.unreplied: dict[int, str] = {}
-        """Transmitted requests whose reply is not here: number -> MessageID. Acknowledged only together with it."""
+        """Transmitted requests without a reply: number -> MessageID. They are acknowledged only together with it."""
         self.requests_before: dict[int, str] = {}
         """Requests that may have been transmitted before, and are not in flight now: by an earlier run, or above the
         limit. Number -> MessageID."""
         self.requests = Requests()
-        """Where a reply finds them all; one for every Sequence of this side, once it carries an outbox."""
+        """Index in which a reply finds its request; shared by all Sequences of this side once it carries an outbox."""
         self.replying: set[int] = set()
-        """Requests whose reply is in a batch on its way to the store; saved as acknowledged in that same batch, so
-        that a request is never asked again of a destination that may forget its reply."""
+        """Requests with a reply in a batch that is being stored; saved as acknowledged in that same batch, so that the
+        source never repeats a request to a destination that may have forgotten its reply."""
         self.offer: str | None = None
         self.address = self.secret = ""
-        """The address that its peer was told, of a forwarder's, and the unguessable part of it; "" for none."""
+        """For a forwarder, the address given to the peer and its unguessable part; "" without one."""
         self.to: str | None = None
-        """Where it goes, for one that answers an Offer; None: as its outbox says, or anonymous."""
+        """Destination of a Sequence that answers an Offer; None: the outbox's address, or anonymous."""
         self.requester: Requester | None = None  # whose requests it answers; None: nobody's, or unknown
         self.message_ids: dict[str, str] = {}
         """MessageIDs of the lifecycle requests, the same in every repeat."""
@@ -143,11 +143,11 @@ class RMSource:
         self.expires: float | None = None  # seconds of life that were granted
         self.expires_at: float | None = None
         self.behavior = IncompleteSequenceBehavior.NO_DISCARD
-        """What the destination does with it if it ends with a gap, as it said when it granted it."""
+        """What the destination does if the Sequence ends with a gap, according to its grant."""
         self.outlives = False
-        """Whether its time was up once in this run, and it goes on only to tell its end (:meth:`outlive`)."""
+        """Whether it expired once in this run and remains only to report its end (:meth:`outlive`)."""
         self.end = EndState.OPEN
-        """How far its end has come."""
+        """Progress of its end."""
         self.last_fault = ""
         self.saved: State | None = None
 

@@ -46,10 +46,10 @@ class Why(NamedTuple):
 
 NO_REASON = Why()
 WHEN_DUE = {
-    SourceEvent.EXPIRED: Why("Expires", "its time was up"),
-    SourceEvent.EXPIRED_WHEN_DONE: Why("Expires", "its time was up"),
-    SourceEvent.SILENT: Why("given up", "the destination gave no sign of life"),
-    SourceEvent.UNANSWERED: Why("unanswered", "nobody answers to its end"),
+    SourceEvent.EXPIRED: Why("Expires", "the Sequence expired"),
+    SourceEvent.EXPIRED_WHEN_DONE: Why("Expires", "the Sequence expired"),
+    SourceEvent.SILENT: Why("given up", "the destination was silent too long"),
+    SourceEvent.UNANSWERED: Why("unanswered", "the destination did not answer the end of the Sequence"),
 }
 """Reports of the events that the clock alone causes."""
 

@@ -268,22 +268,22 @@ def check_follows(batch: Batch, last: int | None, is_sure: bool) -> None:
     if last is not None and number < last:
         raise NotStaged(
             Why.OVERTAKEN,
-            f"batch {last} of {batch.query!r} was published before batch {number}, which was not, as far as is "
-            "remembered here: its rows would come behind those of later batches",
-            "Nothing of it is sent. Write the batches of a sink one after the other, or give those that are "
-            f"written side by side a sink each. To send this one now, write it to another sink than {batch.sink}.",
+            f"batch {last} of {batch.query!r} was published before batch {number}, which the server has not "
+            f"published as far as it remembers: the rows of batch {number} would follow those of later batches",
+            "No row of the batch is sent. Write the batches of a sink one after the other, or give each parallel "
+            f"writer its own sink. To send this batch now, write it to another sink than {batch.sink}.",
         )
     if number <= (-1 if last is None else last) + 1 or (batch.jumps and is_sure):
         return
     raise NotStaged(
         Why.JUMP,
-        f"batch {number} of {batch.query!r} does not follow {last}, the last one that was published here: what "
-        "lies between is missing, as when the store was put back to an older copy"
+        f"batch {number} of {batch.query!r} does not follow {last}, the last batch that this server published: the "
+        "batches between them are missing, as after the store was restored from an older copy"
         if last is not None
-        else f"batch {number} of {batch.query!r} is the first one that comes to the sink {batch.sink!r}, and those "
-        "before it are missing, as when the sink was forgotten, or the store made anew or put back to an older copy",
-        "See what is missing, and whether it must be sent again. Then let the query go on: holdfast sinks bind "
-        f"{batch.sink} {batch.query} --after {number - 1}",
+        else f"batch {number} of {batch.query!r} is the first one of the sink {batch.sink!r}, and the batches "
+        "before it are missing: the sink was forgotten, or the store is new or was restored from an older copy",
+        "Check which batches are missing, and whether to send them again. Then let the query continue: holdfast "
+        f"sinks bind {batch.sink} {batch.query} --after {number - 1}",
     )
 
 
@@ -301,5 +301,5 @@ def check_name(what: str, name: str) -> None:
     if _NAME.fullmatch(name) is None:
         raise ConfigurationError(
             f"{name[:120]!r} cannot be a {what}",
-            remedy="Up to 200 letters, digits, dots, hyphens and underscores; a letter or a digit first.",
+            remedy="Use up to 200 letters, digits, dots, hyphens and underscores, beginning with a letter or a digit.",
         )

@@ -134,10 +134,10 @@ class Staging:
         if sink.query != batch.query:
             raise NotStaged(
                 Why.BOUND,
-                f"the sink {sink.name!r} is bound to the query {sink.query!r}, not to {batch.query!r}: batches of "
-                "another one begin again, and could be taken for those that were published",
-                "If the new query goes on where the old one ended, bind the sink to it: holdfast sinks bind "
-                f"{sink.name} {batch.query}. Else give it a sink of its own.",
+                f"the sink {sink.name!r} is bound to the query {sink.query!r}, not to {batch.query!r}: another "
+                "query numbers its batches from 0 again, so they could be mistaken for published batches",
+                "If the new query continues where the old one ended, bind the sink to it: holdfast sinks bind "
+                f"{sink.name} {batch.query}. Otherwise, use another sink.",
             )
         if batch.number + 1 in sink.done:
             return True
@@ -170,7 +170,7 @@ class Staging:
         if (part is not None and not start) or (start and (part is None or part.staged != start)):
             raise NotStaged(
                 Why.TOKEN,
-                f"there is a part {token!r} already"
+                f"the part {token!r} already exists"
                 if not start
                 else f"the part {token!r} was discarded while it was staged",
                 "Stage it again under a token never used before, such as a UUID.",
@@ -184,15 +184,16 @@ class Staging:
         most_parts, most = self.policy.max_parts, self.policy.max_bytes
         if self._parts + parts > most_parts:
             raise NoRoomToStage(
-                f"{self._parts:,} parts are staged, or published and not in their queues yet; {most_parts:,} may be",
-                remedy="See holdfast sinks for what holds them: a queue that is full, or writers that are gone. "
-                "Write with fewer tasks, or raise the limit (sinks.max_parts, StagingPolicy(max_parts=…)).",
+                f"{self._parts:,} parts are staged, or published and not yet in their queues; the limit is "
+                f"{most_parts:,}",
+                remedy="List them with holdfast sinks: a queue may be full, or writers may have stopped. Write "
+                "with fewer tasks, or raise the limit (sinks.max_parts, StagingPolicy(max_parts=…)).",
             )
         if self._bytes + size > most:
             raise NoRoomToStage(
-                f"{self._bytes:,} bytes are staged, or published and not in their queues yet; {most:,} may be",
-                remedy="See holdfast sinks for what holds them: a queue that is full, or writers that are gone. "
-                "Or raise the limit (sinks.max_bytes, StagingPolicy(max_bytes=…)).",
+                f"{self._bytes:,} bytes are staged, or published and not yet in their queues; the limit is {most:,}",
+                remedy="List them with holdfast sinks: a queue may be full, or writers may have stopped. Or raise "
+                "the limit (sinks.max_bytes, StagingPolicy(max_bytes=…)).",
             )
 
     def _new_sink(self, name: str, query: str) -> Sink:
@@ -203,9 +204,9 @@ class Staging:
         """
         if len(self.sinks) + len(self._forgotten) >= self.policy.max_sinks:
             raise NoRoomToStage(
-                f"there are {self.policy.max_sinks:,} sinks, as many as there may be",
-                remedy="Forget those that no query writes to any more (holdfast sinks forget NAME), "
-                "or raise the limit (sinks.max_sinks, StagingPolicy(max_sinks=…)).",
+                f"there are {self.policy.max_sinks:,} sinks, which is the limit",
+                remedy="Forget unused sinks (holdfast sinks forget NAME), or raise the limit (sinks.max_sinks, "
+                "StagingPolicy(max_sinks=…)).",
             )
         identifier = self._new_identifier()
         queue = self._queues.add(Queue(f"sink/{identifier}", kind=STAGING))
@@ -288,7 +289,7 @@ class Staging:
 
     def _chosen(self, batch: Batch, tokens: Sequence[str], rows: int) -> list[Part]:
         """Return the named parts that have rows, if all parts are present and complete."""
-        remedy = "Stage the batch again, under other tokens. Nothing of it is published."
+        remedy = "Stage the batch again with new tokens. No row of it is published."
         staged = self.sinks[batch.sink].staged if batch.sink in self.sinks else []
         known = {part.token: part for part in staged if part.batch == batch.number}
         parts = [known[one] for one in dict.fromkeys(tokens) if one in known]
@@ -297,13 +298,13 @@ class Staging:
             missing = next((one for one in tokens if one not in there), "named twice")
             raise NotStaged(
                 Why.UNKNOWN,
-                f"of {len(tokens)} parts of batch {batch.number} {len(tokens) - len(parts)} are not here, such as "
-                f"{missing[:200]!r}: discarded, or swept",
+                f"of {len(tokens)} parts of batch {batch.number}, {len(tokens) - len(parts)} are missing here, "
+                f"such as {missing[:200]!r}: discarded, or deleted after a timeout",
                 remedy,
             )
         found = sum(part.staged for part in parts)
         if found != rows:
-            raise NotStaged(Why.COUNT, f"the parts of batch {batch.number} have {found} rows here, not {rows}", remedy)
+            raise NotStaged(Why.COUNT, f"the parts of batch {batch.number} contain {found} rows, not {rows}", remedy)
         return [part for part in parts if part.staged]
 
     def discard(self, name: str, tokens: Iterable[str]) -> int:
@@ -333,7 +334,7 @@ class Staging:
         """
         sink = self.sinks.get(name)
         if sink is None:
-            raise NoSuchSink(f"there is no sink {name[:200]!r} here", remedy="holdfast sinks lists them.")
+            raise NoSuchSink(f"the sink {name[:200]!r} does not exist", remedy="List the sinks with holdfast sinks.")
         return sink
 
     def bind(self, name: str, query: str, after: int | None = None) -> Sink:
@@ -441,7 +442,7 @@ class Staging:
         try:
             rows = unpack(block)
         except StoreError as error:
-            return [], f"{error.message}: part {part.token!r}, from its row {part.moved} on"
+            return [], f"{error.message}: part {part.token!r}, starting at its row {part.moved}"
         gathered, waits_for = self._gather(rows, part.begun, part.first_number + part.moved)
         arriving: list[Arriving] = []
         for (name, partition), (numbers, places) in gathered.items():
@@ -519,7 +520,7 @@ class Staging:
         """Return the queue of that name, or why a row for it must wait."""
         queue, limit = self._inbound.queues.get(name), self._inbound.limits.get(name)
         if queue is None:
-            return f"the queue {name!r} is gone: name it in the configuration again"
+            return f"the queue {name!r} no longer exists: add it to the configuration again"
         if limit is None:
             return queue
         has_room = limit.has_room()

@@ -20,13 +20,13 @@ class DestinationEvent(Event):
     """What can happen to an inbound Sequence."""
 
     NEW_MESSAGE = "new message"
-    MESSAGE_WITHOUT_ROOM = "new message, for which there is no room yet"
-    MESSAGE_WHILE_SUSPENDED = "new message, while somebody holds the Sequence back"
+    MESSAGE_WITHOUT_ROOM = "new message without room for it"
+    MESSAGE_WHILE_SUSPENDED = "new message of a suspended Sequence"
     DUPLICATE_MESSAGE = "duplicate message"
     MESSAGE_ABOVE_LIMIT = "message number above the limit"
     MESSAGE_AFTER_LAST = "message number after LastMessage"
     ACK_REQUESTED = "AckRequested"
-    ACK_REQUESTED_BEFORE_END_IS_TOLD = "AckRequested, before its end may be told"
+    ACK_REQUESTED_BEFORE_END_IS_TOLD = "AckRequested before the end may be reported"
     CLOSE_SEQUENCE = "CloseSequence"
     TERMINATE_SEQUENCE = "TerminateSequence"
     CLOSE_SEQUENCE_RESPONSE = "CloseSequenceResponse"
@@ -42,7 +42,7 @@ class DestinationAction(Name):
     """What an RM Destination does about it."""
 
     ACCEPT = "accept"
-    LEAVE = "leave it to be sent again"
+    LEAVE = "do not accept: the source retransmits"
     ACKNOWLEDGE = "acknowledge"
     RAISE_SEQUENCE_CLOSED = "raise SequenceClosed"
     RAISE_SEQUENCE_TERMINATED = "raise SequenceTerminated"
@@ -50,14 +50,14 @@ class DestinationAction(Name):
     RAISE_LAST_MESSAGE_NUMBER_EXCEEDED = "raise LastMessageNumberExceeded"
     ANSWER_CLOSE = "send CloseSequenceResponse"
     ANSWER_TERMINATE = "send TerminateSequenceResponse"
-    TERMINATE_OFFERED = "send TerminateSequence of the offered Sequence, if it is answered"
+    TERMINATE_OFFERED = "send TerminateSequence of an answered offered Sequence"
     SEND_CLOSE = "send CloseSequence"
     SEND_TERMINATE = "send TerminateSequence"
     SEND_FAULT = "send SequenceTerminated"
-    STOP_TELLING = "tell it no more"
-    END = "end it"
-    END_FOR_SOURCE = "end it, acknowledge what awaits a reply, and then disown it"
-    DISOWN = "disown it: acknowledge it to its source no more"
+    STOP_TELLING = "stop notifying the source"
+    END = "end the Sequence"
+    END_FOR_SOURCE = "end the Sequence, acknowledge requests that await replies, then disown it"
+    DISOWN = "disown: no longer acknowledge to the source"
     NOTHING = "nothing"
 
 
@@ -170,25 +170,25 @@ class SettlingState(Name):
 class SettlingEvent(Event):
     """What can happen to the end of an inbound Sequence."""
 
-    END = "it takes no new message any more", OURS
-    WAIVED = "its source ends it without replies", OURS
-    DURABLE = "its end is durable", OURS
+    END = "the Sequence accepts no new messages", OURS
+    WAIVED = "the source ends the Sequence without replies", OURS
+    DURABLE = "the end is durable", OURS
     LAST_REPLY = "no reply is awaited", OURS
-    TELL = "its source is to be told", OURS
-    REFUSED = "a message is refused because of its end"
-    REFUSED_FOR_ITSELF = "a message is refused for its number"
+    TELL = "notification of the source is due", OURS
+    REFUSED = "a message is refused because of the end"
+    REFUSED_FOR_ITSELF = "a message is refused because of its number"
 
 
 class SettlingAction(Name):
     """What is done about it."""
 
-    SETTLE = "release or discard what is held, and save"
+    SETTLE = "release or discard held messages, and save"
     SAVE = "save"
-    ACKNOWLEDGE_ALL = "acknowledge all but what awaits its reply"
-    TELL = "tell it"
-    TELL_LATER = "tell it later"
-    WAIT = "answer once it is durable"
-    SAY_NOTHING = "answer with nothing"
+    ACKNOWLEDGE_ALL = "acknowledge all but requests that await replies"
+    TELL = "notify the peer"
+    TELL_LATER = "notify the source later"
+    WAIT = "answer once the end is durable"
+    SAY_NOTHING = "send an empty answer"
     ANSWER = "answer with the fault"
     NOTHING = "nothing"
 

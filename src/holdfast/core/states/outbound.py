@@ -26,7 +26,7 @@ class SourceEvent(Event):
     """What can happen to an outbound Sequence."""
 
     WANT_SEQUENCE = "want a Sequence", OURS
-    TURN = "its turn to send", OURS
+    TURN = "turn to send", OURS
     CREATE_SEQUENCE_RESPONSE = "CreateSequenceResponse"
     CREATE_SEQUENCE_REFUSED = "CreateSequenceRefused fault"
     GRANT_DURABLE = "the grant is durable", OURS
@@ -37,26 +37,26 @@ class SourceEvent(Event):
     NACK = "Nack"
     INVALID_ACKNOWLEDGEMENT = "illegal acknowledgement"
     ROLLOVER_FAULT = "MessageNumberRollover fault"
-    TAKES_NO_NUMBER = "the destination takes no number at all", OURS
-    DOUBT_STAYS = "the destination does not say what it has", OURS
+    TAKES_NO_NUMBER = "the destination accepts no number at all", OURS
+    DOUBT_STAYS = "the destination does not report what arrived", OURS
     CLOSED_FAULT = "SequenceClosed fault"
-    ENDING_FAULT = "fault that ends it"
-    ENDING_FAULT_EARLY = "fault that ends it, while answers to other messages are on their way"
+    ENDING_FAULT = "fault that ends the Sequence"
+    ENDING_FAULT_EARLY = "fault that ends the Sequence, with other answers in flight"
     ACKNOWLEDGEMENT_FAULT = "InvalidAcknowledgement fault"
     MESSAGE_FAULT = "fault that refuses one message"
     OTHER_FAULT = "any other fault"
-    UNSENDABLE = "what is to be sent cannot be written", OURS
-    SILENT = "no sign of life for too long", OURS
-    RESUMED = "somebody decides that it goes on", OURS
-    ALL_ACKNOWLEDGED = "all is acknowledged, and its end wanted", OURS
-    ALL_NUMBERS_ACKNOWLEDGED = "the same, and no number is left", OURS
+    UNSENDABLE = "the next message cannot be written", OURS
+    SILENT = "the destination was silent too long", OURS
+    RESUMED = "the operator resumes the Sequence", OURS
+    ALL_ACKNOWLEDGED = "all messages are acknowledged, and the end is wanted", OURS
+    ALL_NUMBERS_ACKNOWLEDGED = "all messages are acknowledged, and no number is left", OURS
     CLOSE_SEQUENCE_RESPONSE = "CloseSequenceResponse"
     CLOSE_SEQUENCE = "CloseSequence from the destination"
-    TERMINATE_SEQUENCE_RESPONSE = "TerminateSequenceResponse, or TerminateSequence arrived where it is one-way"
+    TERMINATE_SEQUENCE_RESPONSE = "TerminateSequenceResponse, or TerminateSequence sent where it is one-way"
     TERMINATE_SEQUENCE = "TerminateSequence from the destination"
-    UNANSWERED = "its end was told often enough", OURS
+    UNANSWERED = "the end was sent often enough", OURS
     EXPIRED = "Expires elapsed", OURS
-    EXPIRED_WHEN_DONE = "Expires elapsed for the first time, all acknowledged", OURS
+    EXPIRED_WHEN_DONE = "Expires elapsed for the first time, with all messages acknowledged", OURS
 
 
 class SourceAction(Name):
@@ -64,30 +64,30 @@ class SourceAction(Name):
 
     SEND_CREATE = "send CreateSequence"
     KEEP = "save the grant"
-    BEGIN = "begin to send"
-    REPORT_REFUSED = "report the refusal, try another way"
-    TRANSMIT = "transmit what is due, and new messages as the window allows"
+    BEGIN = "start to send"
+    REPORT_REFUSED = "report the refusal, try the next choice"
+    TRANSMIT = "transmit due messages, and new ones as the window allows"
     NUMBER = "assign the next number"
     MARK = "mark the ranges"
-    MARK_AND_REPORT = "mark the ranges, report the rest"
-    REPORT_REST = "report what is not acknowledged"
-    RETRANSMIT_NACKED = "retransmit what is named"
+    MARK_AND_REPORT = "mark the ranges, report the unacknowledged messages"
+    REPORT_REST = "report unacknowledged messages"
+    RETRANSMIT_NACKED = "retransmit the named messages"
     RAISE_INVALID_ACKNOWLEDGEMENT = "raise InvalidAcknowledgement"
-    STOP_NUMBERING = "start no new numbers, ask what arrived"
-    REPORT_ACKNOWLEDGEMENT = "report it"
-    RETRY = "try again soon"
-    STOP = "stop until somebody decides"
-    GO_ON = "be patient anew"
-    MOVE_REST = "leave what it has not to the next Sequence"
+    STOP_NUMBERING = "assign no new numbers, ask which messages arrived"
+    REPORT_ACKNOWLEDGEMENT = "report the acknowledgement"
+    RETRY = "retry soon"
+    STOP = "stop until the operator decides"
+    GO_ON = "restart the timeout"
+    MOVE_REST = "move unaccepted messages to the next Sequence"
     SEND_LAST_MESSAGE = "send LastMessage"
     SEND_CLOSE = "send CloseSequence"
     SAVE = "save"
-    ANSWER_CLOSE = "report what is not acknowledged, send CloseSequenceResponse"
+    ANSWER_CLOSE = "report unacknowledged messages, send CloseSequenceResponse"
     SEND_TERMINATE = "send TerminateSequence"
-    ANSWER_TERMINATE = "report what is not acknowledged, send TerminateSequenceResponse"
-    TELL_END = "live on to tell its end"
+    ANSWER_TERMINATE = "report unacknowledged messages, send TerminateSequenceResponse"
+    TELL_END = "keep the Sequence to report its end"
     FINISH = "finish"
-    LOSE = "report what is lost"
+    LOSE = "report lost messages"
     NOTHING = "nothing"
 
 
@@ -225,7 +225,7 @@ REQUESTS = {
     for (state, event), (action, _) in table.items()
     if event is SourceEvent.TURN and action in _REQUEST_OF
 }
-"""What is sent, when it is its turn, in the states in which that is a request."""
+"""The request that a Sequence sends at its turn, in the states that have one."""
 
 
 class EndState(Name):
@@ -241,8 +241,8 @@ class EndState(Name):
 class EndEvent(Event):
     """What can happen to the end of an outbound Sequence."""
 
-    WANT = "nothing more is to be sent", OURS
-    USED_UP = "every number it can have is acknowledged", OURS
+    WANT = "no more messages follow", OURS
+    USED_UP = "every possible number is acknowledged", OURS
     STEP = "a step towards the end is decided", OURS
     SAVED = "the decision is durable", OURS
     REPLIES_DURABLE = "every reply so far is durable", OURS
@@ -252,7 +252,7 @@ class EndAction(Name):
     """What is done about it."""
 
     SAVE = "save the decision"
-    TELL = "tell it"
+    TELL = "notify the peer"
     NOTHING = "nothing"
 
 
@@ -282,28 +282,28 @@ class DoubtState(Name):
 
     NONE = "none"
     ASKING = "asking what arrived"
-    ASKING_FOR_LIMIT = "asking what arrived, to know the limit"
-    ASKING_BESIDE = "asking what arrived beside a message that is refused for good"
+    ASKING_FOR_LIMIT = "asking what arrived, to learn the limit"
+    ASKING_BESIDE = "asking what arrived besides a refused message"
 
 
 class DoubtEvent(Event):
     """What can happen to a doubt."""
 
-    LEFT_BEHIND = "numbers above its limit were transmitted", OURS
-    LIMIT_UNKNOWN = "nobody knows which number it refused", OURS
+    LEFT_BEHIND = "numbers above the limit were transmitted", OURS
+    LIMIT_UNKNOWN = "the refused number is unknown", OURS
     REFUSED_FOR_GOOD = "one message is given up, and others were transmitted", OURS
-    SAID = "SequenceAcknowledgement since it was asked, or with Final"
-    SAYS_NOTHING = "it was asked often enough, and answers with nothing", OURS
-    MOVED = "what it has not goes to the next Sequence in any case", OURS
+    SAID = "SequenceAcknowledgement after the question, or with Final"
+    SAYS_NOTHING = "it was asked often enough, and reports nothing", OURS
+    MOVED = "the next Sequence carries the unaccepted messages in any case", OURS
 
 
 class DoubtAction(Name):
     """What is done about it."""
 
     ASK = "send AckRequested"
-    MOVE = "let what is above the limit go to the next Sequence"
-    TAKE_FOR_LIMIT = "take what it has for its limit"
-    LOSE = "report what is lost"
+    MOVE = "move the messages above the limit to the next Sequence"
+    TAKE_FOR_LIMIT = "use its highest number as the limit"
+    LOSE = "report lost messages"
     NOTHING = "nothing"
 
 

@@ -19,23 +19,23 @@ class OutboxState(Name):
 class OutboxEvent(Event):
     """What can happen to an outbox."""
 
-    TURN = "its turn to send", OURS
-    WANT_END = "nothing more will be put in", OURS
+    TURN = "turn to send", OURS
+    WANT_END = "no more messages follow", OURS
     EMPTIED = "it is empty, and no Sequence carries it", OURS
-    SUSPEND = "somebody holds it back", OURS
-    STOP = "it cannot go on by itself", OURS
-    RESUME = "somebody decides that it goes on", OURS
+    SUSPEND = "the operator suspends it", OURS
+    STOP = "it cannot continue without a decision", OURS
+    RESUME = "the operator resumes it", OURS
 
 
 class OutboxAction(Name):
     """What is done about it."""
 
     SEND = "send"
-    END = "end its Sequence once all is acknowledged"
+    END = "end its Sequence once all messages are acknowledged"
     TELL_ENDED = "report that it has ended"
-    HOLD_BACK = "save why, and send nothing"
-    TELL_STOPPED = "save and report why"
-    GO_ON = "save, and go on"
+    HOLD_BACK = "save the reason, and send nothing"
+    TELL_STOPPED = "save and report the reason"
+    GO_ON = "save, and resume"
     NOTHING = "nothing"
 
 
@@ -91,23 +91,23 @@ class CircuitEvent(Event):
     """What can happen at an address."""
 
     ANSWERED = "it answers"
-    FAILED = "an attempt brings no answer"
-    FAILED_OFTEN = "as many attempts in a row bring no answer as may"
-    ASKS_FOR_PAUSE = "it asks to be left alone"
-    PROBE_DUE = "somebody has something to send, and it is time to try", OURS
-    PROBE_UNUSED = "who was to try had nothing to send", OURS
-    ALL_LET_IN = "nobody waits any more to be let in", OURS
+    FAILED = "an attempt gets no answer"
+    FAILED_OFTEN = "the limit of consecutive attempts without an answer is reached"
+    ASKS_FOR_PAUSE = "it asks for a pause"
+    PROBE_DUE = "an outbox has a message to send, and a probe is due", OURS
+    PROBE_UNUSED = "the probing outbox had nothing to send", OURS
+    ALL_LET_IN = "no outbox waits for admission", OURS
 
 
 class CircuitAction(Name):
     """What is done about it."""
 
-    FORGET = "forget what was counted"
-    OPEN = "send nothing there, and tell it"
-    POSTPONE = "try again later"
+    FORGET = "reset the count"
+    OPEN = "send nothing there, and report it"
+    POSTPONE = "retry later"
     PROBE = "send one message"
-    LET_IN = "let in who waits, one after the other, and tell it"
-    LET_IN_MORE = "let in two more for each answer"
+    LET_IN = "admit waiting outboxes one after the other, and report it"
+    LET_IN_MORE = "admit two more for each answer"
     NOTHING = "nothing"
 
 

@@ -44,6 +44,6 @@ def absent(about: str, state: Enum, event: Event) -> None:
     """
     if event.is_ours:
         raise NoSuchMove(
-            f"{about} is in state {state.value!r}, which has no cell for {event.value!r}: an error in Holdfast. What"
-            " was acknowledged is safe. Please report this line with what led to it."
+            f"{about} is in state {state.value!r}, which has no cell for {event.value!r}: an error in Holdfast. "
+            "Acknowledged messages are safe. Please report this line and the steps before it."
         )
