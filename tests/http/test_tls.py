@@ -73,10 +73,10 @@ async def test_without_a_certificate_there_is_no_answer_where_one_is_demanded(fi
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (("nothing.pem",), "no certificate and key can be read"),
-        (("ca.pem",), "no certificate and key can be read"),
-        (("client.pem", "server.pem"), "no certificate and key can be read"),
-        (("server.pem", None, "client.key"), "no authorities' certificates can be read"),
+        (("nothing.pem",), "the certificate and key cannot be read"),
+        (("ca.pem",), "the certificate and key cannot be read"),
+        (("client.pem", "server.pem"), "the certificate and key cannot be read"),
+        (("server.pem", None, "client.key"), "the authorities' certificates cannot be read"),
     ],
 )
 def test_files_that_are_something_else_are_named_with_what_they_should_be(
@@ -89,7 +89,7 @@ def test_files_that_are_something_else_are_named_with_what_they_should_be(
 
 
 def test_a_key_without_a_certificate_is_refused(files: Path) -> None:
-    with pytest.raises(ConfigurationError, match="the key of no certificate"):
+    with pytest.raises(ConfigurationError, match="a key without a certificate"):
         client_context(key=str(files / "client.key"))
 
 
@@ -119,7 +119,7 @@ async def refused_by(files: Path, speak: Callable[[int], Awaitable[None]]) -> tu
 
 @pytest.mark.parametrize(
     ("shown", "reason"),
-    [((), "the client showed no certificate"), (("client.pem", "client.key"), "certificate is not trusted: ")],
+    [((), "the client sent no certificate"), (("client.pem", "client.key"), "certificate is not trusted: ")],
     ids=["none", "untrusted"],
 )
 async def test_a_refused_certificate_is_told_with_its_peer(files: Path, shown: tuple[str, ...], reason: str) -> None:

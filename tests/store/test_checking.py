@@ -124,9 +124,9 @@ def test_an_outbox_of_which_a_record_cannot_be_read_is_not_repaired(tmp_path):
     make(tmp_path / "store", "outbox/", "outbox").close()
     spoil(tmp_path / "store", 60)
     for do in (False, True):
-        with pytest.raises(StoreFailed, match="goes out in order") as caught:
+        with pytest.raises(StoreFailed, match="must be sent in order") as caught:
             repair_store(tmp_path / "store", do=do)
-        assert "send again" in caught.value.remedy
+        assert "send missing messages again" in caught.value.remedy
     assert not (tmp_path / "store" / DAMAGED).exists()
 
 
@@ -136,7 +136,7 @@ def test_what_is_sent_on_in_order_is_not_repaired_before_it_was_sent(tmp_path):
     store.close()
     spoil(tmp_path / "store", 60)
     for do in (False, True):
-        with pytest.raises(StoreFailed, match="'forward/next/0' sends on what is in partition 0 of 'inbox'"):
+        with pytest.raises(StoreFailed, match="'forward/next/0' forwards partition 0 of 'inbox'"):
             repair_store(tmp_path / "store", do=do)
     assert not (tmp_path / "store" / DAMAGED).exists()
 
@@ -167,18 +167,18 @@ def test_batches_that_may_have_been_sent_are_not_given_up(tmp_path, mark, is_ref
     data[len(data) - 40_000] ^= 0xFF
     log.write_bytes(data)
     if is_refused:
-        with pytest.raises(StoreFailed, match="others would go out under their numbers"):
+        with pytest.raises(StoreFailed, match="other messages would go out with their numbers"):
             repair_store(tmp_path / "store", do=True)
         assert not (tmp_path / "store" / DAMAGED).exists()
     else:
-        assert "came after batch" in repair_store(tmp_path / "store", do=True).gives_up[0]
+        assert "everything after batch" in repair_store(tmp_path / "store", do=True).gives_up[0]
 
 
 def test_a_manifest_cut_short_is_repaired_and_nothing_is_missing(killed):
     (manifest,) = (killed / directory.ENGINE).glob("MANIFEST-*")
     manifest.write_bytes(manifest.read_bytes()[:-60])
     assert any("MANIFEST" in problem for problem in check_store(killed).problems)
-    assert "may come back" in repair_store(killed).gives_up[0]
+    assert "may return" in repair_store(killed).gives_up[0]
     repair_store(killed, do=True)
     assert check_store(killed).problems == []
     with contextlib.closing(RocksDBStore(killed)) as store:
@@ -194,7 +194,7 @@ def test_a_log_damaged_in_the_middle_is_cut_there_and_it_is_said_how_much_is_los
     report = check_store(killed)
     assert any("was durable" in problem for problem in report.problems)
     said = repair_store(killed, do=True)
-    assert f"what came after batch {report.serial}" in said.gives_up[0]
+    assert f"everything after batch {report.serial}" in said.gives_up[0]
     assert check_store(killed).problems == []
     with contextlib.closing(RocksDBStore(killed)) as store:
         assert store.load().bounds == {("inbox", 0): (0, report.serial)}
@@ -203,7 +203,7 @@ def test_a_log_damaged_in_the_middle_is_cut_there_and_it_is_said_how_much_is_los
 
 def test_a_note_that_is_not_as_it_was_written_is_found_and_put_right(killed):
     (killed / directory.NOTE).write_text("999 00000000\n")
-    assert any("not as it was written" in problem for problem in check_store(killed).problems)
+    assert any("was changed or cut short" in problem for problem in check_store(killed).problems)
     with pytest.raises(StoreDamaged):
         RocksDBStore(killed)
     assert repair_store(killed, do=True).is_needed
@@ -257,5 +257,5 @@ def test_what_a_store_promises_about_its_cursors_and_held_messages_is_checked(tm
     store.close()
     problems = "\n".join(check_store(tmp_path / "store").problems)
     assert "the cursor 'r' of 'q', 0 is at 7" in problems
-    assert "urn:unknown, which is not known" in problems
-    assert "are no record" in problems
+    assert "the unknown Sequence urn:unknown" in problems
+    assert "are not a record" in problems

@@ -182,7 +182,7 @@ def test_a_manifest_cut_short_is_refused_before_anything_it_no_longer_names_is_d
     before = sorted(file.name for file in (copy / directory.ENGINE).iterdir())
     for _ in range(2):
         with pytest.raises(
-            StoreDamaged, match="its tables end at batch 120 and its next log begins at batch 181"
+            StoreDamaged, match="its tables end at batch 120, but its next log begins at batch 181"
         ) as told:
             RocksDBStore(copy)
         assert "holdfast store check" in told.value.remedy
@@ -195,7 +195,7 @@ def test_a_manifest_cut_short_is_refused_for_a_table_that_nothing_names_when_the
     cut_manifest(copy)
     for log in evidence.logs(copy / directory.ENGINE):
         log.write_bytes(b"")
-    with pytest.raises(StoreDamaged, match=r"sst holds batches up to 180, and nothing names it"):
+    with pytest.raises(StoreDamaged, match=r"sst contains batches up to 180, but no list names it"):
         RocksDBStore(copy)
 
 

@@ -84,7 +84,7 @@ def test_open_store_tells_what_it_was_given(tmp_path):
         assert isinstance(store, RocksDBStore)
         store.close()
     for wrong in ("", "redis://localhost/x"):
-        with pytest.raises(ConfigurationError, match="no place for a store"):
+        with pytest.raises(ConfigurationError, match="not the location of a store"):
             open_store(wrong)
 
 
@@ -187,7 +187,7 @@ def test_an_engine_that_somebody_else_opened_is_told_as_locked(filled):
 
 def test_a_lock_that_cannot_be_made_says_what_to_do(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreFailed, match="No store can be made") as caught:
+    with pytest.raises(StoreFailed, match="cannot be created") as caught:
         directory.DirectoryLock(tmp_path / "file" / "store")
     assert "may write" in caught.value.remedy
 
@@ -270,9 +270,9 @@ def test_a_directory_that_is_taken_away_while_it_is_open_takes_no_further_batch(
         shutil.copytree(filled.with_name("elsewhere"), filled)
     with pytest.raises(StoreFailed, match="was deleted, moved or replaced while it was open") as caught:
         store.commit(Batch(appends=[("q", 0, 2, record(3))]))
-    assert "Nothing of this was acknowledged" in caught.value.message
+    assert "None of the data written since was acknowledged" in caught.value.message
     assert caught.value.remedy
-    with pytest.raises(StoreFailed, match="takes no further batch"):
+    with pytest.raises(StoreFailed, match="accepts no more batches"):
         store.commit(Batch(appends=[("q", 0, 2, record(3))]))
     store.close()
     if how == "moved":

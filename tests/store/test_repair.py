@@ -160,7 +160,7 @@ def require_covered(before: Content, after: Content, said: str, what: str, durab
         what: The damage.
         durable: So many batches are known to have been durable.
     """
-    cut = re.search(r"what came after batch (\d+)", said)
+    cut = re.search(r"everything after batch (\d+)", said)
     serial = min(int(cut[1]) if cut else COUNT, durable)
     spans = re.findall(r"records (\d+) to (\d+) of the queue '([^']+)', partition (\d+)", said)
     lost = {(queue, int(partition), n) for a, b, queue, partition in spans for n in range(int(a), int(b) + 1)}
@@ -285,7 +285,7 @@ def test_a_table_that_manifest_names_and_is_not_there_is_a_loss_and_what_can_be_
     with pytest.raises(StoreFailed, match=f"MANIFEST names {table.name}, which is missing or empty") as told:
         repair_store(path)
     assert "holdfast store repair --yes" in told.value.remedy
-    with pytest.raises(StoreFailed, match=r"records that can be read are saved in .*saved\.jsonl"):
+    with pytest.raises(StoreFailed, match=r"readable records are saved in .*saved\.jsonl"):
         repair_store(path, do=True)
     assert require_saved(path, "") > 20
     assert sorted(file.name for file in (path / directory.ENGINE).iterdir()) == before
@@ -349,7 +349,7 @@ def test_a_repair_that_is_repeated_saves_no_record_twice(templates, tmp_path):
         with pytest.raises(StoreFailed, match="cannot be repaired") as caught:
             repair_store(path, do=True)
         lines = (path / SAVED).read_bytes().splitlines()
-        assert f" {len(lines)} records that can be read are saved in " in str(caught.value)
+        assert f" {len(lines)} readable records are saved in " in str(caught.value)
         return lines
 
     first = saved()

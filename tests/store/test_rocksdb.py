@@ -65,7 +65,7 @@ def test_after_a_failed_write_or_sync_nothing_more_is_taken_or_shown(store, reco
     with pytest.raises(StoreFailed, match="No space left") as caught:
         store.commit(Batch(appends=[("q", 0, 1, record(1))]))
     assert "Free space" in caught.value.remedy
-    with pytest.raises(StoreFailed, match="takes no further batch"):
+    with pytest.raises(StoreFailed, match="accepts no more batches"):
         store.commit(Batch(appends=[("q", 0, 1, record(1))]))
     assert [o for o, _ in store.read("q", 0, 0, 9)] == [0]
 
@@ -228,7 +228,7 @@ def test_looking_tries_again_when_a_file_went_away_meanwhile(tmp_path, record, m
         raise StoreFailed("IO error: No such file or directory")
 
     monkeypatch.setattr(opening, "open_engine", always_wrong)
-    with pytest.raises(StoreError, match="cannot be looked at: IO error"):
+    with pytest.raises(StoreError, match="cannot be inspected: IO error"):
         RocksDBStore(tmp_path / "store", read_only=True)
 
 

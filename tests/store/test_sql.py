@@ -171,7 +171,7 @@ def test_a_database_that_is_not_there_is_told_with_the_remedy(database):
 def test_a_server_that_is_not_there_is_told(url):
     with pytest.raises(StoreFailed, match="/nowhere/at/all") as caught:
         open_store(url)
-    assert "can be reached" in caught.value.remedy
+    assert "reachable" in caught.value.remedy
 
 
 @pytest.mark.parametrize(("package", "url"), [("sqlalchemy", "mysql://h/d"), ("psycopg", "postgresql://a:word@h/d")])
@@ -249,7 +249,7 @@ def test_older_tables_are_brought_up_to_date_step_by_step(database, old, monkeyp
 
     monkeypatch.setattr(sql_schema, "SCHEMA", 3)
     monkeypatch.setattr(sql_schema, "MIGRATIONS", {1: add, 2: fill})
-    with pytest.raises(StoreFormatError, match="have version 1, this version 3") as caught:
+    with pytest.raises(StoreFormatError, match="have version 1, but need 3") as caught:
         open_store(old, read_only=True)
     assert "upgrades" in caught.value.remedy
     store = open_store(old)
@@ -310,7 +310,7 @@ def test_statements_too_short_for_a_record_are_refused(servers):
     before = database.sql("SELECT @@GLOBAL.max_allowed_packet").strip()
     database.sql("SET GLOBAL max_allowed_packet = 1048576")
     try:
-        with pytest.raises(StoreFailed, match=r"1,048,576 bytes at most") as caught:
+        with pytest.raises(StoreFailed, match=r"at most 1,048,576 bytes") as caught:
             open_store(database.new_url())
         assert "max_allowed_packet" in caught.value.remedy
     finally:
@@ -502,7 +502,7 @@ def test_a_transaction_of_a_handlers_whose_outcome_nobody_heard_of_is_there_with
         transaction.commit(batch)
         store.commit(Batch(appends=[("q", 0, 2, record(2))]))
     else:
-        with pytest.raises(StoreFailed, match="All of it is undone") as caught:
+        with pytest.raises(StoreFailed, match="The transaction is rolled back") as caught:
             transaction.commit(batch)
         assert caught.value.remedy
         with pytest.raises(StoreFailed, match="failed earlier"):
@@ -534,7 +534,7 @@ def test_who_lost_the_space_writes_nothing_any_more(database, record, content):
     second = SQLStore(url)
     second.commit(Batch(appends=[("q", 0, 1, record(2))]))
     before = content(second)
-    with pytest.raises(StoreFailed, match="taken over by another process"):
+    with pytest.raises(StoreFailed, match="Another process took over"):
         first.commit(Batch(appends=[("q", 0, 1, record(666))]))
     with pytest.raises(StoreFailed, match="failed earlier"):
         first.commit(Batch())
@@ -562,7 +562,7 @@ def test_a_database_that_went_back_to_an_older_copy_is_told_from_a_space_that_wa
     store.close()
     for _ in range(2):  # it is asked until somebody answered
         again = SQLStore(url)
-        assert "it had batch 2, though batch 3 had been durable" in again.went_back
+        assert "it had batch 2, although batch 3 had been durable" in again.went_back
         assert list(again.load().queues) == []
         again.close()
     again = SQLStore(url)
@@ -577,7 +577,7 @@ def test_a_database_that_went_back_to_an_older_copy_is_told_from_a_space_that_wa
 def test_even_with_its_connection_nobody_writes_to_a_space_of_another_epoch(database, store, record):
     store.commit(Batch(appends=[("q", 0, 0, record(1))]))
     database.sql(f"UPDATE holdfast_spaces SET epoch = epoch + 1 WHERE id = {store.space}")
-    with pytest.raises(StoreFailed, match="taken over"):
+    with pytest.raises(StoreFailed, match="took over"):
         store.commit(Batch(appends=[("q", 0, 1, record(2))]))
     low = store.space << sql_schema.SPACE_SHIFT
     counted = database.sql(f"SELECT count(*) FROM holdfast_records WHERE part > {low} AND part < {low + 99}")
@@ -594,7 +594,7 @@ def test_while_the_server_is_away_it_says_so_and_takes_it_up_where_it_was(databa
     while not store.trouble:
         assert time.monotonic() < until
         time.sleep(0.01)
-    assert "does not do its work" in store.trouble
+    assert "failed" in store.trouble
     assert done.is_alive()
     database.start()
     done.join(PATIENCE)
@@ -646,7 +646,7 @@ def test_a_record_that_is_gone_is_damage_and_is_told(database, store, record):
     part, held = store.part_of(("q", 0)), store.part_of("urn:s")
     database.sql(f"DELETE FROM holdfast_records WHERE part = {part} AND position = 2")
     database.sql(f"DELETE FROM holdfast_records WHERE part = {held}")
-    with pytest.raises(StoreFailed, match="partition 0 of 'q' from offset 0 on is missing"):
+    with pytest.raises(StoreFailed, match="partition 0 of 'q' is missing from offset 0 on"):
         store.read("q", 0, 0, 9)
     assert len(store.read("q", 0, 3, 9)) == 2
     with pytest.raises(StoreFailed, match="the held message 9 of urn:s is missing"):

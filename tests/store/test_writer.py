@@ -212,7 +212,7 @@ async def test_close_commits_what_was_handed_over_and_takes_no_more(record: Any,
     store.gate.set()
     await closing
     assert len(store.read("q", 0, 0, 9)) == 1
-    with pytest.raises(StoreFailed, match="being closed"):
+    with pytest.raises(StoreFailed, match="is closing"):
         shell.thread.commit(append(record, 1))
     await shell.told(1)
     shell.thread.close()

@@ -147,7 +147,7 @@ async def test_within_the_block_handled_waits_for_the_same() -> None:
             await source.flush()
             await app.handled()
             assert calls[-1] == f"{order}, attempt 3"
-    with pytest.raises(holdfast.ConfigurationError, match="does not run"):
+    with pytest.raises(holdfast.ConfigurationError, match="is not running"):
         await app.handled()
 
 
@@ -165,7 +165,7 @@ async def test_whoever_waits_for_handlers_is_told_when_the_destination_closes() 
 
     with pytest.raises(KeyError):
         await leave_while_waiting()
-    with pytest.raises(holdfast.ConfigurationError, match="does not run"):
+    with pytest.raises(holdfast.ConfigurationError, match="is not running"):
         await asyncio.wait_for(waiting[0], 60)
 
 
@@ -201,7 +201,7 @@ def test_a_test_that_is_not_asynchronous_gets_the_blocking_source(tmp_path: Path
         assert source.request("<article/>", action="urn:orders/Price").body.text == "5"
     assert calls == ["1, attempt 1", "1, attempt 2"]
     with pytest.raises(holdfast.StoreError), pair(app, store=Path("/dev/null")):
-        pytest.fail("there is no place for a store")
+        pytest.fail("there is not the location of a store")
     patience = time.monotonic() + 60
     while (
         len(left := [one for one in threading.enumerate() if one not in before]) > 1

@@ -294,7 +294,7 @@ def test_text_where_the_bodys_element_should_be_is_refused_on_every_path(text: s
     for _ in range(2):
         wire.decode(message())
     assert decode_usual(data, wire.DEFAULT) is None
-    with pytest.raises(EnvelopeError, match="text where an element should be"):
+    with pytest.raises(EnvelopeError, match="text instead of an element"):
         wire.decode(data)
 
 

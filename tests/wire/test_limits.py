@@ -91,7 +91,7 @@ SHAPES: dict[str, Callable[[int], bytes]] = {
     "a comment": lambda n: message(f"<c/><!--{'x' * 90 * n}-->"),
     "a long attribute": lambda n: message(f"<c k='{'x' * 90 * n}'/>"),
     "text": lambda n: message(f"<c>{'x' * 90 * n}</c>"),
-    "elements beside one another": lambda n: message("<c/>" * 25 * n),
+    "elements adjacent elements": lambda n: message("<c/>" * 25 * n),
 }
 
 
@@ -233,7 +233,7 @@ def test_no_uri_that_may_be_kept_is_longer_than_the_limit(name: str) -> None:
         message(header=f"<r:Sequence><r:Identifier>i</r:Identifier><r:MessageNumber>{'9' * 10_000}</r:MessageNumber>"),
         message(header=f"<h{'x' * 10_000} xmlns='urn:h' s:mustUnderstand='1'/>"),
     ],
-    ids=["root", "part of the Envelope", "beside an RM message", "action", "number", "block"],
+    ids=["root", "part of the Envelope", "in addition to an RM message", "action", "number", "block"],
 )
 def test_what_is_wrong_is_told_in_few_words_however_long_it_is(data: bytes) -> None:
     with pytest.raises(EnvelopeError) as caught:
@@ -307,7 +307,7 @@ def test_honest_messages_meet_no_limit() -> None:
     )
     read = wire.decode(many)
     assert isinstance(read.reply_to, EndpointReference)
-    # What SOAP's encoding puts beside one another in a Body, each with three prefixes of the Envelope's.
+    # What SOAP's encoding puts adjacent elements in a Body, each with three prefixes of the Envelope's.
     encoded = '<n1:r id="i1" n2:root="0" k="n3:string">text</n1:r>' * 5_000
     assert wire.decode(message(encoded, declared=prefixes(4))).body.startswith(b'<n1:r xmlns:n1="urn:n1"')
 
@@ -356,7 +356,7 @@ def test_types_named_in_attributes_and_text_mean_the_same_when_a_body_stands_alo
 
 
 def test_a_body_whose_elements_would_need_more_declarations_than_there_is_room_for_is_refused() -> None:
-    with pytest.raises(LimitExceeded, match="beside one another"):
+    with pytest.raises(LimitExceeded, match="adjacent elements"):
         wire.decode(message("<n1:c/>" * 100_000, declared=prefixes(2)))
 
 

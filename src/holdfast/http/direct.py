@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from holdfast.http.exchange import Exchange, Request
 from holdfast.http.outcome import Response
 
-_WHOLE = "a direct exchange is answered whole"
+_WHOLE = "a direct exchange has one complete answer"
 
 
 class DirectExchange(Exchange):

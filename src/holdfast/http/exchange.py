@@ -180,8 +180,8 @@ class HTTPLimits:
         check_settings(self)
         if self.max_body > self.max_buffered:
             raise ConfigurationError(
-                f"HTTPLimits.max_body is {self.max_body:,}, and max_buffered only {self.max_buffered:,}",
-                remedy="A request of that size would never be taken: raise max_buffered, too.",
+                f"HTTPLimits.max_body is {self.max_body:,}, but max_buffered is only {self.max_buffered:,}",
+                remedy="A request of max_body bytes could never be received: raise max_buffered as well.",
             )
 
 
@@ -193,4 +193,4 @@ def check_headers(content_type: bytes | None, headers: Sequence[tuple[bytes, byt
     """
     for value in (content_type or b"", *(part for header in headers for part in header)):
         if b"\r" in value or b"\n" in value or b"\0" in value:
-            raise ValueError(f"a header may not hold a line break: {value!r}")
+            raise ValueError(f"a header must not contain a line break: {value!r}")

@@ -30,7 +30,7 @@ def why_not_answered(url: str, error: Exception | None, *, is_first: bool) -> st
     if isinstance(error, OSError):
         reason = f"the connection to {url} broke: {reason_of(error)}"
     else:
-        reason = f"{url} closed the connection without an answer"
+        reason = f"{url} closed the connection without a response"
     return f"{reason}{_what_it_may_want(url)}" if is_first else reason
 
 
@@ -38,15 +38,15 @@ def _what_it_may_want(url: str) -> str:
     """What a peer may want that ends its first connection: how that looks, and whether it is seen before the request
     is written, the network decides, for a server of TLS 1.3 learns only after the handshake that there is no
     certificate."""
-    return f"; it may {'want a client certificate' if url.startswith('https:') else 'speak https, not http'}"
+    return f"; it may {'require a client certificate' if url.startswith('https:') else 'use https, not http'}"
 
 
 def _what_alert_means(error: ssl.SSLError) -> str:
     if error.reason in _NO_TLS:
-        return "; it may speak http, not https"
+        return "; it may use http, not https"
     # A server of TLS 1.2 learns within the handshake that there is no certificate.
     wants = error.reason is not None and ("CERTIFICATE" in error.reason or "HANDSHAKE_FAILURE" in error.reason)
-    return "; it may want a client certificate" if wants else ""
+    return "; it may require a client certificate" if wants else ""
 
 
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
@@ -57,9 +57,9 @@ _UNKNOWN_ISSUER = (2, 18, 19, 20, 21)
 
 def _what_to_trust(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code == _EXPIRED:
-        return "; whoever runs it has to renew it"
+        return "; its operator must renew it"
     if error.verify_code in _UNKNOWN_ISSUER:
-        return "; if it is right, trust its authority: --ca, or ssl_context"
+        return "; if the certificate is correct, trust its authority: --ca, or ssl_context"
     return ""
 
 
@@ -67,9 +67,9 @@ def why_no_handshake(error: ssl.SSLError) -> str:
     """What a server refuses a TLS client for, and what to do; "" for who only looked whether the port is open."""
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = f"the client's certificate is not trusted: {tls_reason(error)}"
-        return f"{reason}; show one that an authority in the server's client CA file signed"
+        return f"{reason}; use a certificate signed by an authority in the server's client CA file"
     if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
-        return "the client showed no certificate; give it one that an authority in the server's client CA file signed"
+        return "the client sent no certificate; configure one signed by an authority in the server's client CA file"
     if error.reason is None or isinstance(error, ssl.SSLEOFError):
         return ""
     reason = f"the TLS handshake failed: {tls_reason(error)}"

@@ -124,7 +124,7 @@ def client_context(
     """
     if certificate is None and key is not None:
         raise ConfigurationError(
-            f"{key} is the key of no certificate", remedy="Name the certificate that the key belongs to as well."
+            f"{key} is a key without a certificate", remedy="Name the certificate of the key as well."
         )
     if ca is None and certificate is None:
         return None
@@ -142,9 +142,9 @@ def _load_chain(context: ssl.SSLContext, certificate: str, key: str | None) -> N
         context.load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, OSError, ValueError) as error:
         raise ConfigurationError(
-            f"no certificate and key can be read from {certificate}{f' and {key}' if key else ''}: {error}",
-            remedy="The certificate's file is PEM and has the chain too; the key's is PEM, unencrypted, or the same "
-            "file.",
+            f"the certificate and key cannot be read from {certificate}{(f' and {key}' if key else '')}: {error}",
+            remedy="The certificate's file must be PEM and contain the chain; the key must be PEM, unencrypted, in "
+            "its own file or the same one.",
         ) from error
 
 
@@ -153,6 +153,6 @@ def _load_authorities(context: ssl.SSLContext, file: str) -> None:
         context.load_verify_locations(file)
     except (ssl.SSLError, OSError) as error:
         raise ConfigurationError(
-            f"no authorities' certificates can be read from {file}: {error}",
-            remedy="The file is PEM, with one certificate or several.",
+            f"the authorities' certificates cannot be read from {file}: {error}",
+            remedy="The file must be PEM, with one or more certificates.",
         ) from error

@@ -47,7 +47,7 @@ def parse_url(url: str) -> tuple[Origin, str]:
     except UnicodeError:
         ascii_host = ""
     if not _HOST.fullmatch(ascii_host):
-        raise ConfigurationError(f"{url!r} names a host that cannot be", remedy=_REMEDY)
+        raise ConfigurationError(f"{url!r} names an invalid host", remedy=_REMEDY)
     secure = parts.scheme == "https"
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     target = _NOT_SENT.sub(_quoted, target)
@@ -61,8 +61,8 @@ def check_field(name: str, value: str) -> None:
         ConfigurationError: The name is no token, or the value holds a line break, a NUL or what Latin-1 has not.
     """
     if not _TOKEN.fullmatch(name) or _NO_VALUE.search(value):
-        remedy = "A name is letters, digits and dashes; a value is one line of Latin-1."
-        raise ConfigurationError(f"{name!r}: {value!r} is no HTTP header", remedy=remedy)
+        remedy = "A name consists of letters, digits and dashes; a value is one line of Latin-1."
+        raise ConfigurationError(f"{name!r}: {value!r} is not an HTTP header", remedy=remedy)
 
 
 def _quoted(found: re.Match[str]) -> str:

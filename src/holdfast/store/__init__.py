@@ -55,7 +55,7 @@ def open_store(location: str | Path | Store, *, read_only: bool = False) -> Stor
         return _open_sql(str(location), read_only=read_only)
     if not str(location) or "://" in str(location):
         raise ConfigurationError(
-            f"{shown(location)!r} is no place for a store.",
+            f"{shown(location)!r} is not the location of a store.",
             remedy="Give the path of a directory, ':memory:', or the URL of a database: postgresql://, mysql:// or "
             "mariadb://.",
         )

@@ -77,25 +77,25 @@ def read_address(location: str) -> SQLAddress:
     found = _SCHEME.match(location)
     database = _database(found.group(1)) if found is not None else ""
     if found is None or database not in DRIVERS:
-        raise ConfigurationError(f"{shown(location)!r} is no database's URL.", remedy=f"Such as {_EXAMPLE}")
+        raise ConfigurationError(f"{shown(location)!r} is not the URL of a database.", remedy=f"Example: {_EXAMPLE}")
     driver = DRIVERS[database]
     if found.group(2) not in (None, driver):
         raise ConfigurationError(
-            f"The store at {shown(location)} is to be reached through {found.group(2)!r}, which is not supported.",
-            remedy=f"Leave the driver out, or name {driver}: {database}+{driver}://…",
+            f"The store at {shown(location)} names the driver {found.group(2)!r}, which is not supported.",
+            remedy=f"Omit the driver, or name {driver}: {database}+{driver}://…",
         )
     rest, _, query = location[found.end() :].partition("?")
     options = parse_qsl(query, keep_blank_values=True)
     space = _last(options, "space", DEFAULT_SPACE)
     if not space or len(space) > LONGEST_SPACE or not space.isprintable():
         raise ConfigurationError(
-            f"{space[:LONGEST_SPACE]!r} cannot be the space of a store.",
-            remedy=f"Give it a name of 1 to {LONGEST_SPACE} visible characters: ?space=orders",
+            f"{space[:LONGEST_SPACE]!r} is not a valid space of a store.",
+            remedy=f"Use a name of 1 to {LONGEST_SPACE} visible characters: ?space=orders",
         )
     patience = _seconds(_last(options, "patience", str(DEFAULT_PATIENCE)))
     if not unquote(urlsplit(f"x://{rest}").path.strip("/")) and not _last(options, "dbname", ""):
         raise ConfigurationError(
-            f"{shown(location)!r} names no database.", remedy=f"Put its name behind the host: {_EXAMPLE}"
+            f"{shown(location)!r} names no database.", remedy=f"Add its name after the host: {_EXAMPLE}"
         )
     ours = ("space", "patience")
     others = urlencode([(name, value) for name, value in options if name not in ours], safe="/:")
@@ -122,6 +122,7 @@ def _seconds(text: str) -> float:
         seconds = -1.0
     if not 0.0 <= seconds <= 1e9:
         raise ConfigurationError(
-            f"A store's patience cannot be {text[:40]!r}.", remedy="It is a number of seconds, 0 or more: ?patience=60"
+            f"{text[:40]!r} is not a valid patience of a store.",
+            remedy="Use a number of seconds, 0 or more: ?patience=60",
         )
     return seconds

@@ -46,24 +46,25 @@ def read_format(path: Path) -> int | None:
         _require_nothing_else(path)
         return None
     except UnicodeDecodeError as error:
-        raise _not_ours(path, f"{MARKER} in it is not one of Holdfast's") from error
+        raise _not_ours(path, f"its file {MARKER} was not written by Holdfast") from error
     except OSError as error:
         raise StoreFailed(f"{marker} cannot be read: {error}", remedy="Check the directory's permissions.") from error
     try:
         found = json.loads(text)["format"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _not_ours(path, f"{MARKER} in it is not one of Holdfast's") from error
+        raise _not_ours(path, f"its file {MARKER} was not written by Holdfast") from error
     if not isinstance(found, int):
-        raise _not_ours(path, f"{MARKER} in it is not one of Holdfast's")
+        raise _not_ours(path, f"its file {MARKER} was not written by Holdfast")
     if found > FORMAT:
         raise StoreFormatError(
-            f"The store at {path} has format {found}; this version reads up to {FORMAT}. It has not been touched.",
+            f"The store at {path} has format {found}, but this version reads up to {FORMAT}. The store was not "
+            "changed.",
             remedy="Upgrade Holdfast, or give another directory.",
         )
     if missing := [step for step in range(found, FORMAT) if step not in UPGRADES]:
         raise StoreFormatError(
-            f"The store at {path} has format {found}, and this version cannot upgrade format {missing[0]}. "
-            "It has not been touched.",
+            f"The store at {path} has format {found}, and this version cannot upgrade format {missing[0]}. The "
+            "store was not changed.",
             remedy="Drain it with the version that wrote it, or give another directory.",
         )
     return found
@@ -134,7 +135,7 @@ class DirectoryLock:
             self._file = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise StoreFailed(
-                f"No store can be made at {path}: {error}", remedy="Give a directory you may write."
+                f"The store at {path} cannot be created: {error}", remedy="Give a directory that you may write to."
             ) from error
         if not _try_lock(self._file):
             holder = os.read(self._file, 32).decode("ascii", "replace").strip()
@@ -162,8 +163,9 @@ class DirectoryLock:
         if not is_ours:
             raise StoreFailed(
                 f"The directory of the store at {self._path} was deleted, moved or replaced while it was open. "
-                "Nothing of this was acknowledged.",
-                remedy="Stop whoever has a store open before its directory is touched. Put it back, then start again.",
+                "None of the data written since was acknowledged.",
+                remedy="Restore the directory, then start again. Stop every process that has a store open before "
+                "you touch its directory.",
             )
 
     def release(self) -> None:
@@ -207,13 +209,13 @@ def locked(path: Path, holder: str = "") -> StoreLocked:
     """Return the error for a store that another process has open; ``holder`` is a process id, "" if unknown."""
     if holder == str(os.getpid()):
         return StoreLocked(
-            f"The store at {path} is open in this process already.",
+            f"The store at {path} is already open in this process.",
             remedy="Close it first, or give the open store instead of its path.",
         )
     who = f"process {holder}" if holder else "another process"
     return StoreLocked(
         f"The store at {path} is open in {who}.",
-        remedy=f"Stop {who}, or give another directory. Reading only is possible beside it.",
+        remedy=f"Stop {who}, or give another directory. You can open the store for reading meanwhile.",
     )
 
 
@@ -282,17 +284,17 @@ def _require_nothing_else(path: Path) -> None:
     ours = {LOCK, DRAFT, ENGINE, NOTE, f"{NOTE}.new", BALLAST} if DRAFT in names else {LOCK}
     others = sorted(names - ours)
     if others:
-        raise _not_ours(path, f"it holds {others[0]!r} but no {MARKER}")
+        raise _not_ours(path, f"it contains {others[0]!r} but no {MARKER}")
 
 
 def _not_ours(path: Path, why: str) -> StoreError:
     if (path / ENGINE / "CURRENT").exists():
         return StoreFormatError(
-            f"The file {path / MARKER} is damaged or missing. The store beside it is untouched.",
+            f"The file {path / MARKER} is damaged or missing. The store in that directory was not changed.",
             remedy=f"Check the disk. If this version of Holdfast opened the store before, write the file again: echo "
             f"'{_description(FORMAT)}' > {path / MARKER}. Then: holdfast store check {path}",
         )
     return StoreFormatError(
-        f"{path} is no store of Holdfast's: {why}. It has not been touched.",
+        f"{path} is not a store of Holdfast: {why}. The directory was not changed.",
         remedy="Give a new or empty directory.",
     )

@@ -83,7 +83,7 @@ class MemoryStore(Reads):
         """See :meth:`Store.commit`."""
         if self._failure is not None:
             raise StoreFailed(
-                "The store failed earlier and takes no further batch.", remedy="Start again."
+                "The store failed earlier and accepts no more batches.", remedy="Start again."
             ) from self._failure
         try:
             plan = Plan(self, batch)

@@ -24,7 +24,7 @@ Home = tuple[str, Where]
 CursorKey = tuple[str, int, str]
 """Queue, partition and name."""
 
-BATCH_REMEDY = "Start again: what was acknowledged is there. If it happens again, please report it."
+BATCH_REMEDY = "Start again: acknowledged messages are stored. If it happens again, please report it."
 _MOST = (1 << 64) - 1
 
 
@@ -175,7 +175,7 @@ class Plan:
 
     def _begin(self, where: Where) -> Bounds:
         if not 0 <= where[1] <= _MOST:
-            raise StoreFailed(f"{where} cannot be a partition.", remedy=BATCH_REMEDY)
+            raise StoreFailed(f"{where} is not a valid partition.", remedy=BATCH_REMEDY)
         self.begins.append(where)
         return 0, 0
 
@@ -197,7 +197,7 @@ class Plan:
                 into.add(queue)
             else:
                 raise StoreFailed(
-                    f"Message {number} of {sequence} is to be released but is not held.", remedy=BATCH_REMEDY
+                    f"Message {number} of {sequence} cannot be released: it is not held.", remedy=BATCH_REMEDY
                 )
             where = (queue, partition)
             self.moves.append(Move(sequence, number, where, offset, now, record))
@@ -212,7 +212,7 @@ class Plan:
         """Appends, runs and releases of a batch fill a partition together, so an offset may come before a lower one."""
         waiting = self._ahead.setdefault(where, set())
         if offset < end or offset in waiting:
-            raise StoreFailed(f"Offset {offset} of {where} is taken; its end is {end}.", remedy=BATCH_REMEDY)
+            raise StoreFailed(f"Offset {offset} of {where} already exists; its end is {end}.", remedy=BATCH_REMEDY)
         waiting.add(offset)
 
     def _close_gaps(self) -> None:
@@ -223,7 +223,7 @@ class Plan:
                 end += 1
             if offsets:
                 raise StoreFailed(
-                    f"Offsets {sorted(offsets)[:10]} of {where} do not follow its end, {end}.", remedy=BATCH_REMEDY
+                    f"Offsets {sorted(offsets)[:10]} of {where} do not start at its end, {end}.", remedy=BATCH_REMEDY
                 )
             self.bounds[where] = (first, end)
         self._ahead.clear()

@@ -88,11 +88,11 @@ def decode_record(data: bytes) -> Record:
             return Record(*fields)
     except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
         raise StoreFormatError(
-            f"{len(data)} bytes in the store are no record: {error}",
-            remedy="The store is damaged or not one of Holdfast's: restore it from a copy.",
+            f"{len(data)} bytes in the store are not a record: {error}",
+            remedy="The store is damaged or was not written by Holdfast: restore it from a copy.",
         ) from error
     raise StoreFormatError(
-        f"A record has format {version}; this version reads 1 to {RECORD_FORMAT}.",
+        f"A record has format {version}, but this version reads 1 to {RECORD_FORMAT}.",
         remedy="Use the version of Holdfast that wrote it, or a newer one.",
     )
 
@@ -163,13 +163,13 @@ def decode_state(data: bytes) -> State:
         state = _decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise StoreFormatError(
-            f"{len(data)} bytes in the store are no saved state: {error}",
-            remedy="The store is damaged or not one of Holdfast's: restore it from a copy.",
+            f"{len(data)} bytes in the store are not a saved state: {error}",
+            remedy="The store is damaged or was not written by Holdfast: restore it from a copy.",
         ) from error
     if not isinstance(state, dict):
         raise StoreFormatError(
             f"A saved state is a {type(state).__name__}, not a map.",
-            remedy="The store is damaged or not one of Holdfast's: restore it from a copy.",
+            remedy="The store is damaged or was not written by Holdfast: restore it from a copy.",
         )
     return state
 
@@ -236,7 +236,7 @@ def decode_entry(data: bytes) -> tuple[int, int]:
         first, swept = _two_numbers.unpack(data)
     except struct.error as error:
         raise StoreFormatError(
-            f"{len(data)} bytes in the store are no partition entry: {error}",
-            remedy="The store is damaged or not one of Holdfast's: restore it from a copy.",
+            f"{len(data)} bytes in the store are not a partition entry: {error}",
+            remedy="The store is damaged or was not written by Holdfast: restore it from a copy.",
         ) from error
     return first, swept

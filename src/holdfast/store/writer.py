@@ -126,11 +126,11 @@ class CommitThread:
         """
         if self._failure is not None:
             raise StoreFailed(
-                "An earlier commit failed; nothing is stored or acknowledged since.",
+                "An earlier commit failed; nothing has been stored or acknowledged since.",
                 remedy="Free space or repair the disk, then start again.",
             ) from self._failure
         if self._closing:
-            raise StoreFailed("The store is being closed and takes no further batch.", remedy="Start again.")
+            raise StoreFailed("The store is closing and accepts no more batches.", remedy="Start again.")
         self._is_waited_for = waits = self._longest_wait > 0.0 and self._patience.waits()
         if waits:
             self._place.here()

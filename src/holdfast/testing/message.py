@@ -51,12 +51,12 @@ def message(
     check_whole("message_number", message_number)
     check_whole("attempt", attempt)
     if soap not in {one.value for one in SOAP}:
-        raise ConfigurationError(f"there is no SOAP {soap!r}", remedy='soap is "1.1" or "1.2".')
+        raise ConfigurationError(f"{soap!r} is not a version of SOAP", remedy='Use soap="1.1" or soap="1.2".')
     known = {name for name in Message.__dataclass_fields__ if name not in ("body_bytes", "header_bytes")}
     if others.keys() - known:
         raise ConfigurationError(
             f"a message has no {', '.join(sorted(others.keys() - known))}",
-            remedy=f"It has {', '.join(sorted(known))}; and body and headers.",
+            remedy=f"It has {', '.join(sorted(known))}, body and headers.",
         )
     absent: dict[str, Any] = dict.fromkeys(("message_id", "to", "reply_to", "relates_to"))
     given = {"delivered_at": received_at} | absent | others
@@ -83,5 +83,5 @@ def _header_bytes(headers: str | bytes | etree._Element | Iterable[etree._Elemen
     try:
         blocks = parse_element(b"<headers>" + text + b"</headers>")
     except EnvelopeError as error:
-        raise EnvelopeError(f"the headers are no XML: {error.message}") from None
+        raise EnvelopeError(f"the headers are not valid XML: {error.message}") from None
     return b"".join(etree.tostring(one, with_tail=False) for one in blocks)

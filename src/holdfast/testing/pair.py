@@ -33,7 +33,7 @@ GIVE_UP = 30.0
 """Virtual seconds after which the source abandons an exchange that the network silently lost."""
 
 _LOOK_EVERY = 0.0005
-"""Real seconds between two looks at whether anybody is busy."""
+"""Real seconds between two checks of whether both sides are idle."""
 
 _PATIENCE = 40
 """So many looks may find a handler running before time moves all the same: it may be waiting for time to pass."""
@@ -194,7 +194,9 @@ class Pair:
         check_class("network", network, Network)
         check_class("store", store, Path)
         if not isinstance(app, Destination):
-            raise ConfigurationError(f"{app!r} is no holdfast.Destination", remedy="Give yours: pair(app).")
+            raise ConfigurationError(
+                f"{app!r} is not a holdfast.Destination", remedy="Pass your Destination: pair(app)."
+            )
         self._app = app
         self._network = network
         self._store = store
@@ -275,8 +277,9 @@ class Pair:
                 raise  # the test itself was cancelled
             raise NotAcknowledged(
                 f"{what()} after {self._patience:,.0f} s of virtual time",
-                remedy="Does the network heal, does the handler succeed at last, and is there an end to its attempts? "
-                "If it only takes longer: pair(…, patience=…), in seconds of virtual time.",
+                remedy="Check that the network recovers, that the handler succeeds in the end, and that its "
+                "attempts are limited. If it only takes longer: pair(…, patience=…), in seconds of virtual "
+                "time.",
             ) from None
         finally:
             timer.cancel()

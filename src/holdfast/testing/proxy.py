@@ -163,7 +163,7 @@ class LossyProxy:
         parts = urlsplit(target)
         if parts.scheme != "http" or not parts.hostname:
             raise ConfigurationError(
-                f"the target is an http URL with a host, not {target!r}", remedy="Such as http://127.0.0.1:8080/."
+                f"the target must be an http URL with a host, not {target!r}", remedy="Example: http://127.0.0.1:8080/."
             )
         self._target = target
         self._target_host, self._target_port = parts.hostname, parts.port or 80

@@ -1,4 +1,4 @@
-"""Bodies as lxml elements, for whoever wants a tree. Owns the safe parser; the protocol itself never needs one."""
+"""Bodies as lxml elements, for callers that need a tree. Owns the safe parser; the protocol itself never needs one."""
 
 from __future__ import annotations
 

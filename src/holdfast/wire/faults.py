@@ -1,7 +1,7 @@
 """SOAP faults, both ways: WS-RM's, WS-Addressing's and plain ones, in SOAP 1.1 and 1.2.
 
-Owns the shapes of WS-RM 4 and of the peers that deviate from it: QNames whose prefix is declared where they
-stand (WCF), the subcode in ``faultcode`` (Metro), SequenceFault without Detail (CXF), ``WsrmRequired`` (WCF).
+Owns the shapes of WS-RM 4 and of the peers that deviate from it: QNames with a prefix that is declared on the spot
+(WCF), the subcode in ``faultcode`` (Metro), SequenceFault without Detail (CXF), ``WsrmRequired`` (WCF).
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def action_of_fault(rm: RM | None, addressing: Addressing, fault: Fault) -> str:
 
 
 def translated_fault_action(action: str, addressing: Addressing) -> str:
-    """Gives the action of a stored fault in another version of WS-Addressing, if it is one of WS-Addressing's own.
+    """Return the action of a stored fault in another version of WS-Addressing, if it is one of WS-Addressing.
 
     WCF's client knows a typed fault by the default action of its own version, or by the contract's own.
     """
@@ -194,12 +194,12 @@ _TRANSLATED_ACTIONS = {
     },
     Addressing.V2005_08: {WSA_NS[Addressing.V2004_08] + "/fault": WSA_NS[Addressing.V2005_08] + "/soap/fault"},
 }
-"""2004/08 (section 4) has one action for all faults. 2005/08 (SOAP binding section 6) has ``/fault`` for its own faults
-and ``/soap/fault`` for all others: a stored fault of 2004/08 with the former meaning is written anew before."""
+"""2004/08 (section 4) has one action for all faults. 2005/08 (SOAP binding section 6) has ``/fault`` for its own
+faults\nand ``/soap/fault`` for all others: a stored fault of 2004/08 with the former meaning is rewritten first."""
 
 
 def encode_fault_header(fault: Fault, dialect: Dialect | None, addressing: Addressing | None) -> str:
-    """Writes the SOAP 1.1 header block that carries what the body must not: "" when there is none (WS-RM 4.1)."""
+    """Encode the SOAP 1.1 header block for a detail that the body must not contain: "" without one (WS-RM 4.1)."""
     if _is_about_rm_header(fault, dialect):
         assert dialect is not None
         detail = _write_detail(fault, dialect)
@@ -223,11 +223,11 @@ def encode_fault_detail(fault: Fault, addressing: Addressing | None, declared: s
 
 
 def encode_not_understood(name: str, declared: str = "") -> str:
-    """Writes the SOAP 1.2 header block that names one which nobody here understands (SOAP 1.2 part 1, section 5.4.8).
+    """Encode the SOAP 1.2 header block that names a header that is not understood (SOAP 1.2 part 1, section 5.4.8).
 
     Args:
         name: As "{namespace}local".
-        declared: The declaration of the prefix s, where it is not in scope.
+        declared: The declaration of the prefix s, if it is not in scope.
     """
     namespace, _, local = name.lstrip("{").rpartition("}")
     if not namespace:  # no header block of SOAP, which wants one, but a peer may send it

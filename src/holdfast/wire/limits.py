@@ -12,34 +12,34 @@ USUAL_DECLARATIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds checked by :func:`holdfast.wire.decode`; whatever exceeds one raises ``LimitExceeded``.
+    """Bounds checked by :func:`holdfast.wire.decode`; an envelope beyond one raises ``LimitExceeded``.
 
     Args:
-        max_bytes: The whole envelope. 16 MiB: far above any message seen, and it bounds what one exchange can hold.
-        max_depth: Elements inside one another, Envelope counted. 64: an open element costs the parser some 150
-            bytes, so three bytes of ``<a>`` would otherwise buy fifty times their size in memory.
-        max_attributes: Attributes of one element, namespace declarations counted. 16,384: all of them are in memory
+        max_bytes: The whole envelope. 16 MiB: far above any message seen, and it bounds the memory of one exchange.
+        max_depth: Depth of nested elements, including Envelope. 64: an open element costs the parser some 150 bytes, so
+            three bytes of ``<a>`` would otherwise cost fifty times their size in memory.
+        max_attributes: Attributes of one element, including namespace declarations. 16,384: all of them are in memory
             at once, as objects fifty times their size.
-        max_namespace: Characters of a namespace's name. 2,048: the parser goes through it for every attribute that
-            has a prefix; the longest in use have about a hundred.
-        max_declarations: Namespaces in scope of the Body or of a header block, at least 16. 1,024: whatever is kept
+        max_namespace: Characters of a namespace's name. 2,048: the parser reads it for every attribute that has a
+            prefix; the longest in use have about a hundred.
+        max_declarations: Namespaces in scope of the Body or of a header block, at least 16. 1,024: every stored part
             may need them.
-        max_inserted_bytes: Namespace declarations that are written into header blocks and elements of the Body, all
-            together, so that each of them stands alone. 1 MiB: a body with one element has each once, a few hundred
-            bytes; only one with thousands of elements beside one another comes near.
-        max_headers: Header blocks. 64: messages have about ten; each is work for the chain behind.
-        max_header_bytes: From the first byte to the Body's start tag. 256 KiB: room for signatures and tokens;
-            everything in it becomes Python objects.
+        max_inserted_bytes: Namespace declarations added to header blocks and elements of the Body, in total, so that
+            each of them is complete on its own. 1 MiB: a body with one element has each once, a few hundred bytes; only
+            one with thousands of adjacent elements comes near.
+        max_headers: Header blocks. 64: messages have about ten; each is work for the processors.
+        max_header_bytes: From the first byte to the Body's start tag. 256 KiB: room for signatures and tokens; all of
+            it becomes Python objects.
         max_elements: Elements that become objects at once: headers, RM bodies, faults. 10,000: about 5 MB.
-        max_ranges: AcknowledgementRange (or Nack) elements in one header. 4,096: a healthy Sequence has a handful,
-            and whoever keeps them has a lower limit of its own.
-        max_uri: Characters of each URI that may be kept: Identifier, MessageID, RelatesTo, Action, To and the
-            addresses of endpoints. 2,048: what browsers and servers agree on for an address; most have fifty.
-        max_reference_parameters: Bytes of the reference parameters of one endpoint. 8 KiB: those of AcksTo are kept
-            as long as its Sequence; a token fits, a document does not.
+        max_ranges: AcknowledgementRange (or Nack) elements in one header. 4,096: a healthy Sequence has a handful, and
+            code that stores them has a lower limit.
+        max_uri: Characters of each stored URI: Identifier, MessageID, RelatesTo, Action, To and the addresses of
+            endpoints. 2,048: the common limit of browsers and servers; most have fifty.
+        max_reference_parameters: Bytes of the reference parameters of one endpoint. 8 KiB: those of AcksTo are stored
+            as long as their Sequence; a token fits, a document does not.
 
     Raises:
-        ConfigurationError: for a number that cannot be.
+        ConfigurationError: A number is not valid.
     """
 
     max_bytes: int = 16 * 1024 * 1024

@@ -31,7 +31,7 @@ ANONYMOUS_URI: dict[Addressing, str] = {
     Addressing.V2005_08: WSA_NS[Addressing.V2005_08] + "/anonymous",
 }
 NONE_URI = WSA_NS[Addressing.V2005_08] + "/none"
-"""2004/08 has no such address; a peer of that version that is told ``none`` gets this one, as CXF writes it."""
+"""2004/08 has no such address; a peer of that version gets this one for ``none``, as CXF writes it."""
 
 SPECIAL_ADDRESSES: dict[Addressing, dict[str, str]] = {
     Addressing.V2004_08: {ANONYMOUS_URI[Addressing.V2004_08]: ANONYMOUS, NONE_URI: NONE},
@@ -115,6 +115,6 @@ CONTENT_LOCALS = frozenset(name.rpartition("}")[2].encode() for name in CONTENT_
 
 
 def is_for_receiver(name: str, role: str) -> bool:
-    """Whether a header block with a role of ours is for the ultimate receiver alone (SOAP 1.2 part 1, 2.2; SOAP 1.1,
-    4.2.2). What binds security to a hop is for whoever reads it."""
+    """Return whether a header block with a known role is for the ultimate receiver alone (SOAP 1.2 part 1, 2.2; SOAP
+    1.1, 4.2.2). A block that binds security to a hop is for every reader."""
     return role not in NEXT and name not in SECURITY_BINDING_NAMES

@@ -108,7 +108,7 @@ def _buffer_remaining(node: Node) -> int | None:
         return None
     value = text.number(child.text, "BufferRemaining")
     if value > _MAX_BUFFER:
-        raise EnvelopeError("BufferRemaining is no xs:int")
+        raise EnvelopeError("BufferRemaining is not an xs:int")
     return value
 
 
@@ -152,15 +152,15 @@ def _last_number(node: Node, dialect: Dialect) -> int | None:
     number = message_number(child.text, "LastMsgNumber")
     if number > MAX_MESSAGE_NUMBER:
         # No message can have had it, so there is no Sequence that could end with it.
-        raise EnvelopeError(f"LastMsgNumber is above {MAX_MESSAGE_NUMBER}, the highest number there is")
+        raise EnvelopeError(f"LastMsgNumber is above {MAX_MESSAGE_NUMBER}, the highest possible number")
     return number
 
 
 def decode_control(node: Node, dialect: Dialect) -> Control:
-    """Reads an RM protocol message from the Body's child (WS-RM 3.4, 3.5, 3.6).
+    """Decode an RM protocol message from the Body's child (WS-RM 3.4, 3.5, 3.6).
 
     Raises:
-        EnvelopeError: if the element is none of WS-RM's messages, or malformed.
+        EnvelopeError: The element is not a message of WS-RM, or is malformed.
     """
     kind = dialect.bodies.get(node.local)
     if kind is CreateSequence:
@@ -179,7 +179,7 @@ def decode_control(node: Node, dialect: Dialect) -> Control:
         return CloseSequenceResponse(_identifier(node))
     if kind is TerminateSequenceResponse:
         return TerminateSequenceResponse(_identifier(node))
-    raise EnvelopeError(f"{node.told!r} is no WS-RM {dialect.rm.value} message")
+    raise EnvelopeError(f"{node.told!r} is not a message of WS-RM {dialect.rm.value}")
 
 
 # --- writing; the prefixes s, wsa and wsrm must be in scope ----------------------------------------------------------

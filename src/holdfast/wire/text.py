@@ -25,7 +25,7 @@ def escape(text: str) -> str:
 
 
 def storable(text: str) -> str:
-    """Gives ``text`` with U+FFFD in place of the characters that XML cannot hold, otherwise as it is."""
+    """Return ``text`` with U+FFFD instead of characters that XML cannot contain."""
     return _UNSAFE.sub(lambda match: match[0] if match[0] in _REPLACEMENTS else "\ufffd", text)
 
 
@@ -105,7 +105,7 @@ class Scope:
         self.count: int = len(own) + (above.count if above is not None else 0)
 
     def get(self, prefix: str) -> str:
-        """The namespace of a prefix; "" if there is none."""
+        """Return the namespace of a prefix; "" if it is not declared."""
         scope: Scope | None = self
         while scope is not None:
             if prefix in scope.own:
@@ -163,18 +163,18 @@ _ASCII_END = re.compile(rb"[\x80-\xff]([A-Za-z_][\w.\-]*)\Z")
 
 
 def needed_from(scope: Scope, raw: bytes, tops: list[int], end: int) -> Iterator[tuple[int, list[bytes]]]:
-    """The declarations that elements beside one another may need from ``scope``, however many that holds.
+    """Yield the declarations that adjacent elements may need from ``scope``, however many that has.
 
-    The same ones as :meth:`Declaration.needed_by` says of each, in the same order, in one look at ``raw``.
+    The result is that of :meth:`Declaration.needed_by` for each, in the same order, in one pass over ``raw``.
 
     Args:
         scope: The namespaces declared above them.
-        raw: What they stand in.
+        raw: The text that contains them.
         tops: Offsets of their start tags, ascending.
-        end: Where the last one ends.
+        end: The end of the last one.
 
     Yields:
-        The offset of each that needs any, and those.
+        The offset of each element that needs any, and those declarations.
     """
     default = scope.get("")
     always = {"": _written("", default)} if default else {}

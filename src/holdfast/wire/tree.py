@@ -52,10 +52,7 @@ class Source:
         for top, needed in needed_from(scope, data, tops, end):
             self.room -= sum(map(len, needed))
             if self.room < 0:
-                raise LimitExceeded(
-                    f"more than {self.limit} bytes of namespace declarations are needed by elements that stand "
-                    "beside one another"
-                )
+                raise LimitExceeded(f"adjacent elements need more than {self.limit} bytes of namespace declarations")
             done = declare(data, top, needed, done, parts)
         if not parts:
             return data[start:end]
@@ -100,7 +97,7 @@ class Node:
 
     @property
     def told(self) -> str:
-        """Its name as an error tells it: no more of it than anybody reads, or a log should hold."""
+        """Return its name for an error, shortened for readers and logs."""
         return self.name if len(self.name) <= MAX_TOLD else f"{self.name[:MAX_TOLD]}..."
 
     @property
@@ -125,10 +122,10 @@ class Node:
         return None
 
     def only(self, name: str) -> Node | None:
-        """The one child of that name, None if there is none.
+        """Return the only child with that name, None if there is none.
 
         Raises:
-            EnvelopeError: if there are two.
+            EnvelopeError: There are two.
         """
         found = None
         for node in self.children:
@@ -352,7 +349,7 @@ class _Builder:
             self.content_start = tag_end(self.data, node.start)
             self.parser.CharacterDataHandler = self.on_body_text
         else:
-            raise EnvelopeError(f"{node.told!r} has no place in an Envelope here")
+            raise EnvelopeError(f"{node.told!r} is not allowed here in an Envelope")
 
     def open_content(self, node: Node) -> None:
         """The Body's first child decides: RM messages and faults become nodes, anything else stays bytes."""
@@ -361,7 +358,7 @@ class _Builder:
             self.document.content = node
             self.parser.CharacterDataHandler = self.on_text
         elif self.document.content is not None:
-            raise EnvelopeError(f"{node.told!r} beside an RM message or a fault in the Body")
+            raise EnvelopeError(f"the Body contains {node.told!r} in addition to an RM message or a fault")
         else:
             self.parser.CharacterDataHandler = None
             self.parser.StartElementHandler = self.on_inner_start
@@ -389,7 +386,7 @@ class _Builder:
     def on_body_text(self, text: str) -> None:
         # SOAP 1.2 part 1, section 5.3: elements and white space. As an element nobody could read it.
         if text.strip(" \t\r\n"):
-            raise EnvelopeError("the Body holds text where an element should be")
+            raise EnvelopeError("the Body contains text instead of an element")
 
     def on_text(self, text: str) -> None:
         self.stack[-1].texts.append(text)

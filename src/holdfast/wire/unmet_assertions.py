@@ -11,7 +11,7 @@ from lxml import etree
 POLICY = ("http://www.w3.org/ns/ws-policy", "http://schemas.xmlsoap.org/ws/2004/09/policy")
 
 UNABLE = {
-    "CompositeDuplex": "messages that the service sends to its client of its own accord, WCF's wsDualHttpBinding",
+    "CompositeDuplex": "messages that the service sends on its own initiative, as with WCF's wsDualHttpBinding",
     "SequenceSTR": "Sequences secured by a token",
     "SequenceTransportSecurity": "Sequences bound to one TLS session",
     "BinaryEncoding": ".NET's binary encoding",

@@ -1,7 +1,7 @@
-"""A service described by WSDL 1.1: its ports, and what their WS-Policy asks of whoever sends there.
+"""A service described by WSDL 1.1: its ports, and what their WS-Policy requires of senders.
 
-Owns the reading of WSDL and of policies (WS-Policy 1.2 and 1.5, WS-RM Policy 1.0 and 1.1). Bytes in, ports out; fetches
-nothing: whoever adds a document is told which others it imports.
+Owns the reading of WSDL and of policies (WS-Policy 1.2 and 1.5, WS-RM Policy 1.0 and 1.1). Bytes in, ports out; it
+fetches nothing, but returns the imports of each added document.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DELIVERIES = {
     "ExactlyOnce": Delivery.EXACTLY_ONCE,
 }
 MOST_ALTERNATIVES = 256
-"""Alternatives of one policy; what is meant for people has a handful, and each optional assertion doubles them."""
+"""Maximum number of alternatives of one policy. People write a handful, and each optional assertion doubles them."""
 
 _Alternative = tuple[etree._Element, ...]
 
@@ -101,20 +101,19 @@ class Description:
         return [location for one in imports if (location := one.get("location"))]
 
     def port(self, name: str | None = None) -> Port:
-        """The port to send to.
+        """Return the port to send to.
 
         Args:
-            name: Its name; None: the only one that can be used, or the only such whose policy is for reliable
-                messaging.
+            name: Its name; None: the only usable one, or the only usable one with a policy for reliable messaging.
 
         Raises:
-            ConfigurationError: There is none, or there are several; or the one of that name cannot be used, and why.
+            ConfigurationError: No port or several ports are usable; or the named one is not usable, and why.
         """
         elements = {one.get("name", ""): one for one in self._all("service/port") if _soap_address(one) is not None}
         names = ", ".join(elements) or "none"
         if name is not None:
             if name not in elements:
-                raise ConfigurationError(f"there is no SOAP port {name!r} in the WSDL", remedy=f"It has: {names}.")
+                raise ConfigurationError(f"the WSDL has no SOAP port {name!r}", remedy=f"It has: {names}.")
             return self._read_port(elements[name])
         ports, refusals = [], []
         for element in elements.values():
@@ -128,7 +127,9 @@ class Description:
         if not chosen and refusals:
             raise refusals[0]
         if not chosen:
-            raise ConfigurationError("the WSDL has no port for SOAP over HTTP", remedy="Is it the whole WSDL?")
+            raise ConfigurationError(
+                "the WSDL has no port for SOAP over HTTP", remedy="Check that the WSDL is complete."
+            )
         named = ", ".join(port.name for port in chosen)
         raise ConfigurationError(f"the WSDL has several ports: {named}", remedy="Name one of them with port.")
 
@@ -180,8 +181,8 @@ class Description:
         )
         if not versions:
             raise ConfigurationError(
-                f"the port {name} asks for WS-RM 1.1 with WS-Addressing 2004/08, which do not go together",
-                remedy="Give versions yourself instead of the WSDL.",
+                f"the port {name} asks for WS-RM 1.1 with WS-Addressing 2004/08, which cannot be combined",
+                remedy="Set versions instead of using the WSDL.",
             )
         kind = self._definition("portType", binding, binding.get("type", ""))
         return Port(
@@ -207,7 +208,10 @@ class Description:
             owner = one.getparent()
             if one.get("name") == local and owner is not None and owner.get("targetNamespace", "") == namespace:
                 return one
-        raise ConfigurationError(f"the WSDL names the {kind} {qname!r} and has none", remedy="Is a document missing?")
+        raise ConfigurationError(
+            f"the WSDL refers to the {kind} {qname!r}, which it does not contain",
+            remedy="Check whether a document is missing.",
+        )
 
     # --- policies -------------------------------------------------------------------------------------------------
 
@@ -246,19 +250,23 @@ class Description:
                     ids = [policy.get(name) for name in IDS]
                     if reference == policy.get("Name") or reference.removeprefix("#") in ids:
                         return self._alternatives(policy, (*within, reference))
-        raise ConfigurationError(f"the WSDL refers to a policy {reference} and has none", remedy="Give versions.")
+        raise ConfigurationError(
+            f"the WSDL refers to the policy {reference}, which it does not contain", remedy="Give versions."
+        )
 
     def _usable(self, port: str, alternatives: list[_Alternative]) -> list[_Alternative]:
         """Those that ask for nothing that is not done here, the reliable ones alone if there are any."""
         usable = [one for one in alternatives if not _unable(one)]
         if not usable:
             reason = (
-                f"the port {port} demands {_unable(alternatives[0])}, which is not done here" if alternatives else ""
+                f"the port {port} requires {_unable(alternatives[0])}, which Holdfast does not support"
+                if alternatives
+                else ""
             )
             raise ConfigurationError(
-                reason or f"nobody can meet the policy of the port {port}",
-                remedy="Name another port, or ask for one with transport security alone "
-                '(WCF: <security mode="Transport" /> or "None").',
+                reason or f"the policy of the port {port} cannot be satisfied",
+                remedy="Name another port, or ask for one with transport security alone (WCF: <security "
+                'mode="Transport" /> or "None").',
             )
         return [one for one in usable if any(part.tag in RM_ASSERTIONS for part in one)] or usable
 
@@ -271,7 +279,7 @@ def _action(message: etree._Element | None) -> str:
 
 
 def _no_wsdl(place: str, why: str) -> ConfigurationError:
-    return ConfigurationError(f"{place} is no WSDL 1.1: {why}", remedy="Is ?wsdl missing at the end of the URL?")
+    return ConfigurationError(f"{place} is not a WSDL 1.1: {why}", remedy="Check whether the URL must end with ?wsdl.")
 
 
 def _soap(element: etree._Element) -> SOAP | None:
@@ -297,7 +305,7 @@ def _policy_word(element: etree._Element) -> str:
 def _both(left: list[_Alternative], right: list[_Alternative]) -> list[_Alternative]:
     if len(left) * len(right) > MOST_ALTERNATIVES:
         raise ConfigurationError(
-            f"a policy of the WSDL has more than {MOST_ALTERNATIVES} alternatives", remedy="Give versions yourself."
+            f"a policy of the WSDL has more than {MOST_ALTERNATIVES} alternatives", remedy="Set versions yourself."
         )
     return [(*one, *other) for one, other in product(left, right)]
 
@@ -317,7 +325,7 @@ def _assurance(reliable: list[etree._Element]) -> Assurance | None:
 
 
 def _inactivity_timeout(reliable: list[etree._Element]) -> float | None:
-    """WS-RM Policy 1.0 has it itself, .NET adds it to 1.1 in a namespace of its own."""
+    """WS-RM Policy 1.0 defines it, .NET adds it to 1.1 in another namespace."""
     found = [
         int(text) / 1000
         for one in reliable

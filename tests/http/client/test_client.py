@@ -103,7 +103,7 @@ async def test_a_url_that_is_none_was_surely_not_sent(url: str) -> None:
 
 async def test_a_connection_closed_without_an_answer_may_have_been_sent() -> None:
     async with scripted(lambda writer: writer.close()) as url, HTTPClient() as client:
-        with pytest.raises(TransportError, match="without an answer") as caught:
+        with pytest.raises(TransportError, match="without a response") as caught:
             await post(client, url, b"x", {})
     assert caught.value.connected is True
 
@@ -111,7 +111,7 @@ async def test_a_connection_closed_without_an_answer_may_have_been_sent() -> Non
 async def test_an_answer_that_does_not_come_in_time_may_have_been_sent() -> None:
     # Seconds not for the server, which never answers, but for connecting to it.
     async with serving(lambda exchange: None) as url, HTTPClient(total_timeout=3) as client:
-        with pytest.raises(TransportError, match="did not answer in time") as caught:
+        with pytest.raises(TransportError, match="did not respond in time") as caught:
             await post(client, url, b"x", {})
     assert caught.value.connected is True
 
@@ -242,9 +242,9 @@ async def test_what_is_wrong_with_tls_is_told_with_what_to_do() -> None:
     wants.verify_mode = ssl.CERT_REQUIRED
     cases = [
         (contexts["good"], "https", ssl.create_default_context(), "trust its authority: --ca"),
-        (contexts["expired"], "https", trust, "has expired; whoever runs it has to renew it"),
-        (wants, "https", trust, "it may want a client certificate"),
-        (None, "https", trust, "it may speak http, not https"),
+        (contexts["expired"], "https", trust, "has expired; its operator must renew it"),
+        (wants, "https", trust, "it may require a client certificate"),
+        (None, "https", trust, "it may use http, not https"),
     ]
     for context, scheme, trusted, what in cases:
         async with serving(lambda exchange: exchange.respond(202), context) as url:
@@ -290,7 +290,7 @@ async def test_a_peer_that_has_answered_before_is_not_said_to_speak_something_el
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
     async with HTTPClient() as client:
         await post(client, url, b"x", {})
-        with pytest.raises(TransportError, match="without an answer") as caught:
+        with pytest.raises(TransportError, match="without a response") as caught:
             await post(client, url, b"x", {})
     server.close()
     assert "https" not in str(caught.value)
@@ -325,7 +325,7 @@ async def test_a_server_that_wants_a_certificate_is_told_whenever_its_alert_is_s
         thread = threading.Thread(target=serve)
         thread.start()
         async with HTTPClient(ssl_context=trust) as client:
-            with pytest.raises(TransportError, match="; it may want a client certificate") as caught:
+            with pytest.raises(TransportError, match="; it may require a client certificate") as caught:
                 await post(client, f"https://127.0.0.1:{listener.getsockname()[1]}/", b"x", {})
         thread.join()
     assert "not permitted" not in str(caught.value), "OpenSSL's numbers are not the system's"

@@ -78,7 +78,7 @@ async def test_an_answer_may_come_later() -> None:
 
     async with client(app(handler)) as peer:
         assert (await peer.post("/", content=b"x")).content == b"later"
-    with pytest.raises(RuntimeError, match="answered before"):
+    with pytest.raises(RuntimeError, match="already been answered"):
         waiting[0].respond(200)
 
 

@@ -635,7 +635,7 @@ async def test_an_answer_may_come_later_and_only_once() -> None:
         with pytest.raises(ValueError, match="line break"):
             waiting[0].respond(200, headers=[(b"X", b"a\r\nEvil: 1")])
         waiting[0].respond(202)
-        with pytest.raises(RuntimeError, match="answered before"):
+        with pytest.raises(RuntimeError, match="already been answered"):
             waiting[0].respond(202)
         assert (await peer.answer())[0] == 202
 
@@ -772,7 +772,7 @@ async def test_pieces_go_out_in_the_right_order_of_calls_only() -> None:
         with pytest.raises(RuntimeError, match="in pieces"):
             waiting[0].finish()
         waiting[0].start(299, b"text/plain")  # a status without a phrase of its own
-        with pytest.raises(RuntimeError, match="answered before"):
+        with pytest.raises(RuntimeError, match="already been answered"):
             waiting[0].start(200)
         waiting[0].finish()
         status, headers, body = await peer.answer()
@@ -902,7 +902,7 @@ async def test_a_server_starts_once_and_says_where() -> None:
         _ = server.port
     await server.close()
     await server.start(echo, "127.0.0.1", 0)
-    with pytest.raises(RuntimeError, match="started before"):
+    with pytest.raises(RuntimeError, match="already been started"):
         await server.start(echo, "127.0.0.1", 0)
     assert server.port > 0
     await server.close()

@@ -134,7 +134,7 @@ class ClientConnection(asyncio.Protocol):
         self.call = None
         self._drop_claim()
         if self._status or self._silent:
-            reason = f"{call.url} closed the connection within its answer"
+            reason = f"{call.url} closed the connection in the middle of its response"
         else:
             reason = why_not_answered(call.url, error, is_first=not self.pool.has_answered)
         call.fail(reason, connected=True)
@@ -155,17 +155,17 @@ class ClientConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self.fail(f"{call.url} wants to speak another protocol than HTTP")
+            self.fail(f"{call.url} requests a protocol other than HTTP")
             return
         except httptools.HttpParserError as error:
             if self.call is not None and not self._is_complete:
-                self.fail(f"{call.url} answered with what is no HTTP: {_first_words(error)}")
+                self.fail(f"{call.url} sent a response that is not HTTP: {_first_words(error)}")
                 return
             self._is_surplus = True
         if self._is_complete:
             self._told(data if is_fresh else b"")
         elif self.call is not None and self._silent > MAX_HEAD_BYTES:
-            self.fail(f"{call.url} answered with headers of more than {MAX_HEAD_BYTES} bytes", status=self._status)
+            self.fail(f"{call.url} sent more than {MAX_HEAD_BYTES} bytes of headers", status=self._status)
 
     # --- the parser's side ----------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class ClientConnection(asyncio.Protocol):
         if self._status or self.call is None:
             return  # a trailer, which says nothing to us
         if len(self._fields) >= MAX_FIELDS:
-            self.fail(f"{self.call.url} answered with more than {MAX_FIELDS} header fields")
+            self.fail(f"{self.call.url} sent more than {MAX_FIELDS} header fields")
             return
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         before = self._fields.get(key)
@@ -193,7 +193,7 @@ class ClientConnection(asyncio.Protocol):
         encoding = self._fields.get("content-encoding", "identity").lower()
         if encoding not in ("", "identity"):
             self.fail(
-                f"{self.call.url} answered in the content encoding {encoding}, which was not asked for",
+                f"{self.call.url} responded with the content encoding {encoding}, which was not requested",
                 status=self._status,
             )
         elif (declared := self._fields.get("content-length", "")).isdigit() and int(declared) > self.pool.max_response:
@@ -270,17 +270,17 @@ class ClientConnection(asyncio.Protocol):
         if response.status in REDIRECTS:
             location = response.headers.get("location", "nowhere")
             call.fail(
-                f"{call.url} answered {response.status}: it has moved to {location}",
+                f"{call.url} responded with {response.status}: it has moved to {location}",
                 connected=True,
                 status=response.status,
-                remedy=f"If that is the right place, send to {location} instead.",
+                remedy=f"If that is correct, send to {location} instead.",
             )
         else:
             call.end(response)
 
     def _too_large(self) -> None:
         assert self.call is not None
-        message = f"{self.call.url} answered {self._status} with more than {self.pool.max_response} bytes"
+        message = f"{self.call.url} responded with {self._status} and more than {self.pool.max_response} bytes"
         self.fail(message, status=self._status)
 
 

@@ -122,10 +122,10 @@ class Pool:
         for connection in list(self._connections):
             call = connection.call
             if call is not None and call.deadline <= now:
-                connection.fail(f"{call.url} did not answer in time")
+                connection.fail(f"{call.url} did not respond in time")
         while self._waiting and (self._waiting[0].is_over or self._waiting[0].deadline <= now):
             call = self._waiting.popleft()
-            call.fail(f"{call.url} did not answer in time", connected=False)
+            call.fail(f"{call.url} did not respond in time", connected=False)
         for connection in [one for one in self._free if now - one.idle_since >= self._limits.keep_alive]:
             connection.abort()
         self._connect_if_wanted()
@@ -180,7 +180,7 @@ class Pool:
         elif self._is_closed:
             made.transport.abort()
         elif made.transport.is_closing():
-            self._not_connected(ConnectionResetError("the peer closed the connection as soon as it was made"))
+            self._not_connected(ConnectionResetError("the peer closed each new connection at once"))
         else:
             self._connections.add(made)
             self.free(made)

@@ -42,14 +42,14 @@ class Proxy:
         Raises:
             ConfigurationError: It is not a proxy's URL.
         """
-        remedy = "Write it as http://proxy.example:3128."
+        remedy = "Example: http://proxy.example:3128."
         try:
             parts = urlsplit(text if "://" in text else f"http://{text}")
             port = parts.port or 3128
         except ValueError as error:
-            raise ConfigurationError(f"{text!r} is no proxy's URL: {error}", remedy=remedy) from None
+            raise ConfigurationError(f"{text!r} is not the URL of a proxy: {error}", remedy=remedy) from None
         if parts.scheme != "http" or not parts.hostname:
-            raise ConfigurationError(f"{text!r} is no http proxy's URL", remedy=remedy)
+            raise ConfigurationError(f"{text!r} is not the URL of an http proxy", remedy=remedy)
         if parts.username is None:
             return cls(parts.hostname, port)
         name = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

@@ -78,7 +78,7 @@ async def serve_asgi(
         ValueError: The scope is not an ``http`` one.
     """
     if scope["type"] != "http":
-        raise ValueError(f"an http scope is served here, not {scope['type']!r}")
+        raise ValueError(f"this application serves http scopes, not {scope['type']!r}")
     limits = limits or HTTPLimits()
     content = _Content(limits.max_body, buffered or Buffered(limits.max_buffered))
     try:
@@ -175,7 +175,7 @@ class ASGIExchange(Exchange):
 
     def _begin(self, status: int, content_type: bytes | None, headers: Sequence[tuple[bytes, bytes]]) -> None:
         if self._answered:
-            raise RuntimeError("this exchange was answered before")
+            raise RuntimeError("this exchange has already been answered")
         check_headers(content_type, headers)
         self._answered = True
         lines = [(name.lower(), value) for name, value in headers]

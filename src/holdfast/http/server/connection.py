@@ -636,7 +636,7 @@ class ServerExchange(Exchange):
         if self.closed:
             return
         if self.state != WAITING:
-            raise RuntimeError("this exchange was answered before")
+            raise RuntimeError("this exchange has already been answered")
         connection = self._connection
         server = connection.server
         head = server.heads.get((status, content_type)) or server.head(status, content_type)
@@ -665,7 +665,7 @@ class ServerExchange(Exchange):
         if self.closed:
             return
         if self.state != WAITING:
-            raise RuntimeError("this exchange was answered before")
+            raise RuntimeError("this exchange has already been answered")
         head = self._connection.server.head(status, content_type) + _lines(headers)
         self._chunked = not self.old
         if self.old:

@@ -142,7 +142,7 @@ class HTTPServer:
             RuntimeError: It was started before.
         """
         if self._servers:
-            raise RuntimeError("this server was started before")
+            raise RuntimeError("this server has already been started")
         loop = asyncio.get_running_loop()
         self.handler = handler
         self.limits = limits = limits or HTTPLimits()
@@ -309,7 +309,7 @@ class HTTPServer:
 
 
 def _no_handler(exchange: Exchange) -> None:
-    raise RuntimeError("the server was not started")
+    raise RuntimeError("the server has not been started")
 
 
 def _sweep_seconds(limits: HTTPLimits) -> float:

@@ -69,7 +69,9 @@ def check_store(path: Path) -> Report:
         with contextlib.closing(store):
             walk(store, report)
         if report.serial < report.durable:
-            report.problems.append(f"it can be read up to batch {report.serial}, and {report.durable} was durable")
+            report.problems.append(
+                f"it is readable up to batch {report.serial}, but batch {report.durable} was durable"
+            )
     return report
 
 
@@ -77,8 +79,8 @@ def problems_of_tables(path: Path) -> list[str]:
     """A sentence for each table that MANIFEST names and of which not every block can be read, or that is missing."""
     tables = read_manifest(path / directory.ENGINE).tables
     return [
-        f"not every block of the table {name} can be read. If nothing else is reported, only deleted data is affected; "
-        "but the store stops accepting messages when it compacts that table. A repair writes it anew"
+        f"not every block of the table {name} is readable. If nothing else is reported, only deleted data is "
+        "affected, but the store stops accepting messages when it compacts that table. A repair rewrites it"
         for name in opening.damaged_tables(path, tables)
     ]
 
@@ -117,7 +119,7 @@ def walk(store: RocksDBStore, report: Report) -> None:
         try:
             store.held(sequence, numbers)
         except StoreError as error:
-            report.problems.append(f"what is held for the Sequence {sequence}: {error.message}")
+            report.problems.append(f"held messages of the Sequence {sequence}: {error.message}")
 
 
 def _check_snapshot(snapshot: Snapshot, report: Report) -> None:
@@ -126,9 +128,9 @@ def _check_snapshot(snapshot: Snapshot, report: Report) -> None:
         offset = state.get("offset")
         if isinstance(offset, int) and offset > end:
             place = f"the cursor {name!r} of {queue!r}, {partition}"
-            report.problems.append(f"{place} is at {offset}, and the end at {end}")
+            report.problems.append(f"{place} is at {offset}, but the end is at {end}")
     report.problems += [
-        f"messages are held for the Sequence {sequence}, which is not known"
+        f"messages are held for the unknown Sequence {sequence}"
         for sequence in snapshot.held
         if sequence not in snapshot.sequences
     ]
@@ -168,7 +170,5 @@ def _before_damage(store: RocksDBStore, where: Where, first: int, end: int) -> l
 def _add_unreadable(report: Report, where: Where, offset: int, error: StoreError) -> None:
     offsets = report.unreadable.setdefault(where, [])
     if not offsets:
-        report.problems.append(
-            f"records of {where[0]!r}, partition {where[1]}, from offset {offset} on: {error.message}"
-        )
+        report.problems.append(f"records of {where[0]!r}, partition {where[1]}, from offset {offset}: {error.message}")
     offsets.append(offset)

@@ -135,7 +135,7 @@ def noted_serial(store: Path) -> int:
     serial, _, checksum = text.strip().partition(b" ")
     if not serial.isdigit() or checksum != b"%08x" % zlib.crc32(serial):
         raise StoreDamaged(
-            f"The store at {store} is damaged: its file {directory.NOTE!r} is not as it was written.",
-            remedy=f"Run: holdfast store check {store}; if nothing else is wrong, remove that file.",
+            f"The store at {store} is damaged: its file {directory.NOTE!r} was changed or cut short.",
+            remedy=f"Run: holdfast store check {store}; if it reports nothing else, remove that file.",
         )
     return int(serial)

@@ -118,7 +118,7 @@ def open_engine(path: Path, store: Path, options: Options, access: AccessType) -
             needed = (sum(log.stat().st_size for log in evidence.logs(path)) >> 20) + SPARE_MEGABYTES
             raise StoreFailed(
                 f"The store at {store} cannot be opened: {error}",
-                remedy=f"Free about {needed} MB there, then start again: what is in its logs is written out first.",
+                remedy=f"Free about {needed} MB there, then start again: the store first writes out its logs.",
             ) from error
         raise explain(store, error, "opened") from error
 
@@ -246,8 +246,8 @@ def require_whole(store: Path, *, by_note: bool = True) -> None:
             if first > known + 1:
                 raise damaged(
                     store,
-                    f"its tables end at batch {known} and its next log begins at batch {first}; "
-                    "what names the tables (MANIFEST) was cut short, or a file is gone.",
+                    f"its tables end at batch {known}, but its next log begins at batch {first}; the list of "
+                    "tables (MANIFEST) was cut short, or a file is missing.",
                 )
             known = max(known, last)
         for table in sorted(file for file in engine.glob("*.sst") if file.name not in named):
@@ -255,8 +255,8 @@ def require_whole(store: Path, *, by_note: bool = True) -> None:
             if durable > known or (serial > known and not any(last for _, last in logged)):
                 raise damaged(
                     store,
-                    f"{table.name} holds batches up to {serial}, and nothing names it; without it there are {known}. "
-                    "What names the tables (MANIFEST) was cut short.",
+                    f"{table.name} contains batches up to {serial}, but no list names it; without it, batches up "
+                    f"to {known} remain. The list of tables (MANIFEST) was cut short.",
                 )
         if by_note:
             require_reached(store, known)
@@ -279,7 +279,8 @@ def require_reached(store: Path, serial: int) -> None:
     """
     if serial < (noted := evidence.noted_serial(store)):
         raise damaged(
-            store, f"it ends at batch {serial}, and batch {noted} was durable; a log was cut, or a file is gone."
+            store,
+            f"it ends at batch {serial}, but batch {noted} was durable; a log was cut short, or a file is missing.",
         )
 
 
@@ -335,6 +336,6 @@ def _looking(store: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreFailed(
-            f"The store at {store} cannot be looked at: {error}",
+            f"The store at {store} cannot be inspected: {error}",
             remedy="Free space, check permissions or repair the disk, then start again.",
         ) from error

@@ -65,7 +65,7 @@ class _Rebuilt(RocksDBStore):
         if unreadable := sorted(set(view.left_out) & set(named)):
             view.close()
             raise opening.damaged(
-                self.path, f"not all of {', '.join(unreadable)} can be read, and what names it neither."
+                self.path, f"not all of {', '.join(unreadable)} is readable, and neither is the list that names it."
             )
         return view
 
@@ -139,8 +139,8 @@ def _open_what_can_be_read(path: Path) -> RocksDBStore:
         missing = [name for name in sorted(manifest.tables) if not _has_bytes(engine / name)]
         if manifest.is_whole and missing:
             raise _Refused(
-                f"MANIFEST names {', '.join(missing)}, which is missing or empty. Records, Sequences and cursors in it "
-                "are lost, and so is the deletion of others."
+                f"MANIFEST names {', '.join(missing)}, which is missing or empty. Its records, Sequences and "
+                "cursors are lost, and so are its deletions."
             ) from None
         if manifest.is_whole and not opening.newer_tables(path, manifest.tables):
             with contextlib.suppress(StoreDamaged):
@@ -178,17 +178,16 @@ def _plan(store: RocksDBStore, report: Report, durable: int) -> Repair:
         _see_that_no_number_is_used_again(store, snapshot)
         saved = sum(1 for _ in logged_items(store.path / directory.ENGINE, report.serial))
         repair.gives_up.append(
-            f"what came after batch {report.serial}: {durable - report.serial} batches that were durable. "
-            "Messages in them were acknowledged, and their senders do not know. "
-            f"{saved} of their records are whole behind the damage, and are saved in {SAVED}, a line of JSON each. "
-            "Inbound Sequences are closed, so that their senders learn of it. "
-            "Start the server once with --restored, so that readers do, too."
+            f"everything after batch {report.serial}: {durable - report.serial} durable batches. Messages in them "
+            f"were acknowledged, and their senders do not know. {saved} of their records after the damage are "
+            f"intact, and are saved in {SAVED} as lines of JSON. Inbound Sequences are closed, so that their "
+            "senders learn of it. Start the server once with --restored, so that readers do, too."
         )
     if isinstance(store, _Rebuilt):
-        repair.gives_up.append("the certainty that what was deleted stays so: a little of it may come back.")
+        repair.gives_up.append("the certainty that deleted records stay deleted: a few may return.")
         if not store.manifest.is_whole:
             repair.gives_up.append(
-                "the certainty that no table is missing: what names them (MANIFEST) cannot be read to its end. "
+                "the certainty that no table is missing: the list of tables (MANIFEST) is not fully readable. "
                 + _seemingly_missing(store)
             )
     for where, offsets in report.unreadable.items():
@@ -203,11 +202,11 @@ def _seemingly_missing(store: _Rebuilt) -> str:
     empty = sorted(file.name for file in engine.glob("*.sst") if not _has_bytes(file))
     told = []
     if missing:
-        told.append(f"It names {', '.join(missing)}, which is missing: it was replaced since, or its content is lost.")
+        told.append(f"It names {', '.join(missing)}, which is missing: it was replaced later, or its content is lost.")
     if empty:
         told.append(f"{', '.join(empty)} is empty: it was never finished, or its content is lost.")
     if not told:
-        told.append("Every table that it names is there." if named else "It names no table.")
+        told.append("Every table in the list exists." if named else "It names no table.")
     return " ".join(told)
 
 
@@ -216,18 +215,19 @@ def _plan_queue(store: RocksDBStore, snapshot: Snapshot, where: Where, offsets: 
     queue, partition = where
     kind = snapshot.queues.get(queue, {}).get("kind")
     if kind not in ("inbox", None) or queue.startswith(("outbox/", "replies")):
-        raise _Refused(f"of {queue!r}, which goes out in order, the record at offset {offsets[0]} cannot be read.")
+        raise _Refused(
+            f"the record at offset {offsets[0]} of {queue!r} is unreadable, and that queue must be sent in order."
+        )
     first = snapshot.bounds[where][0]
     for (name, number, cursor), state in snapshot.cursors.items():
         if (name, number) == where and cursor.startswith(OUTBOUND) and _stands(state, first) <= offsets[-1]:
             raise _Refused(
-                f"{cursor.removeprefix(OUTBOUND)!r} sends on what is in partition {partition} of {queue!r}, in its "
-                f"order and under numbers that go by it, and has not passed the record at offset {offsets[-1]}, "
-                "which cannot be read."
+                f"{cursor.removeprefix(OUTBOUND)!r} forwards partition {partition} of {queue!r} in order, with "
+                f"numbers that follow it, and has not passed the unreadable record at offset {offsets[-1]}."
             )
     repair.gives_up.append(
-        f"records {first} to {offsets[-1]} of the queue {queue!r}, partition {partition}: {len(offsets)} cannot be "
-        f"read; the other {offsets[-1] + 1 - first - len(offsets)} are saved in {SAVED}, a line of JSON each."
+        f"records {first} to {offsets[-1]} of the queue {queue!r}, partition {partition}: {len(offsets)} are "
+        f"unreadable; the other {offsets[-1] + 1 - first - len(offsets)} are saved in {SAVED} as lines of JSON."
     )
 
 
@@ -248,8 +248,8 @@ def _see_that_no_number_is_used_again(store: RocksDBStore, snapshot: Snapshot) -
         marked = state.get("mark", end - state["start"] + 1)
         if state["start"] + marked > end:
             raise _Refused(
-                f"the Sequence {state['identifier']} may have sent messages of {home[0]!r}, partition {home[1]}, that "
-                "were in the batches that are lost; others would go out under their numbers, and be dropped."
+                f"the Sequence {state['identifier']} may have sent messages of {home[0]!r}, partition {home[1]}, "
+                "from the lost batches; other messages would go out with their numbers, and be dropped."
             )
 
 
@@ -259,15 +259,11 @@ def _stands(state: State, first: int) -> int:
 
 
 def _beyond_repair(path: Path, why: str, saved: int | None) -> StoreFailed:
-    told = (
-        ""
-        if saved is None
-        else f" {saved} records that can be read are saved in {path / SAVED}; the rest is as it was."
-    )
-    save = f" To save the records that can be read: holdfast store repair --yes {path}." if saved is None else ""
+    told = "" if saved is None else f" {saved} readable records are saved in {path / SAVED}; the rest is unchanged."
+    save = f" To save the readable records: holdfast store repair --yes {path}." if saved is None else ""
     return StoreFailed(
         f"The store at {path} cannot be repaired: {why}{told}",
-        remedy=f"Restore it from a copy; or begin with a new store, and send again what may be missing.{save}",
+        remedy=f"Restore it from a copy; or start with a new store, and send missing messages again.{save}",
     )
 
 

@@ -154,7 +154,7 @@ class RocksDBStore(Reads):
         """See :meth:`Store.commit`."""
         if self._failure is not None:
             raise StoreFailed(
-                f"The store at {self.path} failed earlier and takes no further batch.",
+                f"The store at {self.path} failed earlier and accepts no more batches.",
                 remedy=_FREE_SPACE,
             ) from self._failure
         if self._lock is None or self._closed:
@@ -182,14 +182,14 @@ class RocksDBStore(Reads):
             return StoreFailed(f"A batch cannot be stored: {error}. Nothing of it was written.", remedy=BATCH_REMEDY)
         kind = StoreDamaged if opening.is_damage(error) else StoreFailed
         return kind(
-            f"The store at {self.path} could not write: {error}. Nothing of this was acknowledged.",
+            f"The store at {self.path} could not write: {error}. None of the batch was acknowledged.",
             remedy=opening.REMEDY.format(self.path) if kind is StoreDamaged else _FREE_SPACE,
         )
 
     def _require_certainty(self) -> None:
         if self._in_doubt is not None:
             raise StoreFailed(
-                f"The store at {self.path} failed while it wrote, and cannot say what became durable.",
+                f"The store at {self.path} failed during a write, so it is unknown what became durable.",
                 remedy=_FREE_SPACE,
             ) from self._failure
 
@@ -248,7 +248,7 @@ class RocksDBStore(Reads):
     def _missing(self, queue: str, partition: int, start: int) -> StoreError:
         """The error for a record that ought to be there; the engine knows best why."""
         if self._failure is not None:
-            return StoreFailed(f"The store at {self.path} failed earlier and is not read any more.", remedy=_FREE_SPACE)
+            return StoreFailed(f"The store at {self.path} failed earlier and cannot be read.", remedy=_FREE_SPACE)
         one = self.content.partitions[queue, partition]
         expected = max(start, one.first)
         cursor = self._db.iter()
@@ -310,7 +310,7 @@ class RocksDBStore(Reads):
                     raise opening.explain(self.path, error, "closed") from error
                 raise StoreFailed(
                     f"The store at {self.path} could not be closed: {error}.",
-                    remedy="What was acknowledged is there. Free space or repair the disk, then start again.",
+                    remedy="Acknowledged messages are stored. Free space or repair the disk, then start again.",
                 ) from error
         finally:
             if self._lock is not None:
@@ -411,7 +411,7 @@ class RocksDBStore(Reads):
             raise StoreMissing(f"There is no store at {self.path}.", remedy="Check the path.")
         if found != directory.FORMAT:
             raise StoreFormatError(
-                f"The store at {self.path} has format {found}, this version {directory.FORMAT}.",
+                f"The store at {self.path} has format {found}, but this version needs {directory.FORMAT}.",
                 remedy="Open it once for writing, which upgrades it.",
             )
         for left in reversed(range(self.view_tries)):
@@ -428,8 +428,8 @@ class RocksDBStore(Reads):
                     why = error.message if isinstance(error, StoreError) else error
                     kind = StoreDamaged if isinstance(error, StoreDamaged) else StoreFailed
                     raise kind(
-                        f"The store at {self.path} cannot be looked at: {why}",
-                        remedy="Try again while less is written; if nobody has it open, open it for writing.",
+                        f"The store at {self.path} cannot be inspected: {why}",
+                        remedy="Retry when the load is lower; if no process has it open, open it for writing.",
                     ) from error
                 time.sleep(_VIEW_PAUSE)
 

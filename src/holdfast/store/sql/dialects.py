@@ -149,7 +149,7 @@ class PostgreSQL:
         """See :class:`Dialect`."""
         if connection.exec_driver_sql("SELECT current_setting('fsync')").scalar() != "on":
             raise StoreFailed(
-                f"The server of the store at {place} does not make durable what it commits: its fsync is off.",
+                f"The server of the store at {place} does not make commits durable: its fsync is off.",
                 remedy="Set fsync = on in postgresql.conf, and restart it.",
             )
 
@@ -272,13 +272,14 @@ class MariaDB:
         ).one()
         if flush not in (1, 3):
             raise StoreFailed(
-                f"The server of the store at {place} does not make durable what it commits: its "
+                f"The server of the store at {place} does not make commits durable: its "
                 f"innodb_flush_log_at_trx_commit is {flush}.",
                 remedy="Set it to 1 in the server's configuration, and: SET GLOBAL innodb_flush_log_at_trx_commit = 1",
             )
         if packet < LEAST_PACKET:
             raise StoreFailed(
-                f"The server of the store at {place} takes statements of {packet:,} bytes at most: too few.",
+                f"The server of the store at {place} accepts statements of at most {packet:,} bytes, which is too "
+                "small.",
                 remedy=f"Set max_allowed_packet to {LEAST_PACKET:,} or more in the server's configuration, "
                 f"and: SET GLOBAL max_allowed_packet = {LEAST_PACKET}",
             )

@@ -29,8 +29,8 @@ def refusal(connection: Connection, space: int, epoch: int, serial: int, place: 
     row = connection.execute(select(table.c.epoch, table.c.serial).where(table.c.id == space)).one_or_none()
     if row is not None and row.epoch > epoch:
         return StoreFailed(
-            f"The store at {place} was taken over by another process. Nothing of this was written.",
-            remedy="One process may have a space open. Stop one of the two, or give each its own: ?space=NAME",
+            f"Another process took over the store at {place}. Nothing of this batch was written.",
+            remedy="Only one process may have a space open. Stop one of the two, or give each its own: ?space=NAME",
         )
     if row is not None and row.epoch == epoch and row.serial in (serial, serial + 1):
         return None
@@ -38,10 +38,10 @@ def refusal(connection: Connection, space: int, epoch: int, serial: int, place: 
     if row is not None:
         _mark(connection, space, {"at": time.time(), "stored": serial, "found": found})
     return StoreFailed(
-        f"The database of the store at {place} went back to an older copy: batch {serial} was durable, and it has "
-        f"batch {found}. What was acknowledged in between is missing there.",
+        f"The database of the store at {place} went back to an older copy: batch {serial} was durable, but the "
+        f"database has only batch {found}. Messages acknowledged in between are missing.",
         remedy="Find out whether a copy was restored, or a standby was promoted that had not received everything. "
-        "Bring the newest copy back if there is one. Otherwise start once with --restored.",
+        "Restore the newest copy if there is one. Otherwise, start once with --restored.",
     )
 
 
@@ -67,4 +67,4 @@ def mark_of(connection: Connection, space: int) -> str:
         return ""
     told = decode_state(bytes(state))
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(told["at"]))
-    return f"on {when} it had batch {told['found']}, though batch {told['stored']} had been durable"
+    return f"on {when} it had batch {told['found']}, although batch {told['stored']} had been durable"

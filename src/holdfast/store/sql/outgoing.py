@@ -61,5 +61,5 @@ def _execute(connection: Connection | DBConnection, address: SQLAddress, stateme
 def _missing(address: SQLAddress) -> ConfigurationError:
     return ConfigurationError(
         f"There is no store at {address.shown} in the database of this connection.",
-        remedy="Open the source once, which makes it; and give a connection to the database that its store is in.",
+        remedy="Open the source once, which creates the store; and pass a connection to the store's database.",
     )

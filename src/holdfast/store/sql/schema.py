@@ -198,8 +198,8 @@ def require_known(found: int | None, place: str) -> None:
     """
     if found is not None and found > SCHEMA:
         raise StoreFormatError(
-            f"The tables of the store at {place} have version {found}, this version of Holdfast writes {SCHEMA}. "
-            "Nothing of them was touched.",
+            f"The tables of the store at {place} have version {found}, but this version of Holdfast writes "
+            f"{SCHEMA}. The tables were not changed.",
             remedy="Use the version of Holdfast that wrote it, or a newer one.",
         )
 

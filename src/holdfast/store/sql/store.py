@@ -51,11 +51,11 @@ _Result = TypeVar("_Result")
 LOCK_SECONDS = 10.0
 """How long to wait for a space that another process has open: one that was killed is found gone in that time."""
 READERS = 5
-"""Connections that are kept open for reading."""
+"""Maximum number of idle connections for reading."""
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 _SIZES_AT_ONCE = 2000
-_AGAIN = "What was acknowledged is there. Look after the database, then start again."
+_AGAIN = "Acknowledged messages are stored. Check the database, then start again."
 _SCHEMA_LOCK = "schema"
 
 
@@ -127,8 +127,8 @@ class SQLStore(Reads):
             )
         except (ArgumentError, NoSuchModuleError, ValueError, TypeError) as error:
             raise ConfigurationError(
-                f"{self.place!r} is no URL of a database.",
-                remedy="Such as postgresql://user@host/database?space=orders",
+                f"{self.place!r} is not the URL of a database.",
+                remedy="Example: postgresql://user@host/database?space=orders",
             ) from error
         event.listen(engine, "connect", lambda connection, _record: self._dialect.begin(connection))
         return engine
@@ -153,7 +153,7 @@ class SQLStore(Reads):
         """Make the tables, or bring them up to date; one process at a time."""
         if not self._dialect.lock(connection, _SCHEMA_LOCK, 6 * LOCK_SECONDS):
             raise StoreLocked(
-                f"Another process is at work on the tables of the store at {self.place}.", remedy="Try again later."
+                f"Another process is changing the tables of the store at {self.place}.", remedy="Retry later."
             )
         try:
             schema.prepare(connection, self.place)
@@ -190,7 +190,7 @@ class SQLStore(Reads):
                     return number
             except IntegrityError:
                 continue
-        raise StoreFailed(f"The space of the store at {self.place} could not be made.", remedy="Try again.")
+        raise StoreFailed(f"The space of the store at {self.place} could not be created.", remedy="Try again.")
 
     def _take_space(self) -> None:
         """Begin the next epoch: who had the space before cannot write to it any more."""
@@ -213,8 +213,8 @@ class SQLStore(Reads):
             ).one()
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(since))
         return StoreLocked(
-            f"The store at {self.place} is open already: by {holder or 'another process'}, since {when}.",
-            remedy="Stop that one, or give each a space of its own: ?space=NAME",
+            f"The store at {self.place} is already open: by {holder or 'another process'}, since {when}.",
+            remedy="Stop that process, or give each its own space: ?space=NAME",
         )
 
     def _open_view(self) -> None:
@@ -225,7 +225,7 @@ class SQLStore(Reads):
                 raise self._missing_store()
             if found < schema.SCHEMA:
                 raise StoreFormatError(
-                    f"The tables of the store at {self.place} have version {found}, this version {schema.SCHEMA}.",
+                    f"The tables of the store at {self.place} have version {found}, but need {schema.SCHEMA}.",
                     remedy="Open it once for writing, which upgrades them.",
                 )
             table = schema.spaces
@@ -374,7 +374,7 @@ class SQLStore(Reads):
     def _require_open(self) -> None:
         if self._failure is not None:
             raise StoreFailed(
-                f"The store at {self.place} failed earlier and takes no further batch.", remedy=_AGAIN
+                f"The store at {self.place} failed earlier and accepts no more batches.", remedy=_AGAIN
             ) from self._failure
         if self._closed.is_set() or self._is_read_only:
             raise StoreError(f"The store at {self.place} is not open for writing.", remedy="Open it for writing.")
@@ -440,7 +440,7 @@ class SQLStore(Reads):
             if refused is not None:
                 raise refused
             if not is_locked:
-                raise _StillLocked(f"the lock of the space is not free yet: {self._locked().message}")
+                raise _StillLocked(f"the lock of the space is still taken: {self._locked().message}")
         except BaseException:
             _end(connection, self._raw)
             raise
@@ -457,7 +457,7 @@ class SQLStore(Reads):
                 return sql_fence.refusal(connection, self.space, self.epoch, self.content.serial, self.place)
 
         refused = self._trying(look)
-        return refused or StoreFailed(f"The store at {self.place} refused a batch that follows.", remedy=_AGAIN)
+        return refused or StoreFailed(f"The store at {self.place} refused a batch after a failure.", remedy=_AGAIN)
 
     def forget_went_back(self) -> None:
         """See :meth:`Store.forget_went_back`."""
@@ -505,9 +505,9 @@ class SQLStore(Reads):
                     self._is_in_doubt = False
                     why = said(error if isinstance(error, SQLAlchemyError) else self._wrapped(error))
                     raise StoreFailed(
-                        f"The store at {self.place} could not commit a handler's transaction: {why}. All of it is "
-                        "undone.",
-                        remedy="Start again: the message is handed over once more.",
+                        f"The store at {self.place} could not commit a handler's transaction: {why}. The "
+                        "transaction is rolled back.",
+                        remedy="Start again: the handler receives the message again.",
                     ) from error
             self._is_in_doubt = False
             self._take_over(changes)
@@ -558,7 +558,7 @@ class SQLStore(Reads):
                 found = self._trying(lambda: self._read_dense(where, start, end, max_bytes))
         if found is None:
             self._require_certainty()
-            raise self._damaged(f"a record of partition {partition} of {queue!r} from offset {start} on is missing.")
+            raise self._damaged(f"a record of partition {partition} of {queue!r} is missing from offset {start} on.")
         return found
 
     def _read_dense(self, where: Where, start: int, end: int, max_bytes: int) -> list[tuple[int, bytes]] | None:
@@ -655,7 +655,7 @@ class SQLStore(Reads):
                 if not is_passing or is_over or self._closed.is_set():
                     raise self._failed(error, f"could not {what}") from found
                 why = str(error) if isinstance(error, _StillLocked) else said(error)
-                self.trouble = f"The database of the store at {self.place} does not do its work: {why}"
+                self.trouble = f"The database of the store at {self.place} failed: {why}"
                 self._closed.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             else:
@@ -687,7 +687,7 @@ class SQLStore(Reads):
     def _failed(self, error: Exception, what: str) -> StoreFailed:
         if not isinstance(error, SQLAlchemyError):
             return StoreFailed(f"The store at {self.place} {what}: {error}", remedy=_AGAIN)
-        remedy = self._dialect.remedy(error) or "See that the database is up and can be reached, then start again."
+        remedy = self._dialect.remedy(error) or "Check that the database is running and reachable, then start again."
         return StoreFailed(f"The store at {self.place} {what}: {said(error)}", remedy=remedy)
 
     def _damaged(self, what: str) -> StoreDamaged:
@@ -696,7 +696,7 @@ class SQLStore(Reads):
     def _require_certainty(self) -> None:
         if self._is_in_doubt and self._failure is not None:
             raise StoreFailed(
-                f"The store at {self.place} failed while it wrote, and cannot say what became durable.", remedy=_AGAIN
+                f"The store at {self.place} failed during a write, so it is unknown what became durable.", remedy=_AGAIN
             ) from self._failure
 
     def close(self) -> None:
@@ -736,8 +736,8 @@ class Transaction:
         """
         if self._mine is None or not self._mine.is_active or self.connection.get_transaction() is not self._mine:
             raise ConfigurationError(
-                "the handler committed or rolled back the transaction that it was given",
-                remedy="Leave that to Holdfast: it commits when the handler returns, and rolls back when it raises.",
+                "the handler committed or rolled back its transaction",
+                remedy="Let Holdfast do that: it commits when the handler returns, and rolls back when it raises.",
             )
         self._store.find_all(self.connection)
 

@@ -37,24 +37,24 @@ from holdfast.wire.tree import Document, Node, has_many_attributes, parse
 
 
 def decode(data: bytes, *, limits: Limits = DEFAULT) -> Envelope:
-    """Reads one SOAP 1.1 or 1.2 message with its WS-Addressing and WS-RM headers.
+    """Decode one SOAP 1.1 or 1.2 message with its WS-Addressing and WS-RM headers.
 
-    The whole document is checked for well-formedness. An application's body is left as bytes. RM messages with a
-    body element, faults and unusual headers cost some three to four times what a plain message costs.
+    The whole document is checked for well-formedness. An application's body is left as bytes. RM messages with a body
+    element, faults and unusual headers cost three to four times as much as a plain message.
 
     Args:
-        data: The HTTP body: UTF-8, UTF-16 with a byte order mark, or what the XML declaration says.
-        limits: What it may cost.
+        data: The HTTP body: UTF-8, UTF-16 with a byte order mark, or the encoding of the XML declaration.
+        limits: Limits on its size and cost.
 
     Raises:
-        VersionMismatch: the root is not an Envelope we know.
-        LimitExceeded: it is larger, deeper or has more headers than the limits allow.
-        AddressingError: an addressing property is doubled or malformed.
-        EnvelopeError: anything else that makes it unacceptable: not well-formed, a DOCTYPE, two Sequence headers,
-            a message number that is none. Nothing else is ever raised.
+        VersionMismatch: The root is not a known Envelope.
+        LimitExceeded: It is larger, deeper or has more headers than the limits allow.
+        AddressingError: An addressing property is doubled or malformed.
+        EnvelopeError: Anything else that makes it unacceptable: not well-formed, a DOCTYPE, two Sequence headers, an
+            invalid message number. No other exception is raised.
     """
     if len(data) > limits.max_bytes:
-        raise LimitExceeded(f"the message has {len(data)} bytes, the limit is {limits.max_bytes}")
+        raise LimitExceeded(f"the message has {len(data)} bytes, but the limit is {limits.max_bytes}")
     start = data[:2]
     if start == b"<?" or start == b"<\0" or start[:1] != b"<":
         data = _as_utf8(data)
@@ -84,7 +84,7 @@ def _contradiction(envelope: Envelope) -> str:
         return f"The Body is a {type(control).__name__} message of WS-ReliableMessaging, but the Action is {action!r}."
     if action in FAULT_ACTIONS and envelope.fault is not None:
         return ""
-    return f"The Action is {action!r}, but the Body is not what goes with it."
+    return f"The Action is {action!r}, but the Body does not match it."
 
 
 # --- encodings -------------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def _as_utf8(data: bytes) -> bytes:
     declaration = _DECLARATION.match(head)
     if declaration is None:
         if head.startswith("<?xml"):
-            raise EnvelopeError("the XML declaration is malformed or of another version than 1.0")
+            raise EnvelopeError("the XML declaration is malformed or has a version other than 1.0")
         return data if codec in ("", "utf-8") else _transcode(data, codec)
     declared = declaration[1] or "utf-8"
     if _CODECS.fullmatch(declared) is None:
@@ -132,7 +132,7 @@ def _transcode(data: bytes, codec: str) -> bytes:
     try:
         return data.decode(codec).encode()
     except (UnicodeError, LookupError) as error:
-        raise EnvelopeError(f"the bytes are not {codec}: {error}") from None
+        raise EnvelopeError(f"the bytes are not valid {codec}: {error}") from None
 
 
 # --- the complete path -----------------------------------------------------------------------------------------------

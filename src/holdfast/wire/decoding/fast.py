@@ -1,11 +1,11 @@
 """The hot path of decoding: reads the usual envelope, and leaves any other, and every error, to ``decode``.
 
-Expat checks the whole document first, with no callback but the two that refuse. What is then known to be well-formed
-is cut at its ``<``, and each start tag of the header, as bytes, is looked up in a tree of the tags seen before: peers
-repeat their tags octet for octet, so a tag's namespaces and attributes are worked out once. Anything not plainly
-usual (a comment, a numeric character reference, an extension child, two of a kind) is answered with None.
+Expat first checks the whole document, with no callback but the two that refuse. The well-formed document is then cut at
+its ``<``, and each start tag of the header, as bytes, is looked up in a tree of the tags seen before: peers repeat
+their tags byte for byte, so a tag's namespaces and attributes are worked out once. Anything not plainly usual (a
+comment, a numeric character reference, an extension child, two of a kind) returns None.
 
-Owns no meaning of its own: for every document it answers, it answers what ``decode.decode_any`` does.
+Adds no meaning: for every document that it decodes, the result is that of ``decode.decode_any``.
 """
 
 from __future__ import annotations
@@ -282,8 +282,8 @@ def is_deep(data: bytes, max_depth: int) -> bool:
 
 
 _REFERS = re.compile(rb"(?:[^\s/>:]*:)?(?:To|Address|Action|MessageID|RelatesTo)(?:\s[^&]*)?>")
-"""A token whose text may hold character references: addresses with a query have them. (By its local name only: what
-turns out to be foreign is kept as it came.)"""
+"""A token with text that may contain character references: addresses with a query do. (By its local name only: if
+it\nturns out to be foreign, it is kept unchanged.)"""
 
 _REFERENCE_OF = re.compile(rb"&(?:amp|lt|gt|quot|apos);")
 _REFERENCES = {b"&amp;": b"&", b"&lt;": b"<", b"&gt;": b">", b"&quot;": b'"', b"&apos;": b"'"}
@@ -521,7 +521,7 @@ _NOT_PLAIN = re.compile(rb"<(?:!|(?:[^\s/>:]*:)?(?:" + b"|".join(sorted(CONTENT_
 
 
 def read_body(data: bytes, at: int, envelope: Shape, limits: Limits) -> bytes | None:
-    """The content of the Body whose start tag is at ``at``, when it is an application's or empty."""
+    """Return the content of the Body with its start tag at ``at``, if it is an application's or empty."""
     end = data.find(b">", at)
     tag = data[at + 1 : end]
     shape = envelope.kids.get(tag) or _learn(envelope, tag)

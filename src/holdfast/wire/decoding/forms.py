@@ -1,12 +1,12 @@
-"""Headers seen before: reads an envelope whose header differs from an earlier one's in its values only.
+"""Known headers: reads an envelope with a header that differs from an earlier one only in its values.
 
 Peers write every message of a Sequence alike. So the header of a message that ``fast`` has read is remembered as a
-form: the octets between its values, and what each value is. A later message is held against the forms known for its
-Envelope tag. Where one fits, the header is well-formed because the earlier one was, and because its values hold
-nothing that could change that; expat checks the rest of the document, put behind the same Envelope tag. Where the
-Body is empty, as in an acknowledgement, and the rest is octet for octet what it was, nothing is left to check.
+form: the bytes between its values, and the meaning of each value. A later message is compared with the known forms for
+its Envelope tag. If one fits, the header is well-formed because the earlier one was, and because its values contain
+nothing that could change that; expat checks the rest of the document, after the same Envelope tag. If the Body is
+empty, as in an acknowledgement, and the rest is byte for byte the same, there is nothing left to check.
 
-Owns no meaning of its own: for every document it answers, it answers what ``decode.decode_any`` does.
+Adds no meaning: for every document that it decodes, the result is that of ``decode.decode_any``.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Form:
         self.order = itemgetter(*(places.get(field, -1) for field in range(_FIELD_COUNT)))
         """Of the values in the order of their pieces, with a None behind them, those by field."""
         self.empty = rest if not usual.body and len(rest) <= _MAX_EMPTY else None
-        """The rest of a document whose Body is empty."""
+        """The rest of a document with an empty Body."""
         self.tags = head.count("<")
         self.all_tags = self.tags + rest.count(b"<")
         self.addressing = usual.addressing
@@ -89,7 +89,7 @@ class Form:
         self.references: dict[str, EndpointReference] = {}
 
     def values(self, head: str, at: int) -> tuple[str | None, ...] | None:
-        """The values of the header whose Envelope tag ends at ``at``, by field; None if it has another form."""
+        """Return the values of the header whose Envelope tag ends at ``at``, by field; None if it has another form."""
         found = self.match(head, at)
         return None if found is None else self.order((*found.groups(), None))
 
@@ -111,14 +111,14 @@ _forms: dict[bytes, list[Form]] = {}  # by the Envelope tag
 
 
 def decode_known(data: bytes, limits: Limits) -> Envelope | None:
-    """Reads an envelope whose header has a known form.
+    """Decode an envelope with a header of a known form.
 
     Args:
         data: UTF-8 without XML declaration.
-        limits: What it may cost.
+        limits: Limits on its size and cost.
 
     Returns:
-        The envelope; None for any other form, and for everything that deserves an error.
+        The envelope; None for any other form, and for every envelope with an error.
     """
     end = data.find(b">") + 1
     forms = _forms.get(data[:end])
@@ -214,11 +214,11 @@ def _acknowledgement(
 
 
 def learn(data: bytes, usual: Envelope) -> None:
-    """Remembers the form of a header, if all that can vary in it are the values known here.
+    """Remember the form of a header if only values known here can vary in it.
 
     Args:
-        data: An envelope that ``fast`` has read, whose document is well-formed.
-        usual: What it made of it.
+        data: An envelope that ``fast`` has read, with a well-formed document.
+        usual: The result of ``fast``.
     """
     end = data.find(b">") + 1
     root = fast.ROOT.kids.get(data[1 : end - 1])

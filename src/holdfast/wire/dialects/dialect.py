@@ -37,21 +37,22 @@ WITHOUT_BODY: tuple[type[Bodiless], ...] = (LastMessage, Acknowledge, RequestAck
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one version of WS-RM is written. What it has at all follows from what the version can do
-    (:class:`~holdfast.core.versions.Capabilities`); what is written alike by all is in :mod:`holdfast.wire.rm`.
+    """How one version of WS-RM is written. Its features follow from its capabilities
+    (:class:`~holdfast.core.versions.Capabilities`); the parts that all versions share are in
+    :mod:`holdfast.wire.rm`.
 
     Args:
         rm: The version.
         namespace: Its namespace.
         policy_assertion: Its RMAssertion in a policy, "{namespace}local".
-        nothing_accepted: The content that says an acknowledgement is of nothing.
-        range_of_nothing: The lone range that says the same, if there is one.
+        nothing_accepted: The content of an acknowledgement of nothing.
+        range_of_nothing: The single range with the same meaning, if there is one.
         detail_wrapped: Whether SequenceFault wraps its detail in a Detail element.
         has_behavior: Whether IncompleteSequenceBehavior exists.
         fault_action: The end of the action of its faults; "": they have WS-Addressing's.
-        further_bodies: Local names of body elements that it reads beside those named after what they are.
-        never_ignored: Local names of header blocks that bind a Sequence to a security context: never ignored,
-            whether marked mandatory or not.
+        further_bodies: Local names of further body elements that it reads.
+        never_ignored: Local names of header blocks that bind a Sequence to a security context: never ignored, mandatory
+            or not.
     """
 
     rm: RM

@@ -10,4 +10,4 @@ DIALECTS: dict[RM, Dialect] = {dialect.rm: dialect for dialect in (rm_200502.DIA
 
 for _rm in RM:
     if _rm not in DIALECTS:
-        raise LookupError(f"WS-RM {_rm.value} has no dialect: it is to be entered in {__name__}")
+        raise LookupError(f"WS-RM {_rm.value} has no dialect: add it in {__name__}")

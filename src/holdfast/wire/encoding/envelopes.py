@@ -33,10 +33,10 @@ _TO_ANONYMOUS = f'<wsa:To s:mustUnderstand="1">{ANONYMOUS_URI[Addressing.V2004_0
 
 
 class _Frame:
-    """What envelopes of one combination of versions have in common.
+    """The common parts of envelopes with one combination of versions.
 
-    ``head`` is all up to the first header block; ``foot`` what follows the one header of an acknowledgement by itself,
-    "" where there can be none.
+    ``head`` is everything up to the first header block; ``foot`` follows the only header of a stand-alone
+    acknowledgement, "" if the versions have none.
     """
 
     __slots__ = ("dialect", "foot", "head")
@@ -187,7 +187,7 @@ def _epr_header(local: str, reference: EndpointReference, addressing: Addressing
 
 
 def _in_version(block: str, of: SOAP, soap: SOAP) -> str:
-    """A header block with the attributes of another version of SOAP: else mustUnderstand would bind nobody."""
+    """Return a header block with the attributes of another version of SOAP, so that mustUnderstand stays in effect."""
     block = block.replace(SOAP_NS[of], SOAP_NS[soap])
     return _TRUE.sub(r"\g<1>\g<2>1\g<2>", block) if soap is SOAP.V1_1 else block
 

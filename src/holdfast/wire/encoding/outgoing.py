@@ -42,8 +42,8 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_ROOTS = 256
 _MAX_ROOT = 1_024
 _known_roots: dict[bytes, bytes] = {}
-"""Start tags of bodies that were taken, and with what the end tag to each begins; b"" if it is no start tag by itself.
-What one program sends begins alike, octet for octet."""
+"""Start tags of accepted bodies, with the beginning of the end tag of each; b"" if it is not only a start tag.\nThe
+bodies of one program begin alike, byte for byte."""
 _START_TAG = re.compile(rb"<([A-Za-z_][\w:.-]*)[\s>]", re.ASCII)
 _TOGETHER = 1 << 16
 """Bytes of bodies that are parsed as one, about: a parser holds the interpreter lock, and for one bad body all of them
@@ -83,7 +83,7 @@ def _check_shape(what: str, data: bytes, around: int) -> None:
     most = DEFAULT.max_depth - around
     if is_deep(data, most) and _depth(data) > most:
         raise EnvelopeError(
-            f"Elements of the {what} are nested deeper than {most}, as receivers take no envelope deeper than "
+            f"Elements of the {what} are nested deeper than {most}; receivers accept envelopes up to a depth of "
             f"{DEFAULT.max_depth}.",
             remedy="Send a flatter element, or the content as text.",
         )
@@ -95,7 +95,7 @@ def _check_shape(what: str, data: bytes, around: int) -> None:
 
 
 def _depth(data: bytes) -> int:
-    """How deep elements are nested; 0 for what is not well-formed, which is told elsewhere."""
+    """Return the depth of nested elements; 0 if it is not well-formed, which is reported elsewhere."""
     depth = deepest = 0
 
     def on_start(_name: str, _attributes: object) -> None:
@@ -128,7 +128,7 @@ def _watch_namespaces(what: str, parser: XMLParserType) -> None:
             raise EnvelopeError(f"The {what} declares more than {MOST_DECLARATIONS:,} namespaces in one place.")
         if uri is not None and len(uri) > DEFAULT.max_namespace:
             raise EnvelopeError(
-                f"The name of a namespace in the {what} has {len(uri):,} characters; it may have "
+                f"The name of a namespace in the {what} has {len(uri):,} characters; the limit is "
                 f"{DEFAULT.max_namespace:,}."
             )
 
@@ -152,11 +152,11 @@ def _end_of(root: bytes) -> bytes:
 
 
 def known_contents(bodies: Sequence[Any]) -> list[bool]:
-    """For each of many bodies whether it is sure to be content as :func:`body_content` gives it back, as it is; False
-    says nothing. Bodies that begin alike are parsed together, for half of what each would take by itself.
+    """Return for each of many bodies whether :func:`body_content` is certain to return it unchanged; False is no
+    statement. Bodies that begin alike are parsed together, for half the cost of parsing each one.
 
     Args:
-        bodies: Anything; what is no bytes is not sure.
+        bodies: Any values; those that are not bytes are not certain.
     """
     deepest, widest = DEFAULT.max_depth - AROUND, DEFAULT.max_attributes
     sure = [False] * len(bodies)
@@ -177,11 +177,11 @@ def known_contents(bodies: Sequence[Any]) -> list[bool]:
 
 
 def _are_known(root: bytes, bodies: list[bytes]) -> bool:
-    """Whether bodies that begin with this start tag are well-formed elements, each by itself, that add no name.
+    """Return whether bodies with this start tag are well-formed elements, each on its own, that add no name.
 
-    They are, if they are so one behind the other, and each has but one end tag of its root's name, at its end: nothing
-    before that can close its root, so each leaves open as many elements as it found, or more; and at the end it is as
-    many. Comments and the like could begin in one and end in the next; there must be none.
+    They are if they are well-formed one after the other, and each has only one end tag of its root's name, at its end:
+    nothing before it can close its root, so each leaves at least as many open elements as it found; and at the end the
+    number is equal. Comments and the like could begin in one and end in the next, so there must be none.
     """
     end = _known_roots[root]
     last = end + b">"
@@ -201,9 +201,9 @@ def _are_known(root: bytes, bodies: list[bytes]) -> bool:
 
 
 def _adds_no_name(data: bytes, start: int) -> bool:
-    """Whether nothing from ``start`` on declares a namespace, or is of a kind on which parsers differ: what is behind
-    a start tag that was looked at need then be well-formed, no more. (Of what is no ASCII this parser takes less than
-    the other, wherever it stands.)"""
+    """Return whether nothing after ``start`` declares a namespace, or is of a kind on which parsers differ: the part
+    after a known start tag then only needs to be well-formed. (Of text that is not ASCII, this parser accepts less
+    than the other.)"""
     if data.find(b"&", start) >= 0 and b"&#" in data:
         return False
     # One sign is found many times as fast as several: without it there is no attribute.
@@ -213,7 +213,7 @@ def _adds_no_name(data: bytes, start: int) -> bool:
 
 
 def _check_first(data: bytes) -> None:
-    """See that a body whose start tag was not seen before is one element of the application's own."""
+    """Check that a body with a new start tag is one element of the application."""
     roots: list[str] = []
     parser = _parser()
 
@@ -227,26 +227,25 @@ def _check_first(data: bytes) -> None:
     parse_element(data)  # which is how it is read where it arrives, and takes less for a namespace
     if roots[0] in CONTENT_NAMES - _FAULTS:
         raise EnvelopeError(
-            f"the body is a message of WS-ReliableMessaging itself: {{{roots[0]}",
-            remedy="Give the application's message; what reliable messaging says is written here.",
+            f"the body is a message of WS-ReliableMessaging: {{{roots[0]}",
+            remedy="Give the application's message; Holdfast writes those of reliable messaging.",
         )
     if roots[0] in _ENVELOPES:
         raise EnvelopeError(
-            "The body is a whole SOAP envelope.",
+            "The body is a complete SOAP envelope.",
             remedy="Give the element inside its soap:Body. Holdfast writes the envelope and the addressing headers.",
         )
 
 
 def check_header_blocks(data: bytes) -> None:
-    """See that header blocks of the application can be written as they are.
+    """Check that header blocks of the application can be written as they are.
 
     Args:
-        data: UTF-8, elements one after the other.
+        data: UTF-8, one element after the other.
 
     Raises:
-        EnvelopeError: they are beyond the default limits of a receiver; or they are not well-formed each by itself,
-            have text between them, are in no namespace (SOAP 1.2 part 1, section 5.2), or in one whose headers are
-            written here.
+        EnvelopeError: They exceed the default limits of a receiver; or they are not well-formed elements, have text
+            between them, have no namespace (SOAP 1.2 part 1, section 5.2), or one whose headers Holdfast writes.
     """
     if len(data) > LARGEST_HEADERS:
         raise EnvelopeError(f"the headers have {len(data):,} bytes; one envelope has room for {LARGEST_HEADERS:,}")
@@ -279,11 +278,11 @@ def check_header_blocks(data: bytes) -> None:
     for name in names:
         namespace, _, local = name.rpartition("}")
         if not namespace:
-            raise EnvelopeError(f"the header {local} is in no namespace, as SOAP demands of every header block")
+            raise EnvelopeError(f"the header {local} has no namespace, which SOAP requires for header blocks")
         if namespace in _OURS:
             raise EnvelopeError(
-                f"the header {{{name} is one of SOAP, WS-Addressing or WS-ReliableMessaging, which are written here",
-                remedy="Leave it out: the action and the MessageID are arguments of their own.",
+                f"the header {{{name} belongs to SOAP, WS-Addressing or WS-ReliableMessaging, which Holdfast writes",
+                remedy="Omit it: the action and the MessageID are separate arguments.",
             )
 
 
@@ -297,8 +296,8 @@ def check_action(action: str) -> None:
     check_text("action", action)
     if action in RM_OF_ACTION:
         raise EnvelopeError(
-            f"the action {action} is one of WS-ReliableMessaging itself",
-            remedy="Give the application's own: it names the operation.",
+            f"the action {action} belongs to WS-ReliableMessaging",
+            remedy="Give the application's action: it names the operation.",
         )
 
 
@@ -313,16 +312,16 @@ def check_text(what: str, text: str) -> None:
         EnvelopeError: it is not text, empty, too long, has white space at its ends, or characters XML cannot hold.
     """
     if not isinstance(text, str):
-        raise EnvelopeError(f"the {what} is text, not {type(text).__name__}")
+        raise EnvelopeError(f"the {what} must be text, not {type(text).__name__}")
     if not text.strip():
-        raise EnvelopeError(f"the {what} is empty", remedy=f"Every message has one: {what}='urn:orders/Submit'.")
+        raise EnvelopeError(f"the {what} is empty", remedy=f"Every message needs one: {what}='urn:orders/Submit'.")
     if len(text) > LONGEST_TEXT:
-        raise EnvelopeError(f"the {what} has {len(text)} characters; it may have {LONGEST_TEXT}")
+        raise EnvelopeError(f"the {what} has {len(text)} characters; the limit is {LONGEST_TEXT}")
     found = _NO_TEXT.search(text)
     if found is not None:
-        raise EnvelopeError(f"the {what} {text[:80]!r} has a character that no URI has: {found[0]!r}")
+        raise EnvelopeError(f"the {what} {text[:80]!r} contains a character that is not allowed in a URI: {found[0]!r}")
     if text != text.strip():
-        raise EnvelopeError(f"the {what} {text[:80]!r} has white space at its ends, which no peer keeps")
+        raise EnvelopeError(f"the {what} {text[:80]!r} begins or ends with white space, which peers remove")
 
 
 def _parser() -> XMLParserType:
