@@ -70,7 +70,7 @@ def test_a_generator_is_no_handler_for_nothing_of_it_would_run(handler: Any) -> 
 
 
 def test_what_cannot_be_called_is_no_handler() -> None:
-    refused(lambda: Destination(":memory:").on("urn:a")("no function"), "no handler")  # type: ignore[type-var]
+    refused(lambda: Destination(":memory:").on("urn:a")("no function"), "not a handler")  # type: ignore[type-var]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_handler_registered_without_parentheses_is_refused() -> None:
     def submit(message: Message) -> None: ...
 
     refused(lambda: app.on(submit), "submit is registered without parentheses")  # type: ignore[arg-type]
-    refused(lambda: app.on(7), "an action is text")  # type: ignore[arg-type]
+    refused(lambda: app.on(7), "an action must be text")  # type: ignore[arg-type]
     assert not app.handlers
 
 
@@ -167,7 +167,7 @@ async def test_a_first_handler_comes_too_late_once_the_destination_runs() -> Non
     app = Destination(":memory:")
     await app.start()
     try:
-        refused(lambda: app.on()(print), "runs already")
+        refused(lambda: app.on()(print), "is already running")
     finally:
         await app.close()
 
@@ -182,10 +182,10 @@ async def test_a_first_handler_comes_too_late_once_the_destination_runs() -> Non
         ({"partitions": 2.5}, "partitions cannot be 2.5"),
         ({"concurrency": -1}, "concurrency cannot be -1"),
         ({"concurrency": True}, "concurrency cannot be True"),
-        ({"queue": ""}, "a queue cannot be called ''"),
-        ({"queue": "dead-letters"}, "a name of Holdfast's own"),
-        ({"queue": "outbox/a"}, "a name of Holdfast's own"),
-        ({"queue": "replies"}, "a name of Holdfast's own"),
+        ({"queue": ""}, "'' is not a valid name of a queue"),
+        ({"queue": "dead-letters"}, "Holdfast uses it"),
+        ({"queue": "outbox/a"}, "Holdfast uses it"),
+        ({"queue": "replies"}, "Holdfast uses it"),
         ({"assurance": "twice"}, "not a delivery assurance"),
         ({"assurance": 7}, "not a delivery assurance"),
         ({"policy": holdfast.SourcePolicy()}, "policy cannot be"),
@@ -193,8 +193,8 @@ async def test_a_first_handler_comes_too_late_once_the_destination_runs() -> Non
         ({"handling": 5}, "handling cannot be 5"),
         ({"limits": 5}, "limits cannot be 5"),
         ({"wire_limits": 5}, "wire_limits cannot be 5"),
-        ({"allow_addresses": "http://partner.example/"}, "no list of addresses"),
-        ({"allow_addresses": 5}, "no list of addresses"),
+        ({"allow_addresses": "http://partner.example/"}, "not a list of addresses"),
+        ({"allow_addresses": 5}, "not a list of addresses"),
         ({"store": 5}, "store cannot be 5"),
         ({"store": None}, "store cannot be None"),
     ],
@@ -214,24 +214,24 @@ def test_a_destination_that_cannot_be_is_refused(given: dict[str, Any], what: st
         ({"timeout": 0}, "timeout cannot be 0"),
         ({"timeout": float("nan")}, "timeout cannot be nan"),
         ({"timeout": "60"}, "timeout cannot be '60'"),
-        ({"versions": []}, "no versions"),
-        ({"versions": "1.0"}, "no versions"),
-        ({"versions": Versions(), "profile": "wcf"}, "versions are given too"),
-        ({"profile": "websphere"}, "no profile"),
+        ({"versions": []}, "not a valid value for versions"),
+        ({"versions": "1.0"}, "not a valid value for versions"),
+        ({"versions": Versions(), "profile": "wcf"}, "versions are given as well"),
+        ({"profile": "websphere"}, "is not a profile"),
         ({"assurance": "twice"}, "not a delivery assurance"),
         ({"policy": holdfast.DestinationPolicy()}, "policy cannot be"),
         ({"ssl_context": True}, "ssl_context cannot be True"),
         ({"offer": "yes"}, "offer cannot be 'yes'"),
-        ({"headers": ["Authorization: x"]}, "headers are names and values"),
-        ({"headers": {"Two Words": "x"}}, "no name of an HTTP header"),
+        ({"headers": ["Authorization: x"]}, "headers must be a mapping"),
+        ({"headers": {"Two Words": "x"}}, "not the name of an HTTP header"),
         ({"headers": {"Authorization": "x\r\nEvil: y"}}, "the value of the HTTP header Authorization cannot be sent"),
         ({"headers": {"Authorization": None}}, "the value of the HTTP header Authorization cannot be sent"),
-        ({"address": "http://me.example/"}, "there is none"),
+        ({"address": "http://me.example/"}, "there is no listener"),
         ({"store": 5}, "store cannot be 5"),
         ({"to": 5}, "5 is not an http or https URL"),
         ({"to": b"http://a/"}, "is not an http or https URL"),
         ({"to": "http://a b/"}, "is not an http or https URL"),
-        ({"listen": 8080}, "listen=8080 is no place"),
+        ({"listen": 8080}, "listen=8080 is not a host and a port"),
         ({"listen": ("127.0.0.1", 70000)}, "port of listen cannot be 70000"),
     ],
 )

@@ -94,7 +94,7 @@ def stop(tmp_path: Path, script: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("script", "waits_for"),
     [
-        pytest.param(HANGING_COMMIT, "commits and reads; a commit has been with the store for", id="commit"),
+        pytest.param(HANGING_COMMIT, "commits and reads; a commit has been in progress for", id="commit"),
         pytest.param(SLOW_HANDLER, "handlers to return; running handlers: 1", id="handler"),
         pytest.param(HANGING_END, "waiting_for='the store to be closed'", id="close"),
     ],

@@ -99,7 +99,7 @@ async def test_where_nothing_is_left_for_peers_it_says_so_at_the_start(tmp_path:
     async with limited_server(tmp_path / "inbox", 130) as (process, _):
         _, log = await process.communicate()
     assert process.returncode == 1
-    assert b"this process may have 130 files open" in log
+    assert b"this process may open 130 files" in log
     assert b"ulimit -n" in log
 
 

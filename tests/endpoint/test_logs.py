@@ -72,7 +72,7 @@ def test_what_stops_is_called_what_it_is_and_says_what_to_do(capsys: pytest.Capt
     log_stopped(Stopped("to/http://peer/", "Fault", "no", 1, 0))
     log_stopped(Stopped("forwarder/next/1", "UnknownSequence", "it is not known", 4, 6, in_doubt="3-3 5-6"))
     forwarder, replies, doubt = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert "the numbers 3-3 5-6 may have arrived" in doubt["remedy"] and "twice if need be" in doubt["remedy"]
+    assert "the numbers 3-3 5-6 may have arrived" in doubt["remedy"] and "twice if necessary" in doubt["remedy"]
     assert (forwarder["event"], forwarder["sequence"], forwarder["message_number"]) == ("forwarder.stopped", "urn:s", 7)
     assert "holdfast outbox retry" in forwarder["remedy"]
     assert replies["event"] == "replies.stopped"

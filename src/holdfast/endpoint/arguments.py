@@ -76,10 +76,10 @@ def check_queue_name(name: object) -> None:
         ConfigurationError: the name is empty, not text, or reserved for Holdfast's internal queues.
     """
     if not isinstance(name, str) or not name:
-        raise ConfigurationError(f"a queue cannot be called {name!r}", remedy='Give it a name such as "orders".')
+        raise ConfigurationError(f"{name!r} is not a valid name of a queue", remedy='Use a name such as "orders".')
     if name.partition("/")[0] in _OUR_QUEUES:
         raise ConfigurationError(
-            f"a queue cannot be called {name!r}: that is a name of Holdfast's own", remedy='Another, such as "orders".'
+            f"{name!r} is not a valid name of a queue: Holdfast uses it", remedy='Use another name, such as "orders".'
         )
 
 
@@ -94,15 +94,17 @@ def check_headers(headers: Mapping[str, str] | None) -> None:
         return
     if not isinstance(headers, Mapping):
         raise ConfigurationError(
-            "headers are names and values", remedy="Such as headers={'Authorization': 'Bearer …'}."
+            "headers must be a mapping from names to values", remedy="Example: headers={'Authorization': 'Bearer …'}."
         )
     for name, value in headers.items():
         if not isinstance(name, str) or _TOKEN.fullmatch(name) is None:
-            raise ConfigurationError(f"{name!r} is no name of an HTTP header", remedy="Such as 'Authorization'.")
+            raise ConfigurationError(
+                f"{name!r} is not the name of an HTTP header", remedy="Use a name such as 'Authorization'."
+            )
         if not isinstance(value, str) or _UNFIT.search(value) is not None:
             raise ConfigurationError(
                 f"the value of the HTTP header {name} cannot be sent",
-                remedy="It is text of one line, without control characters, in Latin-1.",
+                remedy="Use one line of Latin-1 text without control characters.",
             )
 
 
@@ -126,7 +128,8 @@ def check_url(name: str, url: object, longest: int = LONGEST_URL) -> None:
             is_url = False
     if not is_url:
         raise ConfigurationError(
-            f"{name}: {url!r} is not an http or https URL", remedy="Say where to send, such as http://localhost:8080/"
+            f"{name}: {url!r} is not an http or https URL",
+            remedy="Give the destination's URL, such as http://localhost:8080/",
         )
     assert isinstance(url, str)
     check_length(name, url, longest)
@@ -145,7 +148,7 @@ def check_length(name: str, url: str, longest: int = LONGEST_URL) -> None:
     """
     if len(url) > longest:
         raise ConfigurationError(
-            f"{name} has {len(url):,} characters, and receivers accept {longest:,}", remedy="Use a shorter URL."
+            f"{name} has {len(url):,} characters, but receivers accept at most {longest:,}", remedy="Use a shorter URL."
         )
 
 
@@ -176,8 +179,8 @@ def check_versions(versions: object) -> None:
         return
     if not isinstance(several, list | tuple) or not several or not all(isinstance(one, Versions) for one in several):
         raise ConfigurationError(
-            f"{versions!r} are no versions",
-            remedy='Give holdfast.Versions(rm="1.0", addressing="2005/08", soap="1.2"), or a list of such, or None.',
+            f"{versions!r} is not a valid value for versions",
+            remedy='Give holdfast.Versions(rm="1.0", addressing="2005/08", soap="1.2"), a list of them, or None.',
         )
 
 
@@ -190,12 +193,14 @@ def check_listener(listen: object, address: str) -> None:
     if listen is None:
         if address:
             raise ConfigurationError(
-                f"address={address!r} is the URL of a listener, and there is none",
-                remedy="Say where to listen too: listen=('0.0.0.0', 8090). Or leave both out.",
+                f"address={address!r} is the URL of a listener, but there is no listener",
+                remedy="Give its address as well: listen=('0.0.0.0', 8090). Or omit both.",
             )
         return
     if not isinstance(listen, tuple | list) or len(listen) != 2 or not isinstance(listen[0], str):
-        raise ConfigurationError(f"listen={listen!r} is no place", remedy="Such as listen=('0.0.0.0', 8090).")
+        raise ConfigurationError(
+            f"listen={listen!r} is not a host and a port", remedy="Example: listen=('0.0.0.0', 8090)."
+        )
     check_whole("the port of listen", listen[1], 0, 65535)
     if address:
         check_url("address", address, LONGEST_ADDRESS)

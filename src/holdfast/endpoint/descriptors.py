@@ -1,7 +1,7 @@
-"""Dividing the process's file descriptors: first what the store needs, then what is sent, and peers get what is left.
+"""Divide the process's file descriptors: first for the store, then for outbound connections; peers get the rest.
 
-Every connection is a descriptor. A server that takes connections until there are none left takes the store's next log
-from it, and ends.
+Every connection uses a descriptor. If a server accepted connections until none were left, its store could not open its
+next log, and the server would end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SPARE_FILES: Final = 48
 LEAST: Final = 8
 """Connections that a server must be able to take to be one."""
 ADMIN_PART: Final = 6
-"""The admin listener gets one of so many parts of what is left for peers."""
+"""The admin listener may use one of this many parts of the connections that remain for peers."""
 
 
 def outgoing(limit: int) -> int:
@@ -45,15 +45,15 @@ class Shares:
 
 
 def divide(messages: HTTPLimits, admin: HTTPLimits | None, spare: int) -> Shares:
-    """Take what is needed out of the process's limit, which is raised as far as needed and allowed; say so in the log.
+    """Reserve the needed descriptors from the process's limit, which is raised as needed and allowed; log the result.
 
     Args:
-        messages: What the listener for messages was given.
-        admin: What the admin listener was given; None: there is none.
-        spare: Descriptors for what else the program has open.
+        messages: Limits of the listener for messages.
+        admin: Limits of the admin listener; None: there is none.
+        spare: Descriptors for other files of the program.
 
     Raises:
-        ConfigurationError: nothing to speak of is left for peers.
+        ConfigurationError: Too few are left for peers.
     """
     wanted = descriptors_of(messages.max_connections) + (descriptors_of(admin.max_connections) if admin else 0)
     limit = raise_limit(wanted + store_needs(1 << 20) + outgoing(1 << 20) + spare)
@@ -62,8 +62,8 @@ def divide(messages: HTTPLimits, admin: HTTPLimits | None, spare: int) -> Shares
     for_messages = min(messages.max_connections, connections_in(left - for_admin))
     if for_messages < LEAST:
         raise ConfigurationError(
-            f"this process may have {limit} files open, of which {max(0, left)} are left for connections",
-            remedy="Allow it more: ulimit -n 4096 before it is started; LimitNOFILE=65536 in a unit of systemd.",
+            f"this process may open {limit} files, which leaves {max(0, left)} connections",
+            remedy="Raise the limit: ulimit -n 4096 before starting it; LimitNOFILE=65536 in a systemd unit.",
         )
     if for_messages < messages.max_connections:
         log.warning(
@@ -72,7 +72,7 @@ def divide(messages: HTTPLimits, admin: HTTPLimits | None, spare: int) -> Shares
             max_connections=messages.max_connections,
             files=limit,
             for_store=store_needs(limit),
-            remedy="ulimit -n, or LimitNOFILE= in a unit of systemd",
+            remedy="ulimit -n, or LimitNOFILE= in a systemd unit",
         )
     admin_connections = min(admin.max_connections, max(LEAST, connections_in(for_admin))) if admin else 1
     return Shares(

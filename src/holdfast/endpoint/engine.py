@@ -96,7 +96,7 @@ async def open_off_loop(location: str | Path | Store) -> Store:
     share_arenas()  # before there are threads
     store = await patiently(lambda: _open_once(location))
     if isinstance(location, str | Path) and is_public(place := Path(location)):
-        log.warning("store.public", store=str(place.absolute()), remedy="Every user can read it: chmod 700")
+        log.warning("store.public", store=str(place.absolute()), remedy="Every user can read the store: chmod 700")
     return store
 
 
@@ -121,7 +121,7 @@ async def patiently(call: Callable[[], Awaitable[_Result]]) -> _Result:
 
 
 async def in_thread(call: Callable[[], _Result]) -> _Result:
-    """Make a call in a thread. Cancelled, wait for its end: it must not go on behind the caller's back."""
+    """Make a call in a thread. If cancelled, wait for its end: the call must not outlive its caller."""
     running = asyncio.ensure_future(asyncio.to_thread(call))
     try:
         return await asyncio.shield(running)
@@ -243,9 +243,9 @@ class Engine:
         """
         if self.store.went_back and not is_restored:
             raise StoreFailed(
-                f"The store was put back to an older copy: {self.store.went_back}.",
-                remedy="Bring the newest copy back if there is one. Otherwise start once with --restored, or "
-                "restored=True, so that nothing new gets a number or an offset that something else had.",
+                f"The store was restored from an older copy: {self.store.went_back}.",
+                remedy="Restore the newest copy if there is one. Otherwise, start once with --restored, or "
+                "restored=True, so that new messages do not reuse numbers or offsets.",
             )
         self._loop = asyncio.get_running_loop()
         snapshot = self.store.load()
@@ -479,8 +479,8 @@ class Engine:
     def _end_journal(self, error: Exception) -> None:
         """Stop the journal after an error in it, so that messages continue."""
         assert self.journal is not None
-        log.error("journal.ended", what="messages go on; this is a bug", exc_info=error)
-        self.journal.broken = f"what happened could not be told: {error!r}"
+        log.error("journal.ended", what="messages continue without a journal; this is a bug", exc_info=error)
+        self.journal.broken = f"an event could not be recorded: {error!r}"
         self.journal = None
 
     def _durable(self) -> None:
@@ -519,10 +519,10 @@ class Engine:
                 f"the store failed: {self.failure}", remedy="Free space or repair the disk, then start again."
             )
         if self.store.trouble:
-            return StoreFailed(self.store.trouble, remedy="See to that; it goes on by itself when that is over.")
+            return StoreFailed(self.store.trouble, remedy="Fix the cause. The engine then resumes automatically.")
         if self._thread is not None and (seconds := self._thread.pending_seconds) >= HANGING_SECONDS:
             return StoreFailed(
-                f"the store has not answered for {seconds:.0f} seconds; nothing is acknowledged meanwhile",
+                f"the store has not answered for {seconds:.0f} seconds; no message is acknowledged meanwhile",
                 remedy="Check its disk or its database. The server resumes when the store answers.",
             )
         return None
@@ -555,8 +555,8 @@ class Engine:
             raise StoreDamaged(self.failure.message, remedy=self.failure.remedy) from self.failure
         if self.failure is not None:
             raise StoreFailed(
-                f"the store failed: {self.failure}; nothing after that was accepted",
-                remedy="Free space or repair the disk, then start again: what was acknowledged is there.",
+                f"the store failed: {self.failure}; later messages were not accepted",
+                remedy="Free space or repair the disk, then start again. Acknowledged messages are stored.",
             ) from self.failure
 
     def _set_timer(self) -> None:

@@ -1,4 +1,4 @@
-"""What a handler's failure is told as: always text, of bounded size, that fits into XML. Handlers raise anything."""
+"""The text of a handler's failure: bounded in size, and valid in XML, whatever the handler raised."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast import exceptions
 _OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (exceptions.__file__, concurrent.futures.__file__))
 
 MAX_REASON = 64 * 1024
-"""Characters of a traceback that are kept with a dead letter: its beginning and its end."""
+"""Maximum characters of a traceback that a dead letter keeps: its beginning and its end."""
 MAX_BRIEF = 500
 """Characters of an error in a line of the log."""
 

@@ -18,16 +18,17 @@ from holdfast.endpoint.engine import Engine
 
 
 def describe_sequence(state: State, now: float, waiting: int) -> dict[str, Any]:
-    """One Sequence in words and numbers.
+    """Describe one Sequence.
 
     Args:
-        state: As it is saved.
+        state: Its saved state.
         now: Seconds since 1970-01-01 UTC.
-        waiting: A destination's messages held until the lower numbers are there; a source's not acknowledged ones.
+        waiting: Messages that a destination holds until lower numbers arrive, or that a source has not had
+            acknowledged.
 
     Returns:
         ``identifier, role, state, versions, ranges, gaps`` (ranges as text), ``count, highest, waiting, age``
-        (seconds), ``last_fault``, and what only one role has. ``awaiting``: numbers whose reply is not there.
+        (seconds), ``last_fault``, and the fields of its role. ``awaiting``: numbers without their reply.
     """
     rm, addressing, soap = state["versions"]
     shown: dict[str, Any] = {
@@ -65,8 +66,8 @@ def _describe_ranges(ranges: AcknowledgementRanges, upper: int) -> dict[str, Any
 
 
 def describe_snapshot(snapshot: Snapshot, now: float) -> list[dict[str, Any]]:
-    """Every Sequence of a store, inbound ones first, by identifier; and as one without an identifier, in state
-    ``none``, every outbox whose messages wait and that asked for no Sequence yet."""
+    """Describe every Sequence of a store, inbound ones first, by identifier; and, as one without an identifier in state
+    ``none``, every outbox with waiting messages that has requested no Sequence yet."""
     outboxes = {outbox.key: outbox for outbox in stored_outboxes(snapshot)}
     shown = []
     for identifier, state in snapshot.sequences.items():
@@ -109,8 +110,9 @@ def describe_parts(
 
 
 def describe_flight(outbox: Outbox, now: float) -> dict[str, Any] | None:
-    """What the Sequence of an outbox has under way: its window, how many numbers are in flight, the next one, the
-    seconds after which one is sent again, and those since its destination was heard. None if there is none."""
+    """Describe the messages in flight of an outbox's Sequence: its window, how many numbers are in flight, the next
+    one, the retransmission timeout in seconds, and the seconds since its destination was last heard. None without a
+    Sequence."""
     source = outbox.source
     if source is None:
         return None
@@ -124,7 +126,7 @@ def describe_flight(outbox: Outbox, now: float) -> dict[str, Any] | None:
 
 
 def held_back(reason: str | None) -> str:
-    """That somebody holds it back, and why; "" if nobody does."""
+    """Return that an operator suspended it, and why; "" if not."""
     return "" if reason is None else f"held back: {reason}" if reason else "held back"
 
 
@@ -134,7 +136,7 @@ def _of_replies(state: State) -> StoredOutbox:
 
 
 def _unacknowledged(state: State, outbox: StoredOutbox, snapshot: Snapshot) -> int:
-    """How many messages of an outbound Sequence are not acknowledged; 1.0's LastMessage is none."""
+    """Return the number of unacknowledged messages of an outbound Sequence; 1.0's LastMessage does not count."""
     _, end = snapshot.bounds.get((outbox.queue, outbox.partition), (0, 0))
     acknowledged = AcknowledgementRanges.from_state(state["acknowledged"])
     if state["last_number"] is not None:
@@ -181,7 +183,7 @@ async def ages(engine: Engine, queue: Queue) -> dict[str, float]:
 
 
 async def oldest(engine: Engine, queue: Queue) -> float | None:
-    """For how many seconds the oldest record of a running endpoint's queue has been there; None if there is none."""
+    """Return the age in seconds of the oldest record in a running endpoint's queue; None without records."""
     times = []
     for number, one in enumerate(queue.partitions):
         if one.first < one.durable_end:

@@ -14,10 +14,10 @@ from holdfast.http.server.server import HTTPServer
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Read ``HOST:PORT``, ``[V6]:PORT``, ``:PORT`` or ``PORT``; without a host: 127.0.0.1.
+    """Parse ``HOST:PORT``, ``[V6]:PORT``, ``:PORT`` or ``PORT``; without a host: 127.0.0.1.
 
     Raises:
-        ConfigurationError: It is none of these.
+        ConfigurationError: It has another form.
     """
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
@@ -37,7 +37,7 @@ def listening_at(host: str, port: int) -> Iterator[None]:
     except OSError as error:
         raise ConfigurationError(
             f"cannot listen at {host}:{port}: {reason_of(error)}",
-            remedy="Choose another port, or another address of this machine; port 0 takes any that is free.",
+            remedy="Choose another port, or another address of this machine. Port 0 selects any free port.",
         ) from error
 
 

@@ -45,12 +45,12 @@ log: structlog.stdlib.BoundLogger = structlog.wrap_logger(
 
 
 def configure_logs(level: str = "info", *, json: bool = False, worker: int | None = None) -> None:
-    """Write the log to standard error, for a program of its own (a library leaves this to its host).
+    """Write the log to standard error, for stand-alone programs (a library leaves this to its host).
 
     Args:
         level: "debug", "info", "warning", "error" or "critical".
-        json: One JSON object a line instead of key=value.
-        worker: The number of this process among several, to stand in each line; None if it is the only one.
+        json: Whether each line is a JSON object instead of key=value.
+        worker: The number of this process among several, for each line; None if it is the only one.
     """
     global _render, _worker
     _worker = worker

@@ -1,11 +1,11 @@
 """``application/vnd.holdfast.record-blocks``: how a range of records travels from a server to its readers.
 
-A stream of blocks. Each is a head (the first record's offset in 8 bytes, how many records there are in 4, how many
-bytes they have together in 4), the length of each record in 4 bytes, and the records as the store has them, one after
-the other. The last block has the offset 2**64 - 1 and no record, and in its 8 bytes how many records came before it: a
-stream without it was cut off. All numbers are unsigned, big-endian.
+A stream of blocks. Each consists of a head (the first record's offset in 8 bytes, the number of records in 4, their
+total bytes in 4), the length of each record in 4 bytes, and the records as the store has them, one after the other. The
+last block has the offset 2**64 - 1 and no record, and in its 8 bytes the number of records before it: a stream without
+it was cut off. All numbers are unsigned, big-endian.
 
-So nothing is done for each record by itself, at either end. Owns the format; what is in a record is the store's.
+So neither end does work for each single record. Owns the format; the content of a record is the store's.
 """
 
 from __future__ import annotations

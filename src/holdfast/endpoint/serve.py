@@ -81,8 +81,8 @@ class Listeners:
         check_settings(self, least={"port": 0, "admin_port": 0}, most={"port": 65535, "admin_port": 65535})
         if self.port and (self.host, self.port) == (self.admin_host, self.admin_port):
             raise ConfigurationError(
-                f"both listeners cannot be at {self.host}:{self.port}",
-                remedy="Give the admin listener a port of its own, such as 8081.",
+                f"both listeners use {self.host}:{self.port}",
+                remedy="Give the admin listener another port, such as 8081.",
             )
 
 
@@ -199,7 +199,7 @@ class Service:
             log.warning(
                 "admin.no_token",
                 url=self.admin_url,
-                remedy="give it a token or ask for client certificates, or listen at 127.0.0.1",
+                remedy="set a token or require client certificates, or listen at 127.0.0.1",
             )
 
     async def _listen_for_operators(self, where: Listeners, port: int, limits: HTTPLimits, handler: Handler) -> None:
@@ -228,7 +228,7 @@ class Service:
 
     @property
     def admin_url(self) -> str:
-        """The URL of the admin listener, "" if there is none."""
+        """Return the URL of the admin listener, "" without one."""
         if self._admin is None:
             return ""
         scheme = "https" if self._listeners.admin_ssl_context is not None else "http"
@@ -253,7 +253,7 @@ class Service:
         if self._stage == _START:
             return what
         if seconds := self.app.engine.progress[1]:
-            what += f"; a commit has been with the store for {seconds:.1f} s, and its batch is not acknowledged"
+            what += f"; a commit has been in progress for {seconds:.1f} s, and its batch is not acknowledged"
         for name, count in (("connections of peers", self._connections), ("running handlers", self._handlers)):
             what += f"; {name}: {count}" if count else ""
         return what
@@ -298,7 +298,7 @@ class Service:
             if signals > 1:
                 # Not sys.exit: that would wait for handlers that run in threads. Nothing durable depends on an end.
                 os._exit(130)
-            log.info("server.stopping", how="finishing what is in progress; once more to stop at once")
+            log.info("server.stopping", how="finishing work in progress; signal again to stop at once")
             shutdown.begin()
             stop.set()
             starting.cancel()  # nothing was accepted yet, and a database that is away may be waited for

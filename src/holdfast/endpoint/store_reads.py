@@ -1,7 +1,7 @@
-"""Reading: carries out what the core wants to read, so that a slow disk or database stalls nobody's loop.
+"""Reads that the core requests, so that a slow disk or database blocks no event loop.
 
-A store that never waits is read in the loop: a thread would cost ten times what the reading does. Any other one is read
-in threads of our own, several at a time; of one partition what was asked for first is read and answered first.
+A store that never waits is read in the loop: a thread would cost ten times as much as the read. Any other store is read
+in separate threads, several at a time; the requests of one partition are read and answered in order.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ MOST_AT_A_TIME = 4
 
 
 class Reading:
-    """What is being read of one store, for a shell on one asyncio loop.
+    """The reads of one store, for a shell on one asyncio loop.
 
     Args:
-        store: What is read.
-        loop: Where the two callbacks are called.
-        on_read: Called with what was wanted and what there is, once for each.
-        on_failed: Called with the error if the store cannot give it: what was wanted is not answered.
+        store: The store.
+        loop: The loop that calls the two callbacks.
+        on_read: Called with each request and its records.
+        on_failed: Called with the error if the store cannot be read: the request is not answered.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Reading:
         self._on_failed = on_failed
         self._threads = None if store.reads_at_once else ThreadPoolExecutor(MOST_AT_A_TIME, "holdfast-read")
         self._lines: dict[tuple[str, int], deque[tuple[int, ReadWanted]]] = {}
-        """Partitions that are being read -> what is wanted of each after that, with its number."""
+        """Partitions being read -> the next requested range of each, with its number."""
         self._numbers = 0
         """Reads that were asked for, which are numbered in this order."""
         self._unanswered: dict[int, None] = {}
@@ -81,10 +81,10 @@ class Reading:
             line.append((number, wanted))
 
     async def records(self, queue: str, partition: int, start: int, end: int) -> Records:
-        """Read for the shell itself, in no order with what the core wants: what the store gives.
+        """Read for the shell itself, unordered with the core's requests; return the store's answer.
 
         Raises:
-            StoreError: it cannot give it, which is told to ``on_failed`` too; or nothing is read any more.
+            StoreError: The store cannot be read, which ``on_failed`` also receives; or reading has ended.
         """
         if self._is_closed:
             raise _closed()
@@ -101,7 +101,7 @@ class Reading:
         raise _closed()
 
     async def caught_up(self) -> None:
-        """Wait until everything that was asked for by now is answered, or has failed."""
+        """Wait until every request so far is answered, or has failed."""
         newest = self._numbers
         while self._under_way and next(iter(self._unanswered), newest) < newest:
             await asyncio.wait(set(self._under_way))
@@ -143,4 +143,4 @@ class Reading:
 
 
 def _closed() -> StoreFailed:
-    return StoreFailed("the endpoint was closed meanwhile", remedy="Start it again: what is stored is there.")
+    return StoreFailed("the endpoint was closed", remedy="Start it again: the records are stored.")

@@ -1,4 +1,4 @@
-"""The public door of traces: an endpoint is told to send spans, and where to."""
+"""The public interface of traces: makes endpoints send spans."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def trace(endpoint: Destination | Source, provider: TracerProvider | None = None
 
 
 def exporting_provider() -> TracerProvider:
-    """A provider whose spans are sent by OTLP over HTTP, as OpenTelemetry's environment variables say: such as
+    """Return a provider that sends spans by OTLP over HTTP, as OpenTelemetry's environment variables say: such as
     ``OTEL_EXPORTER_OTLP_ENDPOINT``, ``OTEL_SERVICE_NAME`` (``holdfast`` without it), ``OTEL_TRACES_SAMPLER``.
 
     Raises:
-        ConfigurationError: what it needs is not installed.
+        ConfigurationError: A required package is not installed.
     """
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

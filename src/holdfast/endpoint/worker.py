@@ -1,7 +1,7 @@
-"""One of several processes that serve one address: its number, its Identifiers, its store, its part of the limits.
+"""One of several processes behind one address: its number, its Identifiers, its store, its share of the limits.
 
-Owns what tells workers apart. Knows no process and no socket. A worker's store is whole by itself; worker 0 has the
-store of a server without workers, so such a server may become one of several, and their number may grow.
+Owns the differences between workers. Knows no process and no socket. A worker's store is complete on its own; worker 0
+has the store of a server without workers, so such a server may become one of several, and their number may grow.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Worker:
     claims: IdentifierClaims | None = None
 
     def new_identifier(self) -> str:
-        """A URI never used before, which says whose it is, and is not to be guessed: a UUID of version 8 (RFC 9562)
-        with this worker's number in its third part and 110 random bits."""
+        """Return a new URI that names its worker and cannot be guessed: a UUID of version 8 (RFC 9562) with this
+        worker's number in its third part and 110 random bits."""
         value = uuid.uuid4().int & ~(0xFFFF << 64) | (0x8000 | self.number) << 64
         return uuid.UUID(int=value).urn
 
@@ -62,8 +62,8 @@ class Worker:
         """
         if not isinstance(location, str | Path):
             raise ConfigurationError(
-                "an open store cannot be shared among workers",
-                remedy="Give the Destination the location of its store: each worker opens one of its own.",
+                "workers cannot share an open store",
+                remedy="Give the Destination the location of its store: each worker opens its own.",
             )
         return _place(location, self.number)
 
@@ -115,9 +115,9 @@ def check_stores(location: str | Path | Store, count: int) -> None:
         last = max((int(found[1]) for one in inside if (found := _DIRECTORY.fullmatch(one.name))), default=0)
     if last >= count:
         raise ConfigurationError(
-            f"{shown(_place(location, last))} is the store of a worker, and there are workers 0 to {count - 1} only: "
-            "nobody would know its Sequences and messages",
-            remedy=f"Start it with --workers {last + 1}. Once nothing is left in that store, remove it.",
+            f"{shown(_place(location, last))} is the store of a worker, but only workers 0 to {count - 1} are "
+            "configured: no worker would serve its Sequences and messages",
+            remedy=f"Start it with --workers {last + 1}. Once that store is empty, remove it.",
         )
 
 

@@ -121,9 +121,9 @@ def test_a_token_comes_from_a_file_or_from_the_environment(tmp_path: Path, monke
     assert Access.of_files(token_file=str(file)).token == "of-the-file"
     for wrong in ("", "  \n", "two words", "zwei\nZeilen", "ä"):
         file.write_text(wrong)
-        with pytest.raises(ConfigurationError, match="holds no token"):
+        with pytest.raises(ConfigurationError, match="contains no token"):
             read_token(str(file))
-    with pytest.raises(ConfigurationError, match="no token can be read"):
+    with pytest.raises(ConfigurationError, match="the token cannot be read"):
         read_token(str(tmp_path / "nothing"))
 
 
@@ -159,11 +159,11 @@ async def test_mutual_tls_keeps_out_who_has_no_certificate(serve: Any, tmp_path:
 @pytest.mark.parametrize("error", CUT_OFF, ids=lambda error: error.__name__)
 def test_however_a_connection_was_cut_off_the_hint_is_the_same(error: type[Exception]) -> None:
     assert "client certificate" in describe_failure(error("gone"), "https://127.0.0.1")[1]
-    assert "say https://" in describe_failure(error("gone"), "http://127.0.0.1")[1]
+    assert "start the URL with https://" in describe_failure(error("gone"), "http://127.0.0.1")[1]
 
 
 async def test_https_to_a_listener_that_speaks_http_says_so(service: Any) -> None:
     connection = Access().open(service.admin_url.replace("http:", "https:"), 30)
     with pytest.raises(OSError) as failed:
         await asyncio.to_thread(connection.send, "GET", "/queues")
-    assert "say http://" in describe_failure(failed.value, "https://127.0.0.1")[1]
+    assert "start the URL with http://" in describe_failure(failed.value, "https://127.0.0.1")[1]

@@ -228,7 +228,7 @@ async def test_a_letter_whose_handler_is_no_longer_there_says_so(serve: Any, tmp
     await ask(service, "dead-letters/all/retry", "POST")
     await asyncio.wait_for(app.handled(), 60)
     (letter,) = (await ask(service, "dead-letters"))[1]["dead_letters"]
-    assert letter["error"] == f"LookupError: there is no handler of the action '{ACTION}' any more"
+    assert letter["error"] == f"LookupError: no handler is registered for the action '{ACTION}' any longer"
 
 
 async def test_new_messages_are_handled_while_letters_are_tried_again(serve: Any) -> None:

@@ -365,7 +365,7 @@ async def test_a_makeconnection_address_is_refused_as_not_supported_whatever_the
     for asked in ({"acks_to": address}, {"reply_to": address}):
         answer = await source.create(**asked)
         assert answer.fault == "CreateSequenceRefused"
-        assert "WS-MakeConnection is not supported" in answer.envelope.fault.reason
+        assert "does not support WS-MakeConnection" in answer.envelope.fault.reason
     await source.create()
     answer = await source.message(1, message_id="urn:m", reply_to=EndpointReference(address))
     assert answer.fault == "OnlyAnonymousAddressSupported"

@@ -394,7 +394,7 @@ async def test_replies_have_the_action_that_the_contract_declares(serve: Any) ->
     async with Source((await serve(app)).url, ":memory:") as source:
         reply = await source.request("<n>1</n>", action=ACTION, timeout=60)
     assert reply.action == "urn:o/PriceAnswer"
-    with pytest.raises(ConfigurationError, match="reply_action goes with one action"):
+    with pytest.raises(ConfigurationError, match="reply_action needs an action"):
         app.on(reply_action="urn:o/PriceAnswer")
 
 
@@ -611,7 +611,7 @@ async def test_at_most_once_a_request_whose_handler_did_not_end_is_not_repeated_
 
 @pytest.mark.parametrize(
     ("answer", "why"),
-    [("hello", "what the handler returned is no reply: the body is not one"), (7, "text, bytes or an lxml element")],
+    [("hello", "the handler returned an invalid reply: the body is not one"), (7, "text, bytes or an lxml element")],
 )
 async def test_a_reply_that_is_no_element_is_the_handlers_failure_and_says_so(
     serve: Any, answer: Any, why: str

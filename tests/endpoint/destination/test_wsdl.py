@@ -152,6 +152,6 @@ def test_a_part_that_is_missing_is_named(parts: Path, part: str) -> None:
     if part == "wsdl0.wsdl":
         Destination(":memory:", wsdl=parts)  # an absolute location stays as it is
         parts.write_text(PARTS["service.wsdl"].replace("http://old/Orders.svc?wsdl", "?wsdl"))
-    with pytest.raises(ConfigurationError, match="there is no file") as refused:
+    with pytest.raises(ConfigurationError, match="but the file") as refused:
         Destination(":memory:", wsdl=parts)
     assert part.rpartition("/")[2] in str(refused.value) and "Save that document there" in refused.value.remedy

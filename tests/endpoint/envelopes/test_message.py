@@ -140,7 +140,7 @@ def test_what_is_no_element_is_no_detail_of_a_fault(detail: Any) -> None:
 def test_a_whole_soap_envelope_is_no_body(namespace: str) -> None:
     whole = f"<?xml version='1.0'?><s:Envelope xmlns:s='{namespace}'><s:Body><a/></s:Body></s:Envelope>"
     for given in (whole, whole.encode(), etree.fromstring(whole)):
-        with pytest.raises(EnvelopeError, match="whole SOAP envelope") as caught:
+        with pytest.raises(EnvelopeError, match="complete SOAP envelope") as caught:
             body_bytes(given)
         assert "inside its soap:Body" in caught.value.remedy
     assert body_bytes("<Envelope xmlns='urn:post'/>") == b"<Envelope xmlns='urn:post'/>"

@@ -69,7 +69,7 @@ def test_what_can_be_no_header_block_is_not_added(block: str) -> None:
 
 
 def test_headers_that_belong_to_reliable_messaging_are_not_added() -> None:
-    with pytest.raises(EnvelopeError, match="which are written here"):
+    with pytest.raises(EnvelopeError, match="which Holdfast writes"):
         context(message()).add_header("<w:To xmlns:w='http://www.w3.org/2005/08/addressing'>x</w:To>")
 
 

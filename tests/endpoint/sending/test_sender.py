@@ -179,7 +179,7 @@ async def test_silence_in_answer_to_create_sequence_is_told_for_it_will_never_op
     told, problems = await outcome(lambda e: e.respond(status), CreateSequence(ANONYMOUS_EPR))
     assert told is None
     (problem,) = problems
-    assert f"answered CreateSequence with HTTP {status} and nothing" in problem
+    assert f"answered CreateSequence with HTTP {status} and no content" in problem
 
 
 async def test_an_applications_message_in_answer_to_create_sequence_comes_with_what_to_check() -> None:
@@ -227,7 +227,7 @@ async def test_what_a_server_says_in_plain_text_is_handed_on() -> None:
     told, problems = await outcome(lambda e: e.respond(503, text, b"text/plain; charset=utf-8"))
     assert told == "failed"
     (problem,) = problems
-    assert problem.endswith("answered HTTP 503 and no SOAP message (The store failed; nothing is accepted.)")
+    assert problem.endswith("answered with HTTP 503 and no SOAP message (The store failed; nothing is accepted.)")
 
 
 async def test_a_service_that_answers_with_mtom_is_said_to_do_so() -> None:
@@ -277,7 +277,7 @@ async def test_a_pause_that_is_asked_for_is_told_to_the_protocol_and_to_the_user
         await sender.stop()
     assert recorder.pauses == [40.0]
     assert recorder.told == ["failed"]
-    assert "Closed for lunch.; it is left alone for 40 s" in problems[0]
+    assert "Closed for lunch.; the next attempt follows in 40 s" in problems[0]
 
 
 async def test_what_cannot_be_written_is_told_to_the_protocol_and_not_posted() -> None:

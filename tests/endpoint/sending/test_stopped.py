@@ -30,45 +30,45 @@ def told(code: str, reason: str = "no", store: str = "out", waiting: int = 2, **
         (
             told("CreateSequenceRefused", "too many"),
             CreateSequenceRefused,
-            'the destination http://d/ refused the sequence: CreateSequenceRefused\n  it said: "too many"',
-            f"{SAFE} Put right what it names, then: {HOW}",
+            'the destination http://d/ refused the Sequence: CreateSequenceRefused\n  its reason: "too many"',
+            f"{SAFE} Fix the cause that it names, then: {HOW}",
         ),
         (
             told("UnknownSequence", first=3, last=7),
             SequenceLost,
-            'the destination http://d/ said UnknownSequence: "no"',
-            f"{SAFE} Some of them may have arrived. To send them again in a new sequence: {HOW}",
+            'the destination http://d/ answered the request with UnknownSequence: "no"',
+            f"{SAFE} Some of them may have arrived. To send them again in a new Sequence: {HOW}",
         ),
         (
             told("SequenceClosed"),
             SequenceClosed,
-            'the destination http://d/ said SequenceClosed: "no"',
-            f"{SAFE} To go on: {HOW}",
+            'the destination http://d/ answered the request with SequenceClosed: "no"',
+            f"{SAFE} To continue: {HOW}",
         ),
         (
             told("given up"),
             NotAcknowledged,
-            "the destination http://d/ gave no sign of life; cannot connect",
-            f"{SAFE} To try again: {HOW}",
+            "the destination http://d/ did not answer; cannot connect",
+            f"{SAFE} To retry: {HOW}",
         ),
         (
             told("Sender", refused=("urn:s", 7)),
             PeerFault,
-            'the destination http://d/ said Sender to message 7 of the Sequence urn:s: "no"',
-            f"{SAFE} Put it right, then: {HOW}",
+            'the destination http://d/ answered message 7 of the Sequence urn:s with Sender: "no"',
+            f"{SAFE} Fix the cause, then: {HOW}",
         ),
         (
             told("MustUnderstand", "Action"),
             PeerFault,
-            'the destination http://d/ said MustUnderstand: "Action"',
+            'the destination http://d/ answered the request with MustUnderstand: "Action"',
             f"{SAFE} It granted no Sequence. Check that reliable messaging is enabled at that endpoint (WCF: "
-            f"reliableSession; CXF: the reliableMessaging feature), or fix what the fault names, then: {HOW}",
+            f"reliableSession; CXF: the reliableMessaging feature), or fix the cause that the fault names, then: {HOW}",
         ),
         (
             told("HTTP 418", "no SOAP message"),
             PeerFault,
-            "the destination http://d/ answered HTTP 418 and no SOAP message",
-            f"{SAFE} Put it right, then: {HOW}",
+            "the destination http://d/ answered with HTTP 418 and no SOAP message",
+            f"{SAFE} Fix the cause, then: {HOW}",
         ),
     ],
 )
@@ -79,7 +79,7 @@ def test_each_stop_is_told_by_its_own_error(error: HoldfastError, kind: type, me
 
 def test_what_is_in_memory_is_not_called_safe_and_no_command_is_named_for_it() -> None:
     error = told("HTTP 418", store=":memory:", waiting=1)
-    expected = "1 unacknowledged message is in memory only, and lost when this process ends. Put it right, then: "
+    expected = "1 unacknowledged message is in memory only, and lost when this process ends. Fix the cause, then: "
     assert error.remedy == f"{expected}source.resume()"
 
 

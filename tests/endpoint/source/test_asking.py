@@ -102,8 +102,8 @@ async def test_every_transmission_beyond_the_first_asks_and_who_waits_is_told_th
             sent = [await source.send(f"<n>{i}</n>", action="urn:a") for i in range(3)]
             await until(lambda: source.progress.problem)
             assert source.progress.problem.startswith(f"{url} has answered message 1 of the Sequence urn:s")
-            assert "times with success and nothing, though it is asked" in source.progress.problem
-            with pytest.raises(NotAcknowledged, match="neither acknowledges nor refuses it"):
+            assert "times with success but no content, although it was asked" in source.progress.problem
+            with pytest.raises(NotAcknowledged, match="neither acknowledges nor rejects the message"):
                 await sent[0].acknowledged(0.01)
             await until(lambda: len(peer.came[1]) > 3)
     again = [envelope for envelopes in peer.came.values() for envelope in envelopes[1:]]
@@ -116,7 +116,7 @@ async def test_a_request_does_not_ask_for_an_acknowledgement_which_would_say_tha
         async with Source(url, ":memory:", versions=Versions(), offer=True, policy=QUICK) as source:
             with pytest.raises(NotAcknowledged):
                 await source.request("<n/>", action="urn:a", timeout=1.0)
-            await until(lambda: "there is no reply to it yet" in source.progress.problem)
+            await until(lambda: "it has not sent the reply yet" in source.progress.problem)
     assert len(peer.came[1]) > 1
     assert not any(envelope.ack_requested for envelope in peer.came[1])
 
@@ -135,7 +135,7 @@ async def test_a_listener_that_hears_nothing_is_named_as_what_may_not_be_reached
         )
         async with source:
             await source.send("<n/>", action="urn:a")
-            await until(lambda: "can it be reached from there?" in source.progress.problem)
+            await until(lambda: "check that it can reach that address" in source.progress.problem)
             assert "http://behind-a-wall.example/" in source.progress.problem
 
 

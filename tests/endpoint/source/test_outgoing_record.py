@@ -144,23 +144,23 @@ async def _delivered_after_a_restart(messages: list[tuple[str, str, str, Any, by
     ("given", "said"),
     [
         ({"action": ""}, "the action is empty"),
-        ({"action": None}, "the action is text, not NoneType"),
-        ({"action": ["urn:a"]}, "the action is text, not list"),
-        ({"action": "urn:\x00"}, "a character that no URI has"),
-        ({"action": "urn:a\n"}, "a character that no URI has"),
-        ({"action": "\ud800"}, "a character that no URI has"),
-        ({"action": " urn:a"}, "white space at its ends"),
-        ({"action": "http://docs.oasis-open.org/ws-rx/wsrm/200702/AckRequested"}, "one of WS-ReliableMessaging itself"),
-        ({"message_id": 7}, "the message_id is text, not int"),
+        ({"action": None}, "the action must be text, not NoneType"),
+        ({"action": ["urn:a"]}, "the action must be text, not list"),
+        ({"action": "urn:\x00"}, "a character that is not allowed in a URI"),
+        ({"action": "urn:a\n"}, "a character that is not allowed in a URI"),
+        ({"action": "\ud800"}, "a character that is not allowed in a URI"),
+        ({"action": " urn:a"}, "begins or ends with white space"),
+        ({"action": "http://docs.oasis-open.org/ws-rx/wsrm/200702/AckRequested"}, "belongs to WS-ReliableMessaging"),
+        ({"message_id": 7}, "the message_id must be text, not int"),
         ({"message_id": ""}, "the message_id is empty"),
-        ({"sequence_key": None}, "the sequence_key is text, not NoneType"),
+        ({"sequence_key": None}, "the sequence_key must be text, not NoneType"),
         ({"sequence_key": "\udcff"}, "is not Unicode text"),
-        ({"headers": "<h/>"}, "headers are bytes of XML, not str"),
-        ({"headers": b"<h/>"}, "the header h is in no namespace"),
+        ({"headers": "<h/>"}, "headers must be bytes of XML, not str"),
+        ({"headers": b"<h/>"}, "the header h has no namespace"),
         ({"headers": b"<h xmlns='urn:h'>"}, "not well-formed"),
         ({"headers": b"<h xmlns='urn:h'/>and"}, "text between the header blocks"),
         ({"headers": b"</headers><headers>"}, "not well-formed"),
-        ({"headers": b"<To xmlns='http://www.w3.org/2005/08/addressing'/>"}, "which are written here"),
+        ({"headers": b"<To xmlns='http://www.w3.org/2005/08/addressing'/>"}, "which Holdfast writes"),
         ({"body": "<a>\ud800</a>"}, "not Unicode text"),
         ({"body": "<a>\x00</a>"}, "not one well-formed XML element"),
         ({"body": "<a/><b/>"}, "not one well-formed XML element"),
@@ -169,10 +169,10 @@ async def _delivered_after_a_restart(messages: list[tuple[str, str, str, Any, by
         ({"body": "<a><?b c?></a>"}, "processing instructions"),
         ({"body": "<!DOCTYPE a><a/>"}, "document type"),
         ({"body": etree.Comment("no element")}, "not one well-formed XML element"),
-        ({"body": {"a": 1}}, "a body is text, bytes or an lxml element, not dict"),
+        ({"body": {"a": 1}}, "a body must be text, bytes or an lxml element, not dict"),
         (
             {"body": "<CloseSequence xmlns='http://docs.oasis-open.org/ws-rx/wsrm/200702'/>"},
-            "a message of WS-ReliableMessaging itself",
+            "a message of WS-ReliableMessaging",
         ),
     ],
 )
@@ -214,13 +214,13 @@ def test_an_address_that_nothing_can_be_sent_to_is_refused_when_it_is_given(to: 
 def test_an_address_that_receivers_refuse_for_its_length_is_refused_when_given(transport: Any) -> None:
     longest = "http://d/".ljust(DEFAULT.max_uri, "x")
     Source(longest, ":memory:", transport=transport)
-    with pytest.raises(ConfigurationError, match="to has 2,049 characters, and receivers accept 2,048"):
+    with pytest.raises(ConfigurationError, match="to has 2,049 characters, but receivers accept at most 2,048"):
         Source(f"{longest}x", ":memory:", transport=transport)
 
 
 async def test_an_address_for_replies_leaves_room_for_what_makes_it_unguessable() -> None:
     own = "http://d/".ljust(LONGEST_ADDRESS, "x")
-    with pytest.raises(ConfigurationError, match="address has 1,985 characters, and receivers accept 1,984"):
+    with pytest.raises(ConfigurationError, match="address has 1,985 characters, but receivers accept at most 1,984"):
         Source("http://d/", ":memory:", listen=("127.0.0.1", 0), address=f"{own}x")
     assert len(with_secret(own, new_identifier().rpartition(":")[2])) <= DEFAULT.max_uri
     Source("http://d/", ":memory:", listen=("127.0.0.1", 0), address=own)
@@ -250,7 +250,7 @@ async def test_a_reply_that_cannot_be_sent_is_a_failure_of_its_handler_and_the_n
             await source.request("<a/>", action="urn:bad", timeout=60)
         assert (await source.request("<a/>", action="urn:good", timeout=60)).body.tag == "good"
     (letter,) = app.engine.store.read("dead-letters", 0, 0, 1)
-    assert "what the handler returned is no reply" in letter[1].headers.decode()
+    assert "the handler returned an invalid reply" in letter[1].headers.decode()
 
 
 @pytest.mark.parametrize("reason", ["no \x00 no", "no \udcff no", "no \ufffe no"])

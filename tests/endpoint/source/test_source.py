@@ -332,7 +332,7 @@ async def test_without_a_sign_of_life_it_gives_up_when_told_to_and_resume_tries_
     (port,) = free_ports(1)
     async with Source(f"http://127.0.0.1:{port}/", ":memory:", policy=policy) as source:
         sent = await source.send("<n>0</n>", action=ACTION)
-        with pytest.raises(NotAcknowledged, match="no sign of life") as caught:
+        with pytest.raises(NotAcknowledged, match="did not answer") as caught:
             await sent.acknowledged(60)
         assert "1 unacknowledged message is in memory only" in caught.value.remedy
         service = await serve(app, port=port)
@@ -344,7 +344,7 @@ async def test_without_a_sign_of_life_it_gives_up_when_told_to_and_resume_tries_
                 is_there = True
         await service.close()
         sent = await source.send("<n>1</n>", action=ACTION)
-        with pytest.raises(NotAcknowledged, match="no sign of life"):
+        with pytest.raises(NotAcknowledged, match="did not answer"):
             await sent.acknowledged(60)
     assert got == ["0"]
 
@@ -437,7 +437,7 @@ async def test_who_asks_for_a_reply_that_was_taken_is_not_told_that_it_is_still_
         (await source.request("<n>8</n>", action="urn:test:price", message_id="urn:mine", timeout=60)).done()
         with pytest.raises(NotAcknowledged, match="no reply to urn:mine") as caught:
             await source.reply("urn:mine", timeout=0.0)
-    assert "its reply was not taken before" in caught.value.remedy
+    assert "its reply was not collected before" in caught.value.remedy
 
 
 async def test_a_store_serves_one_destination(tmp_path: Path) -> None:
@@ -471,9 +471,9 @@ async def test_a_destination_and_a_source_do_not_take_each_others_stores(tmp_pat
     await app.start()
     await app.close()
     for _ in range(2):  # and leave them as they are
-        with pytest.raises(ConfigurationError, match=r"inbox is a destination's: it holds the queue 'inbox'"):
+        with pytest.raises(ConfigurationError, match=r"inbox belongs to a destination: it contains the queue 'inbox'"):
             await Source("http://127.0.0.1:9/", tmp_path / "inbox").open()
-        with pytest.raises(ConfigurationError, match="outbox is a source's"):
+        with pytest.raises(ConfigurationError, match="outbox belongs to a source"):
             await Destination(tmp_path / "outbox").start()
     async with Source(None, tmp_path / "outbox") as source:
         assert source.progress.outstanding == 1
@@ -507,7 +507,7 @@ async def test_who_waits_in_vain_is_told_which_message_and_whether_it_is_safe(tm
         sent = await source.send("<n>0</n>", action=ACTION, message_id="urn:mine")
         with pytest.raises(NotAcknowledged, match="the message urn:mine for http://127") as caught:
             await sent.acknowledged(timeout=0.0)
-    wanted = "the next process goes on with it" if persistent else "if you leave, it is lost"
+    wanted = "the next one continues with it" if persistent else "If the process ends, it is lost"
     assert wanted in caught.value.remedy
 
 
@@ -535,7 +535,7 @@ async def test_a_message_that_is_refused_is_named_by_its_sequence_and_number(ser
     async with Source((await serve(app)).url, ":memory:") as source:
         await (await source.send("<n>0</n>", action=ACTION)).acknowledged(60)
         refused = await source.send("<n>1</n>", action="urn:nobody")
-        named = r"said ActionNotSupported to message 2 of the Sequence urn:uuid:[0-9a-f-]{36}: \"No handler here"
+        named = r"answered message 2 of the Sequence urn:uuid:[0-9a-f-]{36} with ActionNotSupported: \"No handler here"
         with pytest.raises(PeerFault, match=named):
             await refused.acknowledged(60)
 
@@ -547,7 +547,7 @@ async def test_a_web_server_in_the_destinations_place_is_told_with_what_to_look_
     try:
         async with Source(f"http://127.0.0.1:{server.port}/", ":memory:") as source:
             sent = await source.send("<n>0</n>", action=ACTION)
-            with pytest.raises(PeerFault, match=f"answered HTTP {status} and no SOAP message") as caught:
+            with pytest.raises(PeerFault, match=f"answered with HTTP {status} and no SOAP message") as caught:
                 await sent.acknowledged(60)
     finally:
         await server.close()
@@ -716,13 +716,13 @@ async def test_after_its_store_failed_a_source_says_which_messages_are_safe_and_
     store.is_full = True
     with pytest.raises(StoreFailed, match="no space left on device") as caught:
         await source.send("<n>2</n>", action=ACTION)
-    assert "Whether this message was stored is not known" in caught.value.message
+    assert "This message may or may not be stored" in caught.value.message
     assert "holdfast outbox list" in caught.value.remedy
     for stored in (waiting, sent[1].acknowledged(60)):
         with pytest.raises(StoreFailed, match="no space left on device") as caught:
             await stored
-        assert "2 unacknowledged messages that were stored before are safe there: do not send again" in (
-            caught.value.message
-        )
+        assert (
+            "2 unacknowledged messages that were stored before are safe there: do not send stored messages again"
+        ) in (caught.value.message)
     with contextlib.suppress(StoreFailed):
         await source.close(0.0)

@@ -141,7 +141,7 @@ def test_open_and_close_stand_in_for_a_with_block(served: Served, tmp_path: Path
     source.close()  # nothing is open: nothing to do
     for number in range(2):
         source.open()
-        with pytest.raises(holdfast.ConfigurationError, match="open already"):
+        with pytest.raises(holdfast.ConfigurationError, match="already open"):
             source.open()
         source.send(f"<n>{number}</n>", action=ACTION).acknowledged(60)
         assert [one["role"] for one in source.sequences()] == ["source"]

@@ -104,7 +104,7 @@ async def test_a_wsdl_out_of_reach_does_not_keep_back_what_is_stored(serve: Any,
     app.on(ACTION)(lambda message: got.append(message.body.text))
     url = (await serve(app)).url
     async with documents({}, []) as host:
-        with pytest.raises(TransportError, match="answered 404, no WSDL"):
+        with pytest.raises(TransportError, match="responded with 404 and no WSDL"):
             await Source.from_wsdl(f"{host}/x", tmp_path / "outbox")
         assert not (tmp_path / "outbox").exists()
         async with Source(url, tmp_path / "outbox", versions=Versions()) as source:
@@ -123,13 +123,13 @@ async def test_imports_lead_nowhere_else(tmp_path: Path) -> None:
         for number in range(60):
             found[f"/{number}"] = BINDING.format(main=f"/{number + 1}", output="")
         async with documents(found, []) as host:
-            with pytest.raises(ConfigurationError, match="not followed to another place") as caught:
+            with pytest.raises(ConfigurationError, match="from another host, which is not loaded") as caught:
                 await Source.from_wsdl(f"{host}/")
             assert f"{host}/?singleWsdl" in caught.value.remedy
             with pytest.raises(ConfigurationError, match="more than 50 documents"):
                 await Source.from_wsdl(f"{host}/0")
         (tmp_path / "main.wsdl").write_text(MAIN.format(imported=f"{other}/b", url="http://x/"))
-        with pytest.raises(ConfigurationError, match="not followed to another place"):
+        with pytest.raises(ConfigurationError, match="from another host, which is not loaded"):
             await Source.from_wsdl(tmp_path / "main.wsdl")
     assert asked == []
     with pytest.raises(ConfigurationError, match="cannot read the WSDL"):

@@ -75,12 +75,17 @@ class Admin:
                     "GET",
                     "healthz",
                     self._health,
-                    "Liveness: whether a restart would not help",
+                    "Liveness: fails if a restart would help",
                     Health,
                     joined=Joined.HEALTH,
                 ),
                 Route(
-                    "GET", "readyz", self._ready, "Readiness: whether it accepts messages", Health, joined=Joined.HEALTH
+                    "GET",
+                    "readyz",
+                    self._ready,
+                    "Readiness: whether the server accepts messages",
+                    Health,
+                    joined=Joined.HEALTH,
                 ),
                 Route("GET", "metrics", self._metrics, "Metrics for Prometheus", "text/plain", joined=Joined.METRICS),
                 Route("GET", "openapi.json", self._openapi, "This description", Anything, joined=Joined.ANY),
@@ -88,7 +93,7 @@ class Admin:
                     "POST",
                     "reload",
                     self._reload,
-                    "Read the configuration again, and go on by it: whole, or not at all",
+                    "Reload the configuration, completely or not at all",
                     Reloaded,
                     errors=(404, 409),
                     joined=Joined.ANY,
@@ -160,7 +165,9 @@ class Admin:
             return refused.status
         except Exception as error:
             log.error("admin.request_failed", target=exchange.request.target, exc_info=error)
-            json_answer(exchange, 500, {"error": repr(error), "remedy": "This is a bug; the log has more."})
+            json_answer(
+                exchange, 500, {"error": repr(error), "remedy": "This is a bug in Holdfast. The log has the details."}
+            )
             return 500
 
     async def _do(self, route: Route, exchange: Exchange, query: str, names: dict[str, str]) -> int:
@@ -184,7 +191,9 @@ class Admin:
             return 503
         except Exception as error:
             log.error("admin.request_failed", target=exchange.request.target, exc_info=error)
-            json_answer(exchange, 500, {"error": repr(error), "remedy": "This is a bug; the log has more."})
+            json_answer(
+                exchange, 500, {"error": repr(error), "remedy": "This is a bug in Holdfast. The log has the details."}
+            )
             return 500
         if route.answer is None:
             exchange.respond(204)
@@ -208,7 +217,7 @@ class Admin:
     async def _ready(self, asked: Asked) -> object:
         """The listener is there once all is recovered."""
         if self.is_draining:
-            raise Refused(503, "it is being stopped: what is in progress is finished", "Ask another one.")
+            raise Refused(503, "the server is stopping: it finishes requests in progress", "Use another server.")
         if (wrong := self._app.engine.health()) is not None:
             raise Refused(503, wrong.message, wrong.remedy)
         outboxes = self._app.engine.protocol.outbound.outboxes.values()
@@ -219,8 +228,8 @@ class Admin:
         if self._app.reload is None:
             raise Refused(
                 404,
-                "this server runs by no configuration file",
-                "A broker with a file does: holdfast broker --config FILE.",
+                "this server has no configuration file",
+                "Only a broker started with holdfast broker --config FILE can reload.",
             )
         try:
             return {"changed": self._app.reload()}

@@ -63,8 +63,9 @@ class Guard:
         elif host and not self._is_ours(_name(host)):
             raise Refused(
                 403,
-                f"this listener is not asked as {_name(host)!r}: a web page may have given that name to its address",
-                f"Ask it by its address, or start it with --admin-name {_name(host)} (Listeners(admin_names=…)), or "
+                f"this listener does not accept the host name {_name(host)!r}: a web page may have pointed that "
+                "name to its address",
+                f"Use its IP address, or start it with --admin-name {_name(host)} (Listeners(admin_names=…)), or "
                 "with a token.",
             )
 
@@ -76,8 +77,8 @@ class Guard:
         if is_elsewhere or (origin and origin != f"{self._scheme}://{host}"):
             raise Refused(
                 403,
-                f"a web page of {origin or 'another site'} sent this; only pages of this listener may",
-                "Ask from a program, not from a page of another origin.",
+                f"a web page of {origin or 'another site'} sent this request; only pages of this listener may",
+                "Send the request from a program, not from a page of another origin.",
             )
 
     def _check_token(self, headers: Mapping[bytes, bytes], token: bytes) -> None:
@@ -85,8 +86,8 @@ class Guard:
         if kind.lower() != b"bearer" or not hmac.compare_digest(given.strip(), token):
             raise Refused(
                 401,
-                "the token is missing, or it is another one" if not given else "the token is not this listener's",
-                "Send Authorization: Bearer TOKEN. Commands and the Spark source take it from option tokenFile or "
+                "the token is missing or wrong" if not given else "the token is wrong",
+                "Send Authorization: Bearer TOKEN. Commands and the Spark source read it from option tokenFile or "
                 f"{TOKEN_VARIABLE}.",
                 ((b"WWW-Authenticate", b'Bearer realm="holdfast"'),),
             )

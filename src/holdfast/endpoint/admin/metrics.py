@@ -31,33 +31,35 @@ class DestinationCollector(Collector):
         """The metrics as they stand now."""
         app = self._app
         commits = app.engine.commits
-        yield _counter("holdfast_messages_accepted", "Messages accepted into the queue, each once.", app.accepted)
-        yield _counter("holdfast_commits", "Batches made durable.", commits.batches)
         yield _counter(
-            "holdfast_commits_waited", "Those of them that were quick: the event loop waited for them.", commits.waited
+            "holdfast_messages_accepted", "Messages accepted into the queue, each counted once.", app.accepted
         )
-        yield _histogram("holdfast_commit_seconds", "Seconds that the store took for each.", commits.durations)
+        yield _counter("holdfast_commits", "Batches committed to the store.", commits.batches)
+        yield _counter(
+            "holdfast_commits_waited",
+            "Batches that the event loop waited for, because they were quick.",
+            commits.waited,
+        )
+        yield _histogram("holdfast_commit_seconds", "Duration of a commit in seconds.", commits.durations)
         pending = GaugeMetricFamily(
             "holdfast_commit_pending_seconds",
-            "For how long the commit in progress has been with the disk.",
+            "Seconds since the commit in progress started.",
             value=commits.pending_seconds,
         )
         yield pending
-        yield _counter(
-            "holdfast_transmissions", "Messages sent by ourselves, repeats included.", app.sender.transmissions
-        )
+        yield _counter("holdfast_transmissions", "Messages sent, including retransmissions.", app.sender.transmissions)
         again = CounterMetricFamily(
-            "holdfast_retransmissions", "What of Sequences was sent again, by forwarder.", labels=["forwarder"]
+            "holdfast_retransmissions", "Retransmitted messages by forwarder.", labels=["forwarder"]
         )
         for name, count in app.sender.retransmissions.items():
             again.add_metric([name], count)
         yield again
         yield _histogram(
             "holdfast_request_seconds",
-            "Seconds from a request's envelope to its answer, of one request in sixteen.",
+            "Seconds from a request's envelope to its answer, sampled from one request in sixteen.",
             app.unanswered.durations,
         )
-        incidents = CounterMetricFamily("holdfast_incidents", "What happened, by name.", labels=["name"])
+        incidents = CounterMetricFamily("holdfast_incidents", "Incidents by name.", labels=["name"])
         for name, count in app.incidents.items():
             incidents.add_metric([name], count)
         yield incidents
@@ -69,11 +71,11 @@ class DestinationCollector(Collector):
             yield from _journal(app.journal)
         yield from self._sinks()
         if app.dispatcher is not None:
-            yield _counter("holdfast_messages_handled", "Messages whose handler finished.", app.dispatcher.handled)
-            yield _counter("holdfast_handler_failures", "Handlers that raised.", app.dispatcher.failed)
-            yield _counter("holdfast_dead_letters", "Messages set aside.", app.dispatcher.dead)
+            yield _counter("holdfast_messages_handled", "Messages that a handler completed.", app.dispatcher.handled)
+            yield _counter("holdfast_handler_failures", "Handler calls that raised an error.", app.dispatcher.failed)
+            yield _counter("holdfast_dead_letters", "Messages that became dead letters.", app.dispatcher.dead)
         kept = app.dead_letters.count
-        yield GaugeMetricFamily("holdfast_dead_letters_kept", "Dead letters that nobody has decided on.", value=kept)
+        yield GaugeMetricFamily("holdfast_dead_letters_kept", "Current dead letters.", value=kept)
 
     def _sequences(self) -> Metric:
         sequences = GaugeMetricFamily("holdfast_sequences", "Sequences by role and state.", labels=["role", "state"])
@@ -95,15 +97,17 @@ class DestinationCollector(Collector):
         self._before = {queue.name: (sum(queue.firsts), sum(queue.ends)) for queue in queues}
 
     def _queues(self) -> Iterator[Metric]:
-        backlog = GaugeMetricFamily("holdfast_queue_records", "Records kept in a queue.", labels=["queue", "partition"])
+        backlog = GaugeMetricFamily("holdfast_queue_records", "Records in a queue.", labels=["queue", "partition"])
         size = GaugeMetricFamily(
-            "holdfast_queue_bytes", "Bytes kept in a queue, where its retention counts them.", labels=["queue"]
+            "holdfast_queue_bytes",
+            "Bytes of the records in a queue, if its retention limits the size.",
+            labels=["queue"],
         )
         age = GaugeMetricFamily(
-            "holdfast_queue_age_seconds", "Seconds the oldest record has been in a queue.", labels=["queue"]
+            "holdfast_queue_age_seconds", "Age of the oldest record in a queue in seconds.", labels=["queue"]
         )
-        into = CounterMetricFamily("holdfast_queue_accepted", "Records that came into a queue.", labels=["queue"])
-        gone = CounterMetricFamily("holdfast_queue_deleted", "Records that were deleted from it.", labels=["queue"])
+        into = CounterMetricFamily("holdfast_queue_accepted", "Records added to a queue.", labels=["queue"])
+        gone = CounterMetricFamily("holdfast_queue_deleted", "Records deleted from a queue.", labels=["queue"])
         for queue in self._app.queues.values():
             for partition, (first, end) in enumerate(zip(queue.firsts, queue.ends, strict=True)):
                 backlog.add_metric([queue.name, str(partition)], end - first)
@@ -120,22 +124,22 @@ class DestinationCollector(Collector):
         """Yield metrics of forwarders only: the configuration names them, while a client chooses another outbox's
         address."""
         lag = GaugeMetricFamily(
-            "holdfast_forwarder_lag_records", "Records that a forwarder has to deliver.", labels=["forwarder"]
+            "holdfast_forwarder_lag_records", "Records that a forwarder has yet to deliver.", labels=["forwarder"]
         )
         flight = GaugeMetricFamily(
-            "holdfast_forwarder_in_flight", "Messages it sent that are not acknowledged.", labels=["forwarder"]
+            "holdfast_forwarder_in_flight", "Messages in flight: sent and not acknowledged.", labels=["forwarder"]
         )
         parts = GaugeMetricFamily(
-            "holdfast_forwarder_partitions", "Partitions that it sends, by state.", labels=["forwarder", "state"]
+            "holdfast_forwarder_partitions", "Partitions of a forwarder by state.", labels=["forwarder", "state"]
         )
         open_ = GaugeMetricFamily(
             "holdfast_forwarder_circuit_open",
-            "Whether its destination is left alone since it does not answer: 1 for yes.",
+            "1 while the forwarder does not send because its destination does not answer, else 0.",
             labels=["forwarder"],
         )
         failures = GaugeMetricFamily(
             "holdfast_forwarder_failures",
-            "Attempts in a row that its destination did not answer.",
+            "Consecutive attempts without an answer from the destination.",
             labels=["forwarder"],
         )
         outbound = self._app.engine.protocol.outbound
@@ -164,24 +168,30 @@ class DestinationCollector(Collector):
         staged = sum(part.rows for sink in every for part in sink.staged)
         moving = sum(sink.rows_moving for sink in every)
         waiting = sum(bool(sink.waits_for) for sink in every)
-        yield GaugeMetricFamily("holdfast_sinks", "Sinks that writers outside stage rows for.", value=len(every))
-        yield GaugeMetricFamily("holdfast_sink_rows_staged", "Rows staged and not published.", value=staged)
+        yield GaugeMetricFamily("holdfast_sinks", "Sinks of external writers.", value=len(every))
+        yield GaugeMetricFamily("holdfast_sink_rows_staged", "Staged rows that are not published.", value=staged)
         yield GaugeMetricFamily(
-            "holdfast_sink_rows_moving", "Rows published and not in their queues yet.", value=moving
+            "holdfast_sink_rows_moving", "Published rows that are not yet in their queues.", value=moving
         )
-        yield GaugeMetricFamily("holdfast_sink_bytes", "Bytes of both.", value=staging.bytes_held)
         yield GaugeMetricFamily(
-            "holdfast_sinks_waiting", "Sinks whose rows wait for a queue that is full, or gone.", value=waiting
+            "holdfast_sink_bytes",
+            "Bytes of staged rows and of published rows that are not yet in their queues.",
+            value=staging.bytes_held,
+        )
+        yield GaugeMetricFamily(
+            "holdfast_sinks_waiting",
+            "Sinks with rows that wait because a queue is full or no longer exists.",
+            value=waiting,
         )
         yield _counter("holdfast_sink_rows_published", "Rows published.", staging.rows_published)
 
     def _cursors(self) -> Iterator[Metric]:
         lag = GaugeMetricFamily(
-            "holdfast_cursor_lag_records", "Records a cursor has not passed.", labels=["queue", "cursor", "kind"]
+            "holdfast_cursor_lag_records", "Records that a cursor has not passed.", labels=["queue", "cursor", "kind"]
         )
         age = GaugeMetricFamily(
             "holdfast_cursor_age_seconds",
-            "Seconds the oldest of them has been in the queue.",
+            "Age of the oldest record that a cursor has not passed, in seconds.",
             labels=["queue", "cursor", "kind"],
         )
         now = self._app.engine.clock()
@@ -197,13 +207,13 @@ class DestinationCollector(Collector):
 
 def _journal(journal: Journal) -> Iterator[Metric]:
     yield _counter("holdfast_journal_events", "Events written to the journal.", journal.written)
-    yield _counter("holdfast_journal_events_lost", "Events that could not be written to it.", journal.lost)
+    yield _counter("holdfast_journal_events_lost", "Events that could not be written to the journal.", journal.lost)
     yield GaugeMetricFamily(
         "holdfast_journal_failing",
-        "Whether the journal is not written just now: 1 for yes.",
+        "1 while the journal cannot be written, else 0.",
         value=bool(journal.trouble),
     )
-    yield GaugeMetricFamily("holdfast_journal_bytes", "Bytes that the journal's files take.", value=journal.bytes)
+    yield GaugeMetricFamily("holdfast_journal_bytes", "Size of the journal's files in bytes.", value=journal.bytes)
 
 
 def _counter(name: str, text: str, value: float) -> CounterMetricFamily:

@@ -25,7 +25,9 @@ def partition_in(queue: Queue, text: str) -> int:
     """
     count = len(queue.partitions)
     if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) >= count:
-        raise Refused(404, f"there is no partition {text[:40]}", f"There are {count}, from 0.")
+        raise Refused(
+            404, f"the partition {text[:40]} does not exist", f"There are {count} partitions, numbered from 0."
+        )
     return int(text)
 
 
@@ -40,7 +42,7 @@ def asked_partitions(queue: Queue, partition: int | None, among: Iterable[int] |
         return known
     if partition not in known:
         raise Refused(
-            400, f"there is no partition {partition} to do that in", f"There is {', '.join(map(str, known))}."
+            400, f"the partition {partition} does not exist", f"The partitions are {', '.join(map(str, known))}."
         )
     return [partition]
 
@@ -56,11 +58,17 @@ async def find_offsets(
     """
     said = [name for name in ("to", "offset", "time") if getattr(reset, name) is not None]
     if len(said) != 1:
-        raise Refused(400, f"{len(said)} places are named" if said else "no place is named", _REMEDY)
+        raise Refused(
+            400, f"the request names {len(said)} positions" if said else "the request names no position", _REMEDY
+        )
     partitions = asked_partitions(queue, reset.partition, among)
     if reset.offset is not None:
         if len(partitions) > 1:
-            raise Refused(400, "an offset is one of a partition, and there are several", 'Name it: "partition": 0.')
+            raise Refused(
+                400,
+                "the queue has several partitions, and an offset belongs to one of them",
+                'Name the partition: "partition": 0.',
+            )
         return {partitions[0]: reset.offset}
     if reset.time is not None:
         return {number: await offset_at(engine, queue, number, reset.time) for number in partitions}
@@ -69,12 +77,12 @@ async def find_offsets(
 
 
 async def offset_at(engine: Engine, queue: Queue, partition: int, time: float) -> int:
-    """Return the offset of the first record delivered at ``time`` or later; the partition's end if there is none.
+    """Return the offset of the first record delivered at ``time`` or later; the partition's end without one.
 
-    A search that reads few records.
+    The search reads few records.
 
     Raises:
-        StoreError: the store cannot be read.
+        StoreError: The store cannot be read.
     """
     one = queue.partitions[partition]
     search = Search(one.first, one.durable_end, time)
@@ -93,8 +101,8 @@ async def pass_over(engine: Engine, outbox: Outbox, offset: int) -> int:
     If the forwarder skips a request, the requester that waits for its reply receives a fault.
 
     Raises:
-        NotSteered: it cannot be moved.
-        StoreError: the store cannot be read.
+        NotSteered: The forwarder cannot be moved.
+        StoreError: The store cannot be read.
     """
     await _skip(engine, outbox, offset)
     return Steering(engine.protocol).reset(outbox, offset, engine.clock())
@@ -104,11 +112,11 @@ async def delete_forwarder(engine: Engine, outbox: Outbox) -> int:
     """Delete a forwarder's outbox. The requester of each request that it has not sent receives a fault.
 
     Returns:
-        How many records it has not sent, or not with certainty; durable once the engine says so.
+        The number of records that it has not sent, or not with certainty; durable once the engine says so.
 
     Raises:
-        NotSteered: it cannot be deleted.
-        StoreError: the store cannot be read.
+        NotSteered: The forwarder cannot be deleted.
+        StoreError: The store cannot be read.
     """
     steering = Steering(engine.protocol)
     steering.check_deletable(outbox)  # requesters receive no fault if the deletion is refused

@@ -24,7 +24,7 @@ LARGEST_BODY = 1 << 20
 LARGEST_NUMBER = 2**53
 """Offsets and numbers are asked for up to this: JSON's own numbers are exact so far."""
 DESCRIPTION = "The listener describes its API at /openapi.json."
-UNKNOWN_PATH = f"See that both sides have the same version of Holdfast. {DESCRIPTION}"
+UNKNOWN_PATH = f"Check that both sides have the same version of Holdfast. {DESCRIPTION}"
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -98,19 +98,19 @@ _T = TypeVar("_T")
 class Joined(Enum):
     """Which worker handles a route if several workers share one admin listener."""
 
-    EACH = "all are asked, and their answers put together"
-    ANY = "who gets it answers"
-    PAGES = "all are asked, one after the other, for the rows of a page"
-    WHOLE = "all are asked for all rows, and rows of the same name are one"
-    SEQUENCE = "the worker that has the Sequence"
-    LETTER = "the worker that has the dead letter"
-    MESSAGE = "the worker that has the message"
-    PARTITION = "the worker that has the partition"
-    STREAM = "the worker that has the partition, or the file: what it sends is passed on as it comes"
-    NEXT = "all are asked, until there is more; then for the oldest records among those of all"
-    HEALTH = "all are asked, and must not be long about it"
-    SINK = "the worker that has the sink, or is to have it"
-    METRICS = "all are asked, and each sample says whose it is"
+    EACH = "all workers answer, and the answers are merged"
+    ANY = "the worker that gets the request answers"
+    PAGES = "the workers answer one after the other, to fill a page"
+    WHOLE = "all workers answer with all rows, and rows with the same name are merged"
+    SEQUENCE = "the worker with the Sequence answers"
+    LETTER = "the worker with the dead letter answers"
+    MESSAGE = "the worker with the message answers"
+    PARTITION = "the worker with the partition answers"
+    STREAM = "the worker with the partition or file answers, and its stream is forwarded"
+    NEXT = "all workers wait until there are more records; then they return the oldest of all"
+    HEALTH = "all workers answer within a short time"
+    SINK = "the worker that has the sink, or will create it, answers"
+    METRICS = "all workers answer, and each sample names its worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Route:
         given = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
         what = "the parameters"
         known = ", ".join(field.encode_name for field in msgspec.structs.fields(self.query))
-        remedy = f"It takes {known}." if known else "It takes none."
+        remedy = f"It takes {known}." if known else "The request must have no body."
         asked = _checked(lambda: msgspec.convert(given, self.query, strict=False), what, remedy)
         content = exchange.request.body
         if self.body is None or isinstance(self.body, str):
@@ -216,8 +216,8 @@ class Routes:
                 allowed.add(route.method)
         if allowed:
             known = ", ".join(sorted(allowed))
-            raise Refused(405, f"{method} means nothing to {path[:200]}", f"{known}.", ((b"Allow", known.encode()),))
-        raise Refused(404, f"there is no {path[:200]} here", UNKNOWN_PATH)
+            raise Refused(405, f"{path[:200]} does not support {method}", f"{known}.", ((b"Allow", known.encode()),))
+        raise Refused(404, f"the path {path[:200]} does not exist", UNKNOWN_PATH)
 
 
 Parts = list[tuple[str, tuple[str, ...]]]

@@ -14,7 +14,7 @@ from holdfast.endpoint.admin.routes import LARGEST_NUMBER, Shape
 Offset = Annotated[int, Meta(ge=0, le=LARGEST_NUMBER)]
 Seconds = Annotated[float, Meta(ge=0, le=1e11)]
 Text = Annotated[str, Meta(max_length=2000)]
-Limit = Annotated[int, Meta(ge=1, le=LARGEST_NUMBER, description="So many at most; no more than 1000 in any case.")]
+Limit = Annotated[int, Meta(ge=1, le=LARGEST_NUMBER, description="Maximum number of entries, at most 1000.")]
 
 MOST_LISTED = 1000
 """Maximum number of items in one response; the list continues from its ``next``."""
@@ -26,30 +26,36 @@ MOST_LISTED = 1000
 class Page(Shape):
     """One page of a list."""
 
-    after: Annotated[str, Meta(max_length=20_000, description="What the answer before said as ``next``.")] = ""
+    after: Annotated[str, Meta(max_length=20_000, description="The value of ``next`` from the answer before.")] = ""
     limit: Limit = 100
 
 
 class SequencePage(Page):
     """One page of the Sequences."""
 
-    role: Annotated[Literal["destination", "source"] | None, Meta(description="Only inbound, or outbound, ones.")] = (
-        None
-    )
-    state: Annotated[str, Meta(max_length=100, description="Only those in that state.")] = ""
-    find: Annotated[str, Meta(max_length=2000, description="Only those whose Identifier or key holds that text.")] = ""
+    role: Annotated[
+        Literal["destination", "source"] | None, Meta(description="Only inbound or only outbound Sequences.")
+    ] = None
+    state: Annotated[str, Meta(max_length=100, description="Only Sequences in this state.")] = ""
+    find: Annotated[
+        str, Meta(max_length=2000, description="Only Sequences with this text in their Identifier or key.")
+    ] = ""
 
 
 class LetterPage(Shape):
     """One page of the dead letters."""
 
-    start: Annotated[int, Meta(ge=0, le=LARGEST_NUMBER, description="Begin at this letter.")] = field(
+    start: Annotated[int, Meta(ge=0, le=LARGEST_NUMBER, description="Start at this dead letter.")] = field(
         name="from", default=0
     )
     limit: Limit = 100
-    whole: Annotated[bool, Meta(description="With reasons, header blocks and bodies: then fewer, some megabytes.")] = (
-        False
-    )
+    whole: Annotated[
+        bool,
+        Meta(
+            description="Include reasons, header blocks and bodies. A page then has fewer "
+            "entries, up to some megabytes."
+        ),
+    ] = False
 
 
 class MessagePage(Shape):
@@ -61,37 +67,39 @@ class MessagePage(Shape):
 class Key(Shape):
     """The Sequence to act on, by its sequence key."""
 
-    key: Annotated[str | None, Meta(description="The sequence key; all without it.")] = None
+    key: Annotated[str | None, Meta(description="The sequence key. Without it, every key.")] = None
 
 
 class Peek(Shape):
     """Read records of a queue without moving a cursor."""
 
-    start: Annotated[Offset | None, Meta(description="The first; without: the oldest.")] = field(
+    start: Annotated[Offset | None, Meta(description="The first offset. Without it, the oldest.")] = field(
         name="from", default=None
     )
     limit: Limit = 10
-    body_bytes: Annotated[int, Meta(ge=0, le=1 << 20, description="So much of each body.")] = 10_000
+    body_bytes: Annotated[int, Meta(ge=0, le=1 << 20, description="Maximum number of bytes of each body.")] = 10_000
 
 
 class ReadersQuery(Shape):
     """Query parameters common to every request of a reader."""
 
-    epoch: Annotated[str | None, Meta(description="The queue's, as it was when the reader began.")] = None
-    known: Annotated[str, Meta(description="What it has read, as partition:position:fingerprint, with commas.")] = ""
+    epoch: Annotated[str | None, Meta(description="The queue's epoch when the reader started.")] = None
+    known: Annotated[
+        str, Meta(description="What the reader has read: partition:position:fingerprint, separated by commas.")
+    ] = ""
 
 
 class FingerprintsQuery(ReadersQuery, kw_only=True):
     """The positions to return fingerprints for."""
 
-    at: Annotated[str, Meta(description="partition:position, with commas.")]
+    at: Annotated[str, Meta(description="partition:position, separated by commas.")]
 
 
 class OffsetsQuery(Shape, kw_only=True):
     """The times to return offsets for."""
 
-    epoch: Annotated[str | None, Meta(description="The queue's, as it was when the reader began.")] = None
-    at: Annotated[str, Meta(description="partition:microseconds since 1970, with commas.")]
+    epoch: Annotated[str | None, Meta(description="The queue's epoch when the reader started.")] = None
+    at: Annotated[str, Meta(description="partition:microseconds since 1970, separated by commas.")]
 
 
 class RecordsQuery(ReadersQuery, kw_only=True):
@@ -99,7 +107,9 @@ class RecordsQuery(ReadersQuery, kw_only=True):
 
     start: Offset = field(name="from")
     end: Offset = field(name="to")
-    without: Annotated[str, Meta(description="Fields that are sent empty: body, headers, transport, with commas.")] = ""
+    without: Annotated[
+        str, Meta(description="Fields to send empty, separated by commas: body, headers, transport.")
+    ] = ""
 
 
 class OctetsQuery(Shape):
@@ -123,7 +133,7 @@ class Position(Shape):
     epoch: str
     offsets: dict[int, Offset] = field(default_factory=dict)
     fingerprints: dict[int, str] = field(default_factory=dict)
-    until: Annotated[dict[int, Offset] | None, Meta(description="Read these partitions only, up to these offsets.")] = (
+    until: Annotated[dict[int, Offset] | None, Meta(description="Read only these partitions, up to these offsets.")] = (
         None
     )
 
@@ -139,10 +149,10 @@ class NextQuery(Shape):
     """A reader's current positions, and limits for its next batch."""
 
     queues: dict[str, Position]
-    others: Annotated[bool, Meta(description="Describe all other queues too.")] = False
-    most: Annotated[int, Meta(ge=1, description="Records of the batch at most.")] | None = None
-    least: Annotated[int, Meta(ge=1, description="Wait for so many records.")] = 1
-    wait: Annotated[float, Meta(ge=0, description="Seconds, at most 60.")] = 0.0
+    others: Annotated[bool, Meta(description="Also describe all other queues.")] = False
+    most: Annotated[int, Meta(ge=1, description="Maximum number of records of the batch.")] | None = None
+    least: Annotated[int, Meta(ge=1, description="Number of records to wait for.")] = 1
+    wait: Annotated[float, Meta(ge=0, description="Seconds to wait, at most 60.")] = 0.0
     guess: Guess | None = None
 
 
@@ -158,31 +168,32 @@ class Reset(Shape):
     to: Literal["earliest", "latest"] | None = None
     offset: Offset | None = None
     time: Annotated[
-        Seconds | None, Meta(description="Seconds since 1970: the first record that came then or later.")
+        Seconds | None, Meta(description="Seconds since 1970: the first record received at or after this time.")
     ] = None
-    partition: Annotated[Offset | None, Meta(description="Only there; all without it.")] = None
+    partition: Annotated[Offset | None, Meta(description="Only this partition. Without it, every partition.")] = None
 
 
 class Purge(Shape):
     """The records to delete; without ``below``, every record of the queue."""
 
-    below: Annotated[Offset | None, Meta(description="Below that offset, in one partition.")] = None
-    partition: Annotated[Offset | None, Meta(description="Only there; all without it.")] = None
-    force: Annotated[bool, Meta(description="Also what handlers or forwarders have still to do.")] = False
-    dry_run: Annotated[bool, Meta(description="Only say what it would do.")] = False
+    below: Annotated[Offset | None, Meta(description="Only records below this offset, in one partition.")] = None
+    partition: Annotated[Offset | None, Meta(description="Only this partition. Without it, every partition.")] = None
+    force: Annotated[bool, Meta(description="Also delete records that handlers or forwarders still need.")] = False
+    dry_run: Annotated[bool, Meta(description="Only return what the request would do.")] = False
 
 
 class PartQuery(Shape, kw_only=True):
     """The part of a batch that the request body holds."""
 
-    query: Annotated[str, Meta(min_length=1, max_length=400, description="Whose numbering of batches it is.")]
-    batch: Annotated[Offset, Meta(description="The batch, of that query.")]
-    token: Annotated[str, Meta(description="The part: a name never used before.")]
-    queue: Annotated[str, Meta(description="For rows that name none.")] = ""
+    query: Annotated[str, Meta(min_length=1, max_length=400, description="The query that numbers the batches.")]
+    batch: Annotated[Offset, Meta(description="The number of the batch.")]
+    token: Annotated[str, Meta(description="The part: a name that was never used before.")]
+    queue: Annotated[str, Meta(description="The queue for rows that name none.")] = ""
     refused: Annotated[
-        Literal["tell"] | None, Meta(description="Keep the others, if rows cannot be sent, and say which those are.")
+        Literal["tell"] | None,
+        Meta(description="Store the other rows if some cannot be sent, and return which those are."),
     ] = None
-    jump: Annotated[Literal["1"] | None, Meta(description="Numbers of batches may be left out.")] = None
+    jump: Annotated[Literal["1"] | None, Meta(description="Allow gaps between batch numbers.")] = None
 
 
 class Publish(Shape):

@@ -14,8 +14,8 @@ from holdfast.endpoint.admin.routes import Refused
 from holdfast.endpoint.destination.destination import json_answer
 from holdfast.http.exchange import Exchange
 
-STARTING: Final = "The server is starting: it recovers its store, or waits for its database."
-REMEDY: Final = "Wait until the server is ready; its log names what it waits for."
+STARTING: Final = "The server is starting: it is recovering its store, or waiting for its database."
+REMEDY: Final = "Wait until the server is ready; its log shows what it is waiting for."
 RETRY_AFTER: Final = 5
 
 

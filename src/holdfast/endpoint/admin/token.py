@@ -26,8 +26,8 @@ def read_token(file: str | None = None) -> str | None:
             text = Path(file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(
-                f"no token can be read from {file}: {getattr(error, 'strerror', None) or error}",
-                remedy="The file holds the token and nothing else.",
+                f"the token cannot be read from {file}: {getattr(error, 'strerror', None) or error}",
+                remedy="The file must contain the token and nothing else.",
             ) from error
     elif TOKEN_VARIABLE in os.environ:
         place, text = f"the environment variable {TOKEN_VARIABLE}", os.environ[TOKEN_VARIABLE]
@@ -45,7 +45,7 @@ def checked_token(text: str, place: str) -> str:
     token = text.strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigurationError(
-            f"{place} holds no token: it is one word of printable ASCII characters",
-            remedy="Make one, such as with: openssl rand -hex 32",
+            f"{place} contains no token: a token is one word of printable ASCII characters",
+            remedy="Create one, for example with: openssl rand -hex 32",
         )
     return token

@@ -20,7 +20,7 @@ _UNFIT = re.compile(r"[\x00-\x20\x7f\\]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
 _NUMERIC = re.compile(r"(0x)?[0-9a-f]+(\.(0x)?[0-9a-f]+){0,3}")
 _MOST_DECODINGS = 4
-"""A part of a path that is still encoded after so many is nobody's name for anything."""
+"""A path that is still encoded after this many decodings is rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class AllowList:
     def __init__(self, entries: Iterable[str]) -> None:
         if isinstance(entries, str | bytes) or not isinstance(entries, Iterable):
             raise ConfigurationError(
-                f"allow_addresses={entries!r} is no list of addresses",
+                f"allow_addresses={entries!r} is not a list of addresses",
                 remedy=f"Write allow_addresses=[{entries!r}].",
             )
         self._entries = [_entry(text) for text in entries]
@@ -77,15 +77,15 @@ def _is_below(asked: _Place, entry: _Place) -> bool:
 def _entry(text: object) -> _Place:
     remedy = "Write it as http://host/path or https://host:port/path."
     if not isinstance(text, str):
-        raise ConfigurationError(f"allow_addresses has {text!r}, which is no address", remedy=remedy)
+        raise ConfigurationError(f"allow_addresses contains {text!r}, which is not an address", remedy=remedy)
     try:
         place = _place(text)
     except (ConfigurationError, ValueError) as error:
         why = error.message if isinstance(error, ConfigurationError) else error
-        raise ConfigurationError(f"allow_addresses cannot have {text!r}: {why}", remedy=remedy) from None
+        raise ConfigurationError(f"allow_addresses must not contain {text!r}: {why}", remedy=remedy) from None
     if urlsplit(text).query or urlsplit(text).fragment:
         raise ConfigurationError(
-            f"allow_addresses cannot have {text!r}: only scheme, host, port and path count", remedy=remedy
+            f"allow_addresses must not contain {text!r}: only scheme, host, port and path are allowed", remedy=remedy
         )
     # A slash at the end is no part of its own: what is allowed is what is there and below.
     return _Place(place.origin, place.has_port, place.path[:-1] if place.path[-1:] == ("",) else place.path)
@@ -99,7 +99,7 @@ def _place(address: str) -> _Place:
         ValueError: something that others may read in another way.
     """
     if _UNFIT.search(address):
-        raise ValueError("it has blanks, control characters or backslashes")
+        raise ValueError("it contains blanks, control characters or backslashes")
     origin, target = parse_url(address)
     parts = urlsplit(address)
     if "@" in parts.netloc or "%" in parts.netloc:
@@ -139,7 +139,7 @@ def one_form(host: str) -> str:
         try:
             address = ipaddress.IPv6Address(host)
         except ValueError:
-            raise ValueError(f"{host!r} is no address") from None
+            raise ValueError(f"{host!r} is not a valid host") from None
         return str(address.ipv4_mapped or address)
     if _NUMERIC.fullmatch(host):
         try:

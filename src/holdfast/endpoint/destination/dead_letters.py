@@ -1,6 +1,6 @@
-"""Dead letters as records, and as people see them: why a message is one, how often it was tried, what it holds.
+"""Dead letters as records, and as operators see them: their reason, their attempts, their content.
 
-The reason goes with the message, in a header block of ours behind its own. Knows no queue and no handler.
+The reason is stored with the message, in a header block of Holdfast after its own. Knows no queue and no handler.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ReadLetters = Callable[[str, int, int, int], list[tuple[int, Record]]]
 
 
 def seal(letter: Letter) -> Record:
-    """The letter as the record that is kept."""
+    """Return the record of a dead letter."""
     facts = b" attempts='%d' at='%s'" % (letter.attempts, repr(float(letter.failed_at or 0.0)).encode())
     if letter.origin is not None:
         one = letter.origin
@@ -50,8 +50,8 @@ def _unquoted(value: bytes) -> str:
 
 
 def unseal(record: Record) -> Letter:
-    """The letter that is kept as ``record``. What a peer says in such a header of its own is not taken for ours, which
-    is the last one."""
+    """Return the dead letter in ``record``. Only the last header block of that kind is Holdfast's; a peer may have sent
+    one."""
     start = record.headers.rfind(_BEGIN)
     found = _FAILURE.fullmatch(record.headers, start) if start >= 0 else None
     if found is None:

@@ -361,22 +361,20 @@ class Destination:
         check_action(reply_action)
         if reply_action and not action:
             raise ConfigurationError(
-                "A reply_action goes with one action.", remedy='Write @app.on("urn:orders/Price", reply_action="…").'
+                "reply_action needs an action", remedy='Write @app.on("urn:orders/Price", reply_action="…").'
             )
 
         def register(handler: HandlerT) -> HandlerT:
             check_handler(handler)
             if action in self.handlers:
                 raise ConfigurationError(
-                    f"the action {action!r} has two handlers"
-                    if action
-                    else "there are two handlers of every other action",
-                    remedy="A message is handed to one handler: let that one call both.",
+                    f"the action {action!r} has two handlers" if action else "all other actions have two handlers",
+                    remedy="A message goes to one handler: let that handler call both functions.",
                 )
             if self._started and self.dispatcher is None:
                 raise ConfigurationError(
-                    "the destination runs already, as one without handlers",
-                    remedy="Register the first handler before it is started.",
+                    "the destination is already running without handlers",
+                    remedy="Register the first handler before you start it.",
                 )
             if self._started:
                 self._check_transactions({action: handler})
@@ -455,8 +453,8 @@ class Destination:
         )
         if SOURCES_QUEUE in snapshot.queues and self.queue.name != SOURCES_QUEUE:
             raise ConfigurationError(
-                f"the store {shown(self.store_location)} is a source's: it holds what was sent, and the replies",
-                remedy="Name another store: a destination and a source have one each.",
+                f"the store {shown(self.store_location)} belongs to a source: it contains its sent messages",
+                remedy="Name another store: a destination and a source each need their own.",
             )
         self.engine.protocol.watch(lambda: self.store.trouble)
         self._check_queues(snapshot)
@@ -517,16 +515,17 @@ class Destination:
             stored = queue.stored_partitions
             if stored not in (None, len(queue.partitions)):
                 raise ConfigurationError(
-                    f"the queue {queue.name!r} in this store has {stored} partitions, not {len(queue.partitions)}",
-                    remedy=f"Say partitions={stored}, or use another store: messages of a Sequence must stay in one.",
+                    f"in this store, the queue {queue.name!r} has {stored} partitions, not {len(queue.partitions)}",
+                    remedy=f"Set partitions={stored}, or use another store: messages of a Sequence must stay in "
+                    "one partition.",
                 )
         for (name, partition), (first, end) in snapshot.bounds.items():
             kind = snapshot.queues.get(name, {}).get("kind", OUTBOX)
             if kind == "inbox" and end > first and name not in self.queues:
                 raise ConfigurationError(
-                    f"the store holds messages in a queue {name!r}, such as {end - first} in partition {partition}, "
-                    "and nobody names that queue here",
-                    remedy="Name it again, or use another store. holdfast queues shows what is in it.",
+                    f"the store holds messages in the queue {name!r}, such as {end - first} in partition "
+                    f"{partition}, but the queue is not configured",
+                    remedy="Add the queue again, or use another store. holdfast queues shows its messages.",
                 )
 
     def _new_handling(self) -> Handling:
@@ -597,7 +596,7 @@ class Destination:
             await self.dispatcher.done()
         if not self._started:
             raise ConfigurationError(
-                "the destination does not run", remedy="Await its start() first, and close it last."
+                "the destination is not running", remedy="Await its start() first, and close it last."
             )
         await self.engine.settled()
         self.engine.check()
@@ -611,7 +610,7 @@ class Destination:
         log.critical(
             "store failed",
             error=repr(error),
-            what="nothing is accepted or acknowledged any more",
+            what="no message is accepted or acknowledged any longer",
             remedy=getattr(error, "remedy", ""),
         )
         for exchange in self.unanswered.take_all():
@@ -649,7 +648,7 @@ class Destination:
             _refuse_all(exchange)
             return
         if self.store.trouble and _is_new(envelope):
-            _refuse_all(exchange, b"Nothing new is accepted for now; what is stored goes on.\n")
+            _refuse_all(exchange, b"No new messages are accepted for now; stored messages are still processed.\n")
             return
         self.unanswered.add(exchange)
         if self._router is None or refusal is not None or envelope.sequence is None or envelope.control is not None:

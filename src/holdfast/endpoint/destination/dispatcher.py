@@ -80,7 +80,7 @@ class Dispatcher:
         action = handle.record.action
         handler = self._handlers.get(action) or self._handlers.get("")
         if handler is None:
-            self._raised(handle, LookupError(f"there is no handler of the action {action!r} any more"))
+            self._raised(handle, LookupError(f"no handler is registered for the action {action!r} any longer"))
         elif inspect.iscoroutinefunction(handler):
             self._watch(asyncio.create_task(self._await(handle, _call(handler, handle))), self._ended)
         else:
@@ -143,7 +143,7 @@ class Dispatcher:
             result = _call_plain(partial(handler, connection=transaction.connection), handle)
             transaction.check()
             if self._is_closed:
-                raise RuntimeError("the destination was closed meanwhile")
+                raise RuntimeError("the destination was closed")
         except BaseException:
             transaction.end()
             raise
@@ -197,7 +197,7 @@ class Dispatcher:
             # A .NET client fails without a reply, also to an operation that returns nothing.
             body = empty_response(record.body) if result is None else body_bytes(result)
         except EnvelopeError as error:
-            raise _NoReply(f"what the handler returned is no reply: {error.message}") from None
+            raise _NoReply(f"the handler returned an invalid reply: {error.message}") from None
         if not body:
             return None
         action = self._reply_actions.get(record.action) or f"{record.action}Response"
@@ -208,7 +208,7 @@ class Dispatcher:
             self._decided(handle, error)
         elif isinstance(error, asyncio.CancelledError):
             # An operation that the handler awaited was cancelled, not the handler itself.
-            self._failed(handle, _caused("the handler waited for something that was cancelled", error))
+            self._failed(handle, _caused("the handler waited for an operation that was cancelled", error))
         elif isinstance(error, SystemExit):
             # One message must not end the server, and every start of it after that.
             self._failed(handle, _caused(f"the handler asked the process to end: {brief(error)}", error))
@@ -303,7 +303,7 @@ class Dispatcher:
         self._wake()
 
     async def stop(self, grace: float) -> None:
-        """Start no more handlers; let those that run finish, for ``grace`` seconds, then cancel them."""
+        """Start no more handlers; wait ``grace`` seconds for running ones to finish, then cancel them."""
         self._stopping = True
         self.handling.stop()
         self._wake()

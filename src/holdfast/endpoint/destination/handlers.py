@@ -30,7 +30,7 @@ def check_action(action: object) -> None:
             f"the handler {_name(action)} is registered without parentheses",
             remedy='Write @app.on("urn:orders/Submit") for one action, or @app.on() for every other one.',
         )
-    raise ConfigurationError(f"an action is text, not {action!r}", remedy='Such as @app.on("urn:orders/Submit").')
+    raise ConfigurationError(f"an action must be text, not {action!r}", remedy='Example: @app.on("urn:orders/Submit").')
 
 
 def check_handler(handler: Any) -> None:
@@ -41,10 +41,12 @@ def check_handler(handler: Any) -> None:
             return annotation that is not a body type.
     """
     if not callable(handler):
-        raise ConfigurationError(f"{handler!r} is no handler", remedy="A handler is a function that takes a message.")
+        raise ConfigurationError(
+            f"{handler!r} is not a handler", remedy="A handler is a function that takes a message."
+        )
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         raise ConfigurationError(
-            f"the handler {_name(handler)} is a generator: calling it would run nothing of it",
+            f"the handler {_name(handler)} is a generator: calling it would not run its code",
             remedy="Return the reply instead of yielding it.",
         )
     try:
@@ -57,26 +59,26 @@ def check_handler(handler: Any) -> None:
     except TypeError:
         raise ConfigurationError(
             f"the handler {_name(handler)}{signature} cannot be called with a message alone",
-            remedy=f"A handler takes one argument: def {_name(handler).rpartition('.')[2]}(message). With a store in a "
-            f"database it may take its transaction, too: (message, {CONNECTION}).",
+            remedy=f"A handler takes one argument: def {_name(handler).rpartition('.')[2]}(message). With a store "
+            f"in a database, it may also take the transaction: (message, {CONNECTION}).",
         ) from None
     if within and inspect.iscoroutinefunction(handler):
         raise ConfigurationError(
-            f"the handler {_name(handler)} is async and asks for the {CONNECTION} of a database, for which the whole "
-            "server would wait",
-            remedy="Write it as a plain function: it runs in a thread of its own.",
+            f"the handler {_name(handler)} is async and asks for the {CONNECTION} of a database, which would block "
+            "the whole server",
+            remedy="Write it as a plain function: it runs in its own thread.",
         )
     returned = _returned(handler)
     if not _may_be_body(returned):
         shown = returned.__name__ if isinstance(returned, type) else str(returned)
         raise ConfigurationError(
-            f"The handler {_name(handler)} is annotated to return {shown}, and a reply's body is one XML element.",
+            f"The handler {_name(handler)} is annotated to return {shown}, but the body of a reply is one XML element.",
             remedy="Return the element as text, bytes or an lxml element, or None for a one-way message.",
         )
 
 
 def _returned(handler: Any) -> Any:
-    """Return the handler's return annotation, or Any if there is none or it cannot be resolved."""
+    """Return the handler's return annotation, or Any if it is missing or cannot be resolved."""
     function = handler if inspect.isroutine(handler) else type(handler).__call__
     try:
         return typing.get_type_hints(function).get("return", Any)
@@ -122,14 +124,15 @@ def check_transactions(handlers: Mapping[str, Any], assurance: Assurance, *, are
     asking = [handler for handler in handlers.values() if wants_connection(handler)]
     if asking and not are_there:
         raise ConfigurationError(
-            f"the handler {_name(asking[0])} asks for the {CONNECTION} of a database, and the store is not in one",
+            f"the handler {_name(asking[0])} asks for the {CONNECTION} of a database, but the store is not in a "
+            "database",
             remedy="Give the destination a store such as postgresql://user@host/database?space=orders",
         )
     if asking and assurance.delivery is Delivery.AT_MOST_ONCE:
         raise ConfigurationError(
-            f"the handler {_name(asking[0])} asks for the {CONNECTION} of a database, and at-most-once marks a message "
-            "as done with before it is handed over",
-            remedy="Take exactly-once: the effects and the mark commit together.",
+            f"the handler {_name(asking[0])} asks for the {CONNECTION} of a database, but at-most-once marks a "
+            "message as done before the handler receives it",
+            remedy="Use exactly-once: the handler's changes and the mark commit together.",
         )
 
 

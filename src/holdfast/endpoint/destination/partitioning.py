@@ -63,27 +63,28 @@ class Partitioning:
         for name, (has_shared, has_sessions) in stored.items():
             if has_shared != shared:
                 raise ConfigurationError(
-                    f"the queue {name!r} in this store has {has_shared} partitions, not {shared}",
-                    remedy=f"Say partitions={has_shared}, or use another store: messages of a Sequence stay in one.",
+                    f"in this store, the queue {name!r} has {has_shared} partitions, not {shared}",
+                    remedy=f"Set partitions={has_shared}, or use another store: messages of a Sequence stay in one "
+                    "partition.",
                 )
             if has_sessions > sessions:
                 raise ConfigurationError(
-                    f"the queue {name!r} in this store has {has_sessions} partitions for sessions, not {sessions}",
-                    remedy=f"Say sessions={has_sessions} or more, or use another store.",
+                    f"in this store, the queue {name!r} has {has_sessions} partitions for sessions, not {sessions}",
+                    remedy=f"Set sessions={has_sessions} or more, or use another store.",
                 )
             if has_sessions < sessions:
                 if is_joined and snapshot.queues[name].get("read"):
                     raise ConfigurationError(
-                        f"the queue {name!r} has readers, whose offsets name partitions of several workers: it cannot "
-                        f"get {sessions} partitions for sessions",
-                        remedy=f"Say sessions={has_sessions}, or use another store.",
+                        f"the queue {name!r} cannot get {sessions} partitions for sessions: the offsets of its "
+                        "readers refer to partitions of several workers",
+                        remedy=f"Set sessions={has_sessions}, or use another store.",
                     )
                 log.warning("queue.partitions_added", queue=name, sessions=sessions, before=has_sessions)
         if self.sessions is None and stored and not sessions and self.default_sessions:
             log.info(
                 "queue.no_session_partitions",
                 partitions=shared,
-                remedy=f"sessions = {self.default_sessions} gives each client with requests a Sequence of its own",
+                remedy=f"sessions = {self.default_sessions} gives each client with requests its own Sequence",
             )
         for queue in queues.values():
             queue.divide(shared, sessions)

@@ -63,7 +63,9 @@ class ServiceDescription:
         self._documents[key] = data
         self._places[key] = None if place is None else Path(place)
         if len(self._documents) > MOST_DOCUMENTS:
-            raise ConfigurationError(f"the WSDL imports more than {MOST_DOCUMENTS} documents", remedy="Is it a WSDL?")
+            raise ConfigurationError(
+                f"the WSDL imports more than {MOST_DOCUMENTS} documents", remedy="Check that it is a WSDL."
+            )
         if key.startswith("xsd="):
             root = _parsed(data, place)
         else:
@@ -91,7 +93,7 @@ class ServiceDescription:
         if file is None and parts.netloc:
             return None
         if file is None:
-            reason = f"{place} imports {location}, and there is no file {files[0]}"
+            reason = f"{place} imports {location}, but the file {files[0]} does not exist"
             raise ConfigurationError(reason, remedy="Save that document there.")
         name = os.path.relpath(file, main.parent).replace(os.sep, "/")
         return f"{kind}={name}", file
@@ -169,7 +171,7 @@ def _parsed(data: bytes, place: str | Path | None) -> etree._Element:
         return parse_element(data)
     except EnvelopeError as error:
         raise ConfigurationError(
-            f"{place} is no XML schema: {error.message}", remedy="Save the document again."
+            f"{place} is not a valid XML schema: {error.message}", remedy="Save the document again."
         ) from None
 
 
@@ -179,5 +181,5 @@ def _read(place: str | Path) -> bytes:
     except (OSError, TypeError) as error:
         raise ConfigurationError(
             f"the WSDL {place!s} cannot be read: {getattr(error, 'strerror', None) or error}",
-            remedy="wsdl is the path of a file, or its bytes.",
+            remedy="wsdl must be the path of a file, or its bytes.",
         ) from error

@@ -59,7 +59,7 @@ class Chain:
         self._incidents = incidents
         if isinstance(processors, Processor):
             raise ConfigurationError(
-                f"processors is one processor, {_name(processors)}", remedy="Give a list: processors=[…]."
+                f"processors={_name(processors)} is a single processor", remedy="Give a list: processors=[…]."
             )
         self._processors = tuple(processors)
         for processor in self._processors:
@@ -136,11 +136,11 @@ class Chain:
             except (MessageFlowError, ProcessingError) as error:
                 unfit = _unfit(error)
                 if unfit:
-                    raise ValueError(f"what it raised cannot be told: {unfit}") from error
+                    raise ValueError(f"its error cannot be sent to the peer: {unfit}") from error
                 raise
             if not isinstance(returned, bytes if data else type(None)):
-                wanted = "the envelope, in bytes" if data else "nothing; to stop a message it raises ProcessingError"
-                raise TypeError(f"{method.__name__}() returned {returned!r:.80}; it returns {wanted}")
+                wanted = "the envelope, in bytes" if data else "None; to reject a message, raise ProcessingError"
+                raise TypeError(f"{method.__name__}() returned {returned!r:.80}; it must return {wanted}")
             return returned
         except (UnknownExchange, NotForThisRole) as error:
             log.debug("processor.skipped", **_about(processor, context), why=error.message)
@@ -158,7 +158,7 @@ class Chain:
             log.error(FAILED, **_about(processor, context), exception=reason_of(error))
             raise ProcessorFailed(
                 f"the processor {_name(processor)} failed: {brief(error)}",
-                remedy="It is a bug in it: the log has the traceback.",
+                remedy="This is a bug in the processor: the log has the traceback.",
             ) from None
 
     def _tell(self, what: str, processor: Processor, context: MessageContext, error: ProcessorError) -> None:
@@ -170,14 +170,14 @@ def _unfit(error: MessageFlowError | ProcessingError) -> str:
     """Return why a processor's error cannot be sent to a peer, "" if it can."""
     message: object = error.message
     if not isinstance(message, str):
-        return f"the reason is text, not {type(message).__name__}"
+        return f"the reason must be text, not {type(message).__name__}"
     if isinstance(error, MessageFlowError):
         wait: object = error.retry_after
         fits = isinstance(wait, int | float) and 0 <= wait <= LONGEST_WAIT
-        return "" if fits else f"retry_after is a number of seconds up to {LONGEST_WAIT:,}"
+        return "" if fits else f"retry_after must be a number of seconds up to {LONGEST_WAIT:,}"
     detail: object = error.detail
     if not isinstance(detail, bytes):
-        return f"the detail is bytes of XML, not {type(detail).__name__}"
+        return f"the detail must be bytes of XML, not {type(detail).__name__}"
     try:
         if detail:
             parse_element(detail)
@@ -208,19 +208,19 @@ def _has(processor: Processor, method: str) -> bool:
 def _check(processor: object) -> None:
     if not isinstance(processor, Processor):
         raise ConfigurationError(
-            f"{processor!r} is no processor",
-            remedy="Derive a class from holdfast.Processor, and give an instance of it.",
+            f"{processor!r} is not a processor",
+            remedy="Derive a class from holdfast.Processor, and pass an instance of it.",
         )
     for method in ("inbound", "outbound", "encoded"):
         if inspect.iscoroutinefunction(getattr(processor, method)):
             raise ConfigurationError(
-                f"{_name(processor)}.{method} is async: calling it would run nothing of it",
-                remedy="Processors are plain methods, which do not wait; do what takes its time beforehand.",
+                f"{_name(processor)}.{method} is async: calling it would not run its code",
+                remedy="Write processors as plain methods that do not wait; do slow work beforehand.",
             )
     names = processor.understands
     wrong = [names] if isinstance(names, str) else [name for name in names if not _NAME.fullmatch(str(name))]
     if wrong:
         raise ConfigurationError(
-            f"{_name(processor)}.understands has {wrong[0]!r} for the names of header blocks",
-            remedy='It is a collection of names with their namespaces: {"{urn:tenants}Tenant"}.',
+            f"{_name(processor)}.understands contains {wrong[0]!r}, which is not the name of a header block",
+            remedy='Use a collection of names with their namespaces: {"{urn:tenants}Tenant"}.',
         )

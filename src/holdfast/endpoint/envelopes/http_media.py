@@ -56,10 +56,10 @@ def attachments_of(media: str) -> str:
 
 
 def _why(request: Request, media: bytes) -> str:
-    takes = f"SOAP is taken as {_LIST.decode()}, in UTF-8 or UTF-16"
+    takes = f"This endpoint accepts SOAP as {_LIST.decode()}, in UTF-8 or UTF-16"
     name = attachments_of(request.headers.get(b"content-type", b"").decode("latin-1"))
     if name:
-        return f"{name} ({media.decode('latin-1')}) is not understood. {takes}; turn {name} off at the sender."
+        return f"{name} ({media.decode('latin-1')}) is not supported. {takes}; turn {name} off at the sender."
     if not media:
         return f"The request has no Content-Type. {takes}."
     return f"The Content-Type is {media.decode('latin-1')[:100]}. {takes}."

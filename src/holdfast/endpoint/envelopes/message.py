@@ -174,7 +174,7 @@ class ApplicationFault(HoldfastError):
             if name.localname not in ("Sender", "Receiver") or name.namespace not in (None, *SOAP_NS.values()):
                 raise EnvelopeError(
                     f"The code of a fault with a subcode must be Sender or Receiver, not {code!r}.",
-                    remedy="Give the service's own code as the subcode alone.",
+                    remedy="Give only the service's own code as the subcode.",
                 )
             self.sender = name.localname == "Sender"
         try:
@@ -212,7 +212,7 @@ def body_bytes(body: Body, around: int = AROUND) -> bytes:
     if isinstance(body, etree._Element):
         return body_content(etree.tostring(body, with_tail=False), around)
     if not isinstance(body, BODY_TYPES):
-        raise EnvelopeError(f"a body is text, bytes or an lxml element, not {type(body).__name__}")
+        raise EnvelopeError(f"a body must be text, bytes or an lxml element, not {type(body).__name__}")
     try:
         data = body.encode() if isinstance(body, str) else bytes(body)
     except UnicodeEncodeError as error:

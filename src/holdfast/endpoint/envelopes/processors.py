@@ -248,7 +248,7 @@ class MessageContext:
         """
         if self.is_answer or self.direction != "inbound":
             raise ConfigurationError(
-                "only a request that came can be answered", remedy="Look at context.is_answer and context.direction."
+                "only a received request can be answered", remedy="Check context.is_answer and context.direction."
             )
         content = body_bytes(body)
         if content or action:

@@ -25,31 +25,33 @@ Facts = tuple[dict[str, str], PeerCertificate | None]
 
 
 class Keeper:
-    """Selects the transport facts of a request that are stored with its message.
+    """Select the transport facts of a request that are stored with its message.
 
     Args:
         names: HTTP headers, in any case; ``*`` for all except those that carry credentials.
 
     Raises:
-        ConfigurationError: a name that no header can have.
+        ConfigurationError: A name is not valid for a header.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
         if isinstance(names, str | bytes):
             raise ConfigurationError(
-                f"keep_http_headers={names!r} is one name, and a list is asked for",
+                f"keep_http_headers={names!r} is a single name, not a list",
                 remedy=f"Write keep_http_headers=[{names!r}].",
             )
         given = list(names)
         for name in given:
             if name != EVERY and not is_header_name(name):
-                raise ConfigurationError(f"no HTTP header is called {name!r}", remedy="Such as X-Request-ID.")
+                raise ConfigurationError(
+                    f"{name!r} is not the name of an HTTP header", remedy="Use a name such as X-Request-ID."
+                )
         self._every = EVERY in given
         self._names = tuple(dict.fromkeys(name.lower().encode("ascii") for name in given if name != EVERY))
         self._keeps_headers = bool(given)
 
     def facts_of(self, request: Request) -> bytes:
-        """Return the facts to store for a request, b"" if there are none."""
+        """Return the facts to store for a request, b"" without any."""
         certificate = request.certificate
         if certificate is None and not self._keeps_headers:
             return b""

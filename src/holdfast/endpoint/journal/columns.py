@@ -25,71 +25,72 @@ class Column:
 
 
 COLUMNS = (
-    Column("at", "timestamp", "When it happened; of what is told in ranges, when the last of it did."),
-    Column("run", "string", "Which run of which process wrote it: another one at every start."),
-    Column("ordinal", "bigint", "Its place among the events of that run, from 0. One that is missing is lost."),
-    Column("worker", "int", "The number of the process among several workers; null if it is the only one."),
+    Column("at", "timestamp", "When it happened; for a range, the time of its last event."),
+    Column("run", "string", "The run of the process that wrote the event; every start is another run."),
+    Column("ordinal", "bigint", "Number of the event in that run, from 0. A missing number is a lost event."),
+    Column("worker", "int", "Number of the process among several workers; null for a single process."),
     Column("event", "string", "What happened; see below."),
-    Column("sequence", "string", "The Identifier of the Sequence; null if it is about none."),
-    Column("number", "bigint", "The message number in it, the first of a range."),
-    Column("count", "bigint", "How many messages, numbers or offsets it is about: a range goes up from its first."),
+    Column("sequence", "string", "Identifier of the Sequence; null without one."),
+    Column("number", "bigint", "Message number in the Sequence, the first of a range."),
+    Column("count", "bigint", "Number of messages, numbers or offsets of the event: a range that starts at its first."),
     Column("queue", "string", "The queue."),
-    Column("partition", "int", "The partition of it."),
-    Column("offset", "bigint", "The offset in that, the first of a range."),
-    Column("since", "timestamp", "When the message had come, or was submitted."),
-    Column("peer", "string", "Whose it is: an address, the owner of a certificate, the name of a reader."),
-    Column("key", "string", "The outbox: `forwarder/NAME/PARTITION` of a forwarder's."),
-    Column("attempt", "int", "Which attempt it was, from 1."),
-    Column("detail", "string", "More, as the event says."),
+    Column("partition", "int", "The partition of the queue."),
+    Column("offset", "bigint", "The offset in the partition, the first of a range."),
+    Column("since", "timestamp", "When the message was received or submitted."),
+    Column("peer", "string", "The other party: an address, the owner of a certificate, or the name of a reader."),
+    Column("key", "string", "The outbox; for a forwarder `forwarder/NAME/PARTITION`."),
+    Column("attempt", "int", "Number of the attempt, from 1."),
+    Column("detail", "string", "More details, depending on the event."),
 )
 """Every column of the journal, in order. Those after ``ordinal`` and ``worker`` are the event's own."""
 
 EVENTS: Mapping[str, str] = {
-    "started": "A process began to write this journal. `attempt`: which run it is, from 1; `detail`: the version.",
-    "stopped": "The run ended in order, and lacks no event at its end. Before it, the journal lists again what is "
-    "durable, as at the beginning of a file.",
-    "recovered": "Its state was read from the store, as the `stands` that follow say. `count`: Sequences.",
+    "started": "A process started to write this journal. `attempt`: the number of the run, from 1; `detail`: the "
+    "version.",
+    "stopped": "The run ended normally, without losing events at its end. Before this event, the journal lists the "
+    "durable state again, as at the beginning of a file.",
+    "recovered": "The process read its state from the store; the following `stands` events describe it. `count`: "
+    "Sequences.",
     "gap": "`count` events of this run were not written. `detail`: why.",
-    "stands": "What is durable of a Sequence where a file of the journal begins. A range of the numbers that are "
-    "accepted (`detail`: the state, the assurance), held (`detail`: held), or that the next hop has (with `key`); "
-    "`count` 0: none.",
-    "queue stands": "`offset`: the end of a partition where a file of the journal begins. `attempt`: as of `started`; "
-    "`detail`: the queue's epoch.",
-    "handled stands": "Offsets that the handler is durably done with where a file of the journal begins. `detail`: "
-    "recovered, if it was before this run.",
-    "created": "A Sequence was granted (no `key`; `detail`: its assurance), or a destination granted us one "
-    "(`key`; `offset`: of its number 1).",
-    "closed": "It takes no new message.",
-    "terminated": "It is over. `detail`: the numbers that are missing, the last fault.",
-    "expired": "Its time was up: by its Expires, or since nothing came.",
-    "forgotten": "It is known no more.",
-    "delivered": "A message is durable in its queue for the application. `since`: when it came; null if it was held "
-    "since before this run.",
-    "held": "A message is durable, and waits for one before it.",
-    "discarded": "A held message was thrown away with its incomplete Sequence, or had no queue left to go to.",
-    "not queued": "A message was accepted and goes into no queue. `detail`: why.",
-    "duplicate": "A message came again, and was dropped.",
-    "not taken": "A message came too far beyond a gap; it is to be sent again.",
-    "acknowledged": "The peer was told that these are accepted, the first time in this run.",
-    "handed over": "A message was given to the handler. `attempt`: which time.",
-    "handled": "The handler is done with these, durably.",
-    "rewound": "Somebody put the handlers back: from `offset` on they begin again.",
-    "read": "A reader (`peer`) is done with everything below `offset`, durably.",
-    "staged": "`count` rows from outside are durable for a sink, and wait for their publication, with which each is "
-    "`delivered`.",
-    "submitted": "A message of ours is durable in an outbox.",
+    "stands": "The durable state of a Sequence at the beginning of a journal file: a range of numbers that are "
+    "accepted (`detail`: the state, the assurance), held (`detail`: held), or acknowledged by the next "
+    "hop (with `key`); `count` 0: none.",
+    "queue stands": "`offset`: the end of a partition at the beginning of a journal file. `attempt`: as in "
+    "`started`; `detail`: the queue's epoch.",
+    "handled stands": "Offsets that the handler has durably completed at the beginning of a journal file. "
+    "`detail`: recovered, if before this run.",
+    "created": "This side granted a Sequence (no `key`; `detail`: its assurance), or a destination granted one "
+    "(`key`; `offset`: that of its number 1).",
+    "closed": "The Sequence accepts no new messages.",
+    "terminated": "The Sequence has ended. `detail`: the missing numbers, the last fault.",
+    "expired": "The Sequence reached its Expires, or its inactivity timeout.",
+    "forgotten": "The process no longer remembers the Sequence.",
+    "delivered": "A message is durable in its queue for the application. `since`: when it was received; null if it "
+    "was held since an earlier run.",
+    "held": "A message is durable, and waits for a lower number.",
+    "discarded": "A held message was discarded with its incomplete Sequence, or its queue no longer exists.",
+    "not queued": "A message was accepted without going into a queue. `detail`: why.",
+    "duplicate": "A message was received again, and dropped.",
+    "not taken": "A message was received too far beyond a gap; the source must retransmit it.",
+    "acknowledged": "This side acknowledged these messages, for the first time in this run.",
+    "handed over": "The handler received a message. `attempt`: the number of the attempt.",
+    "handled": "The handler has durably completed these messages.",
+    "rewound": "An operator moved the handlers back: they start again at `offset`.",
+    "read": "A reader (`peer`) has durably completed everything below `offset`.",
+    "staged": "`count` rows of an external writer are durable in a sink. Each is `delivered` when they are published.",
+    "submitted": "An outgoing message is durable in an outbox.",
     "transmitted": "Messages were sent for the first time in this run.",
-    "retransmitted": "A message was sent again.",
-    "replied": "A message went back in the answer to a request, in the Sequence that was offered for it.",
-    "arrived": "The next hop says that it has these.",
-    "given up": "A message became a dead letter, in `queue` at `offset`; or, with `key`, somebody gave it up.",
-    "sending.stopped": "An outbox sends nothing more until somebody decides. `detail`: why.",
+    "retransmitted": "A message was retransmitted.",
+    "replied": "A reply was sent in the answer to a request, in the Sequence that the request's source offered.",
+    "arrived": "The next hop acknowledged these messages.",
+    "given up": "A message became a dead letter, in `queue` at `offset`; or, with `key`, it was discarded.",
+    "sending.stopped": "An outbox sends nothing until an operator decides. `detail`: why.",
     "fault sent": "`detail`: its code and its reason.",
     "fault received": "`detail`: its code and its reason.",
     "deleted": "Records below `offset` are deleted.",
-    "incident": "What the log says besides, from `info` on. `detail`: its name, and more.",
-    "damaged": "A reader could not believe a file of the journal, or the rest of one, and left it out. No file holds "
-    "this event. `detail`: the file, and what is wrong with it.",
+    "incident": "Other log events of level `info` and above. `detail`: the name, and more.",
+    "damaged": "A reader found a damaged journal file and skipped it, or the rest of it. No file contains this "
+    "event. `detail`: the file, and its damage.",
 }
 """Event -> what it says."""
 

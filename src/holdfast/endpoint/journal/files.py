@@ -88,7 +88,7 @@ def whole_frames(file: IO[bytes], on_damage: Callable[[str], None] = ignore_dama
     """
     if (header := file.read(len(HEADER))) != HEADER:
         if not HEADER.startswith(header):
-            on_damage("it does not begin as a journal does")
+            on_damage("it does not begin like a journal file")
         return
     read = len(HEADER)
     while len(head := file.read(_FRAME.size)) == _FRAME.size:
@@ -140,7 +140,7 @@ def read_segment(file: IO[bytes], on_damage: Callable[[str], None] = ignore_dama
         try:
             parts = parts_of(*_decode(data))
         except (msgspec.DecodeError, ValueError, TypeError, IndexError, RecursionError):
-            on_damage("it holds something that no journal writes")
+            on_damage("it contains an entry that no journal writes")
             return
         yield parts
 
@@ -174,7 +174,7 @@ def parts_of(run: str, worker: int | None, ordinal: int, entries: Entries) -> li
         made.append((rows.ordinals, _rows(*rows.lists)))
     parts = [Part(run, worker, {"ordinal": ordinals, **columns}) for ordinals, columns in made]
     if any(len(values) != len(part.columns["ordinal"]) for part in parts for values in part.columns.values()):
-        raise ValueError("not as many of each")
+        raise ValueError("the columns have different lengths")
     return parts
 
 

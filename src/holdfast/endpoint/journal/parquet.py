@@ -150,7 +150,7 @@ def damage_of(segment: Segment) -> str:
         if found or segment.is_live:
             return "".join(found)
         is_whole = not segment.size or file.seek(0, os.SEEK_END) == max(end, len(HEADER))
-    return "" if is_whole else f"it is cut off behind byte {end:,}"
+    return "" if is_whole else f"it ends after byte {end:,}"
 
 
 def _parquet_damage(path: Path) -> str:

@@ -76,8 +76,8 @@ def begin_journal(
         queues: The queues that receive messages.
 
     Returns:
-        The journal, to be closed at the end; None: there is none, or no directory for it. And the collector to notify
-        of events; None: there is none.
+        The journal, to be closed at the end; None: disabled, or without a directory. And the collector to notify of
+        events, or None.
     """
     place = directory_of(policy, location, worker) if policy is not None else None
     if policy is None or place is None:
@@ -151,8 +151,8 @@ class Journal:
             self.collector.recover(snapshot)
             self.collector.stand(self._queues)
         except Exception as error:  # it is no reason to take no messages
-            log.error("journal.ended", what="messages go on; this is a bug", exc_info=error)
-            self.collector.broken, collector = f"what the store held could not be told: {error!r}", None
+            log.error("journal.ended", what="messages continue without a journal; this is a bug", exc_info=error)
+            self.collector.broken, collector = f"the state of the store could not be recorded: {error!r}", None
         self._tick()
         return collector
 
@@ -231,7 +231,7 @@ class Journal:
                 "journal.write_failed",
                 directory=str(self.directory),
                 why=why,
-                what="messages go on; events are lost until it can be written again",
+                what="messages continue; events are lost until the journal can be written again",
             )
         self.trouble = self.trouble or why
 
@@ -247,7 +247,7 @@ class Journal:
             self._take_directory()
         space = os.statvfs(self.directory)
         if space.f_bavail * space.f_frsize < SPARE_BYTES:
-            raise OSError(ENOSPC, f"less than {SPARE_BYTES >> 20} MB are free, which are left to the store")
+            raise OSError(ENOSPC, f"less than {SPARE_BYTES >> 20} MB are free, and these are reserved for the store")
         data, count = frames_of(self._run, self._worker, self._ordinal, tuple(entries))
         more, further = frames_of(self._run, self._worker, self._ordinal + count, tuple(opening))
         if data:

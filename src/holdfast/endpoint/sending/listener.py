@@ -13,12 +13,12 @@ from holdfast.http.exchange import Exchange
 
 
 class Listener:
-    """Takes the requests that come to a source.
+    """Processes the requests that a source receives.
 
     Args:
-        engine: Is given what they say.
-        envelopes: Reads them.
-        pauses: Is told who asks.
+        engine: Receives their content.
+        envelopes: Decodes them.
+        pauses: Records who sends requests.
     """
 
     def __init__(self, engine: Engine, envelopes: Envelopes, pauses: Pauses) -> None:
@@ -28,7 +28,7 @@ class Listener:
         self._early: list[Exchange] | None = []
 
     def begin(self) -> None:
-        """The source has recovered: take in what came meanwhile, and all that comes."""
+        """The source has recovered: process the waiting requests, and all further ones."""
         early, self._early = self._early, None
         for exchange in early or ():
             self.handle(exchange)

@@ -45,7 +45,7 @@ def forwarder_key(name: str, partition: int) -> str:
 
 
 def forwarder_of(key: str) -> str | None:
-    """The name of the forwarder whose outbox has that key; None if it is no forwarder's."""
+    """Return the name of the forwarder whose outbox has that key; None for other outboxes."""
     return key.removeprefix(FORWARDER).rpartition("/")[0] if key.startswith(FORWARDER) else None
 
 
@@ -186,7 +186,9 @@ class Outboxes:
             ConfigurationError: no outbox has that key.
         """
         if key is not None and not any(one.key == key for one in self._all()):
-            raise ConfigurationError(f"nothing is sent with the key {key!r}", remedy="holdfast outbox list has them.")
+            raise ConfigurationError(
+                f"no message has the key {key!r}", remedy="List the messages with holdfast outbox."
+            )
         stopped = [one for one in self._all() if one.stopped and key in (None, one.key)]
         for outbox in stopped:
             outbox.resume(outbox.choices, now)
@@ -270,4 +272,6 @@ def _replies_of(snapshot: Snapshot, outbound: Outbound, effects: list[Effect], n
 
 
 def _missing(name: str) -> ConfigurationError:
-    return ConfigurationError(f"no message {name[:200]!r} waits here", remedy="holdfast outbox list has those that do.")
+    return ConfigurationError(
+        f"the message {name[:200]!r} is not waiting here", remedy="List the waiting messages with holdfast outbox."
+    )

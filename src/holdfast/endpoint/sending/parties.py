@@ -1,4 +1,4 @@
-"""Parties: whose a request is, as far as the transport tells. Knows no protocol rule."""
+"""Parties: the sender of a request, as far as the transport shows it. Knows no protocol rule."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from holdfast.core.origin import CERTIFIED, STRANGER, Origin, secret_in
 from holdfast.http.exchange import Request
 
 IPV6_PREFIX = 64
-"""Bits of an IPv6 address that make a party: whoever has one such network has all its addresses."""
+"""Leading bits of an IPv6 address that identify a party, because a network owns all its addresses."""
 
 
 def party_of(request: Request) -> str:
-    """Who sent a request: the owner of its client certificate, else its network address; "" if neither is known.
+    """Return the sender of a request: the owner of its client certificate, else its network address; "" if neither is
+    known.
 
-    The address is that of the connection (or what the ASGI server says it is): headers say what anybody likes.
+    The address is that of the connection (or the one that the ASGI server reports): headers can contain anything.
     """
     certificate = request.certificate
     if certificate is not None:

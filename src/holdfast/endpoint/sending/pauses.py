@@ -27,8 +27,8 @@ Value = TypeVar("Value")
 
 
 class Pauses:
-    """Which addresses need a pause: those of peers that say what they are, and those whose request came again after
-    its answer was sent, as the request of one does that lost it."""
+    """Addresses that need a pause: those of peers that ask for one, and those with a request that was repeated after
+    its answer was sent, as if the answer had been lost."""
 
     def __init__(self) -> None:
         self._needed_by: dict[str, None] = {}
@@ -43,10 +43,10 @@ class Pauses:
         if user_agent.startswith(_HASTY):
             self._remember(target.address, user_agent.decode("latin-1"))
         elif self._answered.get(envelope.message_id or "") == target.address:
-            self._remember(target.address, "a request came again after its answer")
+            self._remember(target.address, "a request was repeated after its answer")
 
     def before(self, sent: Transmit) -> float:
-        """Seconds to wait before that is sent, which answers a request, for the first time."""
+        """Return the seconds to wait before the first transmission of an envelope that answers a request."""
         request = sent.envelope.relates_to
         if request is None or sent.attempt > 1:
             return 0.0

@@ -25,15 +25,14 @@ RETRYABLE_STATUS = (408, 425, 429, 500, 502, 503, 504)
 """Statuses that say nothing about the request itself, so that the same may work later."""
 
 PAUSING_STATUS = (429, 503)
-"""Statuses whose Retry-After says how long nothing is to be asked of the peer (RFC 6585 section 4, RFC 9110 section
-15.6.4)."""
+"""Statuses with a Retry-After that applies to the whole peer (RFC 6585 section 4, RFC 9110 section 15.6.4)."""
 
 
 RETIRED_FOR = 300.0
 """Seconds that a way which is not used any more has for what is on it."""
 _ASK = "Check the URL, and that reliable messaging is enabled there."
 _MOST_FIELDS = 256
-"""Actions whose HTTP headers are remembered."""
+"""Maximum number of actions with cached HTTP headers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,7 +130,7 @@ class Sender:
         except MessageFlowError as error:
             self._failed(
                 sent,
-                f"what goes to {sent.to} cannot be written now: {error.message}",
+                f"the message to {sent.to} cannot be written now: {error.message}",
                 is_unreachable=False,
                 has_left=False,
             )
@@ -199,9 +198,9 @@ class Sender:
             return
         if isinstance(read, EnvelopeError):
             reason = _attachments(response) or _first_line(response) or read.message
-            self._undecodable(sent, response, f"{reason}; it is left alone for {wait:.0f} s" if wait else reason)
+            self._undecodable(sent, response, f"{reason}; the next attempt follows in {wait:.0f} s" if wait else reason)
         elif isinstance(read, ProcessorError):
-            self._failed(sent, f"the answer of {sent.to} is not taken: {read.message}", is_unreachable=False)
+            self._failed(sent, f"the answer of {sent.to} is not accepted: {read.message}", is_unreachable=False)
             self._engine.touch()
         else:
             if self._envelopes.passes_on and read.relates_to is not None:
@@ -209,7 +208,7 @@ class Sender:
             problem = ""
             if read.not_understood:
                 names = " ".join(read.not_understood)
-                problem = f"{sent.to} answers with headers that nobody here understands: {names}"
+                problem = f"{sent.to} answers with mandatory headers that this endpoint does not understand: {names}"
             elif isinstance(sent.envelope.control, CreateSequence) and read.control is None and read.fault is None:
                 problem = f"{sent.to} answered CreateSequence with an application's message. {_ASK}"
             self._come(sent, read, problem)
@@ -264,7 +263,7 @@ class Sender:
             envelope = Envelope(sent.envelope.soap, fault=Fault(f"HTTP {response.status}", reason))
             self._come(sent, envelope)
         else:
-            self._failed(sent, f"{sent.to} answered HTTP {response.status} and {reason}")
+            self._failed(sent, f"{sent.to} answered with HTTP {response.status} and {reason}")
             self._engine.touch()
 
     async def stop(self) -> None:
@@ -299,7 +298,7 @@ def _is_answered_elsewhere(sent: Transmit) -> bool:
 
 
 def _silence(sent: Transmit, response: Response) -> str:
-    return f"{sent.to} answered CreateSequence with HTTP {response.status} and nothing. {_ASK}"
+    return f"{sent.to} answered CreateSequence with HTTP {response.status} and no content. {_ASK}"
 
 
 def _attachments(response: Response) -> str:

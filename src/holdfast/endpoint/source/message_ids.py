@@ -59,7 +59,7 @@ class MessageIds:
             if _content(stored) != _content(record):
                 raise EnvelopeError(
                     f"another message with the MessageID {record.message_id} is not acknowledged yet",
-                    remedy="Give each message a MessageID of its own, or none; the same message may be sent again.",
+                    remedy="Use a different MessageID for each message, or none. The same message may be sent again.",
                 )
 
     async def _read(self) -> None:

@@ -11,17 +11,17 @@ from holdfast.wire import check_action, check_header_blocks, check_text
 def outgoing_record(
     key: str, action: str, body: Body, message_id: str, headers: bytes, now: float, *, wants_reply: bool
 ) -> Record:
-    """The record of a message that can be stored, written into an envelope of any version, and read from it again.
+    """Return the record of a message that can be stored, encoded in an envelope of any version, and decoded again.
 
     Raises:
-        EnvelopeError: there is none: says what is wrong with which part.
+        EnvelopeError: The message is not valid; says which part, and why.
     """
     check_key(key)
     # Looked at here, for what is remembered must be hashable.
     check_action(action) if isinstance(action, str) else check_text("action", action)
     check_text("message_id", message_id)
     if not isinstance(headers, bytes):
-        raise EnvelopeError(f"headers are bytes of XML, not {type(headers).__name__}")
+        raise EnvelopeError(f"headers must be bytes of XML, not {type(headers).__name__}")
     if headers:
         check_header_blocks(headers)
     content = body_bytes(body)
@@ -35,7 +35,7 @@ def check_key(key: str) -> None:
         EnvelopeError: it is not text, or no Unicode.
     """
     if not isinstance(key, str):
-        raise EnvelopeError(f"the sequence_key is text, not {type(key).__name__}")
+        raise EnvelopeError(f"the sequence_key must be text, not {type(key).__name__}")
     try:
         key.encode()
     except UnicodeEncodeError as error:

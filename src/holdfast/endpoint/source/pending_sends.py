@@ -155,7 +155,7 @@ def place(outbox: Outbox, offset: int) -> str:
 def named(outbox: Outbox) -> str:
     """The present Sequence of an outbox, for people: its Identifier, and the key if there is one."""
     source = outbox.source
-    identifier = source.identifier if source is not None and source.identifier else "that is not created yet"
+    identifier = source.identifier if source is not None and source.identifier else "that does not exist yet"
     return f"{identifier} (key {outbox.key!r})" if outbox.key else identifier
 
 

@@ -122,10 +122,10 @@ class Replies:
         return request in self._offsets
 
     async def kept(self, request: str) -> Reply | None:
-        """Return the reply to that request, read from the store; None if there is none.
+        """Return the stored reply to that request; None without one.
 
         Raises:
-            StoreError: the store cannot be read.
+            StoreError: The store cannot be read.
         """
         while (offset := self._offsets.get(request)) is not None:
             found = await self._engine.records(self._queue.name, 0, offset, offset + 1)

@@ -1,7 +1,8 @@
-"""Takes messages that transactions of others put into a source's database into its outbox, once each.
+"""Move messages that other transactions put into a source's database into its outbox, once each.
 
-One round at a time: a round reads what is there, submits it, and waits until that is durable, since the very batch that
-gives a message its place in the outbox takes it out of where it waited. A second round meanwhile would find it again.
+One round at a time: a round reads the waiting messages, submits them, and waits until they are durable, because the
+batch that gives a message its place in the outbox also removes it from the waiting ones. A second, concurrent round
+would find it again.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def enqueue(connection: Connection | DBConnection, location: str | Path | Store,
     address = getattr(location, "location", location)
     if not isinstance(address, str) or not is_sql(address):
         raise ConfigurationError(
-            f"the source's store, {shown(location)}, is in no database: it cannot be part of a transaction",
+            f"the source's store {shown(location)} is not in a database: it cannot take part in a transaction",
             remedy="Give the source a store in the database of that connection, or send without connection=.",
         )
     assert record.message_id is not None

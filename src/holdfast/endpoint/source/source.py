@@ -100,37 +100,38 @@ if TYPE_CHECKING:
 
 
 class Source:
-    """An RM Source: what :meth:`send` has returned for is stored, and arrives at ``to`` as the assurance promises.
+    """An RM Source: messages for which :meth:`send` has returned are stored, and delivered to ``to`` as the assurance
+    promises.
 
-    An async context manager. Entering resumes whatever the store holds: messages that a former process stored and that
-    were not acknowledged are sent without being asked for. Leaving ends the Sequences whose messages are all
-    acknowledged; others stay in the store for the next time.
+    An async context manager. Entering it resumes the store: messages that an earlier process stored without an
+    acknowledgement are sent automatically. Leaving it ends the Sequences whose messages are all acknowledged; the
+    others stay in the store for the next time.
 
     Args:
-        to: The destination's URL; None: as the store says (to resume).
+        to: The destination's URL; None: the one in the store (to resume).
         store: The directory of its store, the URL of a database, ":memory:", or an open store.
-        versions: What to speak, or what to try, first to last; found out from the peer if None.
+        versions: The versions to use, or to try, in order; detected if None.
         profile: Instead of versions, the name of a known peer: "wcf", "wcf-2007", "cxf".
-        offer: Whether CreateSequence offers a Sequence for replies; found out if None. WCF services whose operations
-            reply demand it.
+        offer: Whether CreateSequence offers a Sequence for replies; detected if None. WCF services whose operations
+            reply require it.
         assurance: Words such as "exactly-once in-order".
-        policy: Limits and timers; its assurance is replaced by ``assurance`` if that is given.
+        policy: Limits and timers; ``assurance`` replaces its assurance if given.
         headers: HTTP headers for every request, e.g. Authorization.
-        ssl_context: For https: what to trust, and the certificate to show; the system's trust if None.
-        proxy: URL of an HTTP proxy to go through, ``http://user:word@proxy.example:3128``.
-        timeout: Seconds for one HTTP exchange. A request is not repeated while its exchange is open, so set it above
-            the time that the slowest service takes to reply.
-        listen: ``(host, port)`` of a listener of its own for acknowledgements and replies, with the ``address`` the
-            destination reaches it by; None: everything comes back on the HTTP responses, no inbound port is needed.
+        ssl_context: For https: the trusted authorities, and the client certificate; the system's trust if None.
+        proxy: URL of an HTTP proxy, ``http://user:word@proxy.example:3128``.
+        timeout: Seconds for one HTTP exchange. A request is not retransmitted while its exchange is open, so set it
+            above the time that the slowest service takes to reply.
+        listen: ``(host, port)`` of its own listener for acknowledgements and replies, with the ``address`` at which the
+            destination reaches it; None: everything arrives in the HTTP responses, and no inbound port is needed.
         address: The URL of that listener as the destination sees it.
-        processors: What each envelope passes on its way in and out, the first next to the network.
+        processors: The processors of every envelope, in and out, the first next to the network.
         journal: Whether it keeps an event journal, in ``journal`` of its store's directory, or where and how long it
             keeps it.
-        transport: What carries its requests instead of HTTP, for tests; with it, ``headers`` alone count of the above.
-        clock: What time it is, for tests.
+        transport: Carries its requests instead of HTTP, for tests; of the above, only ``headers`` then applies.
+        clock: Returns the current time, for tests.
 
     Raises:
-        ConfigurationError: for arguments that contradict each other, or a ``to`` that is no http or https URL.
+        ConfigurationError: Arguments contradict each other, or ``to`` is not an http or https URL.
     """
 
     def __init__(
@@ -168,8 +169,8 @@ class Source:
         if profile is not None:
             if profile not in PROFILES or versions is not None:
                 raise ConfigurationError(
-                    f"{profile!r} is no profile, or versions are given too",
-                    remedy=f"profile is one of {', '.join(PROFILES)}, and says the versions itself",
+                    f"{profile!r} is not a profile, or versions are given as well",
+                    remedy=f"profile must be one of {', '.join(PROFILES)}, and sets the versions",
                 )
             versions = PROFILES[profile]
         if to is not None and transport is None:
@@ -213,22 +214,23 @@ class Source:
         to: str | None = None,
         **options: Unpack[SourceOptions],
     ) -> Self:
-        """A source for the service that a WSDL describes: ``async with await Source.from_wsdl(url) as source``.
+        """Create a source for the service that a WSDL describes: ``async with await Source.from_wsdl(url) as source``.
 
-        The address, the versions, whether to offer a Sequence for replies, the assurance and how often an idle
-        Sequence must be kept alive are the WSDL's and its policies' (WS-RM Policy 1.0 to 1.2, .NET's additions).
+        The WSDL and its policies (WS-RM Policy 1.0 to 1.2, .NET's additions) set the address, the versions, whether to
+        offer a Sequence for replies, the assurance, and how often an idle Sequence must be kept alive.
 
         Args:
             wsdl: Its http or https URL, or the path of a file.
-            store: As above. If it exists and the WSDL cannot be fetched just now, what is in the store goes on.
-            port: The name of the wsdl:port to use, where there are several.
+            store: As above. If it exists and the WSDL cannot be fetched just now, the source continues with its
+                content.
+            port: The name of the wsdl:port to use, if there are several.
             to: The address to use instead of the WSDL's.
-            options: As above; each goes before what the WSDL says. ``headers`` are sent for the WSDL too.
+            options: As above; each overrides the WSDL. ``headers`` are also sent for the WSDL.
 
         Raises:
-            TransportError: the WSDL cannot be fetched, and the store is new.
-            ConfigurationError: it is no WSDL 1.1, it does not say which port, or its policy demands what is not done
-                here, such as messages signed by WS-Security.
+            TransportError: The WSDL cannot be fetched, and the store is new.
+            ConfigurationError: It is not a WSDL 1.1, the port is ambiguous, or its policy requires something that
+                Holdfast does not support, such as messages signed by WS-Security.
         """
         try:
             found = await read_port(wsdl, port, options)
@@ -350,16 +352,16 @@ class Source:
             if outbox.stopped:
                 lane.stop_error = DeliveryError(
                     f"sending to {self.to} has stopped: {outbox.stopped}",
-                    remedy="Look into it, then call source.resume(), or: holdfast send --resume",
+                    remedy="Check the reason, then call source.resume(), or: holdfast send --resume",
                 )
             self.progress.outstanding += outbox.waiting
 
     async def close(self, timeout: float = 10.0) -> None:
-        """End every Sequence whose messages are all acknowledged, waiting ``timeout`` seconds for the destination's
-        word; then close the store. What is not acknowledged stays there and is resumed by the next :meth:`open`.
+        """End every Sequence whose messages are all acknowledged, wait up to ``timeout`` seconds for the destination's
+        answer, then close the store. Unacknowledged messages stay there, and the next :meth:`open` resumes them.
 
         Raises:
-            ConfigurationError: a negative timeout; then nothing is closed.
+            ConfigurationError: The timeout is negative; then nothing is closed.
         """
         check_seconds("timeout", timeout, endless=False)
         if not self._open:
@@ -379,7 +381,7 @@ class Source:
             await self._engine.stop()
             await self._end_journal()
             self._store.close()
-            closed = DeliveryError("the source was closed", remedy="Open it again: stored messages go on.")
+            closed = DeliveryError("the source was closed", remedy="Open it again: it sends its stored messages.")
             self._fail_all(closed, closed)
 
     async def _end_finished(self, timeout: float) -> None:
@@ -429,25 +431,25 @@ class Source:
         headers: bytes = b"",
         connection: Connection | DBConnection | None = None,
     ) -> Coroutine[Any, Any, Sent] | Enqueued:
-        """Take over a one-way message. Awaited, it returns when that is durable here; it is on its way then.
+        """Store a one-way message and send it. Awaited, it returns when the message is durable here.
 
         Args:
             body: One XML element: text, UTF-8 bytes or an lxml element; or nothing.
-            action: wsa:Action. It may not be empty.
+            action: wsa:Action. It must not be empty.
             sequence_key: Messages with equal keys share a Sequence and its order; others do not wait for them.
-            message_id: wsa:MessageID, made if None. If the outbox of that key still holds this very message, among
-                its newest 10,000, it is not stored again: so a program that does not know whether a message was
-                stored may send it again.
-            headers: Header blocks of your own, XML bytes: elements in namespaces of their own, one after the other.
+            message_id: wsa:MessageID, created if None. If the outbox of that key still contains this very message among
+                its newest 10,000, it is not stored again: so a program that does not know whether a message was stored
+                may send it again.
+            headers: Your own header blocks, XML bytes: elements with namespaces, one after the other.
             connection: An open transaction of SQLAlchemy or of any driver (PEP 249, such as Django's ``connection``) in
-                the database of the source's store. The message leaves if that commits. Not awaited; in any thread and
-                process: whoever has the source open, or opens it next, sends it.
+                the database of the source's store. The message is sent if that commits. Not awaited; in any thread and
+                process: the process that has the source open, or opens it next, sends it.
 
         Raises:
-            EnvelopeError: it could never leave as it is given (the body is not one XML element, the headers are no
-                elements in namespaces of their own, a text holds what XML cannot), or another has its MessageID.
-            DeliveryError: the outbox is stopped; says why and what to do.
-            StoreError: it is not durable.
+            EnvelopeError: It can never be sent as it is (the body is not one XML element, the headers are not elements
+                with namespaces, a text contains characters that XML cannot), or another message has its MessageID.
+            DeliveryError: The outbox is stopped; says why and what to do.
+            StoreError: It is not durable.
         """
         if connection is None:
             return self._submit(body, action, sequence_key, message_id, headers, wants_reply=False)
@@ -560,7 +562,7 @@ class Source:
         if self._store.trouble:
             raise StoreFailed(
                 f"The message is not stored. {self._store.trouble}",
-                remedy="Free space; what is stored goes on being sent.",
+                remedy="Free space. Stored messages are still being sent.",
             )
 
     def _check_lane(self, lane: Lane) -> None:
@@ -568,7 +570,7 @@ class Source:
             raise lane.stop_error
 
     def next_offset(self, sequence_key: str = "") -> int:
-        """How many messages were ever stored with that key: where who sends numbered things goes on after a kill."""
+        """Return the number of messages ever stored with that key: where a numbering sender continues after a crash."""
         self._check_open()
         lane = self._lanes.get(sequence_key)
         return lane.outbox.end if lane is not None else 0
@@ -603,7 +605,7 @@ class Source:
             raise NotAcknowledged(
                 f"the message {message_id}{place(lane.outbox, offset)} for {self.to} is not acknowledged after "
                 f"{timeout} s{self._because()}",
-                remedy=f"It is stored and still tried. {self._how_it_goes_on('it')}",
+                remedy=f"It is stored and Holdfast keeps retrying. {self._how_it_goes_on('it')}",
             ) from None
         finally:
             if future.cancelled():
@@ -629,7 +631,7 @@ class Source:
             raise NotAcknowledged(
                 f"{self.progress.outstanding} messages for {self.to} are not acknowledged after {timeout} s"
                 f"{self._because()}",
-                remedy=f"They are stored and still tried. {self._how_it_goes_on('them')}",
+                remedy=f"They are stored and Holdfast keeps retrying. {self._how_it_goes_on('them')}",
             ) from None
 
     async def _flush(self, lane: Lane) -> None:
@@ -639,12 +641,12 @@ class Source:
             await self.wait_acknowledged(lane, lane.outbox.first, None)
 
     async def end(self, sequence_key: str = "", timeout: float | None = None) -> None:
-        """Say that the key's Sequence is complete, and wait until the destination has it all and the Sequence is over.
+        """Complete the key's Sequence, and wait until all of it is acknowledged and the Sequence has ended.
 
-        The next message with that key begins another Sequence.
+        The next message with that key starts another Sequence.
 
         Raises:
-            NotAcknowledged: not over in that time; it is still tried.
+            NotAcknowledged: It did not end in that time; Holdfast keeps retrying.
         """
         check_seconds("timeout", timeout)
         lane = self._lane(sequence_key)
@@ -656,20 +658,20 @@ class Source:
         except TimeoutError:
             raise NotAcknowledged(
                 f"the Sequence {named(lane.outbox)} did not end within {timeout} s{self._because()}",
-                remedy="What is not acknowledged is stored and still tried.",
+                remedy="Unacknowledged messages are stored, and Holdfast keeps retrying.",
             ) from None
 
     def _how_it_goes_on(self, what: str) -> str:
         if self._is_in_memory:
-            return f"Wait again; if you leave, {what} is lost: the store is in memory only."
-        return f"Wait again, or leave: the next process goes on with {what}."
+            return f"Wait again. If the process ends, {what} is lost: the store is in memory."
+        return f"Wait again, or end the process: the next one continues with {what}."
 
     def _because(self) -> str:
         return f"; {self.progress.problem}" if self.progress.problem else ""
 
     def resume(self) -> None:
-        """Go on with whatever is stopped: unacknowledged messages are sent again, in new Sequences where the old ones
-        are lost. With exactly-once this is a decision: the destination may have got some of them already."""
+        """Resume every stopped key: unacknowledged messages are sent again, in new Sequences if the old ones are lost.
+        With exactly-once this is a decision: the destination may have received some of them already."""
         self._choices[:] = self._make_choices()
         for lane in self._lanes.values():
             lane.stop_error = None
@@ -731,7 +733,7 @@ class Source:
 
     def _discarded(self, effect: Discarded) -> None:
         self.progress.outstanding -= 1
-        error = DeliveryError("the message was given up: it is not sent")
+        error = DeliveryError("the message was discarded and is not sent")
         fail(self._lanes[effect.key].acknowledged.pop(effect.offset, []), error)
 
     def _replied(self, offset: int, record: Record) -> None:
@@ -778,7 +780,7 @@ class Source:
         return stored_error(error, shown(self._store_location), self.progress.outstanding)
 
     def _fail_all(self, error: BaseException, unstored: BaseException) -> None:
-        """Fail whoever waits: for what is stored with ``error``, to be stored with ``unstored``."""
+        """Fail all waiting calls: with ``error`` if their message is stored, else with ``unstored``."""
         for lane in self._lanes.values():
             lane.fail_all(error, unstored)
         fail(self._replies.values(), error)

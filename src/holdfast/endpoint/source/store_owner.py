@@ -30,8 +30,8 @@ def destination_of(location: str | Path | Store, to: str | None, snapshot: Snaps
     ]
     if foreign:
         raise ConfigurationError(
-            f"the store {shown(location)} is a destination's: it holds the queue {foreign[0]!r}",
-            remedy="Name another store: a destination and a source have one each.",
+            f"the store {shown(location)} belongs to a destination: it contains the queue {foreign[0]!r}",
+            remedy="Name another store: a destination and a source each need their own.",
         )
     known = {str(outbox.about["to"]) for outbox in stored_outboxes(snapshot)}
     if to is None and len(known) == 1:
@@ -43,7 +43,7 @@ def destination_of(location: str | Path | Store, to: str | None, snapshot: Snaps
         if not all(outbox.is_empty and outbox.source is None for outbox in outboxes):
             raise ConfigurationError(
                 f"the store {shown(location)} holds messages for {', '.join(sorted(known))}, not for {to}",
-                remedy="Give that address, or another store: a store serves one destination at a time.",
+                remedy="Give that address, or use another store: a store serves one destination at a time.",
             )
         for outbox in outboxes:  # nothing waits in it and no Sequence is open: it may serve another one
             outbound.redirect(outbox, to)

@@ -225,7 +225,7 @@ class Source:
             ConfigurationError: the source is open already, or :meth:`holdfast.Source.open` raises it.
         """
         if self._thread is not None:
-            raise ConfigurationError("the source is open already", remedy="Open it once; any thread may use it then.")
+            raise ConfigurationError("the source is already open", remedy="Open it once; any thread may then use it.")
         self._thread = LoopThread("holdfast-source")
         try:
             self.run(self._source.open())

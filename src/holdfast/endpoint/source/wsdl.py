@@ -45,8 +45,8 @@ async def read_port(location: str | Path, name: str | None, options: Mapping[str
             "wsdl.no_rm_policy",
             port=port.name,
             url=port.address,
-            remedy="It states no WS-RM policy. Ask whether the service has reliable sessions enabled "
-            '(WCF: <reliableSession enabled="true" />); without them it refuses every message.',
+            remedy="The WSDL contains no WS-RM policy. Check that reliable sessions are enabled at the service "
+            '(WCF: <reliableSession enabled="true" />); without them it rejects every message.',
         )
     return port
 
@@ -90,14 +90,16 @@ async def read_description(location: str | Path, client: HTTPClient, headers: Ma
             found = _beside(place, imported)
             if _origin(found) != _origin(first):
                 raise ConfigurationError(
-                    f"{place} imports {imported}, which is not followed to another place",
+                    f"{place} imports {imported} from another host, which is not loaded",
                     remedy=f"Give a WSDL that is one document: .NET's is {_single(first)}. Or save all parts as files.",
                 )
             if found not in seen:
                 seen.add(found)
                 waiting.append(found)
         if len(seen) > MOST_DOCUMENTS:
-            raise ConfigurationError(f"{first} imports more than {MOST_DOCUMENTS} documents", remedy="Is it a WSDL?")
+            raise ConfigurationError(
+                f"{first} imports more than {MOST_DOCUMENTS} documents", remedy="Check that it is a WSDL."
+            )
     return description
 
 
@@ -124,7 +126,7 @@ def _origin(location: str) -> tuple[str, str]:
 async def _fetch(url: str, client: HTTPClient, headers: Mapping[str, str]) -> bytes:
     answer = await client.fetch("GET", url, b"", headers)
     if answer.status != 200:
-        raise TransportError(f"{url} answered {answer.status}, no WSDL", connected=True, status=answer.status)
+        raise TransportError(f"{url} responded with {answer.status} and no WSDL", connected=True, status=answer.status)
     return answer.body
 
 

@@ -120,9 +120,9 @@ class Supervisor:
         passes_hang_up: bool = False,
     ) -> None:
         if not hasattr(os, "fork"):
-            raise ConfigurationError("workers need fork, which this system has not", remedy="Leave --workers out.")
+            raise ConfigurationError("workers need fork, which this system does not have", remedy="Omit --workers.")
         if count > MOST:
-            raise ConfigurationError(f"{count} workers are too many", remedy=f"At most {MOST}: one for each core.")
+            raise ConfigurationError(f"{count} workers are too many", remedy=f"Use at most {MOST}: one for each core.")
         self._count = count
         self._messages = messages
         self._admin = admin

@@ -80,10 +80,10 @@ BAD: list[tuple[Any, str, str]] = [
     (row(b"<a/><b/>"), "body", "one well-formed XML element"),
     (row("caf\u00e9"), "body", "one well-formed XML element"),
     (row(None), "body", "no body"),
-    (row(7), "body", "a body is text, bytes"),  # type: ignore[arg-type]
+    (row(7), "body", "a body must be text, bytes"),  # type: ignore[arg-type]
     (row(action=None), "action", "no action"),
     (row(action=""), "action", "empty"),
-    (row(action="urn:a\nb"), "action", "no URI has"),
+    (row(action="urn:a\nb"), "action", "not allowed in a URI"),
     (row(action="http://docs.oasis-open.org/ws-rx/wsrm/200702/CreateSequence"), "action", "WS-ReliableMessaging"),
     (row(headers=b"<h/>"), "headers", "no namespace"),
     (row(headers=b"<h"), "headers", "well-formed"),
@@ -91,8 +91,8 @@ BAD: list[tuple[Any, str, str]] = [
     (row(headers=b"<h xmlns='urn:h'>" + b"x" * 200_000 + b"</h>"), "headers", "room for"),
     (row(message_id=""), "message_id", "empty"),
     (row(relates_to=" urn:a"), "relates_to", "white space"),
-    (row(queue="nowhere"), "queue", "there is no queue 'nowhere'"),
-    (row(queue=None), "queue", "names no queue"),
+    (row(queue="nowhere"), "queue", "the queue 'nowhere' does not exist"),
+    (row(queue=None), "queue", "names neither a queue"),
     (row(queue=None, to="http://evil.example/"), "to", "no forwarder sends to http://evil.example/"),
     (row(key="k" * 2000), "key", "characters"),
     (row(key=3), "key", "cannot be read"),  # type: ignore[arg-type]

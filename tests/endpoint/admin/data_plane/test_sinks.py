@@ -143,7 +143,7 @@ async def test_a_part_that_is_cut_off_is_refused_whole(writer: Writer) -> None:
     whole = framed([row(), row()])
     for data in (b"", b"<rows/>", *(whole[:end] for end in range(1, len(whole))), whole + b"\0", whole + whole):
         status, answer = await writer.stage(0, "t", data)
-        assert (status, "cut off" in answer["error"]) == (400, True), answer
+        assert (status, "incomplete" in answer["error"]) == (400, True), answer
     assert (await writer.admin.ask("/sinks"))[1]["sinks"] == []
 
 
@@ -187,7 +187,7 @@ async def test_which_attempt_was_published_is_told_to_others_and_a_sink_whose_ba
 
 async def test_a_batch_that_jumps_or_is_another_querys_is_refused_with_what_to_do(writer: Writer) -> None:
     for status, answer in (await writer.stage(5, "t", [row()]), await writer.publish(5)):
-        assert (status, answer["why"], "the first one that comes" in answer["error"]) == (409, "jump", True)
+        assert (status, answer["why"], "the first one of the sink" in answer["error"]) == (409, "jump", True)
     await writer.stage(0, "t", [row()])
     assert (await writer.publish(0, "t", rows=1))[0] == 200
     for status, answer in (await writer.stage(7, "t", [row()]), await writer.publish(7)):

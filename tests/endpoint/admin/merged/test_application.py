@@ -166,7 +166,7 @@ async def test_a_queue_is_one_queue_with_the_partitions_of_both(crew: Crew, peer
         status, blocks = await clients[0].ask(f"/queues/inbox/{partition}/records?from=0&to={end}&epoch={epoch}")
         assert (status, len(blocks) > 0) == (200, True)
     status, told = await clients[0].ask(f"/queues/inbox/{partition}/records?from=0&to={end + 1}&epoch={epoch}")
-    assert (status, told["remedy"]) == (416, "Ask for less.")
+    assert (status, told["remedy"]) == (416, "Request fewer records.")
     status, prints = await clients[0].ask(f"/queues/inbox/fingerprints?epoch={epoch}&at={after}")
     assert sorted(prints["fingerprints"]) == ["0", "1", "2", "3"]
     known = ",".join(f"{one}:{ends[int(one)]}:{text}" for one, text in prints["fingerprints"].items() if text)

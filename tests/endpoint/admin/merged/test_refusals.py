@@ -27,7 +27,7 @@ from holdfast.http.exchange import HTTPLimits, Request
 from holdfast.http.server.server import HTTPServer
 
 COUNT = 3
-ABSENT = (404, {"error": "there is no sink 'alerts' here", "remedy": "holdfast sinks lists them."})
+ABSENT = (404, {"error": "the sink 'alerts' does not exist", "remedy": "List the sinks with holdfast sinks."})
 HERE = (200, {"name": "alerts", "batch": 4})
 BUSY = (503, {"error": "the disk is nearly full", "remedy": "Make room."})
 BROKEN = (500, "no JSON")

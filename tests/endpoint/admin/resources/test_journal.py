@@ -117,7 +117,7 @@ async def test_what_is_not_there_any_more_is_told_with_what_it_became(serve, tmp
     assert (await get(service, f"/journal/{made['file']}"))[1][:4] == b"PAR1"
     (tmp_path / "inbox" / "journal" / made["file"]).unlink()
     status, told = await get(service, f"/journal/{made['file']}")
-    assert (status, "kept no longer" in told["error"], "holdfast audit" in told["remedy"]) == (404, True, True)
+    assert (status, "was deleted" in told["error"], "holdfast audit" in told["remedy"]) == (404, True, True)
     assert (await get(service, "/journal"))[1] == {"files": [], "count": 0, "bytes": 0, "next": None}
 
 
@@ -144,5 +144,5 @@ async def test_a_server_without_a_journal_says_so(serve):
     service = await serve(Destination(":memory:"))
     for path in ("/journal", "/journal/x.parquet"):
         status, told = await get(service, path)
-        assert (status, told["error"]) == (404, "this server keeps no event journal")
+        assert (status, told["error"]) == (404, "this server has no event journal")
         assert "--journal" in told["remedy"]

@@ -53,7 +53,7 @@ class NextRoute:
                 "POST",
                 "next-positions",
                 self._next,
-                "Wait for records, and find where a reader's next batch ends",
+                "Wait for records, and return the end of a reader's next batch",
                 NextPositions,
                 body=NextQuery,
                 largest=LARGEST_QUERY,
@@ -171,7 +171,9 @@ class _Reading:
             check_partitions(queue, named)
         for partition, end in (self._until or {}).items():
             if end > (there := queue.partitions[partition].durable_end):
-                raise Refused(416, f"partition {partition} of queue {queue.name!r} ends at {there}", "Ask for less.")
+                raise Refused(
+                    416, f"partition {partition} of queue {queue.name!r} ends at {there}", "Request fewer records."
+                )
         self.since: dict[int, int] = {}
         """Where the batch begins: behind deleted records."""
         self.ends: dict[int, int] = {}

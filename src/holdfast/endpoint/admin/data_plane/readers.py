@@ -36,10 +36,13 @@ from holdfast.store.records import LARGE_FIELDS
 
 _READ = (404, 409)
 
-ANOTHER_EPOCH = "Offsets of the old queue mean nothing here. Correct the address, or begin again with a new checkpoint."
+ANOTHER_EPOCH = (
+    "Offsets of another queue are not valid here. Correct the address, or start again with a new checkpoint."
+)
 _ANEW = (
-    "What was read above the copy is not here, and what came since was not read: begin again, with a new checkpoint "
-    "and another reader. Say --restored at the first start of a store that was put back, and readers are told at once."
+    "The reader has read records that this older copy does not contain, and later records may be missing. Start "
+    "again with a new checkpoint and another reader. Use --restored at the first start of a restored store, so "
+    "that readers learn of it at once."
 )
 
 
@@ -62,7 +65,7 @@ class DataPlane:
                 "GET",
                 one + "/ends",
                 self._ends,
-                "How far a queue reaches",
+                "Return the range of a queue",
                 Ends,
                 ReadersQuery,
                 errors=_READ,
@@ -71,7 +74,7 @@ class DataPlane:
                 "GET",
                 one + "/fingerprints",
                 self._fingerprints,
-                "What tells the records below some positions from others",
+                "Return fingerprints of the records below given positions",
                 Fingerprints,
                 FingerprintsQuery,
                 errors=(*_READ, 416),
@@ -80,7 +83,7 @@ class DataPlane:
                 "GET",
                 one + "/offsets",
                 self._offsets,
-                "The first records that were delivered at some times or later",
+                "Return the first records delivered at or after given times",
                 OffsetsAt,
                 OffsetsQuery,
                 errors=_READ,
@@ -89,25 +92,27 @@ class DataPlane:
                 "GET",
                 one + "/{partition}/records",
                 self._records,
-                "Read records, as a stream of blocks",
+                "Read records as a stream of blocks",
                 MEDIA_TYPE.decode(),
                 RecordsQuery,
                 errors=(*_READ, 410, 416),
                 joined=Joined.STREAM,
             ),
-            Route("GET", one + "/cursors", self._cursors, "A queue with its cursors", DescribedQueues, errors=(404,)),
-            Route("GET", cursor, self._show_cursor, "Where a reader's cursor stands", Place, errors=(404,)),
+            Route(
+                "GET", one + "/cursors", self._cursors, "Show a queue with its cursors", DescribedQueues, errors=(404,)
+            ),
+            Route("GET", cursor, self._show_cursor, "Show the position of a reader's cursor", Place, errors=(404,)),
             Route(
                 "PUT",
                 cursor,
                 self._move_cursor,
-                "Make a reader's cursor, or move it forward",
+                "Create a reader's cursor, or move it forward",
                 Offsets,
                 body=Move,
                 errors=(*_READ, 410),
                 is_told=False,
             ),
-            Route("DELETE", cursor, self._drop_cursor, "Forget a reader's cursor", None, errors=(404,)),
+            Route("DELETE", cursor, self._drop_cursor, "Delete a reader's cursor", None, errors=(404,)),
         ]
 
     # --- what there is --------------------------------------------------------------------------------------------
@@ -116,7 +121,7 @@ class DataPlane:
         queue = self._app.queues.get(name)
         if queue is None:
             there = ", ".join(repr(one) for one in self._app.queues)
-            raise Refused(404, f"there is no queue {name!r} here", f"There is {there}.")
+            raise Refused(404, f"the queue {name!r} does not exist", f"The queues are {there}.")
         return queue
 
     def _check_queue(self, name: str, epoch: str | None) -> Queue:
@@ -161,7 +166,7 @@ class DataPlane:
         check_partitions(queue, at)
         for partition, position in at.items():
             if position > queue.ends[partition]:
-                raise Refused(416, f"partition {partition} ends at {queue.ends[partition]}", "Ask for less.")
+                raise Refused(416, f"partition {partition} ends at {queue.ends[partition]}", "Request fewer records.")
         readers = self._app.readers[name]
         found = {str(one): await readers.fingerprint(one, position) for one, position in at.items()}
         return {"epoch": queue.epoch, "fingerprints": found}
@@ -184,7 +189,7 @@ class DataPlane:
         if start < one.first:
             raise Refused(410, f"records below {one.first} are deleted", f"The queue's retention is {queue.keeps}.")
         if end > one.durable_end or start > end:
-            raise Refused(416, f"partition {number} ends at {one.durable_end}", "Ask for less.")
+            raise Refused(416, f"partition {number} ends at {one.durable_end}", "Request fewer records.")
         without = _fields(asked.query.without)
         await self._stream.send(asked.exchange, Range(name, number, start, end, without))
 
@@ -204,8 +209,9 @@ class DataPlane:
         if cursor is None:
             raise Refused(
                 404,
-                f"there is no cursor {reader[:200]!r}",
-                "holdfast cursors lists them. A reader makes its own when it first says how far it is.",
+                f"the cursor {reader[:200]!r} does not exist",
+                "List the cursors with holdfast cursors. A reader creates its cursor when it first reports its "
+                "position.",
             )
         return {"epoch": queue.epoch, "offsets": _texts(cursor.offsets)}
 
@@ -223,7 +229,7 @@ class DataPlane:
         for partition, offset in move.offsets.items():
             first = queue.partitions[partition].first
             if reader not in queue.cursors and offset < first:
-                raise Refused(410, f"records below {first} are deleted", "Begin at the first there is.")
+                raise Refused(410, f"records below {first} are deleted", "Start at the oldest record.")
         try:
             stands = await self._app.readers[name].advance(reader, move.offsets)
         except TooManyReaders as error:
@@ -242,8 +248,8 @@ def check_epoch(queue: Queue, epoch: str | None) -> None:
     if epoch is not None and epoch != queue.epoch:
         raise Refused(
             409,
-            f"the epoch of queue {queue.name!r} is {queue.epoch}, not {epoch}: its store was made anew or put back to "
-            "a copy, or this is another server",
+            f"the epoch of queue {queue.name!r} is {queue.epoch}, not {epoch}: its store was created again or "
+            "restored from a copy, or this is another server",
             ANOTHER_EPOCH,
         )
 
@@ -256,15 +262,19 @@ def check_partitions(queue: Queue, partitions: Iterable[int]) -> None:
     """
     count = len(queue.partitions)
     if any(not 0 <= partition < count for partition in partitions):
-        raise Refused(400, "a partition is named that there is not", f"There are {count}, from 0.")
+        raise Refused(
+            400,
+            "the request names a partition that does not exist",
+            f"The queue has {count} partitions, numbered from 0.",
+        )
 
 
 def another_record(queue: Queue, partition: int, position: int) -> Refused:
     """Return the error for a reader that has read another record below a position."""
     return Refused(
         409,
-        f"the last record below {position} in partition {partition} of queue {queue.name!r} is not the one that was "
-        "read: the store was put back to an older copy, and grew on from there",
+        f"the last record below {position} in partition {partition} of queue {queue.name!r} is not the one that "
+        "was read: the store was restored from an older copy and has received records since",
         _ANEW,
     )
 
@@ -281,7 +291,7 @@ def seconds_of(micros: int) -> float:
 
 def _check_reader(name: str) -> None:
     if name == HANDLER or name.startswith(OUTBOUND):
-        raise Refused(403, f"the cursor {name[:200]!r} is the destination's own", "Give the reader another name.")
+        raise Refused(403, f"the cursor {name[:200]!r} belongs to the destination", "Give the reader another name.")
 
 
 def bounds_of(queue: Queue) -> dict[str, dict[str, int]]:

@@ -69,9 +69,9 @@ class Range:
     """Records start <= offset < end of a partition, all of them durable.
 
     Args:
-        queue, partition: The partition that holds them.
+        queue, partition: The partition with the records.
         start, end: Their offsets.
-        without: Fields that are sent empty.
+        without: Fields to send empty.
     """
 
     queue: str

@@ -82,12 +82,13 @@ def rows_of(data: bytes) -> list[memoryview]:
                 return rows
             break
         if len(rows) == MOST_ROWS:
-            raise CutOff(f"the part has more than {MOST_ROWS:,} rows", remedy="Send them in several parts.")
+            raise CutOff(f"the part has more than {MOST_ROWS:,} rows", remedy="Send the rows in several parts.")
         rows.append(view[at + _LENGTH.size : at + _LENGTH.size + length])
         at += _LENGTH.size + length
     raise CutOff(
-        f"the part is cut off, or is none: {len(rows)} rows were found in {len(data):,} bytes",
-        remedy="Each row behind its length (4 bytes, big-endian); then FF FF FF FF and their number (8 bytes).",
+        f"the part is incomplete or invalid: {len(rows)} rows were found in {len(data):,} bytes",
+        remedy="Write each row after its length (4 bytes, big-endian), then FF FF FF FF and the number of rows (8 "
+        "bytes).",
     )
 
 
@@ -154,11 +155,11 @@ class RowReader:
         """What is staged of a row; ``is_sure``: its body was looked at."""
         queue = self._found.get((row.queue, row.to)) or self._queue(row)
         if row.key is not None and len(row.key) > LARGEST_KEY:
-            raise RowRefused("key", f"the key has {len(row.key):,} characters; it may have {LARGEST_KEY:,}")
+            raise RowRefused("key", f"the key has {len(row.key):,} characters; the limit is {LARGEST_KEY:,}")
         if row.action is None:
-            raise RowRefused("action", "the row has no action", "Every message has one, such as 'urn:orders/Submit'.")
+            raise RowRefused("action", "the row has no action", "Every message needs one, such as 'urn:orders/Submit'.")
         if row.body is None:
-            raise RowRefused("body", "the row has no body", "Give it one XML element; b'' for an empty Body.")
+            raise RowRefused("body", "the row has no body", "Add one XML element, or b'' for an empty Body.")
         if row.action not in self._actions:
             _check("action", check_action, row.action)
             self._actions.add(row.action)
@@ -169,7 +170,7 @@ class RowReader:
                     _check(column, partial(check_text, column), text)
         headers = row.headers.encode() if isinstance(row.headers, str) else b"" if row.headers is None else row.headers
         if not isinstance(headers, bytes):
-            raise RowRefused("headers", f"headers are bytes of XML, not {type(headers).__name__}")
+            raise RowRefused("headers", f"headers must be bytes of XML, not {type(headers).__name__}")
         if headers:
             _check("headers", check_header_blocks, headers)
         body = row.body if is_sure else _check("body", body_bytes, row.body)
@@ -188,27 +189,27 @@ class RowReader:
         if name is None and row.to is not None:
             name = self._addresses.get(row.to)
             if name is None:
-                there = ", ".join(self._addresses) or "there is none"
+                there = ", ".join(self._addresses) or "no address"
                 raise RowRefused(
                     "to",
-                    f"no forwarder sends to {row.to[:500]}, and nothing is posted where the configuration does not "
-                    f"say so; addresses that rows may be sent to: {there[:2000]}",
-                    "Give that address a forwarder with a queue of its own, or name a queue instead.",
+                    f"no forwarder sends to {row.to[:500]}, and the server posts only to configured addresses; "
+                    f"rows may be sent to: {there[:2000]}",
+                    "Configure a forwarder with its own queue for that address, or name a queue instead.",
                 )
         name = name or self._default
         if name not in self._queues:
             there = ", ".join(self._queues)
             raise RowRefused(
                 "queue",
-                f"there is no queue {name[:200]!r} here" if name else "the row names no queue, and no address",
-                f"There is {there[:2000]}.",
+                f"the queue {name[:200]!r} does not exist" if name else "the row names neither a queue nor an address",
+                f"The queues are {there[:2000]}.",
             )
         self._found[row.queue, row.to] = name
         return name
 
 
 _NO_TEXTS = (None, None, None, None)
-_ROW = f"A row is an array of {', '.join(COLUMNS)}: text or nil, body and headers bytes."
+_ROW = f"A row is an array of {', '.join(COLUMNS)}: text or nil; body and headers are bytes."
 
 
 def _read(raw: memoryview) -> WireRow | RowRefused:

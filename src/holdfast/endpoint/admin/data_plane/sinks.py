@@ -57,7 +57,7 @@ class SinkRoutes:
                 "POST",
                 one + "/parts",
                 self._stage,
-                "Stage a part of a batch: durable, and in no queue until the batch is published",
+                "Stage a part of a batch: it is durable, but in no queue until the batch is published",
                 PartTaken,
                 PartQuery,
                 MEDIA_TYPE,
@@ -69,7 +69,7 @@ class SinkRoutes:
                 "POST",
                 one + "/batches/{batch}",
                 self._publish,
-                "Publish a batch: all of its rows go into their queues, once, whatever happens then",
+                "Publish a batch: all of its rows go into their queues exactly once",
                 PublishedShown,
                 body=Publish,
                 largest=LARGEST_TOKENS,
@@ -81,7 +81,7 @@ class SinkRoutes:
                 "POST",
                 one + "/discard",
                 self._discard,
-                "Give up parts that are staged; what is published stays so",
+                "Discard staged parts; published parts remain",
                 None,
                 body=Tokens,
                 largest=LARGEST_TOKENS,
@@ -92,7 +92,7 @@ class SinkRoutes:
                 "POST",
                 one + "/bind",
                 self._bind,
-                "Take batches of another query from now on; or of this one, though some before them are missing",
+                "Bind a sink to another query; or to its own, although batches are missing",
                 SinkShown,
                 body=Bind,
                 errors=(404, 507),
@@ -102,7 +102,7 @@ class SinkRoutes:
                 "DELETE",
                 one,
                 self._forget,
-                "Forget a sink and what is staged; what it published still comes into its queues",
+                "Forget a sink and discard its staged rows; published rows still reach their queues",
                 None,
                 errors=(404,),
                 joined=Joined.SINK,
@@ -169,7 +169,9 @@ class SinkRoutes:
     def _check_store(self) -> None:
         if self._app.store.trouble:
             retry = ((b"Retry-After", b"5"),)
-            raise Refused(503, f"Nothing is staged. {self._app.store.trouble}", "What is published goes on.", retry)
+            raise Refused(
+                503, f"No row was staged. {self._app.store.trouble}", "Published rows still reach their queues.", retry
+            )
 
     async def _read(self, data: bytes, queue: str) -> PartRead:
         app = self._app
@@ -190,7 +192,7 @@ class SinkRoutes:
 
     async def _publish(self, asked: Asked, sink: str, batch: str) -> object:
         if not batch.isascii() or not batch.isdecimal() or len(batch) > 15:
-            raise Refused(404, f"{batch[:40]!r} is no batch", "Batches are numbered from 0.")
+            raise Refused(404, f"{batch[:40]!r} is not the number of a batch", "Batches are numbered from 0.")
         asks = asked.body
         one = Batch(sink, asks.query, int(batch), asks.jump)
         try:
@@ -244,6 +246,6 @@ def _row_refused(bad: list[tuple[int, RowRefused]]) -> Refused:
     return Refused(
         422,
         f"{first.message}{others}",
-        first.remedy or "Mend the row, or leave it out. Nothing of this part is kept.",
+        first.remedy or "Fix the row, or omit it. No row of this part was stored.",
         detail={"row": row, "column": first.column},
     )

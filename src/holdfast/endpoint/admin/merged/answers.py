@@ -73,8 +73,8 @@ def check_epoch(queue: str, epochs: Iterable[str], epoch: str) -> None:
     if epoch != joined:
         raise Refused(
             409,
-            f"the epoch of queue {queue!r} is {joined}, not {epoch}: a store was made anew or put back to a copy, or "
-            "this is another server",
+            f"the epoch of queue {queue!r} is {joined}, not {epoch}: a store was created again or restored from a "
+            "copy, or this is another server",
             ANOTHER_EPOCH,
         )
 
@@ -121,7 +121,11 @@ def owner_of_partition(text: str, workers: int, size: int, status: int = 404) ->
         Refused: with ``status``, if there is no such partition.
     """
     if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) >= workers * size:
-        raise Refused(status, f"there is no partition {text[:40]}", f"There are {workers * size}, from 0.")
+        raise Refused(
+            status,
+            f"the partition {text[:40]} does not exist",
+            f"There are {workers * size} partitions, numbered from 0.",
+        )
     return divmod(int(text), size)
 
 

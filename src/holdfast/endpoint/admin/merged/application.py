@@ -215,7 +215,11 @@ class JoinedAdmin:
             request.change("partition", own)
             return self._joined([await self._ask(worker, request)])
         if content.get("offset") is not None or content.get("below") is not None:
-            raise Refused(400, "an offset is one of a partition, and there are several", 'Name it: "partition": 0.')
+            raise Refused(
+                400,
+                "the queue has several partitions, and an offset belongs to one of them",
+                'Name the partition: "partition": 0.',
+            )
         return self._joined(await self._ask_all(await self._split(request)))
 
     async def _sequence(self, request: _Request) -> Any:
@@ -332,7 +336,7 @@ class JoinedAdmin:
             async with asyncio.timeout(SOON):
                 return await self._ask(worker, request)
         except TimeoutError:
-            raise Refused(503, f"worker {worker} does not answer", "See what the log says of it.") from None
+            raise Refused(503, f"worker {worker} does not answer", "Check its log.") from None
 
     async def _stream(self, request: _Request) -> int:
         """Pass on, piece by piece, what the owner sends."""
@@ -373,7 +377,7 @@ def _away(worker: int, why: str) -> Refused:
     return Refused(
         503,
         f"worker {worker} does not answer: {why}",
-        "It is started again by itself; ask again.",
+        "It restarts automatically; repeat the request.",
         ((b"Retry-After", b"1"),),
     )
 

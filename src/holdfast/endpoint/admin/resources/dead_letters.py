@@ -23,7 +23,7 @@ class LetterRoutes:
         self._app = app
         self._letters = app.dead_letters
         one = "dead-letters/{letter}"
-        again = "Hand a dead letter, or all, to its handler once more, or put it into its queue again"
+        again = "Retry a dead letter, or all: hand them to their handler or put them back into their queue"
         self.routes = [
             Route(
                 "GET",
@@ -39,7 +39,7 @@ class LetterRoutes:
                 "GET",
                 one,
                 self._show,
-                "Show a dead letter whole",
+                "Show a dead letter in full",
                 LetterShown,
                 errors=(404,),
                 joined=Joined.LETTER,
@@ -50,7 +50,7 @@ class LetterRoutes:
                 "POST",
                 one + "/discard",
                 self._discard,
-                "Give a dead letter up, or all",
+                "Discard a dead letter, or all",
                 Discarded,
                 errors=(404,),
                 joined=Joined.LETTER,
@@ -81,7 +81,7 @@ class LetterRoutes:
         elif any(outbox.forwarding for outbox in self._app.engine.protocol.outbound.outboxes.values()):
             count = self._app.forwarding.giving_up.requeue(which)
         else:
-            raise Refused(409, "this destination has no handlers", "Serve it with the handler that is to get them.")
+            raise Refused(409, "this destination has no handlers", "Start it with the handler for these messages.")
         await self._app.engine.durable()
         return {"retried": count, "count": self._letters.count}
 
@@ -96,4 +96,6 @@ class LetterRoutes:
         return int(letter[:20])
 
     def _missing(self, letter: str) -> Refused:
-        return Refused(404, f"there is no dead letter {letter[:40]}", "holdfast dead-letters lists them.")
+        return Refused(
+            404, f"the dead letter {letter[:40]} does not exist", "List the dead letters with holdfast dead-letters."
+        )

@@ -82,15 +82,13 @@ class ForwarderRoutes:
         self._app = app
         one = "forwarders/{name}"
         self.routes = [
-            Route(
-                "GET", "forwarders", self._list, "List what sends to others", ForwarderList, Page, joined=Joined.WHOLE
-            ),
-            Route("GET", one, self._show, "Show a forwarder, partition by partition", ForwarderList, errors=(404,)),
+            Route("GET", "forwarders", self._list, "List forwarders", ForwarderList, Page, joined=Joined.WHOLE),
+            Route("GET", one, self._show, "Show a forwarder by partition", ForwarderList, errors=(404,)),
             Route(
                 "POST",
                 one + "/{how:suspend|resume}",
                 self._steer,
-                "Hold a forwarder back, or let it go on",
+                "Suspend or resume a forwarder",
                 ForwarderList,
                 body=Reason,
                 errors=(404, 409),
@@ -99,7 +97,7 @@ class ForwarderRoutes:
                 "POST",
                 one + "/reset",
                 self._reset,
-                "Move a forwarder, ahead or back; what was sent already goes in a new Sequence",
+                "Move a forwarder forward or back; repeated messages go in a new Sequence",
                 Offsets,
                 body=Reset,
                 errors=(404, 409),
@@ -108,7 +106,7 @@ class ForwarderRoutes:
                 "DELETE",
                 one,
                 self._delete,
-                "Forget a forwarder that is held back, with what it has not sent",
+                "Delete a suspended forwarder with its unsent messages",
                 ForwarderDeleted,
                 errors=(404, 409),
             ),
@@ -121,7 +119,7 @@ class ForwarderRoutes:
     def _find(self, name: str) -> list[Outbox]:
         found = [one for one in self._all() if name in (one.key, name_of(one.key))]
         if not found:
-            raise Refused(404, f"no forwarder {name[:500]}", "holdfast forwarders lists them.")
+            raise Refused(404, f"no forwarder {name[:500]}", "List the forwarders with holdfast forwarders.")
         return found
 
     def _described(self, outboxes: list[Outbox]) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ class JournalRoutes:
                 "GET",
                 "journal",
                 self._list,
-                "List the files of the event journal, the oldest first",
+                "List the files of the event journal, oldest first",
                 JournalList,
                 Page,
                 errors=(404,),
@@ -46,7 +46,7 @@ class JournalRoutes:
                 "GET",
                 "journal/{file}",
                 self._read,
-                "A file of the event journal, or a part of it",
+                "Read a file of the event journal, or a part of it",
                 OCTETS,
                 OctetsQuery,
                 errors=(404, 416),
@@ -59,8 +59,8 @@ class JournalRoutes:
         if journal is None:
             raise Refused(
                 404,
-                "this server keeps no event journal",
-                "Start it with --journal DIRECTORY; without that it keeps one where its store is a directory.",
+                "this server has no event journal",
+                "Start it with --journal DIRECTORY, or with its store in a directory, which then contains a journal.",
             )
         return journal
 
@@ -90,7 +90,7 @@ class JournalRoutes:
             size = os.fstat(found.fileno()).st_size
             at, end = asked.query.start, size if asked.query.end is None else asked.query.end
             if not at <= end <= size:
-                raise Refused(416, f"{file} has {size:,} bytes", "Ask for less.", detail={"bytes": size})
+                raise Refused(416, f"{file} has {size:,} bytes", "Request fewer bytes.", detail={"bytes": size})
             exchange.start(200, OCTETS.encode())
             while at < end and exchange.wants_content:
                 data = await asyncio.to_thread(os.pread, found.fileno(), min(PIECE, end - at), at)
@@ -106,10 +106,13 @@ def _missing(directory: Path, file: str) -> Refused:
     made = made_parquet(directory, file)
     if made is not None:
         return Refused(
-            404, f"{file[:200]} is Parquet now", f"Ask for {made.file}.", detail={"file": made.file, "bytes": made.size}
+            404,
+            f"{file[:200]} has been converted to Parquet",
+            f"Ask for {made.file}.",
+            detail={"file": made.file, "bytes": made.size},
         )
     return Refused(
         404,
-        f"the journal has no file {file[:200]}: it is kept no longer, or never was",
-        "Ask which files there are, and read those: holdfast audit does.",
+        f"the journal has no file {file[:200]}: it was deleted, or never existed",
+        "List the files, then read those, as holdfast audit does.",
     )

@@ -27,7 +27,7 @@ class OutboxRoutes:
                 "GET",
                 "outbox",
                 self._list,
-                "List what is sent and not acknowledged",
+                "List unacknowledged messages",
                 WaitingList,
                 MessagePage,
                 is_large=True,
@@ -36,7 +36,7 @@ class OutboxRoutes:
                 "GET",
                 one,
                 self._show,
-                "Show such a message whole",
+                "Show an unacknowledged message in full",
                 Waiting,
                 errors=(404,),
                 joined=Joined.MESSAGE,
@@ -46,12 +46,12 @@ class OutboxRoutes:
                 "POST",
                 one + "/discard",
                 self._discard,
-                "Give such a message up",
+                "Discard an unacknowledged message",
                 GivenUp,
                 errors=(404,),
                 joined=Joined.MESSAGE,
             ),
-            Route("POST", "outbox/retry", self._retry, "Let what is stopped go on", Retried, Key, errors=(404,)),
+            Route("POST", "outbox/retry", self._retry, "Retry stopped messages", Retried, Key, errors=(404,)),
         ]
 
     @property
@@ -68,7 +68,7 @@ class OutboxRoutes:
         try:
             return await asyncio.to_thread(self._outboxes.shown, message)
         except ConfigurationError as error:
-            raise Refused(404, error.message, "holdfast outbox lists those that do.") from None
+            raise Refused(404, error.message, "List the waiting messages with holdfast outbox.") from None
 
     async def _discard(self, asked: Asked, message: str) -> object:
         outboxes = self._outboxes
@@ -79,7 +79,7 @@ class OutboxRoutes:
             in_doubt = outboxes.others_in_doubt(message)
             outboxes.discard(message, found, engine.clock())
         except ConfigurationError as error:
-            raise Refused(404, error.message, "holdfast outbox lists those that do.") from None
+            raise Refused(404, error.message, "List the waiting messages with holdfast outbox.") from None
         await engine.durable()
         return {"discarded": 1, "in_doubt": in_doubt, "count": outboxes.count}
 
@@ -88,6 +88,6 @@ class OutboxRoutes:
         try:
             count = outboxes.retry(asked.query.key, self._app.engine.clock())
         except ConfigurationError as error:
-            raise Refused(404, error.message, "holdfast outbox lists the keys.") from None
+            raise Refused(404, error.message, "List the keys with holdfast outbox.") from None
         await self._app.engine.durable()
         return {"retried": count, "count": outboxes.count}

@@ -47,12 +47,12 @@ class QueueRoutes:
         self._rates = rates
         one = "queues/{name}"
         self.routes = [
-            Route("GET", one, self._show, "Show a queue and its cursors", QueueShown, errors=(404,)),
+            Route("GET", one, self._show, "Show a queue with its cursors", QueueShown, errors=(404,)),
             Route(
                 "GET",
                 one + "/{partition}/messages",
                 self._peek,
-                "Look at records, moving no cursor",
+                "Show records without moving a cursor",
                 Messages,
                 Peek,
                 errors=(404, 410, 416),
@@ -75,7 +75,7 @@ class QueueRoutes:
                 "POST",
                 one + "/cursors/{cursor}/reset",
                 self._reset,
-                "Move a cursor, also back: to an offset, an end, or a time",
+                "Move a cursor forward or back: to an offset, to an end, or to a time",
                 Offsets,
                 body=Reset,
                 errors=(404, 409),
@@ -89,7 +89,7 @@ class QueueRoutes:
     def _queue(self, name: str) -> Queue:
         queue = self._queues.get(name)
         if queue is None:
-            raise Refused(404, f"there is no queue {name[:200]!r} here", f"There is {', '.join(self._queues)}.")
+            raise Refused(404, f"the queue {name[:200]!r} does not exist", f"The queues are {', '.join(self._queues)}.")
         return queue
 
     async def _show(self, asked: Asked, name: str) -> object:
@@ -115,7 +115,7 @@ class QueueRoutes:
         if start < one.first:
             raise Refused(410, f"records below {one.first} are deleted", f"The queue's retention is {queue.keeps}.")
         if start > one.durable_end:
-            raise Refused(416, f"partition {number} ends at {one.durable_end}", "Ask for less.")
+            raise Refused(416, f"partition {number} ends at {one.durable_end}", "Request fewer records.")
         limit, size = min(query.limit, MOST_LISTED), 0
         shown: list[dict[str, Any]] = []
         position = start
@@ -139,7 +139,11 @@ class QueueRoutes:
         queue, purge, engine = self._queue(name), asked.body, self._app.engine
         partitions = asked_partitions(queue, purge.partition)
         if purge.below is not None and len(partitions) > 1:
-            raise Refused(400, "an offset is one of a partition, and there are several", 'Name it: "partition": 0.')
+            raise Refused(
+                400,
+                "the queue has several partitions, and an offset belongs to one of them",
+                'Name the partition: "partition": 0.',
+            )
         steering = Steering(engine.protocol)
         below = {
             one: queue.ends[one] if purge.below is None else min(purge.below, queue.ends[one]) for one in partitions
@@ -149,12 +153,16 @@ class QueueRoutes:
         answer = {"queue": name, "records": count, "left": 0, "unread": _unread(losses), "dry_run": purge.dry_run}
         if purge.dry_run:
             return answer
-        owed = [f"{loss.cursor} has {loss.records:,} of partition {one} to do" for one, loss in losses if loss.is_owed]
+        owed = [
+            f"{loss.cursor} still needs {loss.records:,} records of partition {one}"
+            for one, loss in losses
+            if loss.is_owed
+        ]
         if owed and not purge.force:
             raise Refused(
                 409,
-                f"somebody was promised what would be deleted: {', '.join(owed[:20])}",
-                'Wait until that is done; or give it up: --force, "force": true.',
+                f"the purge would delete records that are still needed: {', '.join(owed[:20])}",
+                'Wait until they are processed, or delete them anyway: --force, "force": true.',
             )
         for one, end in below.items():
             if purge.force:
@@ -200,7 +208,7 @@ class QueueRoutes:
         queue, engine = self._queue(name), self._app.engine
         there = queue.cursors.get(cursor)
         if there is None:
-            raise Refused(404, f"there is no cursor {cursor[:200]!r}", "holdfast cursors lists them.")
+            raise Refused(404, f"the cursor {cursor[:200]!r} does not exist", "List the cursors with holdfast cursors.")
         places = await find_offsets(engine, queue, asked.body, list(there.offsets))
         steering = Steering(engine.protocol)
         stands = {}

@@ -33,7 +33,7 @@ class SequenceRoutes:
                 "GET",
                 one,
                 self._show,
-                "Show a Sequence: ranges, gaps, window",
+                "Show a Sequence with its ranges, gaps and window",
                 SequenceShown,
                 errors=(404,),
                 joined=Joined.SEQUENCE,
@@ -42,7 +42,7 @@ class SequenceRoutes:
                 "POST",
                 one + "/{how:suspend|resume|close|terminate}",
                 self._steer,
-                "Hold a Sequence back, let it go on, or end it",
+                "Suspend, resume, close or terminate a Sequence",
                 SequenceShown,
                 body=Reason,
                 errors=(404, 409),
@@ -87,7 +87,7 @@ class SequenceRoutes:
         outboxes = protocol.outbound.sequences.named(identifier)
         if outboxes:
             return outboxes[0]
-        raise Refused(404, f"no Sequence {identifier[:500]}", "holdfast sequences lists them.")
+        raise Refused(404, f"no Sequence {identifier[:500]}", "List the Sequences with holdfast sequences.")
 
     async def _show(self, asked: Asked, identifier: str) -> object:
         return self._show_part(self._find(identifier))
@@ -109,7 +109,7 @@ class SequenceRoutes:
         elif how == "resume":
             steering.resume_inbound(part)
         elif not self._app.end_sequence(identifier, terminate=how == "terminate"):
-            raise Refused(404, f"no open Sequence {identifier}", "holdfast sequences lists them.")
+            raise Refused(404, f"the Sequence {identifier} is not open", "List the Sequences with holdfast sequences.")
         await engine.durable()
         return self._show_part(part)
 
