@@ -107,5 +107,5 @@ async def test_a_forwarder_cannot_change_its_queue_under_its_name(run_broker):
     queues = (QueueConfig("inbox"), QueueConfig("orders"))
     first = await run_broker(queues=queues, forwarders=(ForwarderConfig("next", "inbox", to),))
     await first.service.close(0.5)
-    with pytest.raises(ConfigurationError, match="another name"):
+    with pytest.raises(ConfigurationError, match="a new name"):
         await run_broker(queues=queues, forwarders=(ForwarderConfig("next", "orders", to),))

@@ -47,7 +47,7 @@ def test_an_empty_file_says_what_no_file_says() -> None:
 
 def test_a_key_that_there_is_not_is_told_with_the_nearest_one() -> None:
     text = '[queues.orders]\n\n[forwarders.orders]\nto = "http://partner.example/"\nquue = "orders"\n'
-    told = "broker.toml:5: forwarders.orders.quue: there is no key 'quue' here. Did you mean 'queue'?"
+    told = "broker.toml:5: forwarders.orders.quue: the key 'quue' does not exist here. Did you mean 'queue'?"
     assert only(text) == told
 
 
@@ -98,72 +98,102 @@ ROUTE = "[queues.a]\n[queues.b]\n"
 @pytest.mark.parametrize(
     ("text", "key", "what", "remedy"),
     [
-        ("a = x", "", "this is no TOML: Invalid value at column 5", "Text stands in quotes"),
-        ("a = 1\na = 2\n", "", "this is no TOML: Cannot overwrite", ""),
-        ("[a\n", "", "this is no TOML: Expected ']'", ""),
-        ("x = " + "[" * 40 + "]" * 40, "", "more than 32 brackets", "Close"),
+        ("a = x", "", "the file is not valid TOML: Invalid value at column 5", "Write text in quotes"),
+        ("a = 1\na = 2\n", "", "the file is not valid TOML: Cannot overwrite", ""),
+        ("[a\n", "", "the file is not valid TOML: Expected ']'", ""),
+        ("x = " + "[" * 40 + "]" * 40, "", "nested more than 32 deep", "Close"),
         ("store = 5", "store", "5 is not text", "in quotes"),
         ('store = ""', "store", '"" is not text', "in quotes"),
-        ("store = 'sqlite:///x'", "store", "is no database's URL", "Such as postgresql://user@host/database"),
-        ("store = 'postgresql://u@h'", "store", "names no database", "behind the host"),
+        ("store = 'sqlite:///x'", "store", "is not the URL of a database", "Example: postgresql://user@host/database"),
+        ("store = 'postgresql://u@h'", "store", "names no database", "after the host"),
         ("queues = 5", "queues", "a whole number is not a table", "[queues.NAME]"),
         ("queues.a = 5", "queues.a", "a whole number is not a table", "[queues.a]"),
         ("routes = {}", "routes", "a table is not a list of tables", "[[routes]]"),
         ("listen = true", "listen", "true or false is not a table", "[listen]"),
-        ("queues = {}", "queues", "there is no queue", "leave queues out"),
-        ('queues."a b" = {}', 'queues."a b"', 'nothing can be called "a b"', "64 letters"),
+        ("queues = {}", "queues", "no queue is configured", "remove queues"),
+        ('queues."a b" = {}', 'queues."a b"', '"a b" is not a valid name', "64 letters"),
         ("listen.port = true", "listen.port", "true is not a whole number from 0 to 65,535", "number"),
-        ("admin.port = 8080", "admin.port", "both listeners cannot be at 127.0.0.1:8080", "8081"),
+        ("admin.port = 8080", "admin.port", "both listeners use 127.0.0.1:8080", "8081"),
         ("admin.enabled = 1", "admin.enabled", "1 is not true or false", "without quotes"),
-        ('default_queue = "inbx"', "default_queue", "there is no queue 'inbx'", "Did you mean 'inbox'?"),
-        ("limits.max_queues = 1\n" + ROUTE, "queues", "2 queues, and limits.max_queues is 1", "Raise"),
-        ("limits.http.max_body = 999999999", "limits.http", "max_buffered only", "raise max_buffered"),
-        ('limits.max_routed_body = "0kB"', "limits.max_routed_body", "above 0", "default"),
+        ('default_queue = "inbx"', "default_queue", "the queue 'inbx' does not exist", "Did you mean 'inbox'?"),
+        ("limits.max_queues = 1\n" + ROUTE, "queues", "2 queues are configured, but limits.max_queues is 1", "Raise"),
+        ("limits.http.max_body = 999999999", "limits.http", "max_buffered is only", "raise max_buffered"),
+        ('limits.max_routed_body = "0kB"', "limits.max_routed_body", "positive", "default"),
         ('sequences.reply_patience = "1 h"', "sequences.reply_patience", "is not a duration", '"500ms"'),
-        ("workers = 2\nstore = ':memory:'", "workers", "several processes cannot share", "directory"),
+        ("workers = 2\nstore = ':memory:'", "workers", "several worker processes cannot share", "directory"),
         ('allow_addresses = ["http://a/?q"]', "allow_addresses[1]", "only scheme, host", "Write it as"),
-        ("[namespaces]\n1 = ''", "namespaces.1", '"" is no namespace', "quotes"),
-        ("[namespaces]\n1 = 'urn:x'", "namespaces.1", "'1' is no prefix", "word"),
-        (ROUTE + "[[routes]]\nqueues = []", "routes[1].queues", "this list is empty", "name something"),
-        (ROUTE + "[[routes]]\nqueues = ['a', 'a']", "routes[1].queues", '"a" is named twice', "once"),
+        ("[namespaces]\n1 = ''", "namespaces.1", '"" is not a namespace', "quotes"),
+        ("[namespaces]\n1 = 'urn:x'", "namespaces.1", "'1' is not a valid prefix", "word"),
+        (ROUTE + "[[routes]]\nqueues = []", "routes[1].queues", "the list is empty", "add a value"),
+        (ROUTE + "[[routes]]\nqueues = ['a', 'a']", "routes[1].queues", '"a" is listed twice', "once"),
         (ROUTE + "[[routes]]\n", "routes[1]", "'queues' is missing", "Write queues"),
         (ROUTE + "[[routes]]\nqueues='a'\nexpects='reply'", "routes[1].expects", "one of", '"one_way", "request"'),
         (ROUTE + "[[routes]]\nqueues='a'\nexpects='request'", "routes[1].expects", "no forwarder", "Add a forwarder"),
         (
             ROUTE + "[[routes]]\nqueues='a'\naction='urn:*'\n[[routes]]\nqueues='b'\naction='urn:x'\nto='urn:y'",
             "routes[2]",
-            "routes[1] before it takes all",
+            "routes[1] comes first and matches",
             "before that one",
         ),
-        (ROUTE + "[[routes]]\nqueues='a'\n[[routes]]\nqueues='b'\n", "routes[2]", "routes[1] before it", "out"),
-        ("default_queue='a'\n" + ROUTE + "[[routes]]\nqueues='b'", "default_queue", "no message comes here", "out one"),
+        (ROUTE + "[[routes]]\nqueues='a'\n[[routes]]\nqueues='b'\n", "routes[2]", "routes[1] comes first", "remove it"),
+        (
+            "default_queue='a'\n" + ROUTE + "[[routes]]\nqueues='b'",
+            "default_queue",
+            "no message reaches this",
+            "Remove one",
+        ),
         (ROUTE + "[[routes]]\nqueues='a'\naction='" + "*" * 9 + "'", "routes[1].action", "too long", "8 stars"),
-        (ROUTE + "[[routes]]\nqueues='a'\nxpath='//a[1]'", "routes[1].xpath", "a position", "by what the element"),
-        (ROUTE + "[[routes]]\nqueues='a'\nxpath='//o:a'", "routes[1].xpath", "no prefix 'o'", "[namespaces]"),
-        (ROUTE + "[[routes]]\nqueues='a'\nheader.name='o:a'", "routes[1].header.name", "no prefix 'o'", "[namespaces]"),
-        (ROUTE + "[[routes]]\nqueues='a'\nheader.name='{o}a'", "routes[1].header.name", "'{o}a' is no name", "local"),
+        (ROUTE + "[[routes]]\nqueues='a'\nxpath='//a[1]'", "routes[1].xpath", "a position", "by its content"),
+        (
+            ROUTE + "[[routes]]\nqueues='a'\nxpath='//o:a'",
+            "routes[1].xpath",
+            "the prefix 'o' is not defined",
+            "[namespaces]",
+        ),
+        (
+            ROUTE + "[[routes]]\nqueues='a'\nheader.name='o:a'",
+            "routes[1].header.name",
+            "the prefix 'o' is not defined",
+            "[namespaces]",
+        ),
+        (
+            ROUTE + "[[routes]]\nqueues='a'\nheader.name='{o}a'",
+            "routes[1].header.name",
+            "'{o}a' is not a valid name",
+            "local",
+        ),
         (
             FORWARDER
             + FORWARDER.replace("[queues.orders]", "").replace("forwarders.a", "forwarders.b")
             + "timeout = 5",
             "forwarders.b.timeout",
-            "the forwarder 'a' says another timeout for the same address",
+            "the forwarder 'a' has a different timeout for the same address",
             "the same",
         ),
-        (FORWARDER + "queue_ = 1", "forwarders.a.queue_", "no key 'queue_'", "'queue'"),
+        (FORWARDER + "queue_ = 1", "forwarders.a.queue_", "the key 'queue_' does not exist", "'queue'"),
         (FORWARDER + "profile = 'wfc'", "forwarders.a.profile", '"wfc" is not one of "wcf"', '"wcf-2007"'),
-        (FORWARDER + "profile = 'wcf'\nrm = '1.0'", "forwarders.a.rm", "says the versions", "Leave out"),
-        (FORWARDER + "rm = '1.1'\naddressing = '2004/08'", "forwarders.a.rm", "do not go together", "2005/08 only"),
+        (FORWARDER + "profile = 'wcf'\nrm = '1.0'", "forwarders.a.rm", "sets the versions", "Remove"),
+        (FORWARDER + "rm = '1.1'\naddressing = '2004/08'", "forwarders.a.rm", "cannot be combined", "2005/08 only"),
         (FORWARDER + "offer = 'yes'", "forwarders.a.offer", '"yes" is not true or false', "Write true"),
-        (FORWARDER + "timeout = 0", "forwarders.a.timeout", "above 0", "default"),
-        (FORWARDER + "timeout = inf", "forwarders.a.timeout", "above 0", "default"),
-        (FORWARDER + "timeout = nan", "forwarders.a.timeout", "above 0", "default"),
-        (FORWARDER + "tls.ca = 'no.pem'", "forwarders.a.tls.ca", "no.pem cannot be read: No such file", "Paths start"),
-        (FORWARDER + "proxy.url = 'https://p/'", "forwarders.a.proxy.url", "is not an http proxy", "3128"),
+        (FORWARDER + "timeout = 0", "forwarders.a.timeout", "positive", "default"),
+        (FORWARDER + "timeout = inf", "forwarders.a.timeout", "positive", "default"),
+        (FORWARDER + "timeout = nan", "forwarders.a.timeout", "positive", "default"),
+        (
+            FORWARDER + "tls.ca = 'no.pem'",
+            "forwarders.a.tls.ca",
+            "no.pem cannot be read: No such file",
+            "Relative paths start",
+        ),
+        (FORWARDER + "proxy.url = 'https://p/'", "forwarders.a.proxy.url", "is not an http URL of a proxy", "3128"),
         (FORWARDER + "proxy = {url='http://p/', username='u'}", "forwarders.a.proxy", "no password", "password_file"),
         (FORWARDER + "credentials = {}", "forwarders.a.credentials", "username is missing", "token"),
         (FORWARDER.replace("'orders'", "'ordrs'").replace('"orders"', '"ordrs"'), "forwarders.a.queue", "", "'orders'"),
-        (FORWARDER.replace("https://partner.example", "http://localhost:8080"), "forwarders.a.to", "for ever", "Name"),
+        (
+            FORWARDER.replace("https://partner.example", "http://localhost:8080"),
+            "forwarders.a.to",
+            "without end",
+            "destination",
+        ),
         (FORWARDER + "address = 'broker'", "forwarders.a.address", '"broker"', "http"),
         (FORWARDER + f"address = 'http://b/{'x' * 2000}'", "forwarders.a.address", "2,009 characters", "shorter"),
         (FORWARDER + f"address = 'http://b/{'x' * 2100}'", "forwarders.a.address", "2,109 characters", "shorter"),
@@ -177,11 +207,11 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         (
             FORWARDER + "policy.sending.retransmission.floor = '40s'",
             "forwarders.a.policy",
-            "together with policies: RetransmissionPolicy(floor=40) is above cap=8",
+            "combined with policies: RetransmissionPolicy(floor=40) is above cap=8",
             "shortest",
         ),
         ("[policies.'*']\nsending.retransmission.cap = '100ms'", 'policies."*"', "above cap=0.1", "shortest"),
-        ("[policies]\n'http://*.x/' = {}", 'policies."http://*.x/"', "is no pattern", '"partner.example"'),
+        ("[policies]\n'http://*.x/' = {}", 'policies."http://*.x/"', "is not a pattern", '"partner.example"'),
     ],
 )
 def test_each_mistake_names_its_key_what_is_wrong_and_the_mend(text: str, key: str, what: str, remedy: str) -> None:
@@ -272,10 +302,10 @@ def test_tls_is_read_when_the_file_is(tmp_path: Path) -> None:
     config = parse(text, tmp_path)
     assert config.listen.tls is not None
     assert config.listen.tls.certificate == str(tmp_path / "server.pem")
-    assert "no certificate and key" in only(text.replace("key = 'server.key'", "key = 'ca.pem'"), tmp_path)
+    assert "certificate and key cannot be read" in only(text.replace("key = 'server.key'", "key = 'ca.pem'"), tmp_path)
     assert "'certificate' is missing" in only("[listen.tls]\nclient_ca = 'ca.pem'", tmp_path)
     plain = FORWARDER.replace("https", "http") + "tls.ca = 'ca.pem'\n"
-    assert "is not sent to by TLS" in only(plain, tmp_path)
+    assert "does not use TLS" in only(plain, tmp_path)
     assert parse(plain.replace("http:", "https:"), tmp_path).forwarders[0].tls is not None
 
 

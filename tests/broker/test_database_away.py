@@ -188,6 +188,6 @@ async def test_sigterm_ends_a_broker_whose_database_is_away_before_kubernetes_ki
         assert await asyncio.to_thread(server.end) == 1  # while the database is still away
         log = server.errors.read_text()
         assert "stop.cut_short" in log
-        assert "a commit has been with the store for" in log
+        assert "a commit has been in progress for" in log
         for source in traffic.sources:
             await source.close(0.0)  # nobody is there to end them

@@ -360,8 +360,8 @@ async def test_while_the_disk_is_full_sources_are_told_when_to_come_back_and_the
         running.destination.store.trouble = "The disk is full."
         sent = await source.send("<n>2</n>", action=ACTION)
         await until(lambda: "503" in source.progress.problem)
-        assert "Nothing new is accepted for now" in source.progress.problem
-        assert "left alone for 5 s" in source.progress.problem
+        assert "No new messages are accepted for now" in source.progress.problem
+        assert "the next attempt follows in 5 s" in source.progress.problem
         await run_service(service_that_keeps(got), port)
         await until(lambda: got == [b"<n>1</n>"])
         running.destination.store.trouble = ""

@@ -81,7 +81,7 @@ async def test_a_service_that_does_not_understand_it_says_so_to_the_requester(ve
     service = await run_service(service_of())
     broker = await run_broker(forwarders=(ForwarderConfig("next", "inbox", service.url),))
     async with holdfast.Source(broker.service.url, ":memory:", versions=versions, processors=[Adds("x")]) as source:
-        with pytest.raises(holdfast.HoldfastError, match=r"understands the header \{urn:tenant\}Tenant"):
+        with pytest.raises(holdfast.HoldfastError, match=r"understand the mandatory header \{urn:tenant\}Tenant"):
             await source.request("<ask/>", action="urn:ask", timeout=60)
 
 

@@ -64,7 +64,7 @@ async def test_what_no_route_takes_stops_its_source_with_the_reason(broker: Brok
         sent = await source.send("<a/>", action="urn:other")
         with pytest.raises(holdfast.HoldfastError) as caught:
             await sent.acknowledged(60)
-    assert "No route here takes a message" in str(caught.value)
+    assert "No route matches a message" in str(caught.value)
     assert ends(broker) == {"orders": 0, "audit": 0, "big": 0}
 
 

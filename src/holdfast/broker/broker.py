@@ -1,7 +1,7 @@
-"""Broker: takes messages for others, keeps them, and sends them on, so that neither side needs the other to be up.
+"""Broker: receives messages, stores them and forwards them, so that neither side needs the other to be running.
 
-It is a destination without handlers, whose queues are routed to, and the forwarders that read them. What a message, a
-Sequence, a queue or a store is like is the other rooms'.
+It is a destination without handlers, with routes into its queues and forwarders that read them. Messages, Sequences,
+queues and stores belong to the other rooms.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Broker:
     """A broker.
 
     Args:
-        config: What it is told; None: as without a file.
-        post: Where this process stands among several that do the same; None if it is the only one.
-        read_again: Reads its configuration again, for :meth:`reload`; is given the one that it runs by.
-        restored: Whether its store was put back from an older copy; see :class:`holdfast.Destination`.
+        config: The configuration; None: the defaults.
+        post: The place of this process among several workers; None if it is the only one.
+        read_again: Reads the configuration again, for :meth:`reload`; its argument is the running configuration.
+        restored: Whether the store was restored from an older copy; see :class:`holdfast.Destination`.
 
     Raises:
-        ConfigurationError: what it is told does not go together.
+        ConfigurationError: The configuration is inconsistent.
     """
 
     def __init__(
@@ -95,18 +95,18 @@ class Broker:
         }
 
     def reload(self) -> list[str]:
-        """Read the configuration again and go on by it. Connections, Sequences and what is on its way stay as they are.
+        """Read the configuration again and apply it. Connections, Sequences and messages in flight continue.
 
         Returns:
-            The keys that say something else. Of TLS the files are read again in any case, as they may be others.
+            The keys with new values. TLS files are read again in any case, because their content may have changed.
 
         Raises:
-            ConfigurationError: there are mistakes in it, or it says something else of what cannot change while the
-                broker runs; or there is none. Then nothing is changed.
+            ConfigurationError: The configuration has mistakes, changes a key that cannot change while the broker runs,
+                or does not exist. Nothing changes then.
         """
         if self._read_again is None:
             raise ConfigurationError(
-                "this broker runs without a configuration file", remedy="Start it with --config broker.toml."
+                "this broker was started without a configuration file", remedy="Restart it with --config broker.toml."
             )
         new = self._read_again(self.config)
         # All that can fail comes before anything is changed.
@@ -134,7 +134,7 @@ class Broker:
         return changed
 
     def _reload_all(self) -> list[str]:
-        """The same for all workers: the supervisor tells each, and remembers it for those it starts later."""
+        """Reload all workers: the supervisor notifies each, and remembers the configuration for later ones."""
         assert self._read_again is not None
         new = self._read_again(self.config)
         Forwarders(new.forwarders).check(self.destination)
@@ -142,7 +142,7 @@ class Broker:
         return what_changes(self.config, new)
 
     def _hang_up(self) -> None:
-        """SIGHUP: somebody wants it to read its configuration again, at once or as soon as it serves."""
+        """Handle SIGHUP: reload the configuration at once, or as soon as the broker serves."""
         if not self._is_ready:
             self._is_wanted = True
             return
@@ -152,10 +152,10 @@ class Broker:
             log.error("configuration.not_reloaded", error=error.message, remedy=error.remedy)
 
     async def run(self, stop: asyncio.Event | None = None, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Serve until it is told to end: see :meth:`Service.run`.
+        """Serve until stopped: see :meth:`Service.run`.
 
         Raises:
-            HoldfastError: what starting raises, or the store's failure.
+            HoldfastError: The broker cannot start, or its store failed.
         """
         if self._read_again is None:
             await self.service.run(stop, on_ready)

@@ -50,7 +50,7 @@ from holdfast.http.exchange import HTTPLimits
 from holdfast.wire import Limits
 
 MAX_ROUTES = 1_000
-"""Routes of a broker. The router compares a message with each of them until one matches."""
+"""Maximum number of routes. The router compares a message with each of them until one matches."""
 
 PARTITIONS = 64
 """Default number of shared partitions of a queue in a new store."""

@@ -1,4 +1,4 @@
-"""What another configuration changes, and what of that cannot be changed while a broker runs. Changes nothing."""
+"""Differences between two configurations, and which of them a running broker cannot apply. Changes nothing."""
 
 from __future__ import annotations
 
@@ -29,32 +29,36 @@ _FIXED = (
     "journal.file_age",
     "journal.file_size",
 )
-"""Keys of what is opened once. There are others: whether there is TLS, which queues there are, forwarders' ends."""
-_RESTART = "Put it back, or restart the broker."
+"""Keys that the broker reads only at its start. TLS, queues and the ends of forwarders are checked separately."""
+_RESTART = "Restore the old value, or restart the broker."
 
 
 def what_changes(old: BrokerConfig, new: BrokerConfig) -> list[str]:
-    """The keys that say something else: those of tables with names one by one, others by their table."""
+    """Return the keys with other values: each key of named tables, and only the table for others."""
     return [".".join(map(str, path)) for path in _differences(old, new)]
 
 
 def what_cannot_change(old: BrokerConfig, new: BrokerConfig) -> Iterator[Wrong]:
-    """Where it says something else of what is opened once."""
+    """Yield the differences that a running broker cannot apply."""
     for path in _differences(old, new):
         key = ".".join(map(str, path))
         if key in _FIXED:
             yield path, "this cannot change while the broker runs", _RESTART
         elif key in ("listen.tls", "admin.tls"):
-            yield path, "whether TLS is spoken cannot change while the broker runs", _RESTART
+            yield path, "TLS cannot be switched on or off while the broker runs", _RESTART
         elif path[0] == "queues" and len(path) == 2:
             is_new = all(one.name != path[1] for one in old.queues)
-            what = "a queue cannot be added" if is_new else "a queue cannot be taken away"
+            what = "a queue cannot be added" if is_new else "a queue cannot be removed"
             yield path, f"{what} while the broker runs", _RESTART
         elif path == ("queues",):
-            yield path, "which queue is the first cannot change while the broker runs", _RESTART
+            yield path, "the first queue cannot change while the broker runs", _RESTART
         elif path[0] == "forwarders" and len(path) == 3 and path[2] in ("queue", "to"):
-            what = "what a forwarder reads, and where it sends to, cannot change while the broker runs"
-            yield path, what, "Give the new one a name of its own: what the old one has not sent is kept for it."
+            what = "the queue and the destination of a forwarder cannot change while the broker runs"
+            yield (
+                path,
+                what,
+                ("Give the new forwarder another name. The broker keeps the unsent messages of the old one."),
+            )
 
 
 def _differences(old: BrokerConfig, new: BrokerConfig) -> Iterator[KeyPath]:

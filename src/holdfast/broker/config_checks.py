@@ -1,7 +1,7 @@
-"""What in a configuration does not go together, though each value by itself may be so.
+"""Contradictions in a configuration between values that are valid on their own.
 
-Each check yields where it is wrong, what, and the mend. What was no value of its kind is told already; a check that
-needs it ends (``config.unreadable``). So there is one check for each thing that does not go together.
+Each check yields the key's path, what is wrong, and how to fix it. A value of the wrong kind has already been reported;
+a check that needs it ends (``config.unreadable``). There is one check for each contradiction.
 """
 
 from __future__ import annotations
@@ -31,31 +31,33 @@ from holdfast.http.tls import client_context, server_context
 from holdfast.store.address import read_address
 
 Wrong = tuple[KeyPath, str, str]
-"""Where, what, and the mend."""
+"""The key's path, what is wrong, and how to fix it."""
 _OWN_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 def check_config(config: BrokerConfig) -> None:
-    """See that a configuration that a program made goes together; of one that a file made that is known.
+    """Check the consistency of a configuration that a program made; that of a file is already checked.
 
     Raises:
-        ConfigurationError: it does not; says all that is wrong.
+        ConfigurationError: It is inconsistent; lists all contradictions.
     """
     found = list(contradictions(config))
     for key, several in (("queues", config.queues), ("forwarders", config.forwarders)):
         names = [one.name for one in several]
         again = {name for name in names if names.count(name) > 1}
-        found += [((key, name), "there are several of that name", "Give each one of its own.") for name in again]
+        found += [
+            ((key, name), "several entries have this name", "Give each entry a different name.") for name in again
+        ]
     if found:
         lines = [f"{'.'.join(map(str, path))}: {what}. {remedy}" for path, what, remedy in found]
-        raise ConfigurationError("\n".join(["the broker's configuration does not go together:", *lines]))
+        raise ConfigurationError("\n".join(["the broker's configuration is inconsistent:", *lines]))
 
 
 def contradictions(config: BrokerConfig) -> Iterator[Wrong]:
-    """All that does not go together.
+    """Yield all contradictions.
 
     Args:
-        config: What was read, whole or in part: a check that needs a value which could not be read finds nothing.
+        config: The values read, all or some: a check finds nothing if it needs a value that could not be read.
     """
     yield from readable(
         _of_the_store(config),
@@ -77,10 +79,10 @@ def contradictions(config: BrokerConfig) -> Iterator[Wrong]:
 
 
 def not_there(name: str, names: list[str]) -> tuple[str, str]:
-    """That there is no queue of that name, and the nearest one."""
+    """Report that the queue does not exist, and suggest the nearest name."""
     near = get_close_matches(name, names, 1, 0.6)
     remedy = f"Did you mean '{near[0]}'?" if near else f"There are {', '.join(names)}."
-    return f"there is no queue '{name}'", remedy if names else f"Write [queues.{name}]."
+    return f"the queue '{name}' does not exist", remedy if names else f"Write [queues.{name}]."
 
 
 # --- the store, listeners, queues -----------------------------------------------------------------------------------
@@ -88,12 +90,12 @@ def not_there(name: str, names: list[str]) -> tuple[str, str]:
 
 def _of_the_store(config: BrokerConfig) -> Iterator[Wrong]:
     passwords = [key for key in ("store_password_file", "store_password_env") if is_given(config, key)]
-    yield from _one_secret((), passwords, "the password of the database")
+    yield from _one_secret((), passwords, "the database password")
     store = config.store
     if passwords and "://" not in store:
-        yield (passwords[0],), "the store is a directory, which has no password", "Leave it out."
+        yield (passwords[0],), "the store is a directory, and directories have no password", "Remove this key."
     elif passwords and "@" not in store.partition("://")[2].partition("/")[0]:
-        yield ("store",), "there is a password, and no user in the URL", "Write it as postgresql://user@host/name."
+        yield ("store",), "a password is set, but the URL names no user", "Write it as postgresql://user@host/name."
     if "://" in store:
         try:
             read_address(store)
@@ -103,15 +105,15 @@ def _of_the_store(config: BrokerConfig) -> Iterator[Wrong]:
 
 def _of_workers(config: BrokerConfig) -> Iterator[Wrong]:
     if config.store == ":memory:" and config.workers > 1:
-        what = "several processes cannot share a store in the memory of one"
-        yield ("workers",), what, "Give the store a directory, or leave workers out."
+        what = "several worker processes cannot share a store in memory"
+        yield ("workers",), what, "Set store to a directory, or remove workers."
 
 
 def _of_addresses(config: BrokerConfig) -> Iterator[Wrong]:
     listen, admin = config.listen, config.admin
     if admin.enabled and listen.port and (listen.host, listen.port) == (admin.host, admin.port):
-        what = f"both listeners cannot be at {admin.host}:{admin.port}"
-        yield ("admin", "port"), what, "Give the admin listener a port of its own, such as 8081."
+        what = f"both listeners use {admin.host}:{admin.port}"
+        yield ("admin", "port"), what, "Set admin.port to another port, such as 8081."
 
 
 def _of_the_token(config: BrokerConfig) -> Iterator[Wrong]:
@@ -136,7 +138,7 @@ def _of_server_tls(config: BrokerConfig, listener: str) -> Iterator[Wrong]:
 
 def _one_secret(path: KeyPath, keys: list[str], told: str) -> Iterator[Wrong]:
     if len(keys) > 1:
-        yield (*path, keys[1]), f"{told} is named twice, by {' and '.join(keys)}", "Leave one of them out."
+        yield (*path, keys[1]), f"{told} is set twice, by {' and '.join(keys)}", "Remove one of them."
 
 
 def _of_a_token(path: KeyPath, token: Secret) -> Iterator[Wrong]:
@@ -153,11 +155,11 @@ def _queues(config: BrokerConfig) -> list[str]:
 def _of_the_number_of_queues(config: BrokerConfig) -> Iterator[Wrong]:
     count = len(config.queues)
     if not count:
-        yield ("queues",), "there is no queue", "Write [queues.inbox], or leave queues out."
+        yield ("queues",), "no queue is configured", "Add [queues.inbox], or remove queues to use the default."
     most = config.limits.max_queues
     if count > most:
-        what = f"there are {count:,} queues, and limits.max_queues is {most:,}"
-        yield ("queues",), what, "Raise limits.max_queues, or have fewer."
+        what = f"{count:,} queues are configured, but limits.max_queues is {most:,}"
+        yield ("queues",), what, "Raise limits.max_queues, or configure fewer queues."
 
 
 def _of_the_default_queue(config: BrokerConfig) -> Iterator[Wrong]:
@@ -169,8 +171,8 @@ def _of_the_default_queue(config: BrokerConfig) -> Iterator[Wrong]:
 def _of_the_last_route(config: BrokerConfig) -> Iterator[Wrong]:
     routes = config.routes
     if is_given(config, "default_queue") and routes and _takes_all(routes[-1]):
-        what = f"no message comes here: the route at the end, routes[{len(routes)}], takes all"
-        yield ("default_queue",), what, "Leave out one of the two."
+        what = f"no message reaches this queue: the last route, routes[{len(routes)}], matches every message"
+        yield ("default_queue",), what, "Remove one of the two."
 
 
 # --- routes ---------------------------------------------------------------------------------------------------------
@@ -179,7 +181,11 @@ def _of_the_last_route(config: BrokerConfig) -> Iterator[Wrong]:
 def _of_routes(config: BrokerConfig) -> Iterator[Wrong]:
     routes = config.routes
     if len(routes) > MAX_ROUTES:
-        yield ("routes",), f"there are {len(routes):,} routes, and {MAX_ROUTES:,} may be", "Put some together."
+        yield (
+            ("routes",),
+            f"{len(routes):,} routes are configured, but the limit is {MAX_ROUTES:,}",
+            "Combine some of them.",
+        )
         return
     for index, route in enumerate(routes):
         path: KeyPath = ("routes", index)
@@ -201,8 +207,11 @@ def _of_its_queues(path: KeyPath, route: RouteConfig, config: BrokerConfig) -> I
 def _of_earlier_routes(path: KeyPath, route: RouteConfig, earlier: tuple[RouteConfig, ...]) -> Iterator[Wrong]:
     first = next((index for index, one in enumerate(earlier) if any(readable(_hiding(one, route)))), None)
     if first is not None:
-        what = f"no message comes here: routes[{first + 1}] before it takes all that it would take"
-        yield path, what, "Put it before that one, or leave it out."
+        what = (
+            f"no message reaches this route: routes[{first + 1}] comes first and matches every message that "
+            "this one matches"
+        )
+        yield path, what, "Move this route before that one, or remove it."
 
 
 def _hiding(first: RouteConfig, second: RouteConfig) -> Iterator[bool]:
@@ -217,8 +226,8 @@ def _of_what_is_expected(config: BrokerConfig) -> Iterator[Wrong]:
 
 def _of_a_request(path: KeyPath, route: RouteConfig, replied: set[str]) -> Iterator[Wrong]:
     if route.expects is Expects.REQUEST and replied.isdisjoint(route.queues):
-        what = "no forwarder of these queues brings a reply"
-        yield path, what, 'Add a forwarder that offers a Sequence or has an address, or write "one_way".'
+        what = "no forwarder of these queues can bring a reply"
+        yield path, what, 'Add a forwarder that offers a Sequence or sets an address, or write "one_way".'
 
 
 def _of_a_header(path: KeyPath, route: RouteConfig, config: BrokerConfig) -> Iterator[Wrong]:
@@ -243,7 +252,7 @@ def _takes_all(route: RouteConfig) -> bool:
 
 
 def hides(first: RouteConfig, second: RouteConfig) -> bool:
-    """Whether the first of two routes takes all that the second would, as far as that can be seen of them."""
+    """Return whether the first of two routes takes every message that the second would, as far as the routes show."""
     if not (_covers(first.to, second.to) and _covers(first.action, second.action)):
         return False
     if first.xpath and first.xpath.split() != second.xpath.split():
@@ -255,7 +264,7 @@ def hides(first: RouteConfig, second: RouteConfig) -> bool:
 
 
 def _covers(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
-    """Whether whatever one of the second patterns takes is taken by one of the first; no pattern takes all."""
+    """Return whether every text that matches one of the second patterns matches one of the first; no pattern: all."""
     if not first:
         return True
     return bool(second) and all(any(matches(one, other) for one in first) for other in second)
@@ -288,30 +297,30 @@ def _of_its_queue(path: KeyPath, one: ForwarderConfig, config: BrokerConfig) -> 
 def _of_its_versions(path: KeyPath, one: ForwarderConfig) -> Iterator[Wrong]:
     given = [key for key in ("rm", "addressing", "soap") if is_given(one, key)]
     if is_given(one, "profile") and given:
-        yield (*path, given[0]), "the profile says the versions", "Leave out this, or the profile."
+        yield (*path, given[0]), "the profile already sets the versions", "Remove this key or the profile."
     elif not one.versions:
-        what = f"{' and '.join(f'{key} {getattr(one, key)}' for key in given)} do not go together"
+        what = f"{' and '.join(f'{key} {getattr(one, key)}' for key in given)} cannot be combined"
         yield (*path, given[0]), what, "WS-ReliableMessaging 1.1 is defined with WS-Addressing 2005/08 only."
 
 
 def _of_its_destination(path: KeyPath, one: ForwarderConfig, config: BrokerConfig) -> Iterator[Wrong]:
     (host, port), listen = host_of(one.to), config.listen
     if listen.port == port and host in (*_OWN_HOSTS, listen.host):
-        what = "this is where the broker itself listens: what it sends would come back for ever"
-        yield (*path, "to"), what, "Name the destination's address."
+        what = "this is the broker's own address: it would send messages to itself without end"
+        yield (*path, "to"), what, "Set the destination's address."
 
 
 def _of_its_address(path: KeyPath, one: ForwarderConfig) -> Iterator[Wrong]:
     if one.address == one.to:
-        what = "this is the destination's own URL: its replies would not come back"
-        yield (*path, "address"), what, "Name the URL at which the destination reaches this broker."
+        what = "this is the destination's own URL: replies would not reach this broker"
+        yield (*path, "address"), what, "Set the URL at which the destination reaches this broker."
     if one.address is not None and len(one.address) > LONGEST_ADDRESS:
-        what = f"this URL has {len(one.address):,} characters, and destinations accept {LONGEST_ADDRESS:,}"
+        what = f"this URL has {len(one.address):,} characters, but destinations accept at most {LONGEST_ADDRESS:,}"
         yield (*path, "address"), what, "Use a shorter URL."
 
 
 def _of_ways(config: BrokerConfig) -> Iterator[Wrong]:
-    """One address is reached in one way: what is known of it, such as that it wants a pause, holds for all who send."""
+    """Check that each address has one transport: a pause that it asks for, for example, holds for all forwarders."""
     seen: dict[str, ForwarderConfig] = {}
     for one in config.forwarders:
         yield from readable(_of_a_way(one, seen))
@@ -325,13 +334,13 @@ def _of_a_way(one: ForwarderConfig, seen: dict[str, ForwarderConfig]) -> Iterato
 
 def _of_both(key: str, one: ForwarderConfig, other: ForwarderConfig) -> Iterator[Wrong]:
     if one is not other and getattr(one, key) != getattr(other, key):
-        what = f"the forwarder '{other.name}' says another {key} for the same address"
-        yield ("forwarders", one.name, key), what, "Say the same in both."
+        what = f"the forwarder '{other.name}' has a different {key} for the same address"
+        yield ("forwarders", one.name, key), what, "Set the same value in both."
 
 
 def _of_a_destination_without_tls(path: KeyPath, one: ForwarderConfig) -> Iterator[Wrong]:
     if is_given(one, "tls") and not one.to.startswith("https:"):
-        yield path, f"{told_value(one.to)} is not sent to by TLS", "Leave it out, or write https."
+        yield path, f"{told_value(one.to)} does not use TLS", "Remove tls, or use an https URL."
 
 
 def _of_client_tls(path: KeyPath, one: ForwarderConfig) -> Iterator[Wrong]:
@@ -350,9 +359,9 @@ def _of_a_proxy(path: KeyPath, one: ForwarderConfig) -> Iterator[Wrong]:
     passwords = [key for key in ("password_file", "password_env") if is_given(proxy, key)]
     yield from _one_secret(path, passwords, "the password")
     if passwords and not proxy.username:
-        yield path, "there is a password, and no username", "Write username = … there."
+        yield path, "a password is set, but no username", "Add username = … to this table."
     if proxy.username and not passwords:
-        yield path, "there is a username, and no password", "Write password_file = … or password_env = … there."
+        yield path, "a username is set, but no password", "Add password_file = … or password_env = … to this table."
 
 
 def _of_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterator[Wrong]:
@@ -364,14 +373,18 @@ def _of_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterator[Wrong
     yield from _one_secret(path, passwords, "the password")
     yield from _one_secret(path, tokens, "the token")
     if tokens and (passwords or one.username):
-        yield (*path, tokens[0]), "there is a token, and a user besides", "Leave out one of the two: one is shown."
+        yield (*path, tokens[0]), "a token and a user are both set", ("Remove one of them: a request carries only one.")
     elif tokens:
         yield from _of_a_token((*path, tokens[0]), getattr(one, tokens[0]))
     elif not one.username or not passwords:
         lacking = "username" if not one.username else "password_file or password_env"
-        yield path, f"{lacking} is missing", "Write a username and where its password is, or where a token is."
+        yield (
+            path,
+            f"{lacking} is missing",
+            ("Set username with password_file or password_env, or set token_file or token_env."),
+        )
     elif ":" in one.username:
-        yield (*path, "username"), "a user's name has no colon (RFC 7617)", "Leave it out."
+        yield (*path, "username"), "a username must not contain a colon (RFC 7617)", "Remove the colon."
 
 
 def _of_what_may_be_sent_to(config: BrokerConfig) -> Iterator[Wrong]:

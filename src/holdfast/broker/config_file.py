@@ -1,6 +1,6 @@
-"""From a file to what a broker is told, see ``config.tables``.
+"""Read a broker's configuration file, see ``config.tables``.
 
-Knows the few keys by name that a table of tables is called by.
+Knows the names of the few keys that name a table of tables.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ from holdfast.exceptions import ConfigurationError, ConfigurationMistakes
 def read_config(
     file: str | Path, *, running: BrokerConfig | None = None, instead: Mapping[str, Any] | None = None
 ) -> BrokerConfig:
-    """The configuration in a file.
+    """Read the configuration in a file.
 
     Args:
         file: Its path.
-        running: That of the broker that runs and is to take this one over; None: it is for one that starts.
-        instead: Field of BrokerConfig -> what is said elsewhere, such as on the command line, and goes before the file.
+        running: The configuration of the running broker that will apply this one; None: a broker that starts.
+        instead: Field of BrokerConfig -> a value from elsewhere, such as the command line, which overrides the file.
 
     Raises:
-        ConfigurationMistakes: there are mistakes in it; says all of them.
-        ConfigurationError: it cannot be read.
+        ConfigurationMistakes: The file has mistakes; lists all of them.
+        ConfigurationError: The file cannot be read.
     """
     path = Path(file)
-    content = read_file(path, "configuration", "Name a file that is there. Without --config all is as by default.")
+    content = read_file(
+        path, "configuration", "Check the path. Without --config, the broker uses the default configuration."
+    )
     return parse_config(content, str(file), path.parent.absolute(), running=running, instead=instead)
 
 
@@ -50,16 +52,16 @@ def parse_config(
     running: BrokerConfig | None = None,
     instead: Mapping[str, Any] | None = None,
 ) -> BrokerConfig:
-    """The configuration in what a file holds.
+    """Parse the content of a configuration file.
 
     Args:
-        content: What it holds.
-        name: What mistakes call it.
+        content: The content.
+        name: The file's name in mistakes.
         base: The directory that relative paths start at.
-        running, instead: As above.
+        running, instead: As in :func:`read_config`.
 
     Raises:
-        ConfigurationMistakes: there are mistakes in it; says all of them.
+        ConfigurationMistakes: The file has mistakes; lists all of them.
     """
     text, data = load_toml(content, name)
     reading = Reading(name, KeyLines(text), base)
@@ -74,10 +76,10 @@ def parse_config(
 
 
 class Reading(TableReading):
-    """One reading of a broker's file."""
+    """Reads one broker file."""
 
     def read(self, data: Table) -> BrokerConfig | None:
-        """The whole of it; None if any of it could not be read."""
+        """Return the whole configuration; None if any part of it could not be read."""
         special: dict[str, Callable[[Any, KeyPath], Any]] = {
             "policies": self._policies,
             "namespaces": self._namespaces,
@@ -92,18 +94,18 @@ class Reading(TableReading):
         return config if not self.mistakes else None
 
     def special(self, cls: type[Any]) -> Mapping[str, Callable[[Any, KeyPath], Any]]:
-        """What a forwarder's policy is, is put together when all is read."""
+        """Forwarders' policies are put together once everything is read."""
         return {"policy": self._policy} if cls is ForwarderConfig else {}
 
     # --- policies ---------------------------------------------------------------------------------------------------
 
     def _policy(self, value: Any, path: KeyPath) -> Any:
-        """What is said of a policy, to be put together with what others say."""
+        """Read a policy's own settings, which are later combined with others."""
         return self._table(ForwardingPolicy, value, path, partly=True)
 
     def _policies(self, value: Any, path: KeyPath) -> tuple[PolicyConfig, ...]:
         if not isinstance(value, dict):
-            self.wrong(path, f"{told_type(value)} is not a table", 'Write [policies."*"] and its keys below.')
+            self.wrong(path, f"{told_type(value)} is not a table", 'Write [policies."*"] with its keys below.')
             return ()
         made = []
         for pattern, table in value.items():
@@ -121,7 +123,7 @@ class Reading(TableReading):
     def _with_policies(
         self, forwarders: tuple[ForwarderConfig, ...], tables: Table, policies: tuple[PolicyConfig, ...]
     ) -> tuple[ForwarderConfig, ...]:
-        """Forwarders with what is said of each and of where it sends to, put together."""
+        """Return the forwarders with their own policies combined with those for their addresses."""
         return tuple(
             self._with_policy(one, tables[one.name], policies) if isinstance(tables[one.name], dict) else one
             for one in forwarders
@@ -137,17 +139,23 @@ class Reading(TableReading):
             return one
         except ConfigurationError as error:
             if not quiet.mistakes:
-                self.wrong(path, f"together with policies: {error.message}", error.remedy)
+                self.wrong(path, f"combined with policies: {error.message}", error.remedy)
             return one
         return one if is_partial(one) else replace(one, policy=policy)
 
     def _namespaces(self, value: Any, path: KeyPath) -> Mapping[str, str] | None:
         if not isinstance(value, dict):
-            self.wrong(path, f"{told_type(value)} is not a table", 'Write [namespaces] and o = "urn:orders" below.')
+            self.wrong(
+                path,
+                f"{told_type(value)} is not a table",
+                'Write [namespaces] with lines such as o = "urn:orders" below.',
+            )
             return None
         for prefix, namespace in value.items():
             if not isinstance(namespace, str) or not namespace:
-                self.wrong((*path, prefix), f"{told_value(namespace)} is no namespace", "Write it in quotes.")
+                self.wrong(
+                    (*path, prefix), f"{told_value(namespace)} is not a namespace", "Write the namespace in quotes."
+                )
             elif re.fullmatch(r"[^\W\d][\w.-]*", prefix) is None:
-                self.wrong((*path, prefix), f"'{prefix}' is no prefix", "A prefix is a word, such as o.")
+                self.wrong((*path, prefix), f"'{prefix}' is not a valid prefix", "Use a word, such as o.")
         return {prefix: str(namespace) for prefix, namespace in value.items()}

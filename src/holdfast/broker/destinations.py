@@ -1,4 +1,4 @@
-"""Patterns over the addresses of destinations: an address, a host, a beginning, or all. Which of them is nearest."""
+"""Patterns for the addresses of destinations: an address, a host, a prefix, or all; and which one is most specific."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ EVERY = "*"
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?)(?::(?P<port>\d{1,5}))?")
 
 Nearness = tuple[int, int]
-"""Larger is nearer: the kind of pattern, then how long it is."""
+"""How specific a pattern is, larger is more specific: its kind, then its length."""
 
 
 def check_pattern(pattern: str) -> None:
-    """See that something is a pattern over addresses.
+    """Check a pattern.
 
     Raises:
-        Unfit: it is none.
+        Unfit: It is not a valid pattern.
     """
     if pattern == EVERY or _HOST.fullmatch(pattern) is not None:
         return
@@ -30,14 +30,14 @@ def check_pattern(pattern: str) -> None:
         address = ""
     if not address or "*" in address or "@" in address:
         raise Unfit(
-            f"{told_value(pattern)} is no pattern over addresses",
-            'Such as "https://partner.example/orders", "https://partner.example/*", "partner.example" or "*".',
+            f"{told_value(pattern)} is not a pattern for addresses",
+            'Examples: "https://partner.example/orders", "https://partner.example/*", "partner.example" or "*".',
         )
 
 
 def nearness(pattern: str, address: str) -> Nearness | None:
-    """How near a pattern is to an address: an address itself is nearest, then the longest beginning, then a host with
-    its port, a host, and all. None: it does not fit."""
+    """Return how specific a pattern is for an address: an exact address is most specific, then the longest prefix, then
+    a host with its port, a host, and all. None: it does not match."""
     if pattern == EVERY:
         return (0, 0)
     if "://" in pattern:

@@ -1,6 +1,6 @@
-"""Forwarders: what is sent on, as the configuration says. Opens their outboxes and says how each address is posted to.
+"""Forwarders: opens their outboxes as the configuration says, and sets how each address is reached.
 
-How a record is sent on, again and in which Sequence is the core's (``core.outbound``).
+The core decides how a record is forwarded and retransmitted, and in which Sequence (``core.sending.outbound``).
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from holdfast.http.client.client import HTTPClient
 from holdfast.http.tls import client_context
 
 PAUSED = "paused by the configuration"
-"""Why a forwarder sends nothing whose configuration says so."""
+"""Reason of a forwarder that the configuration pauses."""
 CONNECTIONS = 128
-"""Connections of a forwarder to its destination, at most. A request holds one until the service answers, so a service
-that is slow for some sessions must leave enough for the others."""
+"""Maximum number of connections from a forwarder to its destination. A request occupies one until the service answers,
+so a service\nthat is slow for some sessions must leave enough for the others."""
 UNCONFIGURED = "not in the configuration"
-"""Why one sends nothing that the store knows and the configuration does not."""
+"""Reason of a forwarder that is in the store but not in the configuration."""
 
 
 def choices_of(config: ForwarderConfig) -> list[Choice]:
-    """What a forwarder tries with CreateSequence, first to last."""
+    """Return the versions and offers that a forwarder tries with CreateSequence, in order."""
     offers = (True, False) if config.offer is None else (config.offer,)
     return [(versions, offer) for offer in offers for versions in config.versions]
 
 
 class Forwarders:
-    """The forwarders of a broker: for each partition of their queue an outbox, so one Sequence each.
+    """The forwarders of a broker: one outbox, and so one Sequence, for each partition of their queue.
 
     Args:
-        configs: What each is told.
+        configs: The configuration of each.
     """
 
     def __init__(self, configs: Iterable[ForwarderConfig]) -> None:
         self.configs = {config.name: config for config in configs}
         self._choices = {name: choices_of(config) for name, config in self.configs.items()}
-        """One list for all outboxes of a forwarder: what one learns of its destination serves all."""
+        """One list for all outboxes of a forwarder: what one learns about its destination applies to all."""
 
     def begin(self, destination: Destination) -> None:
-        """Take up what the store knows of them, and open those that are new.
+        """Resume the forwarders in the store, and open new ones.
 
-        One that the store knows and the configuration does not sends nothing, and keeps what it has not sent.
+        A forwarder that is in the store but not in the configuration is suspended, and its unsent messages are kept.
 
         Raises:
-            ConfigurationError: the store knows one as another: with another queue, or with another address while
-                something is on its way there.
+            ConfigurationError: In the store, a forwarder has another queue; or another address, with messages in flight
+                to it.
         """
         self.check(destination)
         for config in self.configs.values():
@@ -65,11 +65,11 @@ class Forwarders:
         self._begin_all(destination)
 
     def new_ways(self, other: Forwarders) -> dict[str, Way | None]:
-        """Address -> how others than these post there, where that is not the same; None: as usual. A way that TLS is
-        spoken on is made anew, as its files may be others.
+        """Return address -> transport, where it differs from that of other forwarders; None: the default. Transports
+        with TLS are created again, because their files may have changed.
 
         Raises:
-            ConfigurationError: such files are not what they should be.
+            ConfigurationError: A TLS file is not valid.
         """
         before = {config.to: config for config in self.configs.values()}
         after = {config.to: config for config in other.configs.values()}
@@ -81,8 +81,8 @@ class Forwarders:
         return dict.fromkeys(before.keys() - after.keys()) | made
 
     def take_over(self, destination: Destination, ways: Mapping[str, Way | None]) -> None:
-        """Go on in the place of others, with :meth:`new_ways` of theirs. What is on its way to a destination goes on.
-        :meth:`check` must have let these pass.
+        """Replace other forwarders, with the result of :meth:`new_ways`. Messages in flight continue. :meth:`check`
+        must have passed.
         """
         for to, way in ways.items():
             destination.sender.use(to, way)
@@ -111,10 +111,10 @@ class Forwarders:
                 Steering(protocol).suspend(outboxes[forwarder_key(config.name, partition)], first.suspended)
 
     def check(self, destination: Destination) -> None:
-        """See that none of these is known to the store as another.
+        """Check that the store has none of these forwarders with other ends.
 
         Raises:
-            ConfigurationError: one is; see :meth:`begin`.
+            ConfigurationError: It has; see :meth:`begin`.
         """
         outboxes = destination.engine.protocol.outbound.outboxes
         for config in self.configs.values():
@@ -134,8 +134,8 @@ class Forwarders:
                     "forwarder.not_configured",
                     forwarder=name,
                     waiting=outbox.durable_end - outbox.first,
-                    what="it sends nothing, and what it has not sent is kept for it",
-                    remedy="configure it again, or delete it: holdfast forwarders delete",
+                    what="the forwarder is suspended; the broker keeps its unsent messages",
+                    remedy="add it to the configuration again, or delete it: holdfast forwarders delete",
                 )
 
     def _begin_one(self, destination: Destination, config: ForwarderConfig, partition: int) -> None:
@@ -161,20 +161,20 @@ class Forwarders:
             steering.resume(outbox, now)
 
     def replying(self, queue: str) -> bool:
-        """Whether requests in a queue are sent on to somebody who may reply."""
+        """Return whether a queue's requests are forwarded to a destination that may reply."""
         return any(config.queue == queue and config.may_reply for config in self.configs.values())
 
     def follows(self, queue: str) -> bool:
-        """Whether what is in a queue is sent on."""
+        """Return whether a forwarder reads the queue."""
         return any(config.queue == queue for config in self.configs.values())
 
     def addresses(self) -> dict[str, str]:
-        """Address -> the queue whose records go there and nowhere else."""
+        """Return address -> the queue whose records go only there."""
         shared = Counter(config.queue for config in self.configs.values())
         return {config.to: config.queue for config in self.configs.values() if shared[config.queue] == 1}
 
     def outboxes(self, destination: Destination, name: str) -> Sequence[Outbox]:
-        """A forwarder's, by partition."""
+        """Return a forwarder's outboxes by partition."""
         outboxes = destination.engine.protocol.outbound.outboxes
         return [outbox for key, outbox in outboxes.items() if forwarder_of(key) == name]
 
@@ -182,21 +182,23 @@ class Forwarders:
 def _check_known(config: ForwarderConfig, outbox: Outbox, queue: Queue) -> None:
     if outbox.queue is not queue:
         raise ConfigurationError(
-            f"the forwarder {config.name!r} reads the queue {outbox.queue.name!r} by the store, not {queue.name!r}",
-            remedy="Give a forwarder of another queue another name: what the old one has not sent is kept for it.",
+            f"in the store, the forwarder {config.name!r} reads the queue {outbox.queue.name!r}, not {queue.name!r}",
+            remedy="Give the forwarder of the other queue a new name. The broker keeps the unsent messages of the "
+            "old one.",
         )
     if outbox.to != config.to and outbox.source is not None:
         raise ConfigurationError(
-            f"the forwarder {config.name!r} is to send to {config.to}, and has a Sequence open with {outbox.to}",
-            remedy="Let it finish with the old address first, or give the new one another name.",
+            f"the forwarder {config.name!r} is configured to send to {config.to}, but has an open Sequence with "
+            f"{outbox.to}",
+            remedy="Let it finish with the old address first, or give the new forwarder another name.",
         )
 
 
 def way_of(config: ForwarderConfig) -> Way:
-    """How a forwarder posts to its address.
+    """Return how a forwarder reaches its address.
 
     Raises:
-        ConfigurationError: files of TLS are not what they should be.
+        ConfigurationError: A TLS file is not valid.
     """
     headers = {"Authorization": config.credentials.authorization()} if config.credentials is not None else {}
     tls = config.tls

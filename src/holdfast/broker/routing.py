@@ -1,7 +1,7 @@
-"""Routes: which queues a message goes to. The first route that takes it has it; a route may name several queues.
+"""Routes: the queues of a message. The first matching route decides; a route may name several queues.
 
-What is not needed is not looked at: headers are parsed for routes that ask for one, a body for those that ask by XPath,
-once for all of them, and both only where To and Action leave the question open. Knows no queue but by its name.
+Only what is needed is parsed: headers for routes with a header condition, the body once for all routes with an XPath,
+and both only if To and Action leave the decision open. Knows queues only by name.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ DESTINATION_UNREACHABLE = "DestinationUnreachable"
 """WS-Addressing 1.0 SOAP binding, 6.4.3: no route can be determined to reach the destination."""
 
 _MOST_KNOWN = 1_024
-"""Pairs of Action and To whose routes are remembered: those that are usual come again and again."""
+"""Maximum number of pairs of Action and To whose routes are cached: the common pairs recur."""
 _MOST_PROGRAMS = 256
 LOOP_STEPS = 20_000
-"""Steps that the event loop spends on a body, in a few milliseconds. A thread decides bodies that take more."""
+"""Steps that the event loop spends on one body, a few milliseconds. A thread decides bodies that need more."""
 _MOST_TOLD = 200
-"""Characters of what a message says that a fault repeats."""
+"""Maximum number of a message's characters that a fault quotes."""
 
 Key = tuple[str, str | None]
 
 
 class _Texts:
-    """What a text must be: one of some, or like one of some patterns."""
+    """A condition on a text: equal to one of some, or matching one of some patterns."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._exact = frozenset(one for one in patterns if "*" not in one)
@@ -44,7 +44,7 @@ class _Texts:
 
 
 class _Headers:
-    """The header blocks of one message, each parsed once at most, however many routes ask for it."""
+    """The header blocks of one message, each parsed at most once for all routes."""
 
     def __init__(self, blocks: Sequence[bytes]) -> None:
         self.blocks = blocks
@@ -62,7 +62,7 @@ class _Costly(Exception):
 
 
 class _Header:
-    """What a SOAP header must be."""
+    """A condition on a SOAP header."""
 
     def __init__(self, config: HeaderConfig, namespaces: Mapping[str, str]) -> None:
         self._name = qualified(config.name, namespaces)
@@ -82,8 +82,8 @@ class _Route:
     """One route.
 
     Attributes:
-        routed: Where its messages go.
-        xpath: What is asked of their bodies; None: nothing.
+        routed: The queues of its messages.
+        xpath: Condition on the body; None: none.
         asks_more: Whether To and Action do not decide it.
     """
 
@@ -97,17 +97,17 @@ class _Route:
         self.asks_more = self.header is not None or self.xpath is not None
 
     def takes(self, action: str, to: str | None) -> bool:
-        """Whether Action and To are as it says."""
+        """Return whether Action and To match."""
         return (self._action is None or self._action.take(action)) and (self._to is None or self._to.take(to or ""))
 
 
 class _Choice:
-    """What is left to decide of the messages with one Action and To.
+    """The open decision for messages with one Action and To.
 
     Attributes:
-        routes: Those that may take them and ask for more, in their order.
-        otherwise: Where those go that none of these takes; None: nowhere.
-        program: What decides their XPaths; None: they have none.
+        routes: Routes that may match but have more conditions, in their order.
+        otherwise: The queues of messages that none of these routes takes; None: none.
+        program: Decides their XPaths; None: they have none.
     """
 
     __slots__ = ("otherwise", "program", "routes")
@@ -119,18 +119,18 @@ class _Choice:
 
 
 class Router:
-    """Says of messages where they go.
+    """Assign messages to queues.
 
     Args:
         routes: The routes.
-        namespaces: Prefix -> namespace, of their headers and XPaths.
-        default: The queue of what none of them takes; None: it is refused.
-        max_body: Bytes of a body that is looked into, and steps that may be spent on it.
-        replied: Whether somebody behind a queue replies to requests.
-        is_sent_on: Whether a forwarder sends on what is in a queue.
+        namespaces: Prefix -> namespace, for headers and XPaths.
+        default: The queue of messages without a matching route; None: they are refused.
+        max_body: Largest body that is searched, in bytes, and the number of steps for it.
+        replied: Whether a reader of a queue replies to requests.
+        is_sent_on: Whether a forwarder reads a queue.
 
     Raises:
-        Unfit: an XPath, or the name of a header, is none.
+        Unfit: An XPath, or the name of a header, is not valid.
     """
 
     def __init__(
@@ -151,9 +151,9 @@ class Router:
         self._default = routed((default,)) if default is not None else None
         self._max_body = max_body
         self._of_action: dict[str, list[int]] = {}
-        """Action -> the routes that take exactly that one, or others like it by name."""
+        """Action -> the routes for exactly that Action, or for a pattern that matches it."""
         self._of_others: list[int] = []
-        """The routes that must be asked whatever the Action is."""
+        """The routes to check for every Action."""
         for index, route in enumerate(self._routes):
             if route.actions and not any("*" in action for action in route.actions):
                 for action in route.actions:
@@ -164,7 +164,7 @@ class Router:
         self._programs: dict[tuple[int, ...], Program] = {}
 
     def __call__(self, envelope: Envelope) -> Routed | Fault:
-        """Where a message goes, or the fault for its sender."""
+        """Return the queues of a message, or the fault for its sender."""
         return self._route(envelope, self._max_body)
 
     def at_once(self, envelope: Envelope) -> Routed | Fault | None:
@@ -218,7 +218,7 @@ class Router:
         return _Choice(routes, self._default, self._program(asking))
 
     def _program(self, asking: list[int]) -> Program | None:
-        """What decides the XPaths of these routes."""
+        """Return the program that decides the XPaths of these routes."""
         if not asking:
             return None
         program = self._programs.get(tuple(asking))
@@ -233,10 +233,10 @@ class Router:
         """Decide all expressions over a body.
 
         Raises:
-            _Costly: In so many steps they cannot be decided, in the steps that the configuration allows perhaps.
+            _Costly: The steps did not suffice; the number that the configuration allows might.
         """
         if len(body) > self._max_body:
-            return _too_much(f"it has {len(body):,} bytes, and {self._max_body:,} are looked into")
+            return _too_much(f"its {len(body):,} bytes exceed the limit of {self._max_body:,}")
         is_limited = most < self._max_body
         if is_limited and len(body) >= OFF_LOOP:
             raise _Costly
@@ -245,14 +245,14 @@ class Router:
         except TooMuch:
             if is_limited:
                 raise _Costly from None
-            return _too_much("it has more elements than are looked at for its route")
+            return _too_much("it has too many elements")
         except ExpatError as error:
-            return Fault("Sender", f"Where this message goes is decided by its body, which is not well-formed: {error}")
+            return Fault("Sender", f"The body decides the route of this message, but is not well-formed: {error}")
 
 
 def read_header(block: bytes) -> tuple[str, str]:
-    """The name of a header block, ``namespace}local``, and its text without white space at its ends, as far as it is
-    looked at. Of what is no XML: nothing."""
+    """Return the name of a header block, ``namespace}local``, and its text without white space at its ends, up to the
+    length that is compared. Return empty texts if the block is not XML."""
     names: list[str] = []
     texts: list[str] = []
     parser = ParserCreate("utf-8", "}")
@@ -270,7 +270,7 @@ def _unreachable(envelope: Envelope) -> Fault:
     to = f"To {_told(envelope.to)}" if envelope.to is not None else "no To"
     return addressing_fault(
         DESTINATION_UNREACHABLE,
-        f"No route here takes a message with {to} and the Action {_told(envelope.action)}.",
+        f"No route matches a message with {to} and the Action {_told(envelope.action)}.",
     )
 
 
@@ -279,4 +279,4 @@ def _told(text: str) -> str:
 
 
 def _too_much(why: str) -> Fault:
-    return Fault("Sender", f"Where this message goes is decided by its body, and {why} (limits.max_routed_body).")
+    return Fault("Sender", f"The body decides the route of this message, but {why} (limits.max_routed_body).")

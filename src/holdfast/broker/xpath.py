@@ -1,7 +1,7 @@
-"""The XPath that routes know: the part of XPath 1.0 that is decided in one pass over a body, whatever the body is like.
+"""The XPath of routes: the part of XPath 1.0 that one pass over any body can decide.
 
-Owns its grammar. What is not in it (other axes than child, descendant and attribute; positions, counts, variables,
-functions) is refused when it is read, since each of it could make a small body cost what a large one may not.
+Owns its grammar. Everything else (other axes than child, descendant and attribute; positions, counts, variables,
+functions) is rejected when the expression is read, because it could make a small body expensive.
 
     paths          /o:order/o:line, //o:line, o:order//*, o:order/@id, .
     conditions     o:order[@id = '7' and not(o:note)]
@@ -19,9 +19,9 @@ from difflib import get_close_matches
 from holdfast.config.values import Unfit
 
 MAX_LENGTH = 1_024
-"""Characters of an expression."""
+"""Maximum number of characters of an expression."""
 MAX_NESTING = 16
-"""Parentheses and brackets inside one another."""
+"""Maximum depth of nested parentheses and brackets."""
 ANY = "*"
 
 _TOKENS = re.compile(
@@ -40,12 +40,12 @@ _KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What the text of a node must be.
+    """A condition on the text of a node.
 
     Args:
         relation: One of XPath's, or "contains", "starts-with".
-        literal: What it is compared with; a number is compared as one.
-        is_normalized: Whether white space is normalized before.
+        literal: The value to compare with; a number is compared as a number.
+        is_normalized: Whether white space is normalized first.
     """
 
     relation: str
@@ -55,12 +55,12 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One element on the way.
+    """One element of a path.
 
     Args:
-        is_below: Whether it may be anywhere below the one before; else it is a child of it.
+        is_below: Whether it may be at any depth below the previous element; else it is a child of it.
         name: ``namespace}local``, ``local``, ``namespace}*`` or ``*``.
-        conditions: What is asked of it.
+        conditions: Its conditions.
     """
 
     is_below: bool
@@ -70,12 +70,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """That there is such a node.
+    """The condition that a node exists.
 
     Args:
-        steps: The way to an element; none: the one where it begins.
-        attribute: Of it, as the name of a step; None: the element itself.
-        compared: What its text must be; None: whatever.
+        steps: The steps to an element; none: the element where the path starts.
+        attribute: Name of an attribute of it; None: the element itself.
+        compared: Condition on its text; None: any text.
     """
 
     steps: tuple[Step, ...]
@@ -85,21 +85,21 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """That something is not so."""
+    """The condition that another one is false."""
 
     of: Condition
 
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """That all of it is so."""
+    """The condition that all of several are true."""
 
     of: tuple[Condition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Some:
-    """That any of it is so."""
+    """The condition that one of several is true."""
 
     of: tuple[Condition, ...]
 
@@ -108,17 +108,17 @@ Condition = Path | Not | All | Some
 
 
 def parse_xpath(text: str, namespaces: Mapping[str, str]) -> Condition:
-    """What an expression asks of a body.
+    """Parse an expression into a condition on a body.
 
     Args:
-        text: The expression. Its context is what the Body holds.
+        text: The expression. Its context is the content of the Body.
         namespaces: Prefix -> namespace.
 
     Raises:
-        Unfit: it is none, or none of those that routes know; says where.
+        Unfit: The expression is not valid, or not supported; says where.
     """
     if len(text) > MAX_LENGTH:
-        raise Unfit(f"this XPath has {len(text):,} characters, and {MAX_LENGTH:,} may be", "Write a shorter one.")
+        raise Unfit(f"this XPath has {len(text):,} characters, but the limit is {MAX_LENGTH:,}", "Shorten it.")
     reading = _Reading(text, namespaces)
     found = reading.either(0)
     reading.end()
@@ -126,20 +126,20 @@ def parse_xpath(text: str, namespaces: Mapping[str, str]) -> Condition:
 
 
 def check_name(name: str) -> None:
-    """See that something is the name of an element, with or without a prefix.
+    """Check the name of an element, with or without a prefix.
 
     Raises:
-        Unfit: it is none.
+        Unfit: It is not a valid name.
     """
     if _NAME.fullmatch(name) is None:
-        raise Unfit(f"'{name}' is no name", "Write it as prefix:local, or local if it is of no namespace.")
+        raise Unfit(f"'{name}' is not a valid name", "Write prefix:local, or local for a name without a namespace.")
 
 
 def qualified(name: str, namespaces: Mapping[str, str]) -> str:
-    """A name as the parser tells it: ``namespace}local``, or ``local`` without a prefix.
+    """Return a name as the parser reports it: ``namespace}local``, or ``local`` without a prefix.
 
     Raises:
-        Unfit: there is no such prefix.
+        Unfit: The prefix is not defined.
     """
     prefix, colon, local = name.rpartition(":")
     if not colon:
@@ -147,16 +147,18 @@ def qualified(name: str, namespaces: Mapping[str, str]) -> str:
     if prefix not in namespaces:
         near = get_close_matches(prefix, namespaces, 1, 0.5)
         hint = f"Did you mean '{near[0]}'? " if near else ""
-        raise Unfit(f"there is no prefix '{prefix}'", f'{hint}Write {prefix} = "its namespace" below [namespaces].')
+        raise Unfit(
+            f"the prefix '{prefix}' is not defined", f'{hint}Write {prefix} = "its namespace" below [namespaces].'
+        )
     return f"{namespaces[prefix]}}}{local}"
 
 
 def _no_text() -> Unfit:
-    return Unfit("text() is not known here", "Leave it out: an element is compared by its text.")
+    return Unfit("text() is not supported", "Remove it: a comparison uses the element's text.")
 
 
 class _Reading:
-    """One reading of an expression, by descent."""
+    """Parses one expression, by recursive descent."""
 
     def __init__(self, text: str, namespaces: Mapping[str, str]) -> None:
         self._text = text
@@ -174,7 +176,7 @@ class _Reading:
         self._at = 0
 
     def _unknown(self, what: str, at: int) -> Unfit:
-        return Unfit(f"'{what}' at character {at + 1} is not in the XPath that routes know", _KNOWN)
+        return Unfit(f"'{what}' at character {at + 1} is not part of the XPath that routes support", _KNOWN)
 
     def _peek(self, ahead: int = 0) -> tuple[str, str]:
         at = self._at + ahead
@@ -184,7 +186,7 @@ class _Reading:
         return self._peek() == ("sign", sign)
 
     def _take(self, *signs: str) -> str:
-        """The next token if it is one of these signs, "" if not."""
+        """Return the next token if it is one of these signs, else ""."""
         kind, value = self._peek()
         if kind == "sign" and value in signs:
             self._at += 1
@@ -199,7 +201,7 @@ class _Reading:
 
     def _refuse(self) -> Unfit:
         if self._at >= len(self._tokens):
-            return Unfit("this XPath ends before it is whole", _KNOWN)
+            return Unfit("this XPath is incomplete", _KNOWN)
         _, value, at = self._tokens[self._at]
         return self._unknown(value, at)
 
@@ -215,7 +217,7 @@ class _Reading:
 
     def either(self, depth: int) -> Condition:
         if depth > MAX_NESTING:
-            raise Unfit(f"more than {MAX_NESTING} brackets are open at a time", "Write it flatter.")
+            raise Unfit(f"brackets are nested more than {MAX_NESTING} deep", "Use fewer levels.")
         parts = [self._both(depth)]
         while self._take_word("or"):
             parts.append(self._both(depth))
@@ -265,7 +267,7 @@ class _Reading:
             raise self._refuse()
         literal = self._literal()
         if not literal:
-            raise Unfit(f"{name}() is given an empty text, which is everywhere", "Leave it out.")
+            raise Unfit(f"the text given to {name}() is empty, so it matches everything", "Remove the condition.")
         self._expect(")")
         return self._compared(path, Compared(name, literal, is_normalized))
 
@@ -278,7 +280,7 @@ class _Reading:
         if is_normalized:
             raise self._refuse()
         if not path.steps and path.attribute is None:
-            raise Unfit("'.' by itself is always there", "Compare it with something.")
+            raise Unfit("'.' alone always exists", "Compare it with a value.")
         return path
 
     @staticmethod
@@ -299,9 +301,9 @@ class _Reading:
     # --- paths ------------------------------------------------------------------------------------------------------
 
     def _operand(self, depth: int, *, single: bool = False) -> tuple[Path, bool]:
-        """A path, and whether its text is to be normalized."""
+        """Return a path, and whether its text is normalized."""
         if depth > MAX_NESTING:
-            raise Unfit(f"more than {MAX_NESTING} brackets are open at a time", "Write it flatter.")
+            raise Unfit(f"brackets are nested more than {MAX_NESTING} deep", "Use fewer levels.")
         if self._peek() == ("name", "normalize-space") and self._peek(1) == ("sign", "("):
             self._at += 2
             path, _ = self._operand(depth + 1, single=True)
@@ -313,8 +315,8 @@ class _Reading:
             # XPath takes the first of several nodes, which nobody means and one pass does not know.
             at = self._tokens[start][2]
             raise Unfit(
-                f"the path at character {at + 1} may be several nodes, of which a function takes the first only",
-                "Put the function into brackets behind the path, about . or @name: //o:note[contains(., 'urgent')].",
+                f"the path at character {at + 1} can select several nodes, but a function uses only the first",
+                "Put the function in brackets after the path, on . or @name: //o:note[contains(., 'urgent')].",
             )
         return path, False
 
@@ -325,7 +327,7 @@ class _Reading:
             self._at -= 1
             raise Unfit(
                 f"the path at character {self._tokens[self._at][2] + 1} leads out of its brackets",
-                "A path in [ ] begins at its element: write .//name, or put it outside, behind an and.",
+                "A path in [ ] starts at its element: write .//name, or move the path outside and join it with and.",
             )
         if not before and self._take("."):
             before = self._take("/", "//")
@@ -335,7 +337,7 @@ class _Reading:
             if self._take("@"):
                 if before == "//":
                     self._at -= 1
-                    raise Unfit("'//@' may be of anything", "Write //*[@name = '…'] instead.")
+                    raise Unfit("'//@' can belong to any element", "Write //*[@name = '…'] instead.")
                 return Path(tuple(steps), self._name())
             name = self._name()
             conditions = []
@@ -350,7 +352,7 @@ class _Reading:
 
     def _condition(self, depth: int) -> Condition:
         if self._peek()[0] == "number" and self._peek(1) == ("sign", "]"):
-            raise Unfit("a position in [ ] is not known here", "Say by what the element is known: [@id = '7'].")
+            raise Unfit("a position in [ ] is not supported", "Select the element by its content, such as [@id = '7'].")
         outside, self._inside = self._inside, True
         found = self.either(depth + 1)
         self._inside = outside

@@ -1,8 +1,8 @@
-"""Deciding expressions over a body: all of them in one pass, which keeps nothing but the open elements.
+"""Decide all expressions over a body in one pass that keeps only the open elements.
 
-A path is decided from its end: what is known of an element, when it closes, is which ends of paths begin in it, and
-that depends on its children and on what is below, which are closed by then. So each element costs as many steps as
-there are tests of its name, whatever the body is like; and all steps together are counted and have a bound.
+A path is decided from its end: when an element closes, the program knows which ends of paths start in it. That depends
+on its children and descendants, which are closed by then. So each element costs as many steps as there are tests of its
+name, whatever the body; and all steps together are counted and limited.
 """
 
 from __future__ import annotations
@@ -15,30 +15,31 @@ from pyexpat import ExpatError, ParserCreate
 from holdfast.broker.xpath import ANY, All, Compared, Condition, Not, Path, Some, Step
 
 LOOKED_AT = 4_096
-"""Characters of a text that are looked at. No literal is so long, so what is equal or begins alike is told exactly."""
+"""Maximum number of a text's characters that are compared. Literals are shorter, so equality and common beginnings are
+exact."""
 PIECE = 64 * 1024
-"""Bytes given to the parser at a time: between two pieces other threads get their turn."""
+"""Bytes given to the parser at a time, so that other threads can run in between."""
 TEXT_A_STEP = 64
-"""Characters of a text that cost as much as a step."""
+"""Number of text characters that cost as much as one step."""
 
 _NUMBER = re.compile(r"[ \t\r\n]*(-?(?:\d+(?:\.\d*)?|\.\d+))[ \t\r\n]*", re.ASCII)
 _SPACE = re.compile(r"[ \t\r\n]+")
 
 
 class TooMuch(Exception):
-    """More steps than may be."""
+    """The steps exceed the limit."""
 
 
 class _Element:
-    """An open element, or the Body around them all.
+    """An open element, or the Body around all of them.
 
     Attributes:
         attributes: By name.
-        children: The bits of what holds for one of its children.
-        below: The same for anything below it.
-        tests: What may hold for it.
-        start: Where its text begins, -1 if nobody asks.
-        texts: How often its text is looked at.
+        children: Bits of the conditions that hold for one of its children.
+        below: Bits of the conditions that hold for any descendant.
+        tests: Tests that may apply to it.
+        start: Start of its text, -1 if no condition needs it.
+        texts: Number of comparisons of its text.
     """
 
     __slots__ = ("attributes", "below", "children", "start", "tests", "text", "texts")
@@ -58,13 +59,13 @@ _Holds = Callable[[_Element], bool]
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """What deciding something about one element costs.
+    """The cost of a condition for one element.
 
     Attributes:
-        steps: Whatever the element is like.
-        texts: How often its text is looked at.
-        named: How often one of its attributes is.
-        every: How often all of them are.
+        steps: Fixed steps.
+        texts: Number of comparisons of its text.
+        named: Number of comparisons of one named attribute.
+        every: Number of comparisons of all attributes.
     """
 
     steps: int = 0
@@ -78,7 +79,7 @@ class _Cost:
         )
 
     def of_attributes(self, attributes: dict[str, str]) -> int:
-        """Steps for the looks at these attributes."""
+        """Return the steps for comparing these attributes."""
         if not attributes or not (self.named or self.every):
             return 0
         looked = sum([min(len(value), LOOKED_AT) for value in attributes.values()]) // TEXT_A_STEP
@@ -89,7 +90,7 @@ _ONE = _Cost(1)
 
 
 class _Test:
-    """What decides one step: a bit, and when it is set."""
+    """The test of one step: a bit, and the condition that sets it."""
 
     __slots__ = ("bit", "cost", "holds")
 
@@ -105,7 +106,7 @@ class _Tests:
 
     Attributes:
         tests: All of them.
-        cost: Of all of them together.
+        cost: The cost of all of them.
     """
 
     tests: tuple[_Test, ...]
@@ -113,15 +114,15 @@ class _Tests:
 
     @classmethod
     def of(cls, tests: Sequence[_Test]) -> _Tests:
-        """These tests."""
+        """Combine these tests."""
         return cls(tuple(tests), sum((one.cost for one in tests), _ONE))
 
 
 class Program:
-    """Several expressions, decided together.
+    """Several expressions that are decided together.
 
     Args:
-        conditions: As :func:`holdfast.broker.xpath.parse_xpath` gave them.
+        conditions: From :func:`holdfast.broker.xpath.parse_xpath`.
     """
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
@@ -130,7 +131,7 @@ class Program:
         made = [self._condition(one) for one in conditions]
         self._top = [holds for holds, _ in made]
         self.around = _Tests((), sum((cost for _, cost in made), _ONE))
-        """What is asked of the Body itself."""
+        """Conditions on the Body element."""
         self._needs_text = any(
             [self.around.cost.texts, *(one.cost.texts for all in self._named.values() for one in all)]
         )
@@ -139,15 +140,15 @@ class Program:
         self._any = _Tests.of(self._named.get(ANY, ()))
 
     def run(self, body: bytes, most: int) -> tuple[list[bool], int]:
-        """Which of them hold, in their order, and how many steps that took.
+        """Return which conditions hold, in their order, and the number of steps used.
 
         Args:
-            body: What the Body of a message holds: well-formed, with all its namespaces.
-            most: Steps it may take.
+            body: The content of a message's Body: well-formed, with all its namespaces.
+            most: Maximum number of steps.
 
         Raises:
-            TooMuch: it takes more.
-            ExpatError: it is not well-formed.
+            TooMuch: It needs more steps.
+            ExpatError: The body is not well-formed.
         """
         run = _Run(self, most)
         parser = ParserCreate("utf-8", "}")
@@ -162,14 +163,14 @@ class Program:
         return [holds(run.document) for holds in self._top], run.steps
 
     def tests_of(self, name: str) -> _Tests:
-        """What may hold for an element of that name."""
+        """Return the tests for elements with that name."""
         found = self._tests.get(name)
         if found is not None:
             return found
         return self._in_namespace.get(name.rpartition("}")[0] + "}", self._any) if "}" in name else self._any
 
     def _for(self, name: str) -> _Tests:
-        """The tests of a name, or of a namespace, and of all that it is one of."""
+        """Return the tests for a name, its namespace, and all names."""
         namespace = name.rpartition("}")[0] + "}" + ANY if "}" in name else ""
         names = dict.fromkeys([name, namespace, ANY])
         return _Tests.of([test for one in names for test in self._named.get(one, ())])
@@ -177,7 +178,7 @@ class Program:
     # --- making it ----------------------------------------------------------------------------------------------------
 
     def _condition(self, one: Condition) -> tuple[_Holds, _Cost]:
-        """What decides a condition about an element, and what that costs."""
+        """Return the check of a condition on an element, and its cost."""
         if isinstance(one, Path):
             return self._path(one)
         if isinstance(one, Not):
@@ -192,7 +193,7 @@ class Program:
         return (lambda element: any(part(element) for part in parts)), cost
 
     def _path(self, path: Path) -> tuple[_Holds, _Cost]:
-        """From its end on: what holds for the element where it begins."""
+        """Compile a path from its end: the condition on the element where it starts."""
         holds, cost = _end(path)
         for step in reversed(path.steps):
             bit = self._test(step, holds, cost)
@@ -201,7 +202,8 @@ class Program:
         return holds, cost
 
     def _test(self, step: Step, then: _Holds, cost: _Cost) -> int:
-        """Make the test of a step; the bit that it sets where all asked of the element, and what follows, holds."""
+        """Create the test of a step; return the bit that it sets if the element meets its conditions and the next steps
+        match."""
         parts = [then]
         for condition in step.conditions:
             holds, more = self._condition(condition)
@@ -223,7 +225,7 @@ def _has_below(bit: int) -> _Holds:
 
 
 def _end(path: Path) -> tuple[_Holds, _Cost]:
-    """What the last element of a path must be, and what that costs."""
+    """Return the condition on the last element of a path, and its cost."""
     name, compared = path.attribute, path.compared
     if name is None:
         if compared is None:
@@ -246,7 +248,7 @@ def _end(path: Path) -> tuple[_Holds, _Cost]:
 
 
 def _looks(compared: Compared | None) -> int:
-    """As how many looks at a text a comparison counts: about what it costs, where a plain search is one."""
+    """Return the cost of a comparison, in multiples of a plain search."""
     if compared is None:
         return 1
     if compared.is_normalized:
@@ -283,7 +285,7 @@ def _relating(relation: str, literal: str | float) -> Callable[[str], bool]:
 
 
 def _number(text: str) -> float:
-    """A text as XPath's number() has it (XPath 1.0, 4.4)."""
+    """Return a text as XPath's number() converts it (XPath 1.0, 4.4)."""
     found = _NUMBER.fullmatch(text)
     return float(found[1]) if found is not None else float("nan")
 
@@ -296,7 +298,7 @@ class _Run:
         self._most = most
         self._texts: list[str] = []
         self._wanting = 0
-        """Open elements whose text is asked for."""
+        """Open elements with a text that a condition needs."""
         self.steps = 0
         self._open: list[_Element] = []
         self.document = _Element({}, (), -1)
@@ -334,8 +336,8 @@ class _Run:
             around.below |= bits | element.below
 
     def _text_from(self, start: int, looks: int) -> str:
-        """The text from there on, as far as it is looked at and one character more: so a longer one equals nothing. It
-        is looked at so often."""
+        """Return the text from there, up to the compared length plus one character: so a longer text equals no literal.
+        Counts the comparisons."""
         parts: list[str] = []
         room = LOOKED_AT + 1
         for index in range(start, len(self._texts)):

@@ -1,6 +1,6 @@
-"""Where in a TOML file each key stands: tomllib says what a file means, and not on which line.
+"""The line of each key in a TOML file: tomllib reports values, but not lines.
 
-Reads what tomllib has accepted, so it looks for nothing wrong. Knows no key's meaning.
+Reads only text that tomllib has accepted, so it checks nothing. Does not know the meaning of any key.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 KeyPath = tuple[str | int, ...]
-"""Names of tables and keys, and places in arrays, from the top of a file."""
+"""Names of tables and keys, and positions in arrays, from the top of a file."""
 
 _BLANK = re.compile(r"(?:[ \t\n]++|#[^\n]*+)*+")
 _SPACE = re.compile(r"[ \t]*+")
@@ -37,11 +37,11 @@ class KeyLines:
         self._at = 0
         self._lines: dict[KeyPath, int] = {}
         self._sizes: dict[KeyPath, int] = {}
-        """How many tables each array of tables has so far."""
+        """Number of tables in each array of tables so far."""
         self._read()
 
     def __getitem__(self, path: KeyPath) -> int:
-        """The line of a key, from 1; of what is not there, that of the nearest table around it, or 1."""
+        """Return the line of a key, from 1; for a missing key, that of the nearest enclosing table, or 1."""
         while path and path not in self._lines:
             path = path[:-1]
         return self._lines.get(path, 1)
@@ -83,7 +83,7 @@ class KeyLines:
         return path
 
     def _inside(self, path: KeyPath, start: int) -> KeyPath:
-        """The table that the name stands for: of an array of tables, the last one."""
+        """Return the table with the name; for an array of tables, the last one."""
         self._set(path, start)
         return (*path, self._sizes[path] - 1) if path in self._sizes else path
 
@@ -134,7 +134,7 @@ class KeyLines:
         self._at += 1
 
     def _key(self) -> list[str]:
-        """A key's names; then it stands behind the blanks that follow."""
+        """Return a key's names, and skip the blanks that follow."""
         names = []
         while True:
             self._skip(_SPACE)

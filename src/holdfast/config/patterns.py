@@ -1,12 +1,12 @@
-"""Patterns over texts, such as addresses and Actions: a star stands for whatever is there. Looked at in one pass."""
+"""Patterns for texts, such as addresses and Actions: a star matches any characters. Matched in one pass."""
 
 from __future__ import annotations
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a text is what a pattern says; a star stands for whatever is there.
+    """Return whether a text matches a pattern; a star matches any characters.
 
-    A star in the text is taken by a star alone: so a pattern in the text's place is covered if this is so.
+    Only a star matches a star in the text: so the function also tells whether one pattern covers another.
     """
     first, *rest = pattern.split("*")
     if not rest:

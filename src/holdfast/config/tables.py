@@ -1,6 +1,6 @@
-"""Tables of a TOML file as frozen classes: read whole, every mistake said at once, with its line, key and mend.
+"""Tables of a TOML file as frozen classes: reports every mistake at once, with its line, key and fix.
 
-Owns how tables become classes, whichever keys those have, for whatever is told by a file. Knows no key by its name.
+Owns the conversion of tables to classes, for any file and any keys. Knows no key by name.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from holdfast.core.policy import Assurance
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
 
 MAX_FILE = 4 * 1024 * 1024
-"""Bytes of a configuration file."""
+"""Maximum number of bytes of a configuration file."""
 MAX_DEPTH = 32
-"""Brackets inside one another: more than any key needs, and few enough for whoever reads them."""
+"""Maximum depth of nested brackets: more than any key needs."""
 
 _SIZES = frozenset(
     {
@@ -49,9 +49,9 @@ _SIZES = frozenset(
         "max_reference_parameters",
     }
 )
-"""Settings of classes from elsewhere that are bytes; other whole numbers count something."""
+"""Imported settings that are bytes; other whole numbers are counts."""
 _SHARES = frozenset({"jitter"})
-"""Such that are shares; other fractions are seconds."""
+"""Imported settings that are shares; other fractions are seconds."""
 _SECRETS = ("password", "passphrase", "token", "secret", "authorization")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
@@ -60,15 +60,15 @@ Table = dict[str, Any]
 
 
 def read_file(path: Path, what: str, remedy: str) -> bytes:
-    """What a file holds, and no more of it than a byte too much.
+    """Read a file, up to one byte more than allowed.
 
     Args:
-        path: Where it is.
-        what: What to call it.
+        path: Its path.
+        what: Its name in errors.
         remedy: What to do if it cannot be read.
 
     Raises:
-        ConfigurationError: it cannot be read.
+        ConfigurationError: It cannot be read.
     """
     try:
         with path.open("rb") as opened:
@@ -78,25 +78,27 @@ def read_file(path: Path, what: str, remedy: str) -> bytes:
 
 
 def load_toml(content: bytes, name: str) -> tuple[str, Table]:
-    """The text, and what TOML says in it.
+    """Return the text of a file, and its TOML content.
 
     Raises:
-        ConfigurationMistakes: it is no TOML.
+        ConfigurationMistakes: It is not valid TOML.
     """
     if len(content) > MAX_FILE:
-        raise ConfigurationMistakes([Mistake(name, 1, "", f"it is longer than {MAX_FILE:,} bytes", "Write less.")])
+        raise ConfigurationMistakes(
+            [Mistake(name, 1, "", f"the file is longer than {MAX_FILE:,} bytes", "Write less.")]
+        )
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        told = Mistake(name, line, "", f"byte {error.start} of the file is no UTF-8", "Save it as UTF-8.")
+        told = Mistake(name, line, "", f"the file is not UTF-8 at byte {error.start}", "Save it as UTF-8.")
         raise ConfigurationMistakes([told]) from None
     depth = deepest = 0
     for bracket in re.findall(r"[\[\]{}]", text):  # those in strings count, too: nobody has so many
         depth = max(0, depth + (1 if bracket in "[{" else -1))
         deepest = max(deepest, depth)
     if deepest > MAX_DEPTH:
-        told = Mistake(name, 1, "", f"more than {MAX_DEPTH} brackets are open at a time", "Close some.")
+        told = Mistake(name, 1, "", f"brackets are nested more than {MAX_DEPTH} deep", "Close some.")
         raise ConfigurationMistakes([told])
     try:
         return text, tomllib.loads(text)
@@ -106,16 +108,18 @@ def load_toml(content: bytes, name: str) -> tuple[str, Table]:
         last = text.count("\n") + (not text.endswith("\n"))
         line = int(place[1]) if place is not None and place[1] else max(1, last)
         column = f" at column {place[2]}" if place is not None and place[2] else ""
-        what = f"this is no TOML: {_PLACE.sub('', said)}{column}"
-        raise ConfigurationMistakes([Mistake(name, line, "", what, "Text stands in quotes, tables in [ ].")]) from None
+        what = f"the file is not valid TOML: {_PLACE.sub('', said)}{column}"
+        raise ConfigurationMistakes(
+            [Mistake(name, line, "", what, "Write text in quotes and table names in [ ].")]
+        ) from None
 
 
 class TableReading:
-    """One reading of one file.
+    """Reads one file.
 
     Args:
-        file: What mistakes call it.
-        lines: Where its keys stand.
+        file: Its name in mistakes.
+        lines: The lines of its keys.
         base: The directory that relative paths start at.
     """
 
@@ -126,13 +130,12 @@ class TableReading:
         self.mistakes: list[Mistake] = []
 
     def wrong(self, path: KeyPath, what: str, remedy: str) -> None:
-        """Note a mistake."""
+        """Report a mistake."""
         mend = remedy[:1].upper() + remedy[1:] + ("" if remedy.endswith((".", "?")) else ".")
         self.mistakes.append(Mistake(self._file, self._lines[path], told_key(path), what, mend))
 
     def special(self, cls: type[Any]) -> Mapping[str, Callable[[Any, KeyPath], Any]]:
-        """Field -> what reads it, of a class some fields of which no annotation says how to read; it keeps what is
-        read of these to itself."""
+        """Field -> its reader, for a class with fields that no annotation describes; the reader keeps the values."""
         return {}
 
     def read_table(
@@ -145,16 +148,16 @@ class TableReading:
         partly: bool = False,
         called: bool = False,
     ) -> tuple[Table, set[str]]:
-        """Field -> what a table says of it, each one read; and the fields that it gives a value that cannot be read. Of
-        each of these there is a mistake. A table that can be read in part counts as read.
+        """Return field -> value for a table, and the fields with unreadable values. Each of these has a mistake. A
+        table that is readable in part counts as read.
 
         Args:
             cls: The class whose fields are its keys.
             table: The table.
-            path: Where it stands.
-            special: Field -> what reads it, where no annotation says how.
-            partly: Whether tables in it stay what is said of them, to be put together with what others say.
-            called: Whether the class' ``name`` stands above the table.
+            path: Its path.
+            special: Field -> its reader, where no annotation describes it.
+            partly: Whether nested tables stay as plain values, to be combined with others.
+            called: Whether the class' ``name`` is the name of the table.
         """
         said: Table = {}
         unread: set[str] = set()
@@ -180,16 +183,16 @@ class TableReading:
         return said, unread - said.keys()
 
     def _unknown(self, name: str, known: list[str], path: KeyPath) -> str:
-        """Note a key that there is not; the one that was meant, "" if none is near."""
+        """Report an unknown key; return the nearest known key, "" if none is near."""
         near = get_close_matches(name, known, 1, 0.6)
         places = [key for key in known if key.endswith(("_file", "_env"))]
         if places and name.lower() in _SECRETS:
-            remedy = f"A secret does not stand in this file: say where it is, by {' or '.join(places)}."
+            remedy = f"This file must not contain secrets: name the place of the secret with {' or '.join(places)}."
         elif near:
             remedy = f"Did you mean '{near[0]}'?"
         else:
             remedy = f"There are {', '.join(known)}."
-        self.wrong(path, f"there is no key '{name}' here", remedy)
+        self.wrong(path, f"the key '{name}' does not exist here", remedy)
         return near[0] if near else ""
 
     def _value(self, cls: type[Any], name: str, hint: Any, value: Any, path: KeyPath, partly: bool) -> Any:
@@ -212,14 +215,14 @@ class TableReading:
 
     def _table(self, cls: type[Any], value: Any, path: KeyPath, partly: bool = False) -> Any:
         if not isinstance(value, dict):
-            self.wrong(path, f"{told_type(value)} is not a table", f"Write [{told_key(path)}] and its keys below.")
+            self.wrong(path, f"{told_type(value)} is not a table", f"Write [{told_key(path)}] with its keys below.")
             return None
         said, unread = self.read_table(cls, value, path, partly=partly)
         said = self._checked(cls, said, path)
         return said if partly else self.made(cls, said, unread, path)
 
     def _checked(self, cls: type[Any], said: Table, path: KeyPath) -> Table:
-        """What is said without what the class itself refuses of it, each by itself."""
+        """Return the values without those that the class itself rejects, each checked alone."""
         if _is_of_a_file(cls):
             return said  # all of that is in the kinds
         fit: Table = {}
@@ -236,12 +239,12 @@ class TableReading:
         return fit
 
     def made(self, cls: type[Any], said: Table, unread: Collection[str], path: KeyPath) -> Any:
-        """A table as its class: whole, or in part if some of it cannot be read; None if the class refuses it.
+        """Return a table as its class: complete, or partial if some of it is unreadable; None if the class rejects it.
 
         Args:
             cls: The class.
-            said, unread: As :meth:`read_table` gives them.
-            path: Where the table stands.
+            said, unread: From :meth:`read_table`.
+            path: Path of the table.
         """
         needed = (one.name for one in fields(cls) if one.default is MISSING and one.default_factory is MISSING)
         if _is_of_a_file(cls) and (unread or not said.keys() >= set(needed)):
@@ -255,17 +258,21 @@ class TableReading:
         return None
 
     def _tables(self, cls: type[Any], value: Any, path: KeyPath) -> tuple[Any, ...] | None:
-        """Several tables: called by their names, or in an order if they have none. Each keeps its place."""
+        """Several tables: by name, or in order if they have no names. Each keeps its place."""
         if "name" in {one.name for one in fields(cls)}:
             return self._named(cls, value, path)
         if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-            self.wrong(path, f"{told_type(value)} is not a list of tables", f"Write [[{told_key(path)}]] before each.")
+            self.wrong(
+                path, f"{told_type(value)} is not a list of tables", f"Write [[{told_key(path)}]] before each table."
+            )
             return None
         return tuple(self._table(cls, one, (*path, index)) for index, one in enumerate(value))
 
     def _named(self, cls: type[Any], value: Any, path: KeyPath) -> tuple[Any, ...] | None:
         if not isinstance(value, dict):
-            self.wrong(path, f"{told_type(value)} is not a table", f"Write [{told_key(path)}.NAME] and its keys below.")
+            self.wrong(
+                path, f"{told_type(value)} is not a table", f"Write [{told_key(path)}.NAME] with its keys below."
+            )
             return None
         special = self.special(cls)
         made = []
@@ -273,7 +280,7 @@ class TableReading:
             here = (*path, name)
             self._check_name(cls, name, here)
             if not isinstance(table, dict):
-                self.wrong(here, f"{told_type(table)} is not a table", f"Write [{told_key(here)}] and its keys below.")
+                self.wrong(here, f"{told_type(table)} is not a table", f"Write [{told_key(here)}] with its keys below.")
                 made.append(unread_table(cls, name))
                 continue
             said, unread = self.read_table(cls, table, here, special, called=True)
@@ -291,12 +298,12 @@ class TableReading:
 
 
 def _is_of_a_file(cls: type[Any]) -> bool:
-    """Whether a class is there for files, and checks nothing itself."""
+    """Return whether a class only describes a file, and checks nothing itself."""
     return cls.__module__.startswith(("holdfast.broker", "holdfast.pipeline"))
 
 
 def told_key(path: KeyPath) -> str:
-    """A key as it is written from the top of a file; of an array of tables, which one, from 1."""
+    """Return a key as it is written from the top of a file; for an array of tables with the index, from 1."""
     told = ""
     for name in path:
         if isinstance(name, int):
@@ -312,7 +319,7 @@ def told_key(path: KeyPath) -> str:
 
 @cache
 def kind_of(cls: type[Any], name: str) -> Kind | None:
-    """What a field takes; None if it is a table, or several."""
+    """Return the kind of a field's values; None if it is a table, or several."""
     hint = get_type_hints(cls, include_extras=True)[name]
     members = [one for one in _members(hint) if one is not NoneType]
     (member,) = members
@@ -337,7 +344,7 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 
 def _element_class(hint: Any) -> type[Any] | None:
-    """The class that a field holds several of."""
+    """Return the class of a field's elements."""
     if get_origin(hint) is tuple and is_dataclass(get_args(hint)[0]):
         element: type[Any] = get_args(hint)[0]
         return element

@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 class Unreadable(Exception):
-    """A check needs a value that could not be read, which is reported already."""
+    """A check needs an unreadable value, which has already been reported."""
 
 
 class PartialTable:
-    """What an instance of a table's class is besides if the table could be read only in part.
+    """Mixin of a table's class for a table that is readable only in part.
 
     The attributes of unreadable values raise :class:`Unreadable`, and so does a comparison of whole tables.
     """
@@ -34,18 +34,18 @@ class PartialTable:
 
 
 def unread_table(cls: type[T], name: str) -> T:
-    """An instance of a table's class of which nothing but its name is known."""
+    """Return an instance of a table's class with nothing but its name."""
     others = {one.name for one in fields(cls)} - {"name"}  # type: ignore[arg-type] # a dataclass
     return _made(cls, {"name": name}, dict.fromkeys(others, _raising))
 
 
 def partial_table(cls: type[T], said: Mapping[str, Any], given: Collection[str]) -> T:
-    """An instance of a table's class with the values that could be read, without the checks of the class itself.
+    """Return an instance of a table's class with the readable values, without the checks of the class itself.
 
     Args:
         cls: The table's class, a dataclass.
-        said: Field -> its value, of all that could be read.
-        given: Fields that the file gives a value that could not be read.
+        said: Field -> its value, for all readable fields.
+        given: Fields with an unreadable value in the file.
     """
     known = [one for one in fields(cls) if one.name not in given]  # type: ignore[arg-type] # a dataclass
     defaults = {one.name: one.default for one in known if one.default is not MISSING}
@@ -70,17 +70,17 @@ _raising = property(_raise_unreadable)
 
 
 def is_partial(table: object) -> bool:
-    """Whether a table could be read only in part."""
+    """Return whether a table is readable only in part."""
     return isinstance(table, PartialTable)
 
 
 def is_given(table: Any, name: str) -> bool:
-    """Whether the file gives a value for an optional field, readable or not."""
+    """Return whether the file gives a value for an optional field, readable or not."""
     return (is_partial(table) and name in table._given) or bool(getattr(table, name))
 
 
 def readable(*checks: Iterable[T]) -> Iterator[T]:
-    """What each of several checks finds before it needs a value that could not be read."""
+    """Yield what each of several checks finds before it needs an unreadable value."""
     for check in checks:
         with suppress(Unreadable):
             yield from check

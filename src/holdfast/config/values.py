@@ -1,6 +1,6 @@
-"""What a value in a configuration file may be, and what becomes of it. Each kind says in words what it takes.
+"""The kinds of values in a configuration file. Each kind describes its values in words, and converts them.
 
-Owns the words of the file: durations, sizes, URLs, patterns, files, secrets. Knows no key.
+Owns the notation of the file: durations, sizes, URLs, patterns, files, secrets. Knows no key.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.settings import bytes_of, seconds_of
 
 MAX_SECRET = 64 * 1024
-"""Bytes of a file with a secret; a longer one is some other file."""
+"""Maximum number of bytes of a file with a secret; a longer file is a mistake."""
 _LARGEST_FILE = 1 << 20
-"""Bytes of a certificate's file that are compared."""
-_PATHS = "Paths start where this file is, if they do not begin with a slash."
+"""Maximum number of a certificate file's bytes that are compared."""
+_PATHS = "Relative paths start at the directory of this file."
 NONE = "none"
-"""What stands in a file, which knows no null, for a duration without end or a limit that there is not."""
+"""A duration without end or an absent limit in a file, because TOML has no null."""
 
 _TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list", dict: "a table"}
 _SECRET_PARAMETER = re.compile(r"[?&;][^=&;]*(?:passw|secret|token)[^=&;]*=", re.IGNORECASE)
@@ -35,7 +35,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Unfit(Exception):
-    """A value that is none of its kind.
+    """A value that is not of its kind.
 
     Args:
         what: What is wrong with it.
@@ -52,9 +52,9 @@ class Kind:
     """A kind of value.
 
     Args:
-        told: What may be written, as the reference tells it.
-        read: Makes of what stands in the file what the program uses; its second argument is the directory that
-            relative paths start at. Raises Unfit.
+        told: The accepted values, as the reference page describes them.
+        read: Converts the value in the file; its second argument is the directory that relative paths start at. Raises
+            Unfit.
     """
 
     told: str
@@ -62,11 +62,11 @@ class Kind:
 
 
 class Secret:
-    """A password or a token, which nothing shows but :meth:`reveal`.
+    """A password or a token, which only :meth:`reveal` returns.
 
     Args:
         value: The secret.
-        origin: Where it came from, which may be told.
+        origin: Its source, which may be shown.
     """
 
     __slots__ = ("_value", "origin")
@@ -76,7 +76,7 @@ class Secret:
         self.origin = origin
 
     def reveal(self) -> str:
-        """The secret itself: for where it is used, never for where it is shown."""
+        """Return the secret, for its use and never for display."""
         return self._value
 
     def __repr__(self) -> str:
@@ -89,16 +89,16 @@ class Secret:
         return hash(self.origin)
 
     def __reduce__(self) -> Any:
-        raise TypeError("a secret is not written anywhere")
+        raise TypeError("a secret cannot be serialized")
 
 
 def told_type(value: object) -> str:
-    """What kind of thing stands there."""
+    """Return the name of a value's type."""
     return _TYPES.get(type(value), "a date")
 
 
 def told_value(value: object) -> str:
-    """A value as a mistake tells it: short, and of a list or table only what it is."""
+    """Return a value as errors show it: short, and for a list or table only its type."""
     if isinstance(value, list | dict):
         return told_type(value)
     text = f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
@@ -111,11 +111,11 @@ def _unfit(value: object, kind: str, remedy: str) -> Unfit:
 
 def whole(least: int, most: int | None = None) -> Kind:
     """Whole numbers within bounds."""
-    told = f"a whole number from {least:,} to {most:,}" if most is not None else f"a whole number from {least:,} on"
+    told = f"a whole number from {least:,} to {most:,}" if most is not None else f"a whole number of at least {least:,}"
 
     def read(value: Any, _base: Path) -> int:
         if type(value) is not int or value < least or (most is not None and value > most):
-            raise _unfit(value, told, f"Write a number such as {least or 1}.")
+            raise _unfit(value, told, f"Use a number such as {least or 1}.")
         return value
 
     return Kind(told, read)
@@ -136,14 +136,14 @@ def _flag(value: Any, _base: Path) -> bool:
 def _duration(value: Any, _base: Path) -> float:
     seconds = seconds_of(value) if isinstance(value, str) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise _unfit(value, "a duration", 'Write it with its unit, such as "500ms", "30s", "12h" or "7d".')
+        raise _unfit(value, "a duration", 'Write a duration with its unit, such as "500ms", "30s", "12h" or "7d".')
     return float(seconds)
 
 
 def _size(value: Any, _base: Path) -> int:
     size = bytes_of(value) if isinstance(value, str) else value
     if type(size) is not int:
-        raise _unfit(value, "a size", 'Write it with its unit, such as "64kB", "16MB" or "10GB".')
+        raise _unfit(value, "a size", 'Write a size with its unit, such as "64kB", "16MB" or "10GB".')
     return size
 
 
@@ -151,7 +151,7 @@ def _positive(kind: Kind) -> Kind:
     def read(value: Any, base: Path) -> Any:
         found = kind.read(value, base)
         if not 0 < found < 1e15:
-            raise _unfit(value, "above 0 and within reason", "Leave the key out for its default.")
+            raise _unfit(value, "positive and below 1e15", "Remove the key to use its default.")
         return found
 
     return Kind(kind.told, read)
@@ -159,12 +159,12 @@ def _positive(kind: Kind) -> Kind:
 
 def _share(value: Any, _base: Path) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _unfit(value, "a number", "Write a share from 0 to 1, such as 0.1.")
+        raise _unfit(value, "a number", "Use a share from 0 to 1, such as 0.1.")
     return float(value)
 
 
 def _given(value: str, check: Callable[[str], Any]) -> Any:
-    """What a check of the endpoints' own makes of a value; its words become ours."""
+    """Return the result of a check of the endpoints; its error becomes one of the file."""
     try:
         return check(value)
     except ConfigurationError as error:
@@ -184,32 +184,32 @@ def _url(value: Any, base: Path) -> str:
     _no_password(text)
     if len(text) > LONGEST_URL:
         raise Unfit(
-            f"this URL has {len(text):,} characters, and receivers accept {LONGEST_URL:,}", "Use a shorter URL."
+            f"this URL has {len(text):,} characters, but receivers accept at most {LONGEST_URL:,}", "Use a shorter URL."
         )
     try:
         check_url("this", text)
     except ConfigurationError:
         told = told_value(text) if "@" not in text else "this"  # half a URL may hold a password, too
-        raise Unfit(f"{told} is not an http or https URL", 'Such as "https://partner.example/orders".') from None
+        raise Unfit(f"{told} is not an http or https URL", 'Example: "https://partner.example/orders".') from None
     return text
 
 
 def _no_password(text: str) -> None:
-    """See that a URL holds no secret. What it holds is not told."""
+    """Check that a URL contains no secret. The error does not show the URL."""
     authority = text.partition("://")[2].partition("/")[0].partition("?")[0]
     if ":" in authority.rpartition("@")[0] or _SECRET_PARAMETER.search(text) is not None:
         raise Unfit(
-            "there is a password in this URL, which whoever sees this file would have",
-            "Take it out, and name the file or the environment variable that holds it, by the keys for that.",
+            "this URL contains a password, which every reader of this file could see",
+            "Remove it, and name the file or the environment variable that holds it in the password's own key.",
         )
 
 
 def _proxy(value: Any, base: Path) -> str:
     text = _url(value, base)
     if not text.startswith("http://"):
-        raise _unfit(value, "an http proxy's URL", 'Write it as "http://proxy.example:3128".')
+        raise _unfit(value, "an http URL of a proxy", 'Example: "http://proxy.example:3128".')
     if "@" in text:
-        raise Unfit("there is a user in this URL", "Write url, username and password_file as keys of their own.")
+        raise Unfit("this URL contains a user", "Set url, username and password_file as separate keys.")
     return text
 
 
@@ -228,8 +228,8 @@ def _directory(value: Any, base: Path) -> str:
 
 
 class FilePath(str):
-    """The path of a file, equal to another such path only if the files held the same when they were read: a certificate
-    that was replaced is a change of the configuration."""
+    """The path of a file, equal to another path only if the files had the same content when they were read: a replaced
+    certificate is a change of the configuration."""
 
     digest: bytes
 
@@ -259,25 +259,25 @@ def _file(value: Any, base: Path) -> str:
 
 def _unshown(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise Unfit("this is not text", "Write it in quotes.")
+        raise Unfit("the value is not text", "Write it in quotes.")
     return value
 
 
 def _secret_file(value: Any, base: Path) -> Secret:
-    """The secret in a file. What stands there is not told: somebody may have written the secret itself."""
+    """Return the secret in a file. Errors do not show the value, because it may be the secret itself."""
     path = base / _unshown(value)
     try:
         with path.open("rb") as file:
             content = file.read(MAX_SECRET + 1)
     except (OSError, ValueError) as error:
         told = getattr(error, "strerror", None) or "no path"
-        raise Unfit(f"the file that it names cannot be read: {told}", _PATHS) from None
+        raise Unfit(f"the file with the secret cannot be read: {told}", _PATHS) from None
     try:
         text = content.decode("utf-8").strip("\r\n")
     except UnicodeDecodeError:
         text = ""
     if not text or len(content) > MAX_SECRET or not text.isprintable():
-        raise Unfit("the file that it names holds no secret", "It holds one line of text and nothing else.")
+        raise Unfit("the file does not contain a secret", "The file must contain one line of text and nothing else.")
     return Secret(text, str(path))
 
 
@@ -285,8 +285,8 @@ def _secret_variable(value: Any, _base: Path) -> Secret:
     name = _unshown(value)
     text = os.environ.get(name, "")
     if not text or not text.isprintable():
-        told = "is not set" if not text else "holds what is no line of text"
-        raise Unfit(f"the environment variable that it names {told}", "Set it where the broker is started.")
+        told = "is not set" if not text else "does not contain one line of text"
+        raise Unfit(f"the environment variable {told}", "Set the variable in the environment of the broker.")
     return Secret(text, f"the environment variable {name}")
 
 
@@ -297,12 +297,12 @@ def _queue_name(value: Any, base: Path) -> str:
 
 
 def _name(value: Any, base: Path) -> str:
-    """What a URL, a metric and a command line can hold as it is."""
+    """Return a name that is valid in a URL, a metric and a command line."""
     name = _text(value, base)
     if _NAME.fullmatch(name) is None:
         raise Unfit(
-            f"nothing can be called {told_value(name)}",
-            "A name has up to 64 letters, digits, dots, hyphens and underscores, and begins with a letter or a digit.",
+            f"{told_value(name)} is not a valid name",
+            "Use up to 64 letters, digits, dots, hyphens and underscores, beginning with a letter or a digit.",
         )
     return name
 
@@ -310,21 +310,21 @@ def _name(value: Any, base: Path) -> str:
 def _glob(value: Any, base: Path) -> str:
     text = _text(value, base)
     if len(text) > 2048 or text.count("*") > 8:
-        raise Unfit("this pattern is too long", "A pattern has up to 2,048 characters and 8 stars.")
+        raise Unfit("this pattern is too long", "Use at most 2,048 characters and 8 stars.")
     return text
 
 
 def several(kind: Kind, told: str) -> Kind:
-    """One value of a kind, or a list of them without repeats."""
+    """One value of a kind, or a list of different values."""
 
     def read(value: Any, base: Path) -> tuple[Any, ...]:
         values = value if isinstance(value, list) else [value]
         if not values:
-            raise Unfit("this list is empty", "Leave the key out, or name something.")
+            raise Unfit("the list is empty", "Remove the key, or add a value.")
         found = tuple(kind.read(one, base) for one in values)
         if len(set(found)) < len(found):
             again = next(one for one in found if found.count(one) > 1)
-            raise Unfit(f"{told_value(again)} is named twice", "Name it once.")
+            raise Unfit(f"{told_value(again)} is listed twice", "List it once.")
         return found
 
     return Kind(told, read)
@@ -337,7 +337,7 @@ def one_of(values: type[Enum] | dict[str, Any]) -> Kind:
 
     def read(value: Any, base: Path) -> Any:
         if not isinstance(value, str) or value not in words:
-            raise _unfit(value, f"one of {told}", f"Write one of {told}.")
+            raise _unfit(value, f"one of {told}", f"Use one of {told}.")
         return words[value]
 
     return Kind(told, read)
@@ -355,11 +355,11 @@ PROXY = Kind("an http URL", _proxy)
 STORE = Kind('a directory, `":memory:"`, or the URL of a database', _store)
 DIRECTORY = Kind("the path of a directory", _directory)
 FILE = Kind("the path of a file", _file)
-SECRET_FILE = Kind("the path of a file with the secret and nothing else", _secret_file)
+SECRET_FILE = Kind("the path of a file that contains only the secret", _secret_file)
 SECRET_VARIABLE = Kind("the name of an environment variable", _secret_variable)
 NAME = Kind("a name", _name)
 QUEUE = Kind("the name of a queue", _queue_name)
-PATTERN = several(Kind("text", _glob), "text, or a list of which any will do; `*` stands for whatever is there")
+PATTERN = several(Kind("text", _glob), "text, or a list of alternatives; `*` matches any characters")
 
 Text = Annotated[str, TEXT]
 Name = Annotated[str, NAME]
@@ -386,6 +386,6 @@ Patterns = Annotated[tuple[str, ...], PATTERN]
 
 
 def host_of(url: str) -> tuple[str, int]:
-    """Host and port of a URL that was checked."""
+    """Return host and port of a valid URL."""
     parts = urlsplit(url)
     return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
