@@ -55,7 +55,7 @@ def test_send_shows_its_certificate_and_the_handler_sees_whose_it_is(
     assert json.loads(result.out.splitlines()[-1])["acknowledged"] == 1
     assert service.line() == "from ('email:client@holdfast.example',)"
     for options, why in (
-        (("--ca", "ca.pem"), "it may want a client certificate"),
+        (("--ca", "ca.pem"), "it may require a client certificate"),
         ((*OURS, "--ca", "other.pem"), "no trusted TLS connection"),
     ):
         result = run_out_of_time(*sending, *options, what=why)
@@ -90,10 +90,10 @@ def test_send_goes_through_the_proxy_it_is_given(start: Any, files: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "code", "what"),
     [
-        (("--proxy", "ftp://here:1"), 2, "no http proxy's URL"),
-        (("--cert", "ca.pem"), 1, "no certificate and key can be read"),
-        (("--cert-key", "client.key"), 1, "the key of no certificate"),
-        (("--ca", "client.key"), 1, "no authorities' certificates"),
+        (("--proxy", "ftp://here:1"), 2, "not the URL of an http proxy"),
+        (("--cert", "ca.pem"), 1, "the certificate and key cannot be read"),
+        (("--cert-key", "client.key"), 1, "a key without a certificate"),
+        (("--ca", "client.key"), 1, "the authorities' certificates cannot be read"),
         (("--ca", "nothing.pem"), 2, "does not exist"),
     ],
 )

@@ -60,14 +60,20 @@ def test_every_command_and_flag_that_a_text_names_is_there() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["forwarders", "show", "nobody"], "no forwarder nobody\n  holdfast forwarders lists them."),
-        (["cursors", "delete", "inbox", "nobody", "--yes"], "no cursor 'nobody'\n  holdfast cursors lists them."),
-        (["cursors", "nobody"], "\n  holdfast cursors lists them."),
-        (["sinks", "show", "nobody"], "no sink 'nobody' here\n  holdfast sinks lists them."),
-        (["outbox", "show", "5"], "\n  holdfast outbox lists those that do."),
-        (["dead-letters", "show", "5"], "no dead letter 5\n  holdfast dead-letters lists them."),
-        (["queues", "purge", "nobody", "--yes"], "no queue 'nobody' here\n  There is inbox."),
-        (["sequences", "close", "nobody", "--yes"], "\n  holdfast sequences lists them."),
+        (["forwarders", "show", "nobody"], "no forwarder nobody\n  List the forwarders with holdfast forwarders."),
+        (
+            ["cursors", "delete", "inbox", "nobody", "--yes"],
+            "the cursor 'nobody' does not exist\n  List",
+        ),
+        (["cursors", "nobody"], "\n  List"),
+        (["sinks", "show", "nobody"], "the sink 'nobody' does not exist\n  List the sinks with holdfast sinks."),
+        (["outbox", "show", "5"], "\n  List the waiting messages with holdfast outbox."),
+        (
+            ["dead-letters", "show", "5"],
+            "the dead letter 5 does not exist\n  List the dead letters with holdfast dead-letters.",
+        ),
+        (["queues", "purge", "nobody", "--yes"], "the queue 'nobody' does not exist\n  The queues are inbox."),
+        (["sequences", "close", "nobody", "--yes"], "\n  List"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

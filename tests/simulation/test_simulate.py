@@ -63,4 +63,4 @@ def test_a_search_that_finds_something_tells_the_shortest_schedule(monkeypatch: 
 def test_a_trace_of_many_runs_is_refused() -> None:
     code, output = run("--runs", "2", "--trace")
     assert code == 2
-    assert "leave out --runs" in output
+    assert "omit --runs" in output

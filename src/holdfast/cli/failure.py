@@ -11,18 +11,18 @@ import click
 
 @dataclass
 class FailureFacts:
-    """What is told of a failure.
+    """Facts about a failure to print.
 
     Args:
         is_wanted: Whether ``--json`` was given.
-        more: What a command knows beside the error, such as how far it came.
+        more: Facts of the command in addition to the error, such as its progress.
     """
 
     is_wanted: bool = False
     more: dict[str, Any] = field(default_factory=dict)
 
     def tell(self, error: BaseException, message: str, remedy: str = "") -> None:
-        """Print a line with the error, if that is wanted: its text, what to do about it, and its class."""
+        """Print a line with the error, if requested: its text, its remedy, and its class."""
         if self.is_wanted:
             click.echo(json.dumps(self.more | {"error": message, "remedy": remedy, "kind": type(error).__name__}))
 

@@ -42,10 +42,10 @@ def trace_option(command: F) -> F:
 
 
 def tell_traces(app: Destination, traces: bool) -> None:
-    """Tell what a destination does as spans, if that is asked for; before it is started.
+    """Report a destination's work as spans, if requested; before its start.
 
     Raises:
-        ConfigurationError: what that needs is not installed.
+        ConfigurationError: A required package is not installed.
     """
     if traces:
         from holdfast.endpoint.trace import exporting_provider, trace
@@ -63,7 +63,7 @@ class Seconds(click.FloatRange):
         """The number."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value} is no number of seconds.", param, ctx)
+            self.fail(f"{value} is not a number of seconds.", param, ctx)
         return number
 
 
@@ -118,10 +118,10 @@ async def _interruptible(main: Coroutine[Any, Any, T]) -> T:
 
 
 def parse_address(text: str | None) -> tuple[str, int | None]:
-    """``HOST:PORT``, ``[V6]:PORT``, ``:PORT`` or ``PORT``; without a host: 127.0.0.1. None: no address.
+    """Parse ``HOST:PORT``, ``[V6]:PORT``, ``:PORT`` or ``PORT``; without a host: 127.0.0.1. None: no address.
 
     Raises:
-        click.BadParameter: it is none of these.
+        click.BadParameter: It has another form.
     """
     if text is None:
         return "127.0.0.1", None
@@ -154,24 +154,25 @@ def server_tls(option: str, certificate: str | None, key: str | None, client_ca:
 
 
 _PEER = {
-    "ca": ("--ca", "FILE", "Trust these authorities, for what is sent by https, instead of the system's: PEM file."),
-    "certificate": ("--cert", "FILE", "Show peers this certificate: PEM file."),
-    "key": ("--cert-key", "FILE", "Its key, if elsewhere."),
-    "proxy": ("--proxy", "URL", "Send through this HTTP proxy: http://[USER:WORD@]HOST:PORT."),
+    "ca": ("--ca", "FILE", "PEM file of the certificate authorities to trust for https instead of the system's."),
+    "certificate": ("--cert", "FILE", "PEM file of the client certificate."),
+    "key": ("--cert-key", "FILE", "Private key, unless the certificate's file has it."),
+    "proxy": ("--proxy", "URL", "HTTP proxy for requests: http://[USER:WORD@]HOST:PORT."),
 }
 
 
 def peer_options(command: F) -> F:
-    """Add what is shown to peers that are sent to, what is trusted, and a proxy; :func:`to_peers` has their values."""
+    """Add options for connections to peers: certificates, trust, and a proxy; :func:`to_peers` returns their values."""
     return remembered_options(command, _PEER, __name__)
 
 
 def remembered_options(command: F, options: dict[str, tuple[str, str, str]], place: str) -> F:
-    """Add options whose values are no arguments, but wait in ``context.meta[place]`` for the one that needs them.
+    """Add options whose values are not arguments, but are kept in ``context.meta[place]`` for the function that needs
+    them.
 
     Args:
-        command: What gets them.
-        options: Name -> the option, what it takes ("FILE": one that is there) and its help.
+        command: The command.
+        options: Name -> the option, its value ("FILE": an existing one) and its help.
         place: A name in the context, such as the module's.
     """
 
@@ -187,11 +188,11 @@ def remembered_options(command: F, options: dict[str, tuple[str, str, str]], pla
 
 
 def to_peers() -> dict[str, Any]:
-    """``ssl_context`` and ``proxy`` as the options of :func:`peer_options` say them, for the command that runs.
+    """Return ``ssl_context`` and ``proxy`` from the options of :func:`peer_options`, for the running command.
 
     Raises:
-        click.UsageError: the proxy is none.
-        ConfigurationError: the files are not what they should be.
+        click.UsageError: The proxy is not valid.
+        ConfigurationError: A file is not valid.
     """
     from holdfast.endpoint.arguments import check_proxy
     from holdfast.http.tls import client_context

@@ -15,11 +15,11 @@ TERMINAL_INTERVAL = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What is to be seen.
+    """The visible progress.
 
     Args:
-        text: How far it is, in words.
-        done, total: The same as a bar; total None: nobody knows.
+        text: The progress in words.
+        done, total: The progress as a bar; total None: unknown.
     """
 
     text: str

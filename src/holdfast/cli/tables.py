@@ -25,29 +25,29 @@ if TYPE_CHECKING:
     from holdfast.client.admin import Access
 
 DEFAULT_ADMIN = "http://127.0.0.1:8081"
-"""Where a broker that was told nothing else has its admin listener."""
+"""Default address of a broker's admin listener."""
 ADMIN_VARIABLE = "HOLDFAST_ADMIN"
-"""The environment variable that says --admin."""
+"""The environment variable for --admin."""
 ADMIN_PATIENCE = 30.0
 """Seconds to wait for an admin listener's answer."""
 
 
 PAGE = 1000
-"""Of a list that an admin listener gives in pages, what is asked for at a time."""
+"""Page size of lists requested from an admin listener."""
 
 _ACCESS = {
-    "token_file": ("--token-file", "FILE", "The listener's token.  [env: HOLDFAST_ADMIN_TOKEN]"),
-    "ca": ("--ca", "FILE", "Trust these authorities instead of the system's: PEM file."),
-    "certificate": ("--cert", "FILE", "Show the listener this certificate: PEM file."),
-    "key": ("--cert-key", "FILE", "Its key, if elsewhere."),
-    "proxy": ("--proxy", "URL", "Go to the listener through this HTTP proxy."),
+    "token_file": ("--token-file", "FILE", "Token of the admin listener.  [env: HOLDFAST_ADMIN_TOKEN]"),
+    "ca": ("--ca", "FILE", "PEM file of the certificate authorities to trust instead of the system's."),
+    "certificate": ("--cert", "FILE", "PEM file of the client certificate for the admin listener."),
+    "key": ("--cert-key", "FILE", "Private key, unless the certificate's file has it."),
+    "proxy": ("--proxy", "URL", "HTTP proxy to the admin listener."),
 }
-"""What an admin listener may demand: argument of ``Access.of_files`` -> option, what it takes, help."""
+"""Connection options of an admin listener: argument of ``Access.of_files`` -> option, value, help."""
 
 
 def admin_option(command: Any) -> Any:
-    """Add ``--admin``, and what such a listener may demand, which :func:`ask_admin` finds by itself."""
-    text = f"Ask the running server's admin listener instead of a store; without either: {DEFAULT_ADMIN}."
+    """Add ``--admin`` and the connection options of the listener, which :func:`ask_admin` reads from the context."""
+    text = f"Use the running server's admin listener instead of a store. Without STORE and --admin: {DEFAULT_ADMIN}."
     option = click.option("--admin", metavar="URL", envvar=ADMIN_VARIABLE, show_envvar=True, help=text)
     return option(access_options(command))
 
@@ -70,7 +70,7 @@ def access() -> Access:
 
 def json_option(command: Any) -> Any:
     """Add ``--json``."""
-    return click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON to standard output.")(command)
 
 
 def place_and_rest(arguments: Sequence[str | None], admin: str | None) -> tuple[str | None, list[str | None]]:
@@ -86,7 +86,7 @@ def place_and_rest(arguments: Sequence[str | None], admin: str | None) -> tuple[
     """
     if _is_told(admin):
         if arguments[-1] is not None:
-            raise click.UsageError("--admin needs no STORE.")
+            raise click.UsageError("Give either STORE or --admin.")
         return admin, [None, *arguments[:-1]]
     first = arguments[0]
     if first is None:
@@ -100,15 +100,16 @@ def place_and_rest(arguments: Sequence[str | None], admin: str | None) -> tuple[
 def place_and_names(
     arguments: Sequence[str], admin: str | None, is_name: Callable[[str], bool]
 ) -> tuple[str | None, str | None, list[str]]:
-    """STORE and any number of names behind it, as they were meant; otherwise as :func:`place_and_rest`.
+    """Return STORE and the names after it; otherwise as :func:`place_and_rest`.
 
     Args:
-        arguments: All that were given.
+        arguments: All arguments.
         admin: The listener of ``--admin`` or of the environment.
-        is_name: Whether a text can be a name. The first argument is a STORE if it cannot, or if a store lies there.
+        is_name: Whether a text can be a name. The first argument is a STORE if it cannot be a name, or if such a store
+            exists.
 
     Returns:
-        The admin listener to ask, None for a store; the store, None without one; the names.
+        The admin listener to use, None for a store; the store, None without one; the names.
     """
     names = list(arguments)
     if _is_told(admin):
@@ -133,7 +134,7 @@ def _remember_no_store(text: str) -> None:
 
 
 _NO_STORE = "holdfast.no-store"
-"""In a command's context: what was read as a name, because no store lies there."""
+"""In a command's context: an argument read as a name because no such store exists."""
 
 
 def _may_be_store(text: str) -> bool:
@@ -175,7 +176,7 @@ def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] |
     except (OSError, http.client.HTTPException) as error:
         reason, remedy = describe_failure(error, admin)
         if name := click.get_current_context().meta.get(_NO_STORE):
-            remedy = f"{remedy} If {name!r} was meant as a STORE: no directory of that name holds one."
+            remedy = f"{remedy} If {name!r} is a STORE: no directory of that name holds a store."
         remedy = in_words_of(click.get_current_context().command, remedy)
         raise HoldfastError(f"{server} cannot be read: {reason}", remedy=remedy) from error
     finally:
@@ -183,11 +184,11 @@ def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] |
     try:
         found = json.loads(data) if data else {}
     except (ValueError, RecursionError) as error:
-        raise _unreadable(server, f"it answered {answer.status} and no JSON") from error
+        raise _unreadable(server, f"its response {answer.status} is not JSON") from error
     if not isinstance(found, dict):
-        raise _unreadable(server, "it answered something else")
+        raise _unreadable(server, "its response is not a JSON object")
     if answer.status >= 300:
-        said = found.get("error", f"it answered HTTP {answer.status}")
+        said = found.get("error", f"it responded with HTTP {answer.status}")
         remedy = in_words_of(click.get_current_context().command, str(found.get("remedy", "")))
         raise HoldfastError(f"{server}: {said}", remedy=remedy)
     return found
@@ -196,7 +197,7 @@ def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] |
 def _unreadable(url: str, reason: str) -> HoldfastError:
     return HoldfastError(
         f"{url} cannot be read: {reason}",
-        remedy="Is that the admin listener of a running server? holdfast serve ... --admin 8081",
+        remedy="Check that this is the admin listener of a running server: holdfast serve ... --admin 8081",
     )
 
 
@@ -208,7 +209,7 @@ def listed(answer: dict[str, Any], name: str, admin: str) -> list[dict[str, Any]
     """
     found = answer.get(name)
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise _unreadable(admin, f"it answered no {name}")
+        raise _unreadable(admin, f"its response has no {name}")
     return found
 
 
@@ -229,17 +230,17 @@ def ask_for_all(admin: str, path: str, name: str) -> list[dict[str, Any]]:
 
 
 def find_by_beginning(shown: list[dict[str, Any]], name: str, beginning: str, what: str, place: str) -> dict[str, Any]:
-    """The one whose field ``name`` is ``beginning``, or begins so; ``urn:uuid:`` may be left out.
+    """Return the object whose field ``name`` starts with ``beginning``; ``urn:uuid:`` may be omitted.
 
     Args:
-        shown: What there is.
+        shown: The objects.
         name: The field.
-        beginning: What was asked for.
-        what: What they are called, in the singular: "Sequence".
-        place: Where they were looked for.
+        beginning: The beginning of its value.
+        what: Their kind, in the singular: "Sequence".
+        place: Where they were searched.
 
     Raises:
-        ConfigurationError: there is none, or there are several.
+        ConfigurationError: None matches, or several do.
     """
     wanted = beginning.removeprefix("urn:uuid:")
     exact = [one for one in shown if one[name] == beginning]
@@ -247,9 +248,9 @@ def find_by_beginning(shown: list[dict[str, Any]], name: str, beginning: str, wh
     if len(found) == 1:
         return found[0]
     if found:
-        raise ConfigurationError(f"{len(found)} {what}s begin with {beginning}", remedy="Give more of it.")
+        raise ConfigurationError(f"{len(found)} {what}s begin with {beginning}", remedy="Give more characters of it.")
     raise ConfigurationError(
-        f"there is no {what} {beginning} in {place}", remedy=f"holdfast {what.lower()}s lists them."
+        f"the {what} {beginning} does not exist in {place}", remedy=f"List them with holdfast {what.lower()}s."
     )
 
 
@@ -294,7 +295,7 @@ def _in_words(value: Any) -> str:
 
 
 def shown(text: str) -> str:
-    """The text with everything escaped that is not to be seen, such as what colours or clears a terminal."""
+    """Escape everything in a text that a terminal would not print, such as sequences that colour or clear it."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 

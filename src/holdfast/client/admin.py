@@ -104,25 +104,25 @@ class AdminConnection:
     def send(
         self, method: str, path: str, body: str | bytes | None = None, kind: str = "application/json"
     ) -> http.client.HTTPResponse:
-        """Send a request and wait for the head of its answer.
+        """Send a request and wait for the head of the response.
 
         Args:
             method, path, body: The request.
             kind: The body's Content-Type.
 
         Raises:
-            OSError, http.client.HTTPException: there is none.
+            OSError, http.client.HTTPException: No response arrived.
         """
         headers = self._headers | ({"Content-Type": kind} if body is not None else {})
         self.http.request(method, self._prefix + path, body=body, headers=headers)
         return self.http.getresponse()
 
 
-CLIENT_CERTIFICATE = "It may want a client certificate that it trusts: options certificateFile and keyFile."
+CLIENT_CERTIFICATE = "The server may require a trusted client certificate: options certificateFile and keyFile."
 CUT_OFF = (
     http.client.BadStatusLine, ConnectionResetError, ConnectionAbortedError, BrokenPipeError, ssl.SSLEOFError
 )  # fmt: skip
-"""How it looks that a server closed the connection: which of them is seen, the network decides."""
+"""The errors that a closed connection causes; the network decides which one."""
 
 
 def describe_failure(error: Exception, url: str) -> tuple[str, str]:
@@ -131,24 +131,28 @@ def describe_failure(error: Exception, url: str) -> tuple[str, str]:
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not trusted: {error.verify_message}",
-            "Name the authority that signed it with option caFile, and ask by a name or address that the certificate "
-            "is for.",
+            "Name the authority that signed it with option caFile, and use a host name or address from the "
+            "certificate.",
         )
     remedy = (
-        "Is that the admin listener of a running broker or server (holdfast serve ... --admin 8081)? Say "
-        "where it is with option broker."
+        "Check that this is the admin listener of a running broker or server (holdfast serve ... --admin 8081). "
+        "Set its address with option broker."
     )
     if isinstance(error, CUT_OFF):
         # A server of TLS 1.3 learns only after the handshake that there is no certificate, and then closes.
-        hint = CLIENT_CERTIFICATE if url.startswith("https:") else f"{remedy} If it speaks TLS, say https://."
-        return "it closed the connection without an answer", hint
+        hint = (
+            CLIENT_CERTIFICATE
+            if url.startswith("https:")
+            else (f"{remedy} If it uses TLS, start the URL with https://.")
+        )
+        return "it closed the connection without a response", hint
     if isinstance(error, ssl.SSLError):
         reason = (error.reason or str(error)).replace("_", " ").lower()
         if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
-            return f"no TLS: {reason}", "It seems to speak http, not https: say http://."
+            return f"no TLS: {reason}", "It seems to use http, not https: start the URL with http://."
         if error.reason and ("CERTIFICATE" in error.reason or "ALERT" in error.reason):
             return f"TLS failed: {reason}", CLIENT_CERTIFICATE
-        return f"TLS failed: {reason}", "See what the server's log says."
+        return f"TLS failed: {reason}", "Check the server's log."
     if isinstance(error, OSError):
         return reason_of(error), remedy
     return f"{type(error).__name__}: {error}", remedy
@@ -160,5 +164,5 @@ def _text(file: str) -> str:
             return opened.read()
     except OSError as error:
         raise ConfigurationError(
-            f"cannot read {file}: {os.strerror(error.errno or 0)}", remedy="Name a PEM file that can be read."
+            f"cannot read {file}: {os.strerror(error.errno or 0)}", remedy="Name a readable PEM file."
         ) from error

@@ -1,6 +1,6 @@
-"""Taking in ``application/vnd.holdfast.record-blocks``, and holding what comes to what was asked for.
+"""Read ``application/vnd.holdfast.record-blocks``, and check it against the request.
 
-The format is :mod:`holdfast.endpoint.record_blocks`'. Knows nothing of the network, nor of what is in a record.
+:mod:`holdfast.endpoint.record_blocks` defines the format. Knows nothing of the network or the content of records.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ def joined(blocks: Sequence[Block]) -> Block:
 
 
 class BlockReader:
-    """The blocks of one answer, one after the other: exactly the records that were asked for, or an error.
+    """The blocks of one response: exactly the requested records, or an error.
 
     Args:
-        read: Gives as many bytes of the answer as it is asked for; fewer only at its end.
-        start, end: The range asked for.
+        read: Returns as many bytes of the response as requested; fewer only at its end.
+        start, end: The requested range.
         what: The queue and partition, for messages.
 
     Attributes:
-        next: The offset behind the last record that was given.
+        next: The offset after the last returned record.
 
     Raises:
-        EOFError: The answer was cut off.
-        IncompleteRead: Another offset than the next one, records beyond the range, bytes after the trailer, lengths or
-            counts that contradict each other: what the server sends is not what was asked for.
+        EOFError: The response was cut off.
+        IncompleteRead: Another offset than the next one, records beyond the range, bytes after the trailer, or
+            contradictory lengths or counts: the response does not match the request.
     """
 
     def __init__(self, read: Callable[[int], bytes], start: int, end: int, what: str) -> None:
@@ -88,16 +88,16 @@ class BlockReader:
             raise self._wrong(f"a trailer of {count} records and {size} bytes")
         (told,) = COUNT.unpack(self._exactly(COUNT.size))
         if told != self.next - self._start or self.next != self._end:
-            raise self._wrong(f"a trailer that counts {told} records, after {self.next - self._start} of them")
+            raise self._wrong(f"a trailer for {told} records after {self.next - self._start}")
         if self._read(1):
-            raise self._wrong("bytes after the trailer")
+            raise self._wrong("data after the trailer")
 
     def _block(self, first: int, count: int, size: int) -> Block:
         if first != self.next or self.next == self._end:
             due = self.next if self.next < self._end else "the trailer"
-            raise self._wrong(f"offset {first} where {due} was due")
+            raise self._wrong(f"offset {first} instead of {due}")
         if not 0 < count <= self._end - first:
-            raise self._wrong(f"a block of {count} records where {self._end - first} were left")
+            raise self._wrong(f"a block of {count} records with {self._end - first} remaining")
         if count * LENGTH_BYTES + size > MAX_BLOCK:
             raise self._wrong(f"a block of {size} bytes")
         content = self._exactly(count * LENGTH_BYTES + size)
@@ -106,7 +106,7 @@ class BlockReader:
             lengths.byteswap()
         block = Block(first, lengths, content)
         if block.begin != count * LENGTH_BYTES:
-            raise self._wrong(f"a block of {size} bytes whose records have {sum(lengths)}")
+            raise self._wrong(f"a block of {size} bytes with {sum(lengths)} in its records")
         self.next = first + count
         return block
 
@@ -118,6 +118,6 @@ class BlockReader:
 
     def _wrong(self, found: str) -> IncompleteRead:
         return IncompleteRead(
-            f"{self._what}: asked for the records {self._start} to {self._end}, the server sent {found}",
-            remedy="no wrong row was passed on; check the server's log, and that broker names a Holdfast server",
+            f"{self._what}: the client requested the records {self._start} to {self._end}, but the server sent {found}",
+            remedy="no wrong row was returned; check the server's log, and that broker names a Holdfast server",
         )

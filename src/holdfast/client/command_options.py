@@ -33,21 +33,22 @@ FLAGS = {
     "keyFile": ("--cert-key",),
     "proxy": ("--proxy",),
 }
-"""Option -> what commands call it; each has one of these, or none."""
+"""Option -> its name on the command line; the others have no command-line option."""
 _MORE = {"--admin": "--admin URL, or HOLDFAST_ADMIN"}
-"""What is said of a flag beside its name."""
+"""Text that replaces an option in errors, where it is longer than the option."""
 
 
 AWAY = 60.0
 NOBODY = 5.0
-"""Seconds for which a command waits for a server that is away, and, at its first request, for an address where nobody
-listens: that is a mistyped one, or a server that is only being started, together with this command for instance. A
-server that was there once is being restarted or repaired."""
+"""Seconds that a command waits for a server that does not answer, and for an address that refuses its first request.
+Such an address is mistyped, or its server is just starting, perhaps together with this command. A server that once
+answered is being restarted or repaired."""
 
 away_option = click.option(
     "--away-seconds",
     type=click.FloatRange(min=0),
-    help=f"How long to wait for a server that is away.  [default: {AWAY:g}; {NOBODY:g} where nobody answers at first]",
+    help=f"How long to wait for a server that does not answer.  [default: {AWAY:g}; {NOBODY:g} if the address "
+    "refuses the first request]",
 )
 
 
@@ -55,26 +56,26 @@ _WORDS = (
     "action|body|broker|columns|headers|partitions|proxy|queue|read|reader|rebind|refused|sequence|subscribe|tasks"
     "|to|token"
 )
-"""Options of the source and the sink that are words of English; all others have a capital inside."""
+"""Options of the source and the sink that are English words; all others contain a capital letter."""
 _NAME = rf"(?:[a-z]+(?:[A-Z][a-z]*)+|{_WORDS})\b"
 NAMED = re.compile(rf"(?<!--)(?<!\.)\boptions? ({_NAME}(?:(?:, | and | or ){_NAME})*)")
-"""How errors name options."""
+"""Option names in error texts."""
 
 
 def have_answer(ask: Callable[[], T], away: float | None, stop: threading.Event | None = None) -> T:
-    """Ask a server something before Spark starts, which takes a while: it is there, and what is asked for, too.
+    """Send a server a first request before Spark starts, which takes a while: check the server and the queue.
 
     Args:
-        ask: What asks.
-        away: Seconds for which it is waited for, as it was told; None: the usual ones.
-        stop: Set when the command is to end.
+        ask: Sends the request.
+        away: Seconds to wait for the server; None: the default.
+        stop: Set when the command must end.
 
     Returns:
-        What ``ask`` did.
+        The result of ``ask``.
 
     Raises:
-        HoldfastError: It is not.
-        KeyboardInterrupt: The command is to end.
+        HoldfastError: The server or the queue is not available.
+        KeyboardInterrupt: The command must end.
     """
 
     def sleep(seconds: float) -> None:
@@ -98,7 +99,7 @@ def in_words_of(command: click.Command, text: str) -> str:
 
 
 def flag_of(command: click.Command, option: str) -> str | None:
-    """The flag of a command that is an option of the source, whose case does not count; None: it has none."""
+    """Return the command's flag for an option of the source, whatever its case; None: it has none."""
     known = [word for one in command.params for word in (*one.opts, one.human_readable_name)]
     flags = next((flags for name, flags in FLAGS.items() if name.lower() == option.lower()), ())
     return next((flag for flag in flags if flag in known), None)
@@ -106,7 +107,7 @@ def flag_of(command: click.Command, option: str) -> str | None:
 
 @contextlib.contextmanager
 def own_words() -> Iterator[None]:
-    """What goes wrong in the block is told in the words of the command that runs."""
+    """Rewrite errors in the block with the option names of the running command."""
     try:
         yield
     except HoldfastError as error:

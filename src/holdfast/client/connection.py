@@ -1,6 +1,6 @@
-"""One connection to a server's admin listener: blocking HTTP by the standard library, and what its answers mean.
+"""One connection to a server's admin listener: blocking HTTP with the standard library, and its error responses.
 
-Knows nothing of Spark, nor of what is asked for.
+Knows nothing of Spark, or of the requested resources.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from holdfast.client.admin import CLIENT_CERTIFICATE, Access, AdminConnection, d
 from holdfast.client.errors import NobodyThere, PipelineError, ServerAway
 
 TIMEOUT = 30.0
-"""Seconds without a byte after which a server counts as away."""
+"""Seconds without a byte until a server counts as away."""
 CONNECT_TIMEOUT = 5.0
 
 _NOT_ADMIN = "broker names the admin listener of a server, not where messages go: holdfast serve ... --admin 8081"
-"""Where messages go, a GET is answered 405, and a POST of anything but SOAP 415."""
+"""The listener for messages answers a GET with 405, and a POST without SOAP with 415."""
 
 
 class Connection:
@@ -35,13 +35,13 @@ class Connection:
     """
 
     kinds: ClassVar[dict[int, type[PipelineError]]] = {}
-    """The error that a status is, where it is not a PipelineError."""
+    """Status -> its error class, if not PipelineError."""
     remedies: ClassVar[dict[int, str]] = {
         401: "give the token with option tokenFile, or in the environment variable HOLDFAST_ADMIN_TOKEN of the driver",
         405: _NOT_ADMIN,
         415: _NOT_ADMIN,
     }
-    """What to do about a status, where the server does not say."""
+    """Status -> its remedy, if the server names none."""
 
     def __init__(self, broker: str, access: Access | None = None) -> None:
         self._broker = broker
@@ -73,11 +73,11 @@ class Connection:
         kind: str = "application/json",
         again: bool = True,
     ) -> http.client.HTTPResponse:
-        """Send a request. A kept connection may have been closed by the server in the meantime: then once anew.
+        """Send a request. If the server has closed a kept connection in the meantime, retry once on a new one.
 
         Args:
             method, path, body: The request.
-            wait: Seconds by which its answer may be late.
+            wait: Seconds that its response may take longer.
             kind: The body's Content-Type.
             again: Whether it may arrive twice.
         """
@@ -135,7 +135,7 @@ _TRUST = re.compile("CERTIFICATE|ALERT|WRONG_VERSION|HTTP_REQUEST")
 
 
 class understood:
-    """An answer of another shape is an error of its own, not a KeyError."""
+    """Turn an unexpected response into an error of its own, instead of a KeyError."""
 
     def __init__(self, broker: str) -> None:
         self._broker = broker
@@ -146,7 +146,7 @@ class understood:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, KeyError | ValueError | TypeError | AttributeError):
             raise PipelineError(
-                f"the server at {self._broker} answered something this version does not understand: {error!r}",
+                f"this version does not understand the response of the server at {self._broker}: {error!r}",
                 remedy="check that broker names the admin listener of a Holdfast server of this version",
             ) from error
 

@@ -34,21 +34,21 @@ T = TypeVar("T")
 log = logging.getLogger("holdfast.pipeline")
 
 TELL_AFTER, TELL_EVERY = 1.0, 5.0
-"""Seconds of waiting after which it is said, and then how often."""
+"""Seconds of waiting before the first log message, and between the following ones."""
 
 VERSION = 1
-"""Of the data plane, as its answers have it in ``v``."""
+"""Version of the data plane: ``v`` in its answers."""
 
 
 class Patience:
-    """How long failures in a row are borne: doubling pauses from 0.1 to 2 s, until ``seconds`` have passed.
+    """How long to tolerate consecutive failures: with doubling pauses from 0.1 to 2 s, until ``seconds`` have passed.
 
-    What is waited for, and how long still, is said in the log ``holdfast.pipeline``.
+    The log ``holdfast.pipeline`` reports what it waits for, and for how long.
 
     Args:
-        seconds: From the first failure on.
-        clock, sleep: For tests, and for who may be told to end meanwhile.
-        nobody: Seconds instead for an address where nobody listens, until somebody has answered once; None: as many.
+        seconds: From the first failure.
+        clock, sleep: For tests, and for callers that may have to end meanwhile.
+        nobody: Seconds instead for an address that refuses connections, until a first answer; None: the same.
     """
 
     def __init__(
@@ -87,15 +87,18 @@ class Patience:
             bears = min(self._seconds, self._nobody)
         left = bears - (now - self._since)
         if left <= 0:
-            remedy = "nothing is lost: start the server, then what asked it again, a stream with the same checkpoint; "
+            remedy = (
+                "no record is lost: start the server, then repeat the command, or restart the stream with the "
+                "same checkpoint; "
+            )
             if bears < self._seconds:
-                remedy = f"{error.remedy} If it is only being started, "
+                remedy = f"{error.remedy} If the server is just starting, "
             raise ServerAway(
                 f"{error.message} (tried for {bears:g} s)",
-                remedy=f"{remedy}option awaySeconds is how long it is waited for",
+                remedy=f"{remedy}option awaySeconds sets how long to wait for it",
             ) from None  # Spark prints the whole chain, and all of it says the same
         if self._tell_at is not None and now >= self._tell_at:
-            log.warning("%s; waiting for it, %.0f s left", error.message, left)
+            log.warning("%s; waiting for %.0f s more", error.message, left)
             self._tell_at = now + TELL_EVERY
         self._sleep(min(self._pause, left))
         self._pause = min(2 * self._pause, 2.0)
@@ -118,9 +121,10 @@ class DataPlane(Connection):
     kinds: ClassVar = {409: OffsetRefused, 410: RecordsTrimmed, 416: OffsetRefused}
     remedies: ClassVar = {
         **Connection.remedies,
-        409: "the queue was created anew: start the query with a new checkpoint and another reader name",
+        409: "the queue was created again: start the query with a new checkpoint and another reader name",
         410: "records were deleted before they were read: start the query with a new checkpoint, or restore the store",
-        416: "the queue was put back to an earlier state: restore the store, or start the query with a new checkpoint",
+        416: "the queue was restored to an earlier state: restore the newer store, or start the query with a new "
+        "checkpoint",
     }
 
     def queues(self) -> list[str]:
@@ -135,11 +139,11 @@ class DataPlane(Connection):
             return {str(name): _ends_of(str(name), one) for name, one in answer["queues"].items()}
 
     def ends(self, queue: str, *, epoch: str = "", known: Iterable[Known] = ()) -> Ends:
-        """What the queue holds.
+        """Return the range of each partition of the queue.
 
         Raises:
-            UnknownQueue: With the names there are.
-            OffsetRefused: The queue has another ``epoch``, or what is ``known`` is not what is there.
+            UnknownQueue: With the existing names.
+            OffsetRefused: The queue has another ``epoch``, or its records differ from ``known``.
         """
         query = {**_known(known), **({"epoch": epoch} if epoch else {})}
         path = f"/queues/{quote(queue, safe='')}/ends"
@@ -230,7 +234,7 @@ class DataPlane(Connection):
         if status in (404, 405) and queue in self.queues():
             raise PipelineError(
                 f"the server at {self._broker} cannot find offsets by time: it is older than this client",
-                remedy="bring the server to the version of the client, or give offsets",
+                remedy="upgrade the server to the version of the client, or give offsets",
             )
         answer = self._checked(status, answer)
         with understood(self._broker):
@@ -246,14 +250,15 @@ class DataPlane(Connection):
         return partition if type(partition) is int else None
 
     def letters(self, start: int) -> tuple[list[dict[str, Any]], int | None]:
-        """Dead letters from one on, as ``GET /dead-letters?whole=true`` describes them; and where they go on."""
+        """Return dead letters from a number, as ``GET /dead-letters?whole=true`` describes them; and the number of the
+        next."""
         answer = self._json("GET", f"/dead-letters?from={start}&limit=1000&whole=true")
         with understood(self._broker):
             following = answer["next"]
             return list(answer["dead_letters"]), None if following is None else int(following)
 
     def cursor(self, queue: str, name: str) -> tuple[str, Positions] | None:
-        """Epoch and positions of a cursor, None if there is none of that name."""
+        """Return epoch and positions of a cursor, None if it does not exist."""
         status, answer = self._request("GET", self._cursor_path(queue, name))
         if status == 404:
             return None
@@ -262,10 +267,10 @@ class DataPlane(Connection):
             return str(answer["epoch"]), {int(p): int(o) for p, o in answer["offsets"].items()}
 
     def fingerprints(self, queue: str, epoch: str, at: Positions, known: Iterable[Known] = ()) -> dict[int, str]:
-        """Of each position the fingerprint of the last record below it, "" where the server has none.
+        """Return for each position the fingerprint of the last record below it, "" if the server has none.
 
         Raises:
-            OffsetRefused: What is ``known`` is not what is there.
+            OffsetRefused: The queue's records differ from ``known``.
         """
         query = {"epoch": epoch, "at": ",".join(f"{p}:{o}" for p, o in sorted(at.items())), **_known(known)}
         answer = self._json("GET", f"/queues/{quote(queue, safe='')}/fingerprints?{urlencode(query, safe=':,')}")
@@ -275,12 +280,12 @@ class DataPlane(Connection):
     def advance_cursor(
         self, queue: str, name: str, epoch: str, positions: Positions, known: Iterable[Known] = ()
     ) -> Positions:
-        """Create a cursor, or move it; it never moves back. Durable when this returns the positions it stands at.
+        """Create a cursor, or move it; it never moves back. When this returns its positions, they are durable.
 
         Raises:
-            OffsetRefused: What is ``known`` is not what is there.
-            RecordsTrimmed: There is no such cursor, and records above where it is to stand are deleted.
-            UnknownQueue: With the names there are.
+            OffsetRefused: The queue's records differ from ``known``.
+            RecordsTrimmed: The cursor does not exist, and records above its new position are deleted.
+            UnknownQueue: With the existing names.
         """
         asked: dict[str, Any] = {"epoch": epoch, "offsets": {str(p): o for p, o in sorted(positions.items())}}
         if fingerprints := {str(partition): text for partition, _, text in known}:
@@ -301,12 +306,12 @@ class DataPlane(Connection):
     def records(
         self, queue: str, epoch: str, part: Range, known: Iterable[Known] = (), without: Iterable[str] = ()
     ) -> Iterator[Block]:
-        """The records of a range, in blocks as they arrive; fields that they come ``without`` are empty.
+        """Yield the records of a range, in blocks as they arrive; the fields in ``without`` are empty.
 
         Raises:
-            ServerAway: The connection was lost, or the answer cut off; what was given so far is right.
-            IncompleteRead: The server sent something else than what was asked for.
-            OffsetRefused: What is ``known`` is not what is there.
+            ServerAway: The connection was lost, or the response cut off; the records so far are correct.
+            IncompleteRead: The response does not match the request.
+            OffsetRefused: The queue's records differ from ``known``.
         """
         what = f"queue {queue!r} partition {part.partition}"
         asked = {"from": part.start, "to": part.end, "epoch": epoch, **_known(known)}
@@ -324,7 +329,7 @@ class DataPlane(Connection):
             whole = True
         except EOFError:
             raise ServerAway(
-                f"{self._broker} cut its answer off: {what}, at offset {blocks.next} of {part.end}"
+                f"{self._broker} ended its response early: {what}, at offset {blocks.next} of {part.end}"
             ) from None
         finally:
             if not whole:
@@ -334,15 +339,16 @@ class DataPlane(Connection):
         kind = response.headers.get_content_type()
         if kind != MEDIA_TYPE.decode():
             raise PipelineError(
-                f"the server at {self._broker} sends records as {kind}, this version reads {MEDIA_TYPE.decode()}",
+                f"the server at {self._broker} sends records as {kind}, but this version reads {MEDIA_TYPE.decode()}",
                 remedy="use the same version of Holdfast on both sides",
             )
 
     def _check_version(self, answer: dict[str, Any]) -> None:
         if answer["v"] != VERSION:
             raise PipelineError(
-                f"the server at {self._broker} speaks version {answer['v']} of the data plane, this client {VERSION}",
-                remedy="bring Holdfast in the driver and the executors to the version of the server",
+                f"the server at {self._broker} uses version {answer['v']} of the data plane, but this client uses "
+                f"{VERSION}",
+                remedy="install the server's version of Holdfast in the driver and the executors",
             )
 
     def unknown(self, queue: str, names: list[str] | None = None) -> UnknownQueue:
@@ -382,12 +388,12 @@ def read_range(
     known: Iterable[Known] = (),
     without: Iterable[str] = (),
 ) -> Iterator[Block]:
-    """Every record of a range exactly once, whatever happens to the server in between: goes on where it broke off.
-    Fields that the records come ``without`` are empty.
+    """Yield every record of a range exactly once, and continue after interruptions of the server. The fields in
+    ``without`` are empty.
 
     Raises:
-        ServerAway: It stayed away for longer than ``patience`` bears.
-        IncompleteRead: What the server sends is not what was asked for.
+        ServerAway: It was away for longer than ``patience`` allows.
+        IncompleteRead: The response does not match the request.
         PipelineError: The server refused.
     """
     at = part.start

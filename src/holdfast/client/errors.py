@@ -1,4 +1,4 @@
-"""What can go wrong between Spark and a server, beside a wrong setting. Knows nothing of Spark."""
+"""Errors between Spark and a server, except for wrong settings. Knows nothing of Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ServerAway(PipelineError):
 
 
 class NobodyThere(ServerAway):
-    """Nobody listens at the address, or there is no such host."""
+    """The address refuses connections, or its host does not exist."""
 
 
 class UnknownQueue(PipelineError):

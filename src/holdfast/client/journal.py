@@ -40,19 +40,19 @@ class FileMoved(PipelineError):
     """
 
     def __init__(self, made: JournalFile) -> None:
-        super().__init__(f"it has become {made.name}")
+        super().__init__(f"the file is now {made.name}")
         self.made = made
 
 
 class FileShorter(PipelineError):
-    """A file was cut off: somebody who died had begun to write what is missing.
+    """A file was cut off: the writing process died before it completed the missing part.
 
     Args:
-        size: Bytes that it has.
+        size: Its current bytes.
     """
 
     def __init__(self, size: int) -> None:
-        super().__init__(f"it has {size} bytes only")
+        super().__init__(f"the file has only {size} bytes")
         self.size = size
 
 
@@ -60,10 +60,10 @@ class JournalClient(Connection):
     """The event journal of one server, with that of all its workers."""
 
     def files(self, after: str = "") -> tuple[list[JournalFile], str | None]:
-        """Some files, the oldest of each worker first, and where the list goes on.
+        """Return some files, the oldest of each worker first, and the start of the next page.
 
         Raises:
-            PipelineError: The server keeps no journal, or is too old to give it out.
+            PipelineError: The server has no journal, or is too old to provide it.
         """
         answer = self._json("GET", f"/journal?{urlencode({'limit': 1000, 'after': after})}")
         with understood(self._broker):
@@ -85,7 +85,7 @@ class JournalClient(Connection):
             self._refused(name, response.status, answer_of(data))
         if len(data) != end - start:
             self.close()
-            raise ServerAway(f"{self._broker} cut its answer off: {name}, at byte {start + len(data)} of {end}")
+            raise ServerAway(f"{self._broker} ended its response early: {name}, at byte {start + len(data)} of {end}")
         return data
 
     def _refused(self, name: str, status: int, answer: dict[str, Any]) -> None:
@@ -96,15 +96,15 @@ class JournalClient(Connection):
                 raise FileShorter(int(answer["bytes"]))
         if status == 404:
             raise RecordsTrimmed(
-                f"{name} of the journal at {self._broker} is kept no longer",
-                remedy="read again: what is there now is listed anew. To read on without such set option "
-                "failOnDataLoss=false; a larger JournalPolicy(age=, size=) of the server keeps them",
+                f"{name} of the journal at {self._broker} is no longer kept",
+                remedy="read again to list the current files. To skip missing files, set option "
+                "failOnDataLoss=false; a larger JournalPolicy(age=, size=) of the server keeps files longer",
             )
         self._checked(status, answer)
 
 
 def all_files(client: JournalClient, patience: Patience) -> Iterator[JournalFile]:
-    """Every file that is there."""
+    """Return all files."""
     after: str | None = ""
     while after is not None:
         files, after = patience.call(lambda at=after: client.files(at))  # type: ignore[misc]
@@ -143,7 +143,7 @@ class RemoteFile(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go on elsewhere."""
+        """Continue at another position."""
         begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         self._at = max(0, begin + offset)
         return self._at

@@ -1,15 +1,14 @@
-"""Offsets of a stream as Spark's checkpoint keeps them, and the sharing of work. Pure: no Spark, no network, no clock.
+"""Offsets of a stream in Spark's checkpoint, and the division of work. Pure: no Spark, no network, no clock.
 
-An offset is a flat JSON object with its identity inside, so that a checkpoint cannot be used on other queues, nor on
-one that was put back to an older copy and grew on:
-``{"v": 3, "orders/epoch": "6f1c", "orders/before": "0:9f3c,1:77e0", "orders/0": 1200, "orders/1": 1180}``. ``before``
-has the fingerprint of the last record below a position, where the server knew one. A partition that is absent stands
-at 0. What a batch holds follows from the two offsets around it alone: where it does not begin at what the one before
-ended with, since a queue joined or records were deleted unread, its end says so, ``"orders/begins": "0:700"``.
-``skipped`` counts the records that were deleted before the stream could read them, ``reader`` names its cursors.
-``"orders/left": 1`` says that the queue is not read any more, and from where on it is if it comes back. Versions 1 and
-2 were of one queue:
-``{"v": 2, "queue": "orders", "epoch": "6f1c", "before": "0:9f3c", "0": 1200}``, and are still read.
+An offset is a flat JSON object that contains its identity, so that a checkpoint cannot be used for other queues, or for
+one that was restored from an older copy and has received records since: ``{"v": 3, "orders/epoch": "6f1c",
+"orders/before": "0:9f3c,1:77e0", "orders/0": 1200, "orders/1": 1180}``. ``before`` contains the fingerprint of the last
+record below a position, if the server knew one. An absent partition is at 0. The two offsets around a batch define its
+content. If a batch does not start at the end of the batch before it, because a queue joined or records were deleted
+unread, its end says so, ``"orders/begins": "0:700"``. ``skipped`` counts the records that were deleted before the
+stream could read them, ``reader`` names its cursors. ``"orders/left": 1`` says that the queue is no longer read, and
+where reading starts if the queue returns. Versions 1 and 2 had one queue: ``{"v": 2, "queue": "orders", "epoch":
+"6f1c", "before": "0:9f3c", "0": 1200}``, and are still read.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from holdfast.client.errors import OffsetRefused
 VERSION = 3
 _ONE_QUEUE = (1, 2)
 MIN_TASK_ROWS = 5_000
-"""Below this a second task costs more (about 50 ms) than it saves."""
+"""Below this number, a second task costs more (about 50 ms) than it saves."""
 TASK_ROWS = 50_000
-"""Of a large read a task has about so many, if nobody says how many tasks there are to be."""
+"""Rows for each task of a large read, if the number of tasks is not set."""
 FEW_TASKS = 4
-"""So many tasks there are as soon as each has ``MIN_TASK_ROWS``, if nobody says."""
+"""Number of tasks once each has ``MIN_TASK_ROWS``, if the number of tasks is not set."""
 
 _PAIRS = re.compile(r"(?:[0-9]+:[0-9a-f]+(?:,[0-9]+:[0-9a-f]+)*)?")
 _BEGINS = re.compile(r"(?:[0-9]+:[0-9]+(?:,[0-9]+:[0-9]+)*)?")
@@ -36,7 +35,7 @@ _BEGINS = re.compile(r"(?:[0-9]+:[0-9]+(?:,[0-9]+:[0-9]+)*)?")
 Offset = dict[str, Any]
 Positions = dict[int, int]
 Known = tuple[int, int, str]
-"""Partition, a position up to which it was read, and the fingerprint of the last record below that."""
+"""A partition, the position up to which it was read, and the fingerprint of the last record below it."""
 K = TypeVar("K", int, tuple[str, int])
 Positioned = Mapping[tuple[str, int], int]
 """A position in each partition of each queue."""
@@ -83,7 +82,7 @@ class Range:
 
 
 QueueRange = tuple[str, Range]
-"""A range, and the queue it is of."""
+"""A range with its queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +267,7 @@ def ranges_between(start: Places, end: Places) -> list[QueueRange]:
 
 
 def check_epoch(queue: str, theirs: str, ours: str) -> None:
-    """See that a checkpoint is of the queue that is there.
+    """Check that a checkpoint belongs to the current queue.
 
     Args:
         queue: Its name.
@@ -276,13 +275,13 @@ def check_epoch(queue: str, theirs: str, ours: str) -> None:
         ours: The queue's.
 
     Raises:
-        OffsetRefused: It is not.
+        OffsetRefused: It does not.
     """
     if theirs != ours:
         raise OffsetRefused(
-            f"queue {queue!r} is not the one the checkpoint was made with: its epoch is {ours}, "
-            f"the checkpoint's is {theirs}. Its store was created anew, or broker names another server",
-            remedy="set the option broker back, restore the store, or start the query with a new checkpoint",
+            f"queue {queue!r} is not the queue of the checkpoint: its epoch is {ours}, the checkpoint's is "
+            f"{theirs}. Its store was created again, or broker names another server",
+            remedy="restore the option broker or the store, or start the query with a new checkpoint",
         )
 
 
@@ -290,8 +289,8 @@ def _refuse_backwards(queue: str, since: Positions, until: Positions) -> None:
     for partition, position in sorted(since.items()):
         if until.get(partition, 0) < position:
             raise OffsetRefused(
-                f"queue {queue!r} partition {partition} ends at {until.get(partition, 0)}, below the {position} "
-                "already read: it was put back to an earlier state, and what was read above is in doubt",
+                f"queue {queue!r} partition {partition} ends at {until.get(partition, 0)}, below the position "
+                f"{position} of the query: it was restored to an earlier state, and rows above that are in doubt",
                 remedy="restore the server's store, or start the query with a new checkpoint",
             )
 
@@ -358,8 +357,8 @@ def advance(
 
 
 def has_moved(start: Places, end: Places) -> bool:
-    """Whether there is a batch between two offsets: rows, or what is to be said to be skipped. A queue that joins
-    without a row is none."""
+    """Return whether there is a batch between two offsets: rows, or skipped records to report. A queue that joins
+    without a row is not a batch."""
     before = start.positions
     return any(at != before.get(where, 0) for where, at in end.positions.items() if where[0] in start.queues) or any(
         at > place.begins.get(one, 0)
@@ -386,14 +385,14 @@ def with_fingerprints(places: Places, fingerprints: Mapping[str, dict[int, str]]
 
 
 def plan(ranges: list[QueueRange], tasks: int | None, least: int = 1, ease: int = 1) -> list[tuple[QueueRange, ...]]:
-    """Divide ranges, kept in order, into parts of about equal size. Read one part after the other, the parts give the
-    ranges' own order.
+    """Divide ranges, kept in order, into parts of about equal size. Read one after the other, the parts have the
+    ranges' order.
 
     Args:
-        ranges: What is to be read.
-        tasks: So many parts at most, none needlessly small. None: four, or one for each ``TASK_ROWS``, if more.
-        least: So many parts at least, as far as there are rows.
-        ease: How many times as many rows as usual a part is to have.
+        ranges: The ranges to read.
+        tasks: Maximum number of parts, none needlessly small. None: four, or one for each ``TASK_ROWS``, if more.
+        least: Minimum number of parts, if there are enough rows.
+        ease: Factor for the number of rows of a part.
     """
     total = sum(part.rows for _, part in ranges)
     most = tasks if tasks is not None else max(FEW_TASKS, least, -(-total // (TASK_ROWS * ease)))
@@ -414,7 +413,7 @@ def plan(ranges: list[QueueRange], tasks: int | None, least: int = 1, ease: int 
 # --- places by option -------------------------------------------------------------------------------------------------
 
 LATEST, EARLIEST = -1, -2
-"""What offsets may be given as, beside their own number."""
+"""Positions other than an offset."""
 
 
 def resolve(position: str | Positions, ends: Ends, option: str) -> Positions:
@@ -432,15 +431,15 @@ def resolve(position: str | Positions, ends: Ends, option: str) -> Positions:
     for partition, offset in position.items():
         if partition not in ends.partitions:
             raise OffsetRefused(
-                f"option {option} names partition {partition}, but queue {ends.queue!r} has no such "
+                f"option {option} names partition {partition}, which queue {ends.queue!r} does not have "
                 f"(partitions: {sorted(ends.partitions)})",
-                remedy="name those that are there, or none: a partition that is not named has a default",
+                remedy="name only existing partitions, or none: the others use a default",
             )
         first, end = ends.partitions[partition]
         if offset > end:
             raise OffsetRefused(
                 f"option {option} asks for {offset}, but queue {ends.queue!r} partition {partition} ends at {end}",
-                remedy="give an offset that is there, or -1 for the end",
+                remedy="give an offset up to the end, or -1 for the end",
             )
         resolved[partition] = {LATEST: end, EARLIEST: first}.get(offset, offset)
     return resolved

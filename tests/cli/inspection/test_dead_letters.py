@@ -29,7 +29,7 @@ def test_a_store_that_nobody_serves_is_listed_shown_and_steered(run: Any, desk: 
     assert "\x1b" not in result.out
     assert json.loads(run("dead-letters", "show", "destination", "1", "--json").out)["body"] == "<n>1</n>"
 
-    assert run("dead-letters", "discard", "destination", "0", "--yes").out == "1 dead letter is given up; 2 left.\n"
+    assert run("dead-letters", "discard", "destination", "0", "--yes").out == "1 dead letter is discarded; 2 left.\n"
     result = run("dead-letters", "retry", "destination", "2")
     assert result.out == "1 dead letter is tried again when destination is next served.\n"
     listed = json.loads(run("dead-letters", "list", "destination", "--json").out)
@@ -73,7 +73,7 @@ def test_a_server_that_runs_is_asked_and_its_store_can_be_looked_at(
         assert "ConnectionError: away" in run("dead-letters", "show", *place, "2").out
     result = run("dead-letters", "list", *admin, "--limit", "2")
     assert len(result.out.splitlines()) == 3
-    assert result.err == "There are 3; the next ones: --from 2\n"
+    assert result.err == "The total is 3; for the next ones: --from 2\n"
 
     result = run("dead-letters", "retry", "served", "1")
     assert result.code == 1
@@ -90,20 +90,20 @@ def test_a_server_that_runs_is_asked_and_its_store_can_be_looked_at(
     settle(served)
     assert handled == ["1"]
     monkeypatch.setattr("holdfast.cli.tables.DEFAULT_ADMIN", served.admin)
-    assert run("dead-letters", "discard", "--all", "--yes").out == "2 dead letters are given up; 0 left.\n"
+    assert run("dead-letters", "discard", "--all", "--yes").out == "2 dead letters are discarded; 0 left.\n"
     assert run("dead-letters", "list", *admin).out == f"There are no dead letters in {served.admin}.\n"
-    assert "there is no dead letter 0" in run("dead-letters", "retry", *admin, "0").err
+    assert "the dead letter 0 does not exist" in run("dead-letters", "retry", *admin, "0").err
 
 
 @pytest.mark.parametrize("how", ["retry", "discard"])
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [
-        ((), 2, "Name the LETTERs"),
-        (("destination",), 2, "Name the LETTERs"),
-        (("destination", "1", "--all"), 2, "Name the LETTERs"),
-        (("destination", "x"), 2, "'x' is no dead letter's number"),
-        (("destination", "0", "7"), 1, "there is no dead letter 7 in destination"),
+        ((), 2, "Give the numbers of the LETTERs"),
+        (("destination",), 2, "Give the numbers of the LETTERs"),
+        (("destination", "1", "--all"), 2, "Give the numbers of the LETTERs"),
+        (("destination", "x"), 2, "'x' is not the number of a dead letter"),
+        (("destination", "0", "7"), 1, "the dead letter 7 does not exist in destination"),
         (("no-such-store", "1"), 1, "no-such-store"),
     ],
 )
@@ -120,7 +120,7 @@ def test_what_cannot_be_done_is_a_sentence_and_nothing_is_changed(
 def test_a_letter_must_be_named_to_be_shown(run: Any, desk: Any) -> None:
     assert run("dead-letters", "show", "destination").code == 2
     result = run("dead-letters", "show", "destination", "9")
-    assert (result.code, "there is no dead letter 9" in result.err) == (1, True)
+    assert (result.code, "the dead letter 9 does not exist" in result.err) == (1, True)
 
 
 @pytest.mark.parametrize("command", ["list", "show", "retry", "discard"])

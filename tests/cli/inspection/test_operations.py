@@ -91,7 +91,7 @@ def test_a_sequence_is_held_back_shown_so_and_let_go_on(run: Any, served: Any) -
         ]
         beginning = one["identifier"].removeprefix("urn:uuid:")[:8]
         result = run("sequences", "suspend", beginning, *admin, "--reason", "too \x1b[2Jfast")
-        assert (result.code, result.out) == (0, f"{one['identifier']} is held back.\n")
+        assert (result.code, result.out) == (0, f"{one['identifier']} is suspended.\n")
         listed = run("sequences", *admin)
         assert "created, held back: too \\x1b[2Jfast" in listed.out
         assert json.loads(run("sequences", beginning, *admin, "--json").out)["suspended"].startswith("held back")
@@ -103,7 +103,7 @@ def test_a_sequence_is_held_back_shown_so_and_let_go_on(run: Any, served: Any) -
         assert json.loads(run("sequences", "close", beginning, *admin, "--yes", "--json").out)["state"] == "closed"
         assert run("sequences", "terminate", beginning, *admin, "--yes").code == 0
     result = run("sequences", "suspend", "nothing", *admin)
-    assert (result.code, "there is no Sequence nothing" in result.err) == (1, True)
+    assert (result.code, "the Sequence nothing does not exist" in result.err) == (1, True)
 
 
 def test_a_person_is_asked_before_something_is_destroyed(
@@ -130,7 +130,7 @@ def test_a_queue_is_looked_into_exported_and_purged(run: Any, served: Any, tmp_p
     header, *lines = result.out.splitlines()
     assert header.split() == ["offset", "action", "sequence", "number", "age", "bytes", "body"]
     assert [line.split()[-1] for line in lines] == ["<n>0</n>", "<n>1</n>"]
-    assert result.err == "There is more: --from 2\n"
+    assert result.err == "More records follow: --from 2\n"
 
     assert run("queues", "export", "inbox", *served_, "--to", "out").out == "3 records are in out.\n"
     names = sorted(path.name for path in Path("out").iterdir())
@@ -191,9 +191,9 @@ def test_cursors_are_listed_moved_and_forgotten(run: Any, served: Any, tmp_path:
     settle(served)
     assert served.app.dispatcher.handled == handled + 3
 
-    assert run("cursors", "delete", "inbox", "audit", *admin, "--yes").out == "audit of inbox is forgotten.\n"
+    assert run("cursors", "delete", "inbox", "audit", *admin, "--yes").out == "audit of inbox is deleted.\n"
     result = run("cursors", "delete", "inbox", "audit", *admin, "--yes")
-    assert (result.code, "no cursor 'audit'" in result.err) == (1, True)
+    assert (result.code, "the cursor 'audit' does not exist" in result.err) == (1, True)
     assert run("cursors", "delete", "inbox", "handler", *admin, "--yes").code == 1
 
 
@@ -201,7 +201,7 @@ def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: An
     other = start("receive", "--port", "0", "--store", ":memory:")
     url = other.url()
     admin = ("--admin", served.admin)
-    assert run("forwarders", *admin).out == f"Nothing is sent on by {served.admin}.\n"
+    assert run("forwarders", *admin).out == f"{served.admin} has no forwarders.\n"
     app = served.app
     put_reader(served, "keeper")
 
@@ -213,7 +213,7 @@ def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: An
         app.engine.touch()
 
     in_loop(served, forward)
-    assert run("forwarders", "suspend", "next", *admin, "--reason", "moving").out == "next is held back.\n"
+    assert run("forwarders", "suspend", "next", *admin, "--reason", "moving").out == "next is suspended.\n"
     send(served.url)
     _, first, idle = run("forwarders", *admin).out.splitlines()
     assert all("suspended: moving" in line for line in (first, idle))
@@ -247,8 +247,8 @@ def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: An
     for partition in range(4):
         run("forwarders", "suspend", f"forwarder/next/{partition}", *admin)
     assert run("forwarders", "delete", "next", *admin).code == 1
-    assert run("forwarders", "delete", "next", *admin, "--yes").out.startswith("next is forgotten; ")
-    assert run("forwarders", *admin).out == f"Nothing is sent on by {served.admin}.\n"
+    assert run("forwarders", "delete", "next", *admin, "--yes").out.startswith("next is deleted; ")
+    assert run("forwarders", *admin).out == f"{served.admin} has no forwarders.\n"
 
 
 def test_the_list_of_forwarders_says_what_the_destination_refuses(
@@ -278,9 +278,9 @@ def test_the_list_of_forwarders_says_what_the_destination_refuses(
     ("fields", "state"),
     [
         ({}, "sending"),
-        ({"last_answer": "fault Receiver: no"}, "sending, last answer: fault Receiver: no"),
+        ({"last_answer": "fault Receiver: no"}, "sending, last response: fault Receiver: no"),
         ({"last_answer": "fault Receiver: no", "lag": 0}, "sending"),
-        ({"last_answer": "fault Receiver: no", "refused": "no"}, "destination grants no Sequence: no"),
+        ({"last_answer": "fault Receiver: no", "refused": "no"}, "the destination grants no Sequence: no"),
         ({"last_answer": "no", "state": "stopped", "stopped": "Expires"}, "stopped: Expires"),
     ],
 )
@@ -292,7 +292,7 @@ def test_a_forwarders_state_says_what_is_wrong_with_the_last_answer(fields: dict
 
 def test_sinks_are_listed_bound_and_forgotten(run: Any, served: Any) -> None:
     admin = ("--admin", served.admin)
-    assert run("sinks", *admin).out == f"Nothing writes to {served.admin}: there are no sinks.\n"
+    assert run("sinks", *admin).out == f"{served.admin} has no sinks: no external writer writes to it.\n"
 
     def publish() -> None:
         staging, batch = served.app.engine.protocol.staging, Batch("alerts", "q1", 0)
@@ -308,20 +308,20 @@ def test_sinks_are_listed_bound_and_forgotten(run: Any, served: Any) -> None:
     assert json.loads(run("sinks", "alerts", *admin, "--json").out)["batch"] == 0
     assert json.loads(run("sinks", *admin, "--json").out)["sinks"][0]["query"] == "q1"
     result = run("sinks", "bind", "alerts", "q2", *admin)
-    assert (result.code, "drop 1 rows that are staged" in result.err) == (1, True)
-    assert run("sinks", "bind", "alerts", "q2", *admin, "--yes").out == "alerts takes the batches of q2.\n"
+    assert (result.code, "delete 1 staged rows" in result.err) == (1, True)
+    assert run("sinks", "bind", "alerts", "q2", *admin, "--yes").out == "alerts accepts the batches of q2.\n"
     assert "none" in run("sinks", *admin).out
     result = run("sinks", "bind", "other", "q3", "--after", "7", *admin)
-    assert (result.code, "from 8 on" in result.err) == (1, True)
+    assert (result.code, "from batch 8" in result.err) == (1, True)
     assert (
-        run("sinks", "bind", "other", "q3", "--after", "7", *admin, "--yes").out == "other takes the batches of q3.\n"
+        run("sinks", "bind", "other", "q3", "--after", "7", *admin, "--yes").out == "other accepts the batches of q3.\n"
     )
     assert json.loads(run("sinks", "other", *admin, "--json").out)["batch"] == 7
     assert run("sinks", "forget", "other", *admin, "--yes").code == 0
     assert run("sinks", "forget", "alerts", *admin).code == 1
     assert run("sinks", "forget", "alerts", *admin, "--yes").out.startswith("alerts is forgotten; ")
     result = run("sinks", "forget", "alerts", *admin, "--yes")
-    assert (result.code, "there is no sink 'alerts'" in result.err) == (1, True)
+    assert (result.code, "the sink 'alerts' does not exist" in result.err) == (1, True)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1.5h", 5400), ("2d", 172800), ("1w", 604800)])

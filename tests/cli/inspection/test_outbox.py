@@ -49,7 +49,7 @@ def test_one_message_is_shown_whole(run: Any, stuck: str) -> None:
     assert json.loads(run("outbox", "show", stuck, "a/0", "--json").out)["body"] == "<first/>"
     for name in ("a/1", "0", "b/0", "a/x", "a"):
         missing = run("outbox", "show", stuck, name)
-        assert missing.code == 1 and "waits here" in missing.err
+        assert missing.code == 1 and "is not waiting here" in missing.err
 
 
 def test_a_message_is_given_up_only_when_that_is_said_and_what_is_behind_it_goes_on(
@@ -57,13 +57,13 @@ def test_a_message_is_given_up_only_when_that_is_said_and_what_is_behind_it_goes
 ) -> None:
     asked = run("outbox", "discard", stuck, "a/0")
     assert asked.code == 1
-    assert "is not given up yet" in asked.err and "its Sequence is given up with it" in asked.err
+    assert "is not discarded yet" in asked.err and "Its Sequence ends with it" in asked.err
     assert json.loads(run("outbox", "list", stuck, "--json").out)["count"] == 1
     done = run("outbox", "discard", stuck, "a/0", "--yes", "--json")
     assert (done.code, json.loads(done.out)) == (0, {"discarded": 1, "in_doubt": 0, "count": 0})
-    assert "Nothing waits" in run("outbox", "list", stuck).out
+    assert "No message is waiting" in run("outbox", "list", stuck).out
     retried = run("outbox", "retry", stuck)
-    assert retried.code == 0 and "1 stopped key goes on when outbox is next opened" in retried.out
+    assert retried.code == 0 and "1 stopped key resumes when outbox is next opened" in retried.out
 
     async def go_on() -> None:
         async with Source(served.url, Path(stuck).resolve()) as source:
@@ -83,11 +83,11 @@ def test_what_is_stopped_goes_on_when_its_cause_is_gone(run: Any, served: Any, s
             await source.flush(60)
 
     asyncio.run(go_on())
-    assert "Nothing waits" in run("outbox", "list", stuck).out
+    assert "No message is waiting" in run("outbox", "list", stuck).out
 
 
 def test_a_running_server_is_asked_at_its_admin_listener(run: Any, served: Any) -> None:
-    assert "Nothing waits" in run("outbox", "list", "--admin", served.admin).out
+    assert "No message is waiting" in run("outbox", "list", "--admin", served.admin).out
     assert json.loads(run("outbox", "list", "--admin", served.admin, "--json").out) == {"messages": [], "count": 0}
     assert run("outbox", "show", "--admin", served.admin, "0").code == 1
     assert run("outbox", "discard", "--admin", served.admin, "to/http://x/0", "--yes").code == 1
@@ -109,7 +109,7 @@ def test_a_reply_that_a_running_server_cannot_deliver_is_seen_and_given_up(run: 
     assert [one["message"] for one in listed["messages"]] == [f"{key}/0", f"{key}/1"]
     assert "<one/>" in run("outbox", "show", "--admin", served.admin, f"{key}/0").out
     asked = run("outbox", "discard", "--admin", served.admin, f"{key}/0")
-    assert asked.code == 1 and "It never left" in asked.err
+    assert asked.code == 1 and "It was never sent" in asked.err
     done = run("outbox", "discard", "--admin", served.admin, f"{key}/0", "--yes", "--json")
     assert json.loads(done.out) == {"discarded": 1, "in_doubt": 0, "count": 1}
 
@@ -117,8 +117,8 @@ def test_a_reply_that_a_running_server_cannot_deliver_is_seen_and_given_up(run: 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["show", "./outbox"], "Name the MESSAGE"),
-        (["show", "outbox"], "was meant as a STORE"),
+        (["show", "./outbox"], "Give the place of the MESSAGE"),
+        (["show", "outbox"], "is a STORE"),
         (["list", "none"], "none"),
     ],
 )

@@ -54,7 +54,7 @@ def test_a_running_server_tells_what_its_queue_keeps_too(run: Any, served: Any) 
 def test_a_queue_that_is_not_there_is_an_error(run: Any, served: Any) -> None:
     result = run("queues", "--admin", served.admin, "orders")
     assert result.code == 1
-    assert "no queue orders" in result.err
+    assert "the queue orders does not exist" in result.err
 
 
 def test_a_store_without_queues_says_so(run: Any, tmp_path: Path) -> None:

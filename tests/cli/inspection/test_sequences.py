@@ -70,7 +70,7 @@ def test_what_cannot_be_shown_is_a_sentence(run: Any, served: Any, tmp_path: Pat
             (["nowhere", "urn:s"], "There is no store at nowhere"),
             (["--admin", unused], "cannot be read: Connection refused\n"),
             (["--admin", served.url], "cannot be read"),
-            (["served", "urn:nothing"], "there is no Sequence urn:nothing in served"),
+            (["served", "urn:nothing"], "the Sequence urn:nothing does not exist in served"),
         ):
             result = run("sequences", *arguments)
             assert result.code == 1, arguments
@@ -123,14 +123,14 @@ def test_a_name_that_is_no_place_is_looked_for_at_the_server(
     for variable in (None, served.admin):
         if variable is not None:
             monkeypatch.setenv("HOLDFAST_ADMIN", variable)
-        assert "there is no queue orders in" in run("queues", "orders").err
+        assert "the queue orders does not exist in" in run("queues", "orders").err
         Path("inbox").mkdir(exist_ok=True)
         Path("inbox", "readme.txt").touch()
-        assert "there is no queue q" in run("queues", "q" * 300).err, "longer than a file's name may be"
+        assert "the queue q" in run("queues", "q" * 300).err, "longer than a file's name may be"
         assert run("queues", "inbox").out.startswith("name        inbox")
     monkeypatch.delenv("HOLDFAST_ADMIN")
     monkeypatch.setattr("holdfast.cli.tables.DEFAULT_ADMIN", "http://127.0.0.1:1")
-    assert "If 'orders' was meant as a STORE: no directory of that name holds one." in run("queues", "orders").err
+    assert "If 'orders' is a STORE: no directory of that name holds a store." in run("queues", "orders").err
 
 
 @pytest.mark.parametrize("left", ["HOLDFAST", "HOLDFAST.new", "db/CURRENT"])

@@ -32,13 +32,13 @@ def test_a_whole_store_is_said_to_be_whole_also_while_a_server_has_it_open(
 ) -> None:
     make(tmp_path / "made")
     result = run("store", "check", "inbox")
-    assert (result.code, result.out) == (0, "inbox is whole: 20 records, up to batch 20.\n")
+    assert (result.code, result.out) == (0, "inbox is undamaged: 20 records, up to batch 20.\n")
     assert run("store", "repair", "inbox").out == "inbox needs no repair.\n"
     with holdfast.sync.Source(served.url, store=":memory:") as source:
         source.send("<n/>", action="urn:a").acknowledged(60)
     result = run("store", "check", "served")
     assert result.code == 0
-    assert "Somebody has it open" in result.out
+    assert "A process has the store open" in result.out
 
 
 def test_a_damaged_store_is_checked_refused_repaired_and_used_again(run: Any, tmp_path: Path) -> None:
@@ -47,17 +47,19 @@ def test_a_damaged_store_is_checked_refused_repaired_and_used_again(run: Any, tm
     result = run("store", "check", "inbox")
     assert result.code == 1
     assert "was durable" in result.out
-    assert result.out.endswith("inbox is damaged. Restore it from a copy, or see: holdfast store repair inbox\n")
+    assert result.out.endswith(
+        "inbox is damaged. Restore a copy, or see what a repair would lose: holdfast store repair inbox\n"
+    )
     facts = json.loads(run("store", "check", "inbox", "--json").out)
     assert facts["problems"]
     assert facts["serial"] < facts["durable"]
     result = run("store", "repair", "inbox")
     assert result.code == 1
-    assert "This would be given up:\n- what came after batch" in result.out
+    assert "The repair would lose:\n- everything after batch" in result.out
     assert run("store", "check", "inbox").code == 1, "nothing was done"
     result = run("store", "repair", "--yes", "inbox")
     assert result.code == 0
-    assert "was repaired. Given up:" in result.out
+    assert "was repaired. Lost:" in result.out
     assert run("store", "check", "inbox").code == 0
     RocksDBStore(tmp_path / "inbox").close()
 

@@ -46,8 +46,11 @@ def test_a_bad_file_says_all_that_is_wrong_and_ends_with_1(run: Any, tmp_path: P
     result = run("broker", "check", "broker.toml")
     assert (result.code, result.out) == (1, "")
     assert "broker.toml has 2 mistakes, and nothing of it is used:" in result.err
-    assert "broker.toml:7: routes[1].queues: there is no queue 'ordrs'. Did you mean 'orders'?" in result.err
-    assert "broker.toml:11: forwarders.orders.pausd: there is no key 'pausd' here. Did you mean 'paused'?" in result.err
+    assert "broker.toml:7: routes[1].queues: the queue 'ordrs' does not exist. Did you mean 'orders'?" in result.err
+    assert (
+        "broker.toml:11: forwarders.orders.pausd: the key 'pausd' does not exist here. Did you mean 'paused'?"
+        in result.err
+    )
     told = json.loads(run("broker", "check", "--json", "broker.toml").out)
     assert [(one["line"], one["key"]) for one in told["mistakes"]] == [
         (7, "routes[1].queues"),

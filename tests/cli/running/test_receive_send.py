@@ -129,7 +129,7 @@ def test_what_cannot_be_written_is_tried_until_it_can(start: Any, tmp_path: Path
         (["--out", "a", "--jsonl", "b"], 2, "exclude each other"),
         (["--assurance", "twice"], 2, "not a delivery assurance"),
         (["--out", "file"], 1, "cannot write to file"),
-        (["--jsonl", "file"], 1, "file, line 1, is none that holdfast receive wrote"),
+        (["--jsonl", "file"], 1, "line 1 of file was not written by holdfast receive"),
         (["--store", "."], 1, "holdfast: "),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_wsdl_says_where_to_send_and_what_to_speak(run: Any, served: Any, tmp_
     assert (one["versions"], one["count"]) == ("RM 1.0, WSA 2005/08, SOAP 1.1", 3), "LastMessage has a number too"
     result = run("send", "--wsdl", "orders.wsdl", "--port", "Q", "orders/000.xml")
     assert result.code == 1
-    assert "there is no SOAP port 'Q' in the WSDL" in result.err
+    assert "the WSDL has no SOAP port 'Q'" in result.err
     result = run("send", "--wsdl", "nowhere.wsdl", "orders/000.xml")
     assert result.code == 1
     assert "cannot read the WSDL nowhere.wsdl" in result.err
@@ -224,8 +224,8 @@ def test_a_refused_sequence_is_told_with_what_is_safe_and_what_to_do(run: Any, s
     url = service.url()
     result = run("send", "--to", url, "--rm", "1.1", *orders(tmp_path, 3))
     assert result.code == 1
-    assert f"holdfast: the destination {url} refused the sequence: CreateSequenceRefused\n" in result.err
-    assert '  it said: "This destination has 0 open Sequences, its limit. Try again later."' in result.err
+    assert f"holdfast: the destination {url} refused the Sequence: CreateSequenceRefused\n" in result.err
+    assert 'its reason: "This destination has reached its limit of 0 open Sequences. Try again later."' in result.err
     assert "3 unacknowledged messages are safe in outbox" in result.err
     result = run("send", "--to", url, *orders(tmp_path, 1))
     assert result.code == 1

@@ -205,7 +205,7 @@ def test_a_port_that_is_taken_is_a_sentence(run: Any, module: str) -> None:
         result = run("serve", f"{module}:app", "--port", str(taken_port))
     assert result.code == 1
     assert f"holdfast: cannot listen at 127.0.0.1:{taken_port}: Address already in use" in result.err
-    assert "port 0 takes any" in result.err
+    assert "Port 0 selects any" in result.err
 
 
 def test_a_full_disk_ends_it_with_a_sentence_and_what_was_acknowledged_is_there_after(
@@ -269,7 +269,7 @@ def test_a_certificate_that_is_none_is_a_sentence(run: Any, module: str, tmp_pat
     (tmp_path / "server.pem").write_text("not a certificate")
     result = run("serve", f"{module}:app", "--tls-cert", "server.pem")
     assert result.code == 1
-    assert "no certificate and key can be read from server.pem" in result.err
+    assert "the certificate and key cannot be read from server.pem" in result.err
     result = run("serve", f"{module}:app", "--tls-key", "server.pem")
     assert result.code == 2
     assert "--tls-cert" in result.err

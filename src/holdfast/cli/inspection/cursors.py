@@ -1,4 +1,4 @@
-"""``holdfast cursors``: who reads the queues of a store or a running server, which can be told to move one."""
+"""``holdfast cursors``: the cursors of a store or of a running server, which can move them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.cli.tables import admin_option, age_text, ask_admin, ask_for_all, 
 
 @click.group(cls=Noun)
 def cursors() -> None:
-    """See who reads the queues; move a cursor, have messages handled or sent again, delete a cursor.
+    """Show cursors; move a cursor, replay messages, or delete a reader's cursor.
 
     \b
     holdfast cursors inbox
@@ -33,34 +33,34 @@ def cursors() -> None:
     holdfast cursors reset --admin http://127.0.0.1:8081 orders audit --to earliest
     holdfast cursors replay --admin http://127.0.0.1:8081 orders handler --ago 2h
 
-    Without a further word they are shown. They are in STORE, or at a running server, whose admin listener is asked with
-    --admin; the other commands are for a running server.
+    Without a sub-command, `show` runs. It reads STORE, or with --admin the admin listener of a running server. The
+    other commands need a running server.
     """
 
 
-@cursors.command(short_help="List cursors, or show one whole.")
+@cursors.command(short_help="List cursors, or show one in full.")
 @click.argument("store", required=False)
 @click.argument("cursor", required=False)
 @all_option
 @admin_option
 @json_option
 def show(store: str | None, cursor: str | None, every: bool, admin: str | None, as_json: bool) -> None:
-    """List the cursors of all queues of STORE, or show one whole.
+    """List the cursors of all queues of STORE, or show one in full.
 
     \b
     holdfast cursors show inbox
     holdfast cursors show --admin http://127.0.0.1:8081 audit --json
 
-    `lag` is the number of records that it has not passed, `age` how long the oldest of them has been there, `idle` how
-    long ago it moved, `out/s` how many records a second it passed lately. The cursors of a forwarder
-    whose lag is 0 are one row.
+    `lag` is the number of records that the cursor has not passed, `age` how long the oldest of them has waited, `idle`
+    how long ago the cursor moved, and `out/s` how many records it passed per second recently. The cursors of a
+    forwarder with a lag of 0 are combined in one row.
     """
     CURSORS.show(store, cursor, admin, as_json=as_json, every=every)
 
 
 def _move(admin: str, queue: str, cursor: str, partition: int | None, where: dict[str, Any], as_json: bool) -> None:
     answer = steer(admin, f"queues/{quoted(queue)}/cursors/{quoted(cursor)}/reset", partition=partition, **where)
-    tell(answer, f"{cursor} of {queue} stands at {places_text(answer['offsets'])}.", as_json)
+    tell(answer, f"{cursor} of {queue} is at {places_text(answer['offsets'])}.", as_json)
 
 
 @cursors.command(short_help="Move a cursor.")
@@ -78,20 +78,20 @@ def reset(
     admin: str,
     as_json: bool,
 ) -> None:
-    """Move a cursor, ahead or back.
+    """Move a cursor forward or back.
 
     \b
     holdfast cursors reset --admin http://127.0.0.1:8081 orders audit --to latest
     holdfast cursors reset --admin http://127.0.0.1:8081 orders audit --offset 1200 --partition 0 --yes
 
-    A reader's says what it has done with: back, more is kept for it again, of what is still there. The Spark source
-    reads from its checkpoint, whatever this says.
+    A reader's cursor marks the records that it has finished. If you move it back, the queue protects the records after
+    it again, if they still exist. The Spark source reads from its checkpoint, regardless of its cursor.
     """
-    confirm(f"{cursor} of {queue} would stand elsewhere.", yes)
+    confirm(f"{cursor} of {queue} would move.", yes)
     _move(admin, queue, cursor, partition, where, as_json)
 
 
-@cursors.command(short_help="Have messages handled or sent once more.")
+@cursors.command(short_help="Handle or send messages again.")
 @click.argument("queue")
 @click.argument("cursor")
 @place_options
@@ -106,26 +106,26 @@ def replay(
     admin: str,
     as_json: bool,
 ) -> None:
-    """Have all from some place on handled (`handler`) or sent (`outbound/KEY`) once more, of what is still there.
+    """Handle (`handler`) or send (`outbound/KEY`) the messages from a position again, if they are still stored.
 
     \b
     holdfast cursors replay --admin http://127.0.0.1:8081 orders handler --ago 2h
     holdfast cursors replay --admin http://127.0.0.1:8081 orders handler --to earliest --yes
 
-    Who waited for a reply has it, and gets no second one. A forwarder sends in a new Sequence, so that its destination
-    cannot tell a message that comes again from a new one.
+    A requester that already has its reply gets no second one. A forwarder sends in a new Sequence, so its destination
+    cannot recognise a repeated message as a duplicate.
     """
-    confirm(f"Messages of {queue} that were done with would be given to {cursor} once more.", yes)
+    confirm(f"{cursor} would process messages of {queue} again that are already done.", yes)
     _move(admin, queue, cursor, partition, where, as_json)
 
 
-@cursors.command(short_help="Forget a reader's cursor.")
+@cursors.command(short_help="Delete a reader's cursor.")
 @click.argument("queue")
 @click.argument("cursor")
 @yes_option
 @steer_options
 def delete(queue: str, cursor: str, yes: bool, admin: str, as_json: bool) -> None:
-    """Forget the cursor of a reader that does not come back: it protects nothing any more.
+    """Delete the cursor of a reader that will not return. It then protects no more records.
 
     \b
     holdfast cursors delete --admin http://127.0.0.1:8081 orders audit
@@ -133,8 +133,8 @@ def delete(queue: str, cursor: str, yes: bool, admin: str, as_json: bool) -> Non
     """
     path = f"queues/{quoted(queue)}/cursors/{quoted(cursor)}"
     ask_admin(admin, path)
-    confirm(f"What {cursor} has not read of {queue} would be kept for it no more.", yes)
-    tell(ask_admin(admin, path, "DELETE"), f"{cursor} of {queue} is forgotten.", as_json)
+    confirm(f"The queue {queue} would no longer keep the records that {cursor} has not read.", yes)
+    tell(ask_admin(admin, path, "DELETE"), f"{cursor} of {queue} is deleted.", as_json)
 
 
 def _ask(admin: str) -> Things:

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 COLUMNS = ("letter", "action", "sequence", "number", "attempts", "age", "error")
 LONGEST_ERROR = 100
-"""Characters of an error in the list; ``show`` has it whole."""
+"""Maximum number of characters of an error in the list; ``show`` prints the whole error."""
 PAGE = 1000
 
 
 @click.group(name="dead-letters", cls=ListedNoun)
 def dead_letters() -> None:
-    """See the messages that no handler could handle; have them tried again, or give them up.
+    """Show the messages that every handler attempt failed on; retry or discard them.
 
     \b
     holdfast dead-letters list inbox
@@ -48,15 +48,19 @@ def dead_letters() -> None:
     holdfast dead-letters retry --admin http://127.0.0.1:8081 3
     holdfast dead-letters discard inbox --all
 
-    They are in STORE, the directory of a destination's store that nobody has open, or at a running server, whose
-    admin listener is asked with --admin. `list` and `show` look at a store that a server has open, too.
+    They are in STORE, the directory of a destination's store that no process has open, or with --admin at a running
+    server. `list` and `show` also work on a store that a server has open.
     """
 
 
 @dead_letters.command(name="list", short_help="List the dead letters, the oldest first.")
 @click.argument("store", required=False)
-@click.option("--from", "start", type=click.IntRange(min=0), default=0, show_default=True, help="Begin at this letter.")
-@click.option("--limit", type=click.IntRange(min=1), default=PAGE, show_default=True, help="List so many at most.")
+@click.option(
+    "--from", "start", type=click.IntRange(min=0), default=0, show_default=True, help="Start at this dead letter."
+)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=PAGE, show_default=True, help="Maximum number of dead letters."
+)
 @admin_option
 @json_option
 def list_(store: str | None, start: int, limit: int, admin: str | None, as_json: bool) -> None:
@@ -66,7 +70,7 @@ def list_(store: str | None, start: int, limit: int, admin: str | None, as_json:
     holdfast dead-letters list inbox
     holdfast dead-letters list --admin http://127.0.0.1:8081 --limit 20 --json
 
-    `attempts` is how often a letter was handed to its handler, `age` how long ago it failed last.
+    `attempts` is how many times the handler received the message, `age` how long ago the last attempt failed.
     """
     admin, (location,) = place_and_rest((store,), admin)
     shown: list[dict[str, Any]] = []
@@ -81,18 +85,18 @@ def list_(store: str | None, start: int, limit: int, admin: str | None, as_json:
         now = time.time()
         print_table(COLUMNS, [_row(one, now) for one in shown], right=("number", "attempts", "age"))
         if following is not None:
-            click.echo(f"There are {count:,}; the next ones: --from {following}", err=True)
+            click.echo(f"The total is {count:,}; for the next ones: --from {following}", err=True)
     else:
         click.echo(f"There are no dead letters in {admin or named(location)}.")
 
 
-@dead_letters.command(short_help="Show one dead letter whole.")
+@dead_letters.command(short_help="Show one dead letter in full.")
 @click.argument("store", required=False, metavar="[STORE]")
 @click.argument("letter", required=False, metavar="LETTER")
 @admin_option
 @json_option
 def show(store: str | None, letter: str | None, admin: str | None, as_json: bool) -> None:
-    """Show one dead letter whole: why it is one, its header blocks, its body.
+    """Show one dead letter in full: its error, its header blocks and its body.
 
     \b
     holdfast dead-letters show inbox 3
@@ -100,7 +104,7 @@ def show(store: str | None, letter: str | None, admin: str | None, as_json: bool
     """
     admin, (location, number) = place_and_rest((store, letter), admin)
     if number is None:
-        raise click.UsageError("Name the LETTER; holdfast dead-letters list has their numbers.")
+        raise click.UsageError("Give the number of the LETTER; holdfast dead-letters list shows the numbers.")
     if location is None:
         assert admin is not None
         one = ask_admin(admin, f"dead-letters/{quote(_number(number), safe='')}")
@@ -125,10 +129,10 @@ def _change(
     admin: str | None,
     sure: Callable[[], None] = lambda: None,
 ) -> tuple[int, int]:
-    """Have letters tried again or given up, once ``sure`` says so; how many, and how many there are then."""
+    """Retry or discard dead letters, once ``sure`` returns; return how many, and how many remain."""
     if every == bool(names):
         raise click.UsageError(
-            "Name the LETTERs, or all of them with --all; holdfast dead-letters list has their numbers."
+            "Give the numbers of the LETTERs, or --all; holdfast dead-letters list shows the numbers."
         )
     numbers: list[int | None] = [None] if every else [int(_number(name)) for name in names]
     if location is not None:
@@ -151,24 +155,24 @@ def _place_and_letters(
     return place_and_names(arguments, admin, lambda text: not every and _is_number(text))
 
 
-ALL = click.option("--all", "every", is_flag=True, help="All that are there.")
+ALL = click.option("--all", "every", is_flag=True, help="All dead letters.")
 
 
-@dead_letters.command(short_help="Hand dead letters to their handler once more.")
+@dead_letters.command(short_help="Retry dead letters.")
 @click.argument("store", required=False)
 @click.argument("letters", nargs=-1, metavar="[LETTER]...")
 @ALL
 @admin_option
 @json_option
 def retry(store: str | None, letters: tuple[str, ...], every: bool, admin: str | None, as_json: bool) -> None:
-    """Hand dead letters to their handler once more: at once at a running server, else when STORE is next served.
+    """Hand dead letters to their handler again: a running server does so at once, a store when it is next served.
 
     \b
     holdfast dead-letters retry inbox 3 4
     holdfast dead-letters retry --admin http://127.0.0.1:8081 --all
 
-    One that fails again is a dead letter again, under a new number. Whoever asked for a reply was told of the failure
-    when the message became a dead letter: a reply that the handler gives now is given to nobody.
+    A message that fails again becomes a dead letter with a new number. A requester received a fault when the message
+    became a dead letter, so the reply of a retry is not sent.
     """
     admin, location, names = _place_and_letters(store, letters, every, admin)
     done, count = _change("retry", location, names, every, admin)
@@ -176,7 +180,7 @@ def retry(store: str | None, letters: tuple[str, ...], every: bool, admin: str |
     _tell("retried", done, count, f"{_several(done)} tried again {when}.", as_json)
 
 
-@dead_letters.command(short_help="Give dead letters up.")
+@dead_letters.command(short_help="Discard dead letters.")
 @click.argument("store", required=False)
 @click.argument("letters", nargs=-1, metavar="[LETTER]...")
 @ALL
@@ -186,16 +190,16 @@ def retry(store: str | None, letters: tuple[str, ...], every: bool, admin: str |
 def discard(
     store: str | None, letters: tuple[str, ...], every: bool, yes: bool, admin: str | None, as_json: bool
 ) -> None:
-    """Give dead letters up: they are deleted, and nobody will handle them.
+    """Delete dead letters. No handler receives them again.
 
     \b
     holdfast dead-letters discard inbox 3
     holdfast dead-letters discard --admin http://127.0.0.1:8081 --all --yes
     """
-    sure = partial(confirm, "A dead letter that is given up is deleted.", yes)
+    sure = partial(confirm, "Discarding deletes the dead letters permanently.", yes)
     admin, location, names = _place_and_letters(store, letters, every, admin)
     done, count = _change("discard", location, names, every, admin, sure)
-    _tell("discarded", done, count, f"{_several(done)} given up; {count:,} left.", as_json)
+    _tell("discarded", done, count, f"{_several(done)} discarded; {count:,} left.", as_json)
 
 
 def _several(count: int) -> str:
@@ -259,7 +263,8 @@ def _change_stored(how: str, location: str, numbers: list[int | None], sure: Cal
 
 def _missing(number: int, location: str) -> ConfigurationError:
     return ConfigurationError(
-        f"there is no dead letter {number} in {named(location)}", remedy=f"holdfast dead-letters list {named(location)}"
+        f"the dead letter {number} does not exist in {named(location)}",
+        remedy=f"List the dead letters: holdfast dead-letters list {named(location)}",
     )
 
 
@@ -269,14 +274,16 @@ def _is_number(text: str) -> bool:
 
 def _number(text: str) -> str:
     if not _is_number(text):
-        raise click.UsageError(f"{text!r} is no dead letter's number; holdfast dead-letters list has them.")
+        raise click.UsageError(
+            f"{text!r} is not the number of a dead letter; holdfast dead-letters list shows the numbers."
+        )
     return text
 
 
 def _row(one: dict[str, Any], now: float) -> list[str]:
     error = str(one["error"])
     return [
-        str(one["letter"]) + (" (to be retried)" if one["retry"] else ""),
+        str(one["letter"]) + (" (retry pending)" if one["retry"] else ""),
         str(one["action"]),
         str(one["sequence"]),
         str(one["message_number"]),

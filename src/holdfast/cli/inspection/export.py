@@ -62,13 +62,13 @@ class Files:
 
 
 class JSONLines:
-    """A line of JSON for each record, in a file of its own or on standard output.
+    """A line of JSON for each record, in a file or on standard output.
 
     Args:
         path: The file; ``-`` for standard output.
 
     Raises:
-        ConfigurationError: it cannot be written.
+        ConfigurationError: It cannot be written.
     """
 
     def __init__(self, path: str) -> None:
@@ -109,7 +109,8 @@ class JSONLines:
 
 def _unwritable(path: object, error: OSError) -> ConfigurationError:
     return ConfigurationError(
-        f"cannot write to {path}: {error.strerror}", remedy="Make room, or name another place with --to or --jsonl."
+        f"cannot write to {path}: {error.strerror}",
+        remedy="Free some space, or name another place with --to or --jsonl.",
     )
 
 
@@ -123,23 +124,23 @@ def export(
     place: Place,
     taken: Callable[[int, int], None],
 ) -> int:
-    """Take the records out that are there now.
+    """Export the current records.
 
     Args:
         admin: The URL of the admin listener.
-        access: What it demands.
-        away: Seconds for which a server that is away is waited for; None: the usual ones.
-        queue: Which.
-        partitions: Of it; None for all.
-        bounds: From which offset on, and up to which; None: what there is.
-        place: Where they go.
-        taken: Told how many of how many are there, now and then.
+        access: How to connect to it.
+        away: Seconds to wait for a server that does not answer; None: the default.
+        queue: The queue.
+        partitions: Its partitions; None for all.
+        bounds: The first offset, and the one after the last; None: the whole range.
+        place: The target.
+        taken: Called now and then with the exported and the total number.
 
     Returns:
-        How many.
+        The number of records.
 
     Raises:
-        HoldfastError: the server cannot be asked, or does not have them.
+        HoldfastError: The server does not answer, or does not have the records.
     """
     from holdfast.client.command_options import AWAY, have_answer
     from holdfast.client.data_plane import DataPlane, Patience, read_range
@@ -153,7 +154,8 @@ def export(
     missing = [one for one in wanted if one not in ends.partitions]
     if missing:
         raise ConfigurationError(
-            f"the queue {queue!r} has no partition {missing[0]}", remedy=f"There are {len(ends.partitions)}, from 0."
+            f"the queue {queue!r} has no partition {missing[0]}",
+            remedy=f"The queue has {len(ends.partitions)} partitions, numbered from 0.",
         )
     ranges = []
     for one in wanted:

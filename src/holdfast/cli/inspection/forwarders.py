@@ -1,4 +1,4 @@
-"""``holdfast forwarders``: what a running server sends on to others: to see, hold back, let go on, move."""
+"""``holdfast forwarders``: the forwarders of a running server: show, suspend, resume, move and delete them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ COLUMNS = ("forwarder", "queue", "partition", "to", "state", "lag", "under way",
 
 @click.group(cls=Noun)
 def forwarders() -> None:
-    """See what is sent on to others; hold a forwarder back, let it go on, have it send something again.
+    """Show forwarders; suspend, resume, move, replay or delete one.
 
     \b
     holdfast forwarders --admin http://127.0.0.1:8081
     holdfast forwarders suspend --admin http://127.0.0.1:8081 partner --reason "moving house"
     holdfast forwarders replay --admin http://127.0.0.1:8081 partner --ago 2h
 
-    Without a further word they are shown. A forwarder has a part for each partition of its queue: a NAME means all of
-    them, a KEY (forwarder/NAME/PARTITION, or that of another outbox) one.
+    Without a sub-command, `show` runs. A forwarder has one part for each partition of its queue: NAME selects all of
+    them, KEY (forwarder/NAME/PARTITION, or the key of another outbox) selects one.
     """
 
 
@@ -45,15 +45,16 @@ def forwarders() -> None:
 @all_option
 @steer_options
 def show(name: str | None, every: bool, admin: str, as_json: bool) -> None:
-    """List the forwarders, partition by partition, or show one.
+    """List the forwarders by partition, or show one.
 
     \b
     holdfast forwarders show --admin http://127.0.0.1:8081
     holdfast forwarders show --admin http://127.0.0.1:8081 partner --json
 
-    `lag` is what is not acknowledged, `under way` how much of that was sent and how much may be at a time. Where the
-    destination refuses a message, `state` names the first such message; --json lists up to ten, each with its Sequence.
-    Otherwise `state` says what is wrong with the last answer. Partitions of a forwarder whose lag is 0 are one row.
+    `lag` is the number of unacknowledged messages, `under way` how many of them were sent and how many may be in
+    flight. If the destination refuses a message, `state` names the first such message; --json lists up to ten, each
+    with its Sequence. Otherwise, `state` shows what was wrong with the last response. Partitions of a forwarder with a
+    lag of 0 are combined in one row.
     """
     found = (
         ask_for_all(admin, "forwarders", "forwarders")
@@ -69,7 +70,7 @@ def show(name: str | None, every: bool, admin: str, as_json: bool) -> None:
             rows = folded(rows, _idle, _one_row)
         print_table(COLUMNS, rows, right=("partition", "lag", "under way"))
     else:
-        click.echo(f"Nothing is sent on by {admin}.")
+        click.echo(f"{admin} has no forwarders.")
 
 
 def _place(one: dict[str, Any]) -> tuple[str, str, bool, int]:
@@ -95,14 +96,14 @@ def _row(one: dict[str, Any], now: float) -> list[str]:
     if state == "sending" and circuit is not None and circuit["open_for"] is not None:
         state, why = "destination away", circuit["reason"]
     elif state == "sending" and one.get("refused") is not None:
-        state, why = "destination grants no Sequence", one["refused"]
+        state, why = "the destination grants no Sequence", one["refused"]
     elif state == "sending" and (refusals := one.get("refusals")):
         first = refusals[0]  # those behind it wait for it, where order is promised
         times, since = first["times"], age_text(max(0.0, now - first["since"]))
         state = f"offset {first['offset']} refused {times} times, first {since} ago"
         why = f"{first['code']}: {first['reason']} ({first['action'] or 'no action'})"
     elif state == "sending" and one["lag"] and one.get("last_answer"):
-        state, why = "sending, last answer", one["last_answer"]
+        state, why = "sending, last response", one["last_answer"]
     return [
         one["name"],
         one["queue"],
@@ -115,31 +116,31 @@ def _row(one: dict[str, Any], now: float) -> list[str]:
     ]
 
 
-@forwarders.command(short_help="Hold a forwarder back.")
+@forwarders.command(short_help="Suspend a forwarder.")
 @click.argument("name")
 @reason_option
 @steer_options
 def suspend(name: str, reason: str, admin: str, as_json: bool) -> None:
-    """Hold a forwarder back, over restarts too, until it is resumed. What comes waits in its queue.
+    """Suspend a forwarder until it is resumed, across restarts. New messages wait in its queue.
 
     \b
     holdfast forwarders suspend --admin http://127.0.0.1:8081 partner --reason "moving house"
     holdfast forwarders suspend --admin http://127.0.0.1:8081 forwarder/partner/0
     """
-    tell(steer(admin, f"forwarders/{quoted(name)}/suspend", reason=reason), f"{name} is held back.", as_json)
+    tell(steer(admin, f"forwarders/{quoted(name)}/suspend", reason=reason), f"{name} is suspended.", as_json)
 
 
-@forwarders.command(short_help="Let a forwarder go on.")
+@forwarders.command(short_help="Resume a forwarder.")
 @click.argument("name")
 @steer_options
 def resume(name: str, admin: str, as_json: bool) -> None:
-    """Let a suspended forwarder go on.
+    """Resume a suspended forwarder.
 
     \b
     holdfast forwarders resume --admin http://127.0.0.1:8081 partner
     holdfast forwarders resume --admin http://127.0.0.1:8081 partner --json
 
-    One that is stopped needs a decision, since some of what it sent may have arrived: `holdfast outbox retry`.
+    A stopped forwarder needs a decision, because some of its messages may have arrived: `holdfast outbox retry`.
     """
     tell(steer(admin, f"forwarders/{quoted(name)}/resume"), f"{name} goes on.", as_json)
 
@@ -162,17 +163,17 @@ def reset(
     admin: str,
     as_json: bool,
 ) -> None:
-    """Move a forwarder, ahead or back. What it passes over is not sent; what was sent already goes in a new Sequence.
+    """Move a forwarder forward or back. It skips messages, or sends messages again in a new Sequence.
 
     \b
     holdfast forwarders reset --admin http://127.0.0.1:8081 partner --to latest
     holdfast forwarders reset --admin http://127.0.0.1:8081 partner --partition 0 --offset 1200 --yes
     """
-    confirm(f"{name} would send from elsewhere: ahead, what is between is given up; back, it arrives again.", yes)
+    confirm(f"{name} would move. Forward, it skips messages; back, messages arrive again.", yes)
     _move(admin, name, partition, where, as_json)
 
 
-@forwarders.command(short_help="Send once more.")
+@forwarders.command(short_help="Send messages again.")
 @click.argument("name")
 @place_options
 @yes_option
@@ -185,15 +186,15 @@ def replay(
     admin: str,
     as_json: bool,
 ) -> None:
-    """Send everything from some place on once more, of what is still in the queue.
+    """Send all messages from a position again, if they are still in the queue.
 
     \b
     holdfast forwarders replay --admin http://127.0.0.1:8081 partner --ago 2h
     holdfast forwarders replay --admin http://127.0.0.1:8081 partner --to earliest --yes
 
-    It goes in a new Sequence: the destination cannot tell a message that comes again from a new one.
+    The forwarder sends them in a new Sequence, so the destination cannot recognise them as duplicates.
     """
-    confirm(f"What {name} has sent would arrive again.", yes)
+    confirm(f"Messages that {name} has already sent would arrive again.", yes)
     _move(admin, name, partition, where, as_json)
 
 
@@ -202,17 +203,17 @@ def replay(
 @yes_option
 @steer_options
 def delete(name: str, yes: bool, admin: str, as_json: bool) -> None:
-    """Forget a forwarder that is held back, such as one that is in the configuration no more.
+    """Delete a suspended forwarder, such as one that you removed from the configuration.
 
     \b
     holdfast forwarders delete --admin http://127.0.0.1:8081 partner
     holdfast forwarders delete --admin http://127.0.0.1:8081 partner --yes --json
 
-    What it has not sent stays in its queue only as long as others keep it there. The requesters of requests among it
-    receive a fault, unless another forwarder still has those requests to send.
+    Its unsent messages remain in the queue only while other cursors protect them. The requesters of unsent requests
+    receive a fault, unless another forwarder still has to send those requests.
     """
     path = f"forwarders/{quoted(name)}"
     lag = sum(one["lag"] for one in ask_admin(admin, path).get("forwarders", []))
-    confirm(f"{name} would be forgotten; {lag:,} messages that are not acknowledged would not be sent by it.", yes)
+    confirm(f"{name} would be deleted, and would not send its {lag:,} unacknowledged messages.", yes)
     answer = ask_admin(admin, path, "DELETE")
-    tell(answer, f"{name} is forgotten; {answer['waiting']:,} messages were not acknowledged.", as_json)
+    tell(answer, f"{name} is deleted; {answer['waiting']:,} messages were not acknowledged.", as_json)

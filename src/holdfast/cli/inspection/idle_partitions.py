@@ -14,7 +14,7 @@ _PARTITION_OF = re.compile(r"(outbound/forwarder/.+)/\d+", re.DOTALL)
 
 def all_option(command: Any) -> Any:
     """Add ``--all``."""
-    return click.option("--all", "every", is_flag=True, help="List each idle partition of a forwarder, too.")(command)
+    return click.option("--all", "every", is_flag=True, help="Also list each idle partition of a forwarder.")(command)
 
 
 def folded(things: Iterable[T], group: Callable[[T], Hashable], fold: Callable[[list[T]], T]) -> list[T]:

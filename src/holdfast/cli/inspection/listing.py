@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 Things = list[dict[str, Any]]
-"""What the admin listener answers of them, in a list."""
+"""The objects of one kind that the admin listener returns, as a list."""
 
 
 @contextlib.contextmanager
 def opened_to_look(location: str) -> Iterator[Store]:
-    """The store, only to be looked at: somebody else may have it open.
+    """Open the store for reading; another process may have it open.
 
     Raises:
-        StoreError: there is none.
+        StoreError: It does not exist.
     """
     with opened_store(location, read_only=True) as store:
         yield store
@@ -33,11 +33,11 @@ def opened_to_look(location: str) -> Iterator[Store]:
 
 @contextlib.contextmanager
 def opened_store(location: str, *, read_only: bool) -> Iterator[Store]:
-    """The store, if there is one: none is made by a misspelt name.
+    """Open the store if it exists: a misspelt name creates none.
 
     Raises:
-        StoreLocked: it is to be changed, and somebody else has it open.
-        StoreError: there is none.
+        StoreLocked: It must be changed, but another process has it open.
+        StoreError: It does not exist.
     """
     from holdfast.store import open_store
 
@@ -47,7 +47,8 @@ def opened_store(location: str, *, read_only: bool) -> Iterator[Store]:
         try:
             store = open_store(location)
         except StoreLocked as error:
-            raise StoreLocked(error.message, remedy=f"Ask the server: --admin URL. Or: {error.remedy}") from error
+            remedy = f"Use the running server: --admin URL. Or: {error.remedy}"
+            raise StoreLocked(error.message, remedy=remedy) from error
     try:
         yield store
     finally:
@@ -92,18 +93,18 @@ class Shelf:
     def show(
         self, store: str | None, one: str | None, admin: str | None, *, as_json: bool, every: bool = False
     ) -> None:
-        """Show all, or the one whose name begins so.
+        """Show all, or the one with a name that starts with ``one``.
 
         Args:
             store: A store; None, or the beginning of a name, with ``admin``.
             one: The beginning of a name; None for all.
             admin: The URL of a running server's admin listener, None for a store.
-            as_json: Whether to print what the admin listener answers, rather than a table.
+            as_json: Whether to print the listener's JSON rather than a table.
             every: Whether the table has a row for each.
 
         Raises:
-            ConfigurationError: there is no such one, or there are several.
-            StoreError: there is no such store.
+            ConfigurationError: None matches, or several do.
+            StoreError: The store does not exist.
         """
         admin, (location, one) = place_and_rest((store, one), admin)
         if location is None:

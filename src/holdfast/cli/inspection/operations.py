@@ -51,36 +51,36 @@ def steer_options(command: Any) -> Any:
         envvar=ADMIN_VARIABLE,
         show_default=True,
         show_envvar=True,
-        help="The running server's admin listener.",
+        help="URL of the running server's admin listener.",
     )
     return option(access_options(json_option(command)))
 
 
 def yes_option(command: Any) -> Any:
     """Add ``--yes``."""
-    return click.option("--yes", is_flag=True, help="Do not ask.")(command)
+    return click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
 def reason_option(command: Any) -> Any:
     """Add ``--reason``."""
-    return click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")(command)
+    return click.option("--reason", default="", metavar="TEXT", help="The reason, for other operators.")(command)
 
 
 def confirm(what: str, yes: bool) -> None:
-    """Ask before something is done that nothing brings back.
+    """Ask for confirmation before an irreversible change.
 
     Args:
         what: What it would do: a sentence.
-        yes: Whether it is decided already.
+        yes: Whether it is already confirmed.
 
     Raises:
-        click.Abort: the answer is no.
-        ConfigurationError: there is nobody to ask.
+        click.Abort: The answer is no.
+        ConfigurationError: There is no terminal to ask.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigurationError(f"{what} Nothing is done yet.", remedy="To do it, add --yes.")
+        raise ConfigurationError(f"{what} Nothing has changed yet.", remedy="To confirm, add --yes.")
     click.confirm(f"{what} Do it?", abort=True, err=True)
 
 
@@ -112,11 +112,18 @@ def place_options(command: Any) -> Any:
         return command(*args, where=place(to, offset, moment, ago), **options)
 
     for option in (
-        click.option("--partition", type=click.IntRange(min=0), help="Only in this partition.  [default: all]"),
-        click.option("--ago", metavar="DURATION", help="To what came so long ago or later: 90s, 15m, 2h, 3d."),
-        click.option("--time", "moment", metavar="TIME", help="To what came then or later: 2026-01-31T08:00 (UTC)."),
+        click.option("--partition", type=click.IntRange(min=0), help="Only this partition.  [default: all]"),
+        click.option(
+            "--ago", metavar="DURATION", help="To the first record received within this time: 90s, 15m, 2h, 3d."
+        ),
+        click.option(
+            "--time",
+            "moment",
+            metavar="TIME",
+            help="To the first record received at or after this time: 2026-01-31T08:00 (UTC).",
+        ),
         click.option("--offset", type=click.IntRange(min=0), help="To this offset of one partition."),
-        click.option("--to", type=click.Choice(["earliest", "latest"]), help="To one end of what is there."),
+        click.option("--to", type=click.Choice(["earliest", "latest"]), help="To the oldest record or to the end."),
     ):
         placed = option(placed)
     return placed
@@ -130,7 +137,7 @@ def place(to: str | None, offset: int | None, moment: str | None, ago: str | Non
     """
     given = [one for one in (to, offset, moment, ago) if one is not None]
     if len(given) != 1:
-        raise click.UsageError("Say where to: one of --to, --offset, --time and --ago.")
+        raise click.UsageError("Give the position with one of --to, --offset, --time and --ago.")
     if to is not None or offset is not None:
         return {"to": to, "offset": offset}
     return {"time": _moment(moment) if moment is not None else time.time() - duration(ago or "")}
@@ -140,7 +147,7 @@ def _moment(text: str) -> float:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise click.UsageError(f"--time {text!r} is no time such as 2026-01-31T08:00.") from error
+        raise click.UsageError(f"--time {text!r} is not a time such as 2026-01-31T08:00.") from error
     return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
 
 
@@ -155,7 +162,7 @@ def duration(text: str) -> float:
     except (KeyError, ValueError):
         seconds = -1.0
     if not 0 <= seconds < 1e10:
-        raise click.UsageError(f"{text!r} is no duration such as 90s, 15m, 2h or 3d.")
+        raise click.UsageError(f"{text!r} is not a duration such as 90s, 15m, 2h or 3d.")
     return seconds
 
 

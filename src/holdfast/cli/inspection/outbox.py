@@ -36,7 +36,7 @@ LIMIT = 1000
 
 @click.group(cls=ListedNoun)
 def outbox() -> None:
-    """See the messages that are not acknowledged; let what is stopped go on, or give a message up.
+    """Show unacknowledged messages; retry stopped ones, or discard a message.
 
     \b
     holdfast outbox outbox
@@ -45,26 +45,28 @@ def outbox() -> None:
     holdfast outbox discard outbox orders/17 --yes
     holdfast outbox retry outbox
 
-    They are in STORE, the directory of a source's store that nobody has open, or at a running server, whose admin
-    listener is asked with --admin. `list` and `show` look at a store that somebody has open, too. A MESSAGE is called
-    by its place, which `list` has: KEY/OFFSET, or the offset alone where the key is empty. Without a further word they
-    are listed.
+    They are in STORE, the directory of a source's store that no process has open, or with --admin at a running server.
+    `list` and `show` also work on a store that a process has open. MESSAGE is the message's place as `list` shows it:
+    KEY/OFFSET, or the offset alone if the key is empty. Without a sub-command, `list` runs.
     """
 
 
 @outbox.command(name="list")
 @click.argument("store", required=False)
-@click.option("--limit", type=click.IntRange(1, LIMIT), default=LIMIT, show_default=True, help="List so many at most.")
+@click.option(
+    "--limit", type=click.IntRange(1, LIMIT), default=LIMIT, show_default=True, help="Maximum number of messages."
+)
 @admin_option
 @json_option
 def list_(store: str | None, limit: int, admin: str | None, as_json: bool) -> None:
-    """List the messages of STORE that are not acknowledged, key by key, the oldest first.
+    """List the unacknowledged messages of STORE by key, oldest first.
 
     \b
     holdfast outbox list outbox
     holdfast outbox list --admin http://127.0.0.1:8081 --json
 
-    `state` is `waiting` of those that never left, and `sent` of those that left, or may have before a restart.
+    `state` is `waiting` for messages that were never sent, and `sent` for messages that were sent, or may have been
+    before a restart.
     """
     admin, (location,) = place_and_rest((store,), admin)
     if location is None:
@@ -79,9 +81,9 @@ def list_(store: str | None, limit: int, admin: str | None, as_json: bool) -> No
     elif shown:
         print_table(COLUMNS, [_row(one, time.time()) for one in shown], right=("number", "bytes", "age"))
         if count > len(shown):
-            click.echo(f"There are {count:,}; these are the first.", err=True)
+            click.echo(f"The total is {count:,}; these are the first.", err=True)
     else:
-        click.echo(f"Nothing waits to be sent in {admin or named(location)}.")
+        click.echo(f"No message is waiting in {admin or named(location)}.")
 
 
 @outbox.command()
@@ -90,7 +92,7 @@ def list_(store: str | None, limit: int, admin: str | None, as_json: bool) -> No
 @admin_option
 @json_option
 def show(store: str | None, message: str | None, admin: str | None, as_json: bool) -> None:
-    """Show one message whole.
+    """Show one message in full.
 
     \b
     holdfast outbox show outbox orders/17
@@ -116,21 +118,22 @@ def show(store: str | None, message: str | None, admin: str | None, as_json: boo
 @outbox.command()
 @click.argument("store", required=False, metavar="[STORE]")
 @click.argument("message", required=False, metavar="MESSAGE")
-@click.option("--yes", is_flag=True, help="Do it; otherwise it is only said what that would mean.")
+@click.option("--yes", is_flag=True, help="Discard it. Without --yes, the command only shows the consequences.")
 @admin_option
 @json_option
 def discard(store: str | None, message: str | None, yes: bool, admin: str | None, as_json: bool) -> None:
-    """Give a message up: it is not sent, and what is behind it can go on.
+    """Discard a message: it is not sent, and the messages after it can proceed.
 
     \b
     holdfast outbox discard outbox orders/17
     holdfast outbox discard outbox orders/17 --yes
 
-    One that never left is simply passed over. The number of one that left, or may have, cannot be skipped, so its
-    Sequence is given up with it: what is known to have arrived is not sent again; what left and is not acknowledged
-    may have arrived, and is sent again in another Sequence, but only after `holdfast outbox retry`.
+    A message that was never sent is skipped. The number of a message that was sent, or may have been, cannot be
+    skipped, so its Sequence ends as well. Acknowledged messages of that Sequence are not sent again. Messages that were
+    sent without an acknowledgement may have arrived: they are sent again in a new Sequence, but only after `holdfast
+    outbox retry`.
 
-    The requester of a forwarded request receives a fault, unless another forwarder still has that request to send.
+    The requester of a forwarded request receives a fault, unless another forwarder still has to send that request.
     """
     admin, location, name = _one_message(store, message, admin)
     if location is None:
@@ -149,36 +152,40 @@ def discard(store: str | None, message: str | None, yes: bool, admin: str | None
                 opened.commit(commit.take())
             count = outboxes.count
     if not yes:
-        means = "It never left: nothing else is touched." if one["state"] == "waiting" else _what_it_means(in_doubt)
-        raise ConfigurationError(f"the message {name} is not given up yet\n  {means}", remedy="To do it, add --yes.")
+        means = (
+            "It was never sent, so no other message is affected."
+            if one["state"] == "waiting"
+            else _what_it_means(in_doubt)
+        )
+        raise ConfigurationError(f"the message {name} is not discarded yet\n  {means}", remedy="To confirm, add --yes.")
     if as_json:
         click.echo(json.dumps({"discarded": 1, "in_doubt": in_doubt, "count": count}))
     else:
-        click.echo(f"The message {name} is given up. {_what_it_means(in_doubt) if in_doubt else ''}".rstrip())
+        click.echo(f"The message {name} is discarded. {(_what_it_means(in_doubt) if in_doubt else '')}".rstrip())
 
 
 def _what_it_means(in_doubt: int) -> str:
     if not in_doubt:
-        return "It left, or may have, and perhaps arrived: its Sequence is given up with it."
+        return "It was sent, or may have been, and may have arrived. Its Sequence ends with it."
     return (
-        f"Its Sequence is given up with it; {in_doubt:,} more of it may have arrived, and are sent again "
-        "after: holdfast outbox retry"
+        f"Its Sequence ends with it. {in_doubt:,} more messages of the Sequence may have arrived. To send them "
+        "again: holdfast outbox retry"
     )
 
 
 @outbox.command()
 @click.argument("store", required=False)
-@click.option("--sequence-key", help="Only what has this key.  [default: all that is stopped]")
+@click.option("--sequence-key", help="Only the messages with this key.  [default: all stopped keys]")
 @admin_option
 @json_option
 def retry(store: str | None, sequence_key: str | None, admin: str | None, as_json: bool) -> None:
-    """Let what is stopped go on: at once at a running server, else when STORE is next opened.
+    """Retry stopped messages: a running server does so at once, a store when it is next opened.
 
     \b
     holdfast outbox retry outbox
     holdfast outbox retry --admin http://127.0.0.1:8081 --sequence-key to/http://partner.example/rm
 
-    With exactly-once this is a decision: some of what is not acknowledged may have arrived.
+    With exactly-once, this is a decision: some of the unacknowledged messages may have arrived.
     """
     admin, (location,) = place_and_rest((store,), admin)
     if location is None:
@@ -196,14 +203,16 @@ def retry(store: str | None, sequence_key: str | None, admin: str | None, as_jso
         click.echo(json.dumps({"retried": done, "count": count}))
     else:
         when = "now" if admin is not None else f"when {named(location)} is next opened"
-        click.echo(f"{done:,} stopped {'keys go' if done != 1 else 'key goes'} on {when}; {count:,} messages wait.")
+        click.echo(
+            f"{done:,} stopped {('keys resume' if done != 1 else 'key resumes')} {when}; {count:,} messages wait."
+        )
 
 
 def _one_message(store: str | None, message: str | None, admin: str | None) -> tuple[str | None, str | None, str]:
     """The admin listener to ask, or the store, and the message's name."""
     admin, (location, name) = place_and_rest((store, message), admin)
     if name is None:
-        raise click.UsageError("Name the MESSAGE; holdfast outbox list has them.")
+        raise click.UsageError("Give the place of the MESSAGE; holdfast outbox list shows the places.")
     return admin, location, name
 
 

@@ -1,5 +1,5 @@
-"""``holdfast queues``: the queues of a store and who reads them, also while it is open, or of a running server, whose
-queues can be looked into, exported and purged."""
+"""``holdfast queues``: the queues of a store and their readers, also while it is open; or of a running server, which
+can show, export and purge their records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TELL_EVERY = 5.0
 
 @click.group(cls=Noun)
 def queues() -> None:
-    """See queues and who reads them; look into one, take its records out, delete them.
+    """Show queues and their readers; show, export or delete records.
 
     \b
     holdfast queues inbox
@@ -30,39 +30,39 @@ def queues() -> None:
     holdfast queues peek --admin http://127.0.0.1:8081 orders --limit 3
     holdfast queues export --admin http://127.0.0.1:8081 orders --jsonl orders.jsonl
 
-    Without a further word they are shown. They are in STORE, or at a running server, whose admin listener is asked with
-    --admin; the other commands are for a running server.
+    Without a sub-command, `show` runs. It reads STORE, or with --admin the admin listener of a running server. The
+    other commands need a running server.
     """
 
 
-@queues.command(short_help="List queues, or show one whole.")
+@queues.command(short_help="List queues, or show one in full.")
 @click.argument("store", required=False)
 @click.argument("name", required=False)
 @all_option
 @admin_option
 @json_option
 def show(store: str | None, name: str | None, every: bool, admin: str | None, as_json: bool) -> None:
-    """List the queues of STORE and their cursors, or show one whole. A store that a server has open is only looked at.
+    """List the queues of STORE with their cursors, or show one in full. A store that a server has open is only read.
 
     \b
     holdfast queues show inbox
     holdfast queues show --admin http://127.0.0.1:8081 orders --json
 
-    `lag` is the number of records that a cursor has not passed, `age` how long the oldest of them has been there,
-    `idle` how long ago the cursor moved. What a queue `keeps`, and how many come in a second (`in/s`), only the server
-    knows. The cursors of a forwarder whose lag is 0 are one row.
+    `lag` is the number of records that a cursor has not passed, `age` how long the oldest of them has waited, and
+    `idle` how long ago the cursor moved. Only a running server knows what a queue `keeps` and how many records arrive
+    per second (`in/s`). The cursors of a forwarder with a lag of 0 are combined in one row.
     """
     QUEUES.show(store, name, admin, as_json=as_json, every=every)
 
 
-@queues.command(short_help="Look at records.")
+@queues.command(short_help="Show records.")
 @click.argument("name")
-@click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True, help="Of which partition.")
-@click.option("--from", "start", type=click.IntRange(min=0), help="Begin at this offset.  [default: the oldest]")
-@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="So many at most.")
+@click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True, help="The partition.")
+@click.option("--from", "start", type=click.IntRange(min=0), help="Start at this offset.  [default: the oldest]")
+@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="Maximum number of records.")
 @steer_options
 def peek(name: str, partition: int, start: int | None, limit: int, admin: str, as_json: bool) -> None:
-    """Look at some records of a queue. No cursor moves.
+    """Show some records of a queue. No cursor moves.
 
     \b
     holdfast queues peek --admin http://127.0.0.1:8081 orders --limit 3
@@ -72,7 +72,7 @@ def peek(name: str, partition: int, start: int | None, limit: int, admin: str, a
     answer = ask_admin(admin, f"queues/{quoted(name)}/{partition}/messages?limit={limit}{begin}")
     messages = answer.get("messages", [])
     if as_json or not messages:
-        tell(answer, f"There is nothing there in partition {partition} of {name}.", as_json)
+        tell(answer, f"Partition {partition} of {name} has no records there.", as_json)
         return
     now = time.time()
     rows = [
@@ -90,7 +90,7 @@ def peek(name: str, partition: int, start: int | None, limit: int, admin: str, a
     columns = ("offset", "action", "sequence", "number", "age", "bytes", "body")
     print_table(columns, rows, right=("offset", "number", "age", "bytes"))
     if answer.get("next") is not None:
-        click.echo(f"There is more: --from {answer['next']}", err=True)
+        click.echo(f"More records follow: --from {answer['next']}", err=True)
 
 
 class _Progress:
@@ -110,13 +110,15 @@ class _Progress:
             )
 
 
-@queues.command(short_help="Take records out into files.")
+@queues.command(short_help="Export records to files.")
 @click.argument("name")
-@click.option("--to", "directory", type=click.Path(path_type=Path), help="A file for each body: PARTITION-OFFSET.xml.")
-@click.option("--jsonl", metavar="FILE", help="A line of JSON for each record; - for standard output.")
-@click.option("--partition", type=click.IntRange(min=0), help="Only of this partition.  [default: all]")
-@click.option("--from", "start", type=click.IntRange(min=0), help="From this offset on.")
-@click.option("--below", type=click.IntRange(min=0), help="Up to this offset, which is not among them.")
+@click.option(
+    "--to", "directory", type=click.Path(path_type=Path), help="Write each body to a file: PARTITION-OFFSET.xml."
+)
+@click.option("--jsonl", metavar="FILE", help="Write each record as a line of JSON; - for standard output.")
+@click.option("--partition", type=click.IntRange(min=0), help="Only this partition.  [default: all]")
+@click.option("--from", "start", type=click.IntRange(min=0), help="Start at this offset.")
+@click.option("--below", type=click.IntRange(min=0), help="End before this offset.")
 @away_option
 @steer_options
 def export(
@@ -130,7 +132,7 @@ def export(
     admin: str,
     as_json: bool,
 ) -> None:
-    """Take the records out that are in a queue now, in order. They stay there, and no cursor moves.
+    """Export the current records of a queue, in order. The records remain in the queue, and no cursor moves.
 
     \b
     holdfast queues export --admin http://127.0.0.1:8081 orders --to exported
@@ -140,7 +142,7 @@ def export(
     from holdfast.cli.inspection.export import export as take_out
 
     if (directory is None) == (jsonl is None):
-        raise click.UsageError("Say where to: --to DIR or --jsonl FILE.")
+        raise click.UsageError("Give the target: --to DIR or --jsonl FILE.")
     place = Files(directory) if directory is not None else JSONLines(jsonl or "-")
     parts = None if partition is None else [partition]
     with own_words():
@@ -152,28 +154,31 @@ def export(
 
 @queues.command(short_help="Delete records.")
 @click.argument("name")
-@click.option("--partition", type=click.IntRange(min=0), help="Only of this partition.  [default: all]")
-@click.option("--below", type=click.IntRange(min=0), help="Only below this offset of one partition.  [default: all]")
-@click.option("--force", is_flag=True, help="Also what handlers or forwarders have still to do.")
+@click.option("--partition", type=click.IntRange(min=0), help="Only this partition.  [default: all]")
+@click.option(
+    "--below", type=click.IntRange(min=0), help="Only records below this offset of one partition.  [default: all]"
+)
+@click.option("--force", is_flag=True, help="Also delete records that handlers or forwarders still need.")
 @yes_option
 @steer_options
 def purge(
     name: str, partition: int | None, below: int | None, force: bool, yes: bool, admin: str, as_json: bool
 ) -> None:
-    """Delete the oldest records of a queue, or all: it is said first how many, and who has not read them.
+    """Delete the oldest records of a queue, or all. The command first shows how many, and which cursors have not passed
+    them.
 
     \b
     holdfast queues purge --admin http://127.0.0.1:8081 orders
     holdfast queues purge --admin http://127.0.0.1:8081 orders --partition 0 --below 1200 --yes
 
-    What handlers or forwarders have still to do is deleted only with --force: who waits for a reply gets a fault.
+    Records that handlers or forwarders still need are deleted only with --force. Their requesters then receive a fault.
     """
     path = f"queues/{quoted(name)}/purge"
     asked: dict[str, Any] = {"partition": partition, "below": below, "force": force}
     planned = steer(admin, path, **asked, dry_run=True)
     confirm(_planned(name, planned), yes)
     answer = steer(admin, path, **asked)
-    left = f"; {answer['left']:,} are left until their handler is done" if answer["left"] else ""
+    left = f"; {answer['left']:,} remain until their handler is done" if answer["left"] else ""
     tell(answer, f"{answer['records']:,} records of {name} are deleted{left}.", as_json)
 
 

@@ -1,5 +1,5 @@
-"""``holdfast sequences``: the Sequences of a store, also while a server has it open, or of a running server, which can
-be told to hold one back, let it go on, or end it."""
+"""``holdfast sequences``: the Sequences of a store, also while a server has it open; or of a running server, which can
+suspend, resume or end them."""
 
 from __future__ import annotations
 
@@ -24,32 +24,33 @@ from holdfast.cli.tables import admin_option, age_text, ask_admin, ask_for_all, 
 
 @click.group(cls=Noun)
 def sequences() -> None:
-    """See Sequences; hold one back, let it go on, end it.
+    """Show Sequences; suspend, resume, close or terminate one.
 
     \b
     holdfast sequences inbox
     holdfast sequences --admin http://127.0.0.1:8081 urn:uuid:2f0c... --json
     holdfast sequences suspend --admin http://127.0.0.1:8081 urn:uuid:2f0c... --reason "disk is full"
 
-    Without a further word they are shown. They are in STORE, or at a running server, whose admin listener is asked with
-    --admin; only a running server can be steered. An IDENTIFIER may be cut short.
+    Without a sub-command, `show` runs. It reads STORE, or with --admin the admin listener of a running server. The
+    other commands need a running server. You can shorten an IDENTIFIER.
     """
 
 
-@sequences.command(short_help="List Sequences, or show one whole.")
+@sequences.command(short_help="List Sequences, or show one in full.")
 @click.argument("store", required=False)
 @click.argument("identifier", required=False)
 @admin_option
 @json_option
 def show(store: str | None, identifier: str | None, admin: str | None, as_json: bool) -> None:
-    """List the Sequences of STORE, or show one whole. A store that a server has open is only looked at.
+    """List the Sequences of STORE, or show one in full. A store that a server has open is only read.
 
     \b
     holdfast sequences show inbox
     holdfast sequences show --admin http://127.0.0.1:8081 urn:uuid:2f0c... --json
 
-    `messages` are those received (a destination's) or acknowledged (a source's); `waiting` those held until lower
-    numbers are there (a destination's) or not acknowledged yet (a source's). An IDENTIFIER may be cut short.
+    `messages` is the number of messages received by a destination or acknowledged to a source. `waiting` is the number
+    that a destination holds until lower numbers arrive, or that a source has not had acknowledged. You can shorten an
+    IDENTIFIER.
     """
     SEQUENCES.show(store, identifier, admin, as_json=as_json)
 
@@ -66,28 +67,28 @@ def _find(admin: str, beginning: str) -> dict[str, Any]:
     return find_by_beginning(found, "identifier", beginning, "Sequence", admin)
 
 
-@sequences.command(short_help="Hold a Sequence back.")
+@sequences.command(short_help="Suspend a Sequence.")
 @click.argument("identifier")
 @reason_option
 @steer_options
 def suspend(identifier: str, reason: str, admin: str, as_json: bool) -> None:
-    """Hold a Sequence back, over restarts too, until it is resumed.
+    """Suspend a Sequence until it is resumed, across restarts.
 
     \b
     holdfast sequences suspend --admin http://127.0.0.1:8081 urn:uuid:2f0c... --reason "disk is full"
     holdfast sequences suspend --admin http://127.0.0.1:8081 2f0c --json
 
-    An inbound one accepts no new message and acknowledges none, so that its source keeps them and sends them again; a
-    source that gives up after some attempts does so here too. An outbound one sends nothing.
+    A suspended inbound Sequence accepts and acknowledges no new messages, so its source keeps them and retransmits; a
+    source with limited attempts may fail meanwhile. A suspended outbound Sequence sends nothing.
     """
-    _steer(admin, identifier, "suspend", "is held back.", as_json, reason)
+    _steer(admin, identifier, "suspend", "is suspended.", as_json, reason)
 
 
-@sequences.command(short_help="Let a Sequence go on.")
+@sequences.command(short_help="Resume a Sequence.")
 @click.argument("identifier")
 @steer_options
 def resume(identifier: str, admin: str, as_json: bool) -> None:
-    """Let a suspended Sequence go on.
+    """Resume a suspended Sequence.
 
     \b
     holdfast sequences resume --admin http://127.0.0.1:8081 urn:uuid:2f0c...
@@ -96,24 +97,25 @@ def resume(identifier: str, admin: str, as_json: bool) -> None:
     _steer(admin, identifier, "resume", "goes on.", as_json)
 
 
-@sequences.command(short_help="Let a Sequence take no new message.")
+@sequences.command(short_help="Close a Sequence to new messages.")
 @click.argument("identifier")
 @yes_option
 @steer_options
 def close(identifier: str, yes: bool, admin: str, as_json: bool) -> None:
-    """Close a Sequence: an inbound one takes no new message, an outbound one ends when what left is acknowledged.
+    """Close a Sequence. An inbound one accepts no new messages, an outbound one ends when its sent messages are
+    acknowledged.
 
     \b
     holdfast sequences close --admin http://127.0.0.1:8081 urn:uuid:2f0c...
     holdfast sequences close --admin http://127.0.0.1:8081 2f0c --yes --json
 
-    What an outbound one has not sent goes out in another.
+    The unsent messages of an outbound Sequence go out in a new one.
     """
-    confirm("A Sequence that is closed is not opened again.", yes)
+    confirm("A closed Sequence cannot be opened again.", yes)
     _steer(admin, identifier, "close", "is closed.", as_json)
 
 
-@sequences.command(short_help="End a Sequence at once.")
+@sequences.command(short_help="Terminate a Sequence at once.")
 @click.argument("identifier")
 @yes_option
 @steer_options
@@ -124,11 +126,11 @@ def terminate(identifier: str, yes: bool, admin: str, as_json: bool) -> None:
     holdfast sequences terminate --admin http://127.0.0.1:8081 urn:uuid:2f0c...
     holdfast sequences terminate --admin http://127.0.0.1:8081 2f0c --yes --json
 
-    What an inbound one holds beyond a gap is settled by its IncompleteSequenceBehavior. What an outbound one has sent
-    and is not acknowledged may have arrived: with exactly-once nothing more is sent until somebody decides, with
-    `holdfast outbox retry`.
+    The IncompleteSequenceBehavior decides about the messages that an inbound Sequence holds beyond a gap. The sent but
+    unacknowledged messages of an outbound Sequence may have arrived: with exactly-once, nothing more is sent until you
+    decide with `holdfast outbox retry`.
     """
-    confirm("A Sequence that is terminated is over, with what is missing in it.", yes)
+    confirm("Terminating a Sequence is final. Missing messages are not delivered.", yes)
     _steer(admin, identifier, "terminate", "is terminated.", as_json)
 
 
@@ -137,7 +139,7 @@ def _ask(admin: str) -> Things:
 
 
 def _ask_one(admin: str, one: dict[str, Any]) -> dict[str, Any]:
-    """With what only it is told of when it is asked for alone: what is under way."""
+    """Add the details that the server returns only for a single Sequence: its messages in flight."""
     return ask_admin(admin, f"sequences/{quoted(one['identifier'])}") if one["identifier"] else one
 
 

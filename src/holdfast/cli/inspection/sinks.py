@@ -17,14 +17,15 @@ RIGHT = ("batch", "published", "on their way", "staged", "bytes")
 
 @click.group(cls=Noun)
 def sinks() -> None:
-    """See what writers outside, such as Spark queries, put into queues; bind a sink to another query, or forget it.
+    """Show sinks, through which external writers such as Spark queries fill queues; bind a sink to another query, or
+    forget it.
 
     \b
     holdfast sinks --admin http://127.0.0.1:8081
     holdfast sinks bind --admin http://127.0.0.1:8081 alerts 7c0a3ad8-5ac8-4b2c-8d2f-0a9d6b3e8f11
 
-    Without a further word they are shown. A sink remembers which batch of its query was published last, so that none
-    is published twice.
+    Without a sub-command, `show` runs. A sink remembers the last published batch of its query, so that no batch is
+    published twice.
     """
 
 
@@ -38,9 +39,9 @@ def show(name: str | None, admin: str, as_json: bool) -> None:
     holdfast sinks show --admin http://127.0.0.1:8081
     holdfast sinks show --admin http://127.0.0.1:8081 alerts --json
 
-    Rows `staged` are in no queue: their batch is not published. Rows `on their way` are published, and not all in their
-    queues yet; `waits for` says why, if they do not move. A sink with a time in `final since` gets no further batch,
-    and is forgotten some time after that.
+    `staged` rows are in no queue yet: their batch is not published. Rows `on their way` are published, but not all are
+    in their queues yet; `waits for` shows the reason if they do not move. A sink with a time in `final since` gets no
+    further batch, and is forgotten some time later.
     """
     if name is not None:
         found = ask_admin(admin, f"sinks/{quoted(name)}")
@@ -52,7 +53,7 @@ def show(name: str | None, admin: str, as_json: bool) -> None:
     elif every:
         print_table(COLUMNS, [_row(one) for one in every], right=RIGHT)
     else:
-        click.echo(f"Nothing writes to {admin}: there are no sinks.")
+        click.echo(f"{admin} has no sinks: no external writer writes to it.")
 
 
 def _row(one: dict[str, Any]) -> list[str]:
@@ -67,46 +68,44 @@ def _final(one: dict[str, Any]) -> str:
     return "" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%MZ}"
 
 
-@sinks.command(short_help="Take another query's batches.")
+@sinks.command(short_help="Accept the batches of another query.")
 @click.argument("name")
 @click.argument("query")
 @click.option(
     "--after",
     metavar="BATCH",
     type=click.IntRange(0),
-    help="Batches of QUERY up to this one need not come: they are lost, or were sent elsewhere. There need be no sink "
-    "of that name then.",
+    help="Do not expect the batches of QUERY up to this one: they are lost, or were sent elsewhere. The sink need "
+    "not exist.",
 )
 @yes_option
 @steer_options
 def bind(name: str, query: str, after: int | None, yes: bool, admin: str, as_json: bool) -> None:
-    """Let a sink take the batches of another QUERY from now on, such as of one with a new checkpoint; or of its own,
-    though some before them are missing.
+    """Bind a sink to another QUERY, such as the same query with a new checkpoint, or again to its own although batches
+    are missing.
 
     \b
     holdfast sinks bind --admin http://127.0.0.1:8081 alerts 7c0a3ad8-5ac8-4b2c-8d2f-0a9d6b3e8f11
     holdfast sinks bind --admin http://127.0.0.1:8081 alerts 7c0a3ad8-5ac8-4b2c-8d2f-0a9d6b3e8f11 --yes
     holdfast sinks bind --admin http://127.0.0.1:8081 alerts 7c0a3ad8-5ac8-4b2c-8d2f-0a9d6b3e8f11 --after 57 --yes
 
-    What the new one writes that the old one had written already arrives again: the server cannot tell. What the old one
-    staged and did not publish is dropped. Bound back, it goes on where it ended.
+    If the new query writes rows that the old one already wrote, they arrive again: the server cannot recognise them.
+    Staged rows of the old query are deleted. If you bind the sink back, the old query resumes where it ended.
 
-    Batches begin at 0. With --after, those up to that one count as done, whatever is known of them here: so a query
-    goes on whose sink was forgotten, or whose server has a new store, or one that was put back to an older copy.
+    Batches start at 0. With --after, the batches up to that number count as published, whatever the server knows. Use
+    it for a query with a forgotten sink, or if the server's store is new or an older copy.
     """
     if after is None:
         known = ask_admin(admin, f"sinks/{quoted(name)}")
         would = (
-            f"{name} would take no more batches of {known['query']}, and drop {known['staged']:,} rows that are "
-            f"staged; what {query} writes counts as new."
+            f"{name} would accept no more batches of {known['query']}, and delete {known['staged']:,} staged rows. "
+            f"Everything that {query} writes counts as new."
         )
     else:
-        would = (
-            f"{name} would take batches of {query} from {after + 1} on, none before that, and none of another query."
-        )
+        would = f"{name} would accept only batches of {query}, from batch {after + 1}."
     confirm(would, yes)
     bound = steer(admin, f"sinks/{quoted(name)}/bind", query=query, after=after)
-    tell(bound, f"{name} takes the batches of {query}.", as_json)
+    tell(bound, f"{name} accepts the batches of {query}.", as_json)
 
 
 @sinks.command(short_help="Forget a sink.")
@@ -114,20 +113,20 @@ def bind(name: str, query: str, after: int | None, yes: bool, admin: str, as_jso
 @yes_option
 @steer_options
 def forget(name: str, yes: bool, admin: str, as_json: bool) -> None:
-    """Forget a sink, and what is staged. What it published is in its queues, or still comes there.
+    """Forget a sink and delete its staged rows. Its published rows remain in their queues, or still arrive there.
 
     \b
     holdfast sinks forget --admin http://127.0.0.1:8081 alerts
     holdfast sinks forget --admin http://127.0.0.1:8081 alerts --yes
 
-    If its query writes again, nothing is known of what it wrote: batch 0 begins a new sink, and would be published
-    again. For a query to go on behind what it wrote, holdfast sinks bind it --after its last batch.
+    If the query writes again, the server does not know its batches: batch 0 begins a new sink and is published again.
+    To continue the query after the batches that it wrote, use holdfast sinks bind with --after and the last batch.
     """
     known = ask_admin(admin, f"sinks/{quoted(name)}")
     confirm(
-        f"{name} would be forgotten, with {known['staged']:,} rows that are staged, and that batch {known['batch']} of "
-        f"{known['query']} is published.",
+        f"{name} would be forgotten with {known['staged']:,} staged rows, and with the fact that batch "
+        f"{known['batch']} of {known['query']} is published.",
         yes,
     )
     ask_admin(admin, f"sinks/{quoted(name)}", "DELETE")
-    tell(known, f"{name} is forgotten; {known['moving']:,} rows that it published are on their way.", as_json)
+    tell(known, f"{name} is forgotten; {known['moving']:,} published rows are still on their way.", as_json)

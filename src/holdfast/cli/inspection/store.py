@@ -1,4 +1,4 @@
-"""``holdfast store``: see whether a store is what was written to it, and save what can be saved of one that is not."""
+"""``holdfast store``: check the integrity of a store, or repair a damaged one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DONE, NOT_DONE = 0, 1
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def store() -> None:
-    """See whether a store is what was written to it, and save what can be saved of one that is not.
+    """Check the integrity of a store, or repair a damaged one.
 
     \b
     holdfast store check inbox
@@ -27,10 +27,10 @@ def store() -> None:
 @click.argument("store")
 @json_option
 def check(store: str, as_json: bool) -> int:
-    """Read all of STORE, and verify every checksum and whatever it promises by itself. Nothing is changed.
+    """Read all of STORE and verify every checksum and every internal rule. Nothing is changed.
 
-    A store that a server has open can be checked, too, as it is at that moment. The exit code is 0 if nothing is wrong
-    with it, 1 if something is.
+    You can also check a store that a server has open, as it is at that moment. The exit code is 0 if the store is
+    undamaged, and 1 otherwise.
     """
     from holdfast.store.rocksdb.checking import check_store
 
@@ -43,26 +43,28 @@ def check(store: str, as_json: bool) -> int:
         ]
         click.echo(json.dumps(facts, indent=2))
     elif not report.problems:
-        click.echo(f"{store} is whole: {report.records:,} records, up to batch {report.serial:,}.")
+        click.echo(f"{store} is undamaged: {report.records:,} records, up to batch {report.serial:,}.")
         if report.is_open:
-            click.echo("Somebody has it open; what came since is not in this.")
+            click.echo("A process has the store open; the check does not include its later writes.")
     else:
         for problem in report.problems:
             click.echo(f"- {problem}")
-        click.echo(f"{store} is damaged. Restore it from a copy, or see: holdfast store repair {store}")
+        click.echo(
+            f"{store} is damaged. Restore a copy, or see what a repair would lose: holdfast store repair {store}"
+        )
     return NOT_DONE if report.problems else DONE
 
 
 @store.command()
 @click.argument("store")
-@click.option("--yes", is_flag=True, help="Do it. Without this, it is only said what would be given up.")
+@click.option("--yes", is_flag=True, help="Repair the store. Without --yes, the command only shows what would be lost.")
 def repair(store: str, yes: bool) -> int:
-    """Say what a repair of STORE would give up; with --yes, do it. Nobody may have the store open.
+    """Show what a repair of STORE would lose; with --yes, repair it. No process may have the store open.
 
-    What can be read is copied into new files; the old ones stay beside them, as db.damaged. Records that can be read
-    but not kept in the store, such as those behind a damage in a log, are written into saved.jsonl. A source's store of
-    which a message cannot be read is not repaired, since its messages go out in order; with --yes the records that can
-    be read are saved, and the store stays as it is.
+    The repair copies everything readable into new files and keeps the old files as db.damaged. It writes records that
+    are readable but cannot stay in the store, such as those after a damaged part of a log, to saved.jsonl. A source's
+    store with an unreadable message is not repaired, because its messages must go out in order: --yes then only saves
+    the readable records.
     """
     from holdfast.store.rocksdb.repair import repair_store
 
@@ -70,9 +72,9 @@ def repair(store: str, yes: bool) -> int:
     if not done.is_needed:
         click.echo(f"{store} needs no repair.")
         return DONE
-    click.echo(f"{store} {'was repaired. Given up' if yes else 'can be repaired. This would be given up'}:")
-    for sentence in done.gives_up or ["nothing; all of it could be read."]:
+    click.echo(f"{store} {'was repaired. Lost' if yes else 'can be repaired. The repair would lose'}:")
+    for sentence in done.gives_up or ["nothing; everything was readable."]:
         click.echo(f"- {sentence}")
     if not yes:
-        click.echo(f"To do it: holdfast store repair --yes {store}")
+        click.echo(f"To repair it: holdfast store repair --yes {store}")
     return DONE if yes else NOT_DONE

@@ -1,7 +1,7 @@
-"""Where ``holdfast receive`` puts what is delivered: a file each, or a line of JSON each. Durable before it returns.
+"""The targets of ``holdfast receive``: a file for each message, or a line of JSON. Durable before it returns.
 
-A message whose handling was not yet marked as done when the process was killed is handed over again. Both places
-recognise it: a file by its name, a line by what the file already holds.
+If the process was killed before a message was marked as done, the message is delivered again. Both targets recognise
+it: a file by its name, a line by the content of the file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Directory:
                 pass
         except OSError as error:
             raise ConfigurationError(
-                f"cannot write to {path}: {error.strerror}", remedy="Name a directory with --out that can be written."
+                f"cannot write to {path}: {error.strerror}", remedy="Name a writable directory with --out."
             ) from error
 
     def take(self, message: Message) -> None:
@@ -84,7 +84,7 @@ class Lines:
             self._written = self._take_up(path)
         except OSError as error:
             raise ConfigurationError(
-                f"cannot write to {path}: {error.strerror}", remedy="Name a file with --jsonl that can be written."
+                f"cannot write to {path}: {error.strerror}", remedy="Name a writable file with --jsonl."
             ) from error
 
     def _take_up(self, path: Path) -> int:
@@ -99,7 +99,7 @@ class Lines:
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 self._file.close()
                 raise ConfigurationError(
-                    f"{path}, line {number}, is none that holdfast receive wrote: {error!r}",
+                    f"line {number} of {path} was not written by holdfast receive: {error!r}",
                     remedy="Name another file with --jsonl.",
                 ) from error
             end += len(line)

@@ -52,17 +52,18 @@ def receive(
     log_json: bool,
     **where: Any,
 ) -> None:
-    """Receive messages with any action; each body becomes a file, or each message a line of JSON.
+    """Receive messages with any action. Write each body to a file, or each message as a line of JSON.
 
     \b
     holdfast receive --port 8080 --store inbox --out landed
     holdfast receive --store inbox --jsonl orders.jsonl --count 1000
 
-    A message is acknowledged when it is durable in the store, and in its file soon after; killed in between and
-    started again, it carries on, and what cannot be written is tried until it can. With neither --out nor --jsonl
-    messages stay in the store's queue `inbox` for a reader, such as `holdfast land`, which reads them through --admin,
-    for seven days unless --retention says otherwise; with one, they are deleted once written, as long as nobody else
-    ever read them.
+    A message is acknowledged as soon as it is durable in the store, and written to its file soon after. If the command
+    is killed, it continues at the next start, and it retries failed writes until they succeed. Written messages are
+    deleted from the store, unless another reader has ever read them.
+
+    With neither --out nor --jsonl, messages stay in the store's queue `inbox` for seven days, or as long as --retention
+    says. Readers such as `holdfast land` read them through --admin.
     """
     if out is not None and jsonl is not None:
         raise click.UsageError("--out and --jsonl exclude each other.")

@@ -242,7 +242,7 @@ def make_service(
 async def run_service(
     service: Service, stop: asyncio.Event | None = None, on_ready: Callable[[], None] = lambda: None
 ) -> None:
-    """Serve until the process is told to stop. Prints where the service listens.
+    """Serve until the process is stopped. Print where the service listens.
 
     Raises:
         HoldfastError: The service cannot start.

@@ -13,34 +13,56 @@ from holdfast.core.versions import RM_OF_NAME, Versions
 
 
 @click.command()
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides everything; the same seed, the same run.")
-@click.option("--runs", type=click.IntRange(1), default=1, show_default=True, help="So many seeds, from --seed on.")
-@click.option("--loss", type=click.FloatRange(0, 1), help="Share of requests, and of responses, that is lost.")
-@click.option("--trace", is_flag=True, help="Tell every step.")
-@click.option("--exhaustive", is_flag=True, help="Search every interleaving within the bounds below, not one run.")
-@click.option("--messages", type=click.IntRange(1, 5), default=2, show_default=True, help="Messages submitted.")
-@click.option("--losses", type=click.IntRange(0), default=1, show_default=True, help="Packets lost, at most.")
-@click.option("--duplicates", type=click.IntRange(0), default=0, show_default=True, help="Requests that arrive twice.")
 @click.option(
-    "--crashes", type=click.IntRange(0), default=0, show_default=True, help="Crashes of either side, at most."
+    "--seed", type=int, default=0, show_default=True, help="Seed of the run. The same seed gives the same run."
 )
-@click.option("--early", type=click.IntRange(0), default=0, show_default=True, help="Timers that fire too early.")
-@click.option("--late", type=click.IntRange(0), default=0, show_default=True, help="More messages, at any moment.")
-@click.option("--requests", is_flag=True, help="Every message wants a reply.")
+@click.option(
+    "--runs", type=click.IntRange(1), default=1, show_default=True, help="Number of seeds, starting at --seed."
+)
+@click.option("--loss", type=click.FloatRange(0, 1), help="Share of requests, and of responses, that are lost.")
+@click.option("--trace", is_flag=True, help="Print every step.")
+@click.option(
+    "--exhaustive", is_flag=True, help="Search every interleaving within the bounds below instead of one run."
+)
+@click.option("--messages", type=click.IntRange(1, 5), default=2, show_default=True, help="Messages submitted.")
+@click.option("--losses", type=click.IntRange(0), default=1, show_default=True, help="Maximum number of lost packets.")
+@click.option(
+    "--duplicates", type=click.IntRange(0), default=0, show_default=True, help="Maximum number of duplicated requests."
+)
+@click.option(
+    "--crashes", type=click.IntRange(0), default=0, show_default=True, help="Maximum number of crashes of either side."
+)
+@click.option(
+    "--early", type=click.IntRange(0), default=0, show_default=True, help="Maximum number of timers that fire early."
+)
+@click.option(
+    "--late", type=click.IntRange(0), default=0, show_default=True, help="Number of further messages, at any moment."
+)
+@click.option("--requests", is_flag=True, help="Every message asks for a reply.")
 @click.option("--rm", type=click.Choice([*RM_OF_NAME]), default="1.1", show_default=True, help="WS-RM version.")
-@click.option("--listener", is_flag=True, help="The source can be reached: acknowledgements come by themselves.")
-@click.option("--most-states", type=click.IntRange(1), help="End the search after so many states.")
+@click.option(
+    "--listener", is_flag=True, help="The source has an address: acknowledgements arrive in their own requests."
+)
+@click.option("--most-states", type=click.IntRange(1), help="Stop the search after this many states.")
 @click.option(
     "--grid",
     multiple=True,
     metavar="NAME=VALUES",
-    help="Try these networks and policies, on Spark. Several may be given.",
+    help="Run these networks and policies on Spark. Can be repeated.",
 )
-@click.option("--sequences", type=click.IntRange(1), default=1000, show_default=True, help="For each combination.")
+@click.option(
+    "--sequences",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    help="Number of Sequences for each combination.",
+)
 @click.option("--out", help="Directory for the grid's rows, as Delta tables.")
-@click.option("--json", "as_json", is_flag=True, help="Of a grid, a line of JSON for each combination.")
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with plots of the grid.")
-@click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each combination of the grid.")
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML page with plots of the grid."
+)
+@click.option("--master", help="Spark master.  [default: the one given to spark-submit, else local[*]]")
 def simulate(
     seed: int,
     runs: int,
@@ -59,24 +81,24 @@ def simulate(
     most_states: int | None,
     **of_grid: Any,
 ) -> None:
-    """Run the protocol itself in a world where everything goes wrong, and see that its promises hold.
+    """Run the protocol in a simulated network with losses and crashes, and check its guarantees.
 
     \b
     holdfast simulate --seed 7 --trace
     holdfast simulate --runs 1000
     holdfast simulate --exhaustive --messages 2 --losses 1 --crashes 1
 
-    A seed decides the versions, the policies, what is lost, doubled, late, and who crashes when. Exits with 1 if a
-    promise was broken, and says which seed or which shortest schedule shows it.
+    The seed decides the versions, the policies, the losses, duplicates, delays and crashes. The exit code is 1 if a
+    guarantee was broken. The command then prints the seed, or the shortest schedule, that shows it.
 
-    A grid asks how good a policy is instead, on networks that lose, delay and are full: one Sequence for each seed and
-    combination of loss, delay (one way), window and backoff; also messages, interval, capacity and line.
+    A grid measures how well a policy works on networks with loss, delay and limited capacity. It runs one Sequence for
+    each seed and combination of loss, delay (one way), window and backoff; also messages, interval, capacity and line.
 
     \b
     holdfast simulate --grid loss=0,0.1,0.3 --grid delay=10ms,200ms --grid window=8,32 --out grid --html grid.html
     holdfast simulate --grid "backoff=usual,mine:initial=1s;cap=5s" --sequences 10000 --out grid
 
-    Its backoffs are usual, eager, steady, patient, or NAME:initial=…;floor=…;cap=…;jitter=….
+    The backoffs are usual, eager, steady, patient, or NAME:initial=…;floor=…;cap=…;jitter=….
     """
     if grid := of_grid.pop("grid"):
         _simulate_grid(grid, seed, of_grid)
@@ -86,7 +108,7 @@ def simulate(
 
     if not exhaustive:
         if trace and runs > 1:
-            raise click.UsageError("--trace tells one run: leave out --runs.")
+            raise click.UsageError("--trace prints one run: omit --runs.")
         sys.exit(1 if shown.simulate(seed, runs, loss=loss, trace=trace, say=click.echo).failures else 0)
     bounds = Bounds(messages, losses, duplicates, crashes, early, late, requests, Versions(rm), listener, most_states)
 

@@ -19,7 +19,7 @@ def worker_options(command: Any) -> Any:
     return click.option(
         "--workers",
         type=click.IntRange(1, 64),
-        help="Processes that share the Sequences, each with a store of its own, behind one address.  [default: 1]",
+        help="Number of processes behind one address that share the Sequences, each with its own store.  [default: 1]",
     )(command)
 
 
