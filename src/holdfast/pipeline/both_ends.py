@@ -9,21 +9,21 @@ if TYPE_CHECKING:
 
 
 def both_ends(sent: DataFrame, arrived: DataFrame) -> DataFrame:
-    """When each message came to the one end, and when it was in its queue at the other.
+    """Return when each message was received at one end, and when it was in its queue at the other.
 
     A message is known at both ends by its Sequence and number. The sender's journal says which place in its outbox, or
-    in its queue, is the Sequence's number 1: a message that went out in two Sequences is there by that in which it was
-    delivered.
+    in its queue, is number 1 of the Sequence. A message that went out in two Sequences is listed with the one that
+    delivered it.
 
     Args:
-        sent: The journal of a Source, or of a server that sends on, as
-            :func:`~holdfast.pipeline.journal.read_journal` gives it.
-        arrived: The journal of the server that it was sent to.
+        sent: The journal of a Source, or of a forwarding server, as :func:`~holdfast.pipeline.journal.read_journal`
+            returns it.
+        arrived: The journal of the destination server.
 
     Returns:
-        A row for each message that was delivered there and whose beginning the other journal has: ``key`` (the outbox),
-        ``sequence``, ``number``, ``submitted_at``, ``delivered_at``, and ``seconds`` between, which are as right as the
-        clocks of the two machines are.
+        A row for each message that was delivered there and whose start is in the other journal: ``key`` (the outbox),
+        ``sequence``, ``number``, ``submitted_at``, ``delivered_at``, and ``seconds`` between, as accurate as the clocks
+        of the two machines.
     """
     from pyspark.sql import functions as F
 

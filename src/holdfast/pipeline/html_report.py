@@ -96,7 +96,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A paragraph; ``is_bad``: one that tells of something wrong; ``is_verdict``: one that sums up that nothing is."""
+    """A paragraph; ``is_bad``: it reports a problem; ``is_verdict``: it says that there is no problem."""
 
     text: str
     is_bad: bool = False
@@ -192,7 +192,7 @@ def check_installed() -> None:
     if missing:
         raise ConfigurationError(
             f"an HTML report needs {' and '.join(missing)}",
-            remedy="pip install 'holdfast[report]', or leave out --html.",
+            remedy="pip install 'holdfast[report]', or omit --html.",
         )
 
 
@@ -227,7 +227,7 @@ def _in_a_sentence(file: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigurationError(
             f"the report cannot be written to {file}: {error.strerror}",
-            remedy="name a file in a directory where this user may write",
+            remedy="name a file in a directory that this user may write to",
         ) from error
 
 

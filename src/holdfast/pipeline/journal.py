@@ -25,13 +25,13 @@ DDL = ", ".join(f"`{column.name}` {column.type.upper()}" for column in COLUMNS)
 
 
 def journal_directories(place: str | Path) -> list[Path]:
-    """The directories of the journals that are there.
+    """Return the existing journal directories.
 
     Args:
         place: The directory of a store, or of a journal; with several workers, that of worker 0.
 
     Raises:
-        ConfigurationError: There is none.
+        ConfigurationError: No directory contains a journal.
     """
     given = Path(place)
     own = given / "journal"
@@ -39,9 +39,9 @@ def journal_directories(place: str | Path) -> list[Path]:
     there = [one for one in found if segments(one)]
     if not there:
         raise ConfigurationError(
-            f"there is no event journal in {given}",
-            remedy="name the directory of a store, or the one that its journal was told to be in; a server that was "
-            "started just now has written nothing yet",
+            f"{given} contains no event journal",
+            remedy="name the directory of a store, or the configured directory of its journal; a server that has "
+            "just started has written nothing yet",
         )
     return sorted(there)
 

@@ -24,7 +24,7 @@ log = logging.getLogger("holdfast.pipeline")
 
 
 def _places(offset: str | None) -> Places | None:
-    """An offset of ours; None for one of another source, or none at all."""
+    """Positions in an offset of this source; None for another source, or without an offset."""
     try:
         given = json.loads(offset or "null")
         return parse(given) if isinstance(given, dict) else None
@@ -79,7 +79,7 @@ def describe(progress: Mapping[str, Any]) -> str:
             said.append(f"{sum(lag.values()):,} behind" + (f" ({each})" if each else ""))
         end = _places(source["endOffset"])
         if end is not None and end.skipped:
-            said.append(f"{end.skipped:,} skipped since it began, deleted unread")
+            said.append(f"{end.skipped:,} deleted before they were read")
     if late := late_rows(progress):
         said.append(f"{late:,} dropped by the watermark")
     return "; ".join(said)
@@ -97,11 +97,12 @@ def late_rows(progress: Mapping[str, Any]) -> int:
 
 
 def watch(spark: SparkSession, tell: Callable[[str], object] = log.info) -> StreamingQueryListener:
-    """Have a line told of each batch of every query of a session, and of each query's end.
+    """Report one line for each batch of every query of a session, and for each query's end.
 
     Args:
         spark: The session.
-        tell: Called with each line, in a thread of Spark's. Without: the logger ``holdfast.pipeline``, level info.
+        tell: Called with each line, in one of Spark's threads. By default: the logger ``holdfast.pipeline``, level
+            info.
 
     Returns:
         The listener; ``spark.streams.removeListener`` ends it.

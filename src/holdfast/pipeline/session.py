@@ -103,8 +103,8 @@ def check_spark() -> None:
     major, minor = (int(part) for part in pyspark.__version__.split(".")[:2])
     if (major, minor) < OLDEST:
         raise ConfigurationError(
-            f"Holdfast needs Spark 4.2 or newer, and this is {pyspark.__version__}. Before 4.2, a source in Python can "
-            "neither limit a micro-batch (no ReadLimit) nor stop at what is there (no AvailableNow).",
+            f"Holdfast needs Spark 4.2 or newer, but this is {pyspark.__version__}. Before 4.2, a Python source "
+            "can neither limit a micro-batch (no ReadLimit) nor end at the current records (no AvailableNow).",
             remedy="pip install 'pyspark>=4.2,<4.4'",
         )
 

@@ -70,8 +70,9 @@ class WsrmDataSource(DataSource):
         ours = _schema(options)
         if schema != ours:
             raise ConfigurationError(
-                f"the wsrm source has the columns {ours.simpleString()}; .schema() asked for {schema.simpleString()}",
-                remedy="leave .schema() away; option columns says which there are",
+                f"the wsrm source has the columns {ours.simpleString()}, but .schema() requested "
+                f"{schema.simpleString()}",
+                remedy="remove .schema(); option columns selects columns",
             )
         return options
 

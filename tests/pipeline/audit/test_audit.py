@@ -241,7 +241,7 @@ def test_the_tables_and_the_report_tell_what_happened(spark: SparkSession, tmp_p
     assert (hole["after"], hole["events"]) == (13, 1)
     page = report(audited, ["store"])
     audited.release()
-    assert "Gaps that are open" in page
+    assert "Open gaps" in page
     assert "Violations: 1." in page
     assert "Times are in the time zone UTC." in page
     told = html.document_fromstring(page)
@@ -269,7 +269,7 @@ def test_where_the_oldest_part_is_kept_no_more_nothing_is_a_violation_and_that_i
     assert audited.violations.collect() == []
     said = {(one["run"], one["why"]): one["events"] for one in audited.cannot_say.collect()}
     assert said == {
-        ("one", "what was before is not kept any more"): 50,
+        ("one", "earlier events are no longer kept"): 50,
         (None, "of runs 1 to 2 nothing is kept"): None,
     }
     (sequence,) = audited.sequences.collect()

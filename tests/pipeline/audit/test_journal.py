@@ -90,5 +90,5 @@ def test_a_place_is_an_address_or_a_directory(tmp_path: Path) -> None:
     assert is_address("http://127.0.0.1:8081")
     assert is_address("https://broker.example/below")
     assert not any(is_address(one) for one in ("broker", "/http://x", "httpd", tmp_path))
-    with pytest.raises(ConfigurationError, match="there is no event journal"):
+    with pytest.raises(ConfigurationError, match="contains no event journal"):
         read_journal(None, tmp_path)  # type: ignore[arg-type]

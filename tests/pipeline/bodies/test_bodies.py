@@ -193,7 +193,7 @@ def test_problems_are_told_up_to_a_number():
 def test_what_is_not_what_the_schema_says_is_told():
     nested = StructField("to", StructType([StructField("city", StringType(), nullable=False)]))
     nil = "xmlns:i='http://www.w3.org/2001/XMLSchema-instance' i:nil='1'"
-    assert read("<o><to>Oslo</to></o>", nested)[1] == "to: 'Oslo' is a text, not an element with children"
+    assert read("<o><to>Oslo</to></o>", nested)[1] == "to: 'Oslo' is text, not an element with children"
     assert read("<o><to/></o>", nested) == ({"to": {"city": None}}, "to.city is missing")
     assert read(f"<o><to><city {nil}/></to></o>", nested) == ({"to": {"city": None}}, "to.city is nil")
     assert read("<o xmlns:a='urn:a' xmlns:b='urn:b' a:id='1' b:id='2'/>", ID)[1] == "id occurs 2 times, as attributes"

@@ -62,7 +62,7 @@ def test_a_body_with_another_element_than_the_expected_one_is_flagged_and_not_re
 
 
 def test_an_element_without_a_schema_is_refused():
-    with pytest.raises(ConfigurationError, match="no schema says what to read"):
+    with pytest.raises(ConfigurationError, match="no schema describes their fields"):
         BodyColumns(StructType(), element="order")
 
 
@@ -99,7 +99,7 @@ def test_every_body_is_one_row_as_if_it_were_alone_and_each_value_is_read_or_fla
     assert repr(rows) == repr([row for (row,) in alone])  # a NaN is no equal of itself
     for row in rows:
         assert not (row["corrupt_record"] or "").startswith("cannot be read")
-        assert "Arrow takes no" not in (row["corrupt_record"] or "")
+        assert "Arrow rejects this" not in (row["corrupt_record"] or "")
 
 
 @given(body=documents)
@@ -125,8 +125,8 @@ def test_what_arrow_does_not_take_is_a_problem_of_its_row(monkeypatch: pytest.Mo
     (made,) = columns([batch("<o>0</o>", "<o>1</o>", "<o>2</o>", "<o x='1'/>")])
     assert made["id"].to_pylist() == [None, None, None, 3]
     told = made["corrupt_record"].to_pylist()
-    assert told[0].startswith("x is missing; id: Arrow takes no such int32: ")
-    assert told[1].startswith("x is missing; id: Arrow takes no such int32: ")
+    assert told[0].startswith("x is missing; id: Arrow rejects this such int32: ")
+    assert told[1].startswith("x is missing; id: Arrow rejects this such int32: ")
     assert told[2:] == ["x is missing", None]
 
 

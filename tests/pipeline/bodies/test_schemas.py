@@ -27,7 +27,7 @@ def test_a_file_has_ddl_or_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ['{"type": "struct"}', "{", '{"a": ' * 100_000])
 def test_a_file_without_a_schema_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "broken").write_text(text)
-    with pytest.raises(ConfigurationError, match="broken holds no schema: ") as caught:
+    with pytest.raises(ConfigurationError, match="broken contains no schema: ") as caught:
         schema_in(tmp_path / "broken")
     assert "StructType.json()" in caught.value.remedy
 

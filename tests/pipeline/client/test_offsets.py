@@ -128,7 +128,7 @@ def test_an_end_below_the_start_a_vanished_partition_and_a_wrong_beginning_are_r
         Places({"orders": Place("e1", {0: 9, 1: 9}, {}, {0: 4})}),
         Places({"orders": Place("e1", {0: 9, 1: 9}, {}, {0: 10})}),
     ):
-        with pytest.raises(OffsetRefused, match="put back to an earlier state"):
+        with pytest.raises(OffsetRefused, match="restored to an earlier state"):
             offsets.ranges_between(start, end)
 
 

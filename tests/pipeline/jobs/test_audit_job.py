@@ -88,7 +88,7 @@ def test_an_address_that_cannot_be_read_is_wrong_usage_before_spark_starts(tmp_p
         assert (result.exit_code, why in result.output) == (2, True), result.output
 
 
-VIOLATED = "holdfast: what was promised is broken: violations: 1,234"
+VIOLATED = "holdfast: a guarantee was broken: violations: 1,234"
 DAMAGED = "holdfast: files of the journal are damaged or missing: 2. "
 
 
@@ -149,7 +149,7 @@ def test_an_honest_run_ends_with_0_and_a_planted_violation_with_1(
     assert result.exit_code == 1, result.output
     (found,) = [line for line in lines if line["event"] == "violation"]
     assert (found["rule"], found["number"], found["count"]) == ("acknowledged, not delivered", 1_000, 1)
-    assert "what was promised is broken: violations: 1" in result.stderr
+    assert "a guarantee was broken: violations: 1" in result.stderr
     assert "acknowledged, not delivered" in page.read_text(encoding="utf-8")
     tables = {path.name: DeltaTable(str(path)).to_pyarrow_table().num_rows for path in (tmp_path / "out").iterdir()}
     assert tables == {line["table"]: line["rows"] for line in lines if line["event"] == "table"}
@@ -178,7 +178,7 @@ def test_a_damaged_file_is_named_and_left_out_and_with_strict_the_audit_ends_wit
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert result.exit_code == 0, result.output
     (hole,) = [line for line in lines if line.get("kind") == "damaged"]
-    assert hole["why"] == f"damaged and left out: {damaged}: its checksum is wrong"
+    assert hole["why"] == f"damaged and skipped: {damaged}: its checksum is wrong"
     assert (lines[-1]["violations"], lines[-1]["damaged"]) == (0, 1)
     assert lines[0]["events"] > 10
     assert "files of the journal are damaged or missing: 1" in result.stderr
@@ -188,4 +188,4 @@ def test_a_damaged_file_is_named_and_left_out_and_with_strict_the_audit_ends_wit
     plant(journal)
     result = CliRunner().invoke(audit_job.audit_command, [str(store)])
     assert result.exit_code == 1
-    assert "what was promised is broken: violations: 1" in result.stderr
+    assert "a guarantee was broken: violations: 1" in result.stderr

@@ -89,7 +89,7 @@ def test_check_tells_mistakes_in_sql_with_their_lines(
         (["check", str(EXAMPLE), "--set", "work"], "'work' is not NAME=VALUE"),
         (["run", "nowhere.toml"], "does not exist"),
         (["check", str(EXAMPLE), "--rows", "0"], "0 is not in the range"),
-        (["check", str(EXAMPLE), "--expect", "rows.jsonl"], "name their files by --with"),
+        (["check", str(EXAMPLE), "--expect", "rows.jsonl"], "name their files with --with"),
         (["check", str(EXAMPLE), "--dry-run", "--with", "1.xml"], "give one of the two"),
     ],
 )
@@ -126,7 +126,7 @@ def test_check_compares_rows_and_the_exit_code_says_whether_they_differ(tmp_path
     other = check("--expect", str(rows))
     assert other.returncode == 1
     assert "<amount>2001.00</amount>" in other.stdout
-    assert other.stderr.endswith(f"the rows are not those of {rows}\n")
+    assert other.stderr.endswith(f"the rows differ from those of {rows}\n")
 
 
 @pytest.mark.parametrize("command", [[], ["run"], ["check"]])

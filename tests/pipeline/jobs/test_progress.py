@@ -43,8 +43,7 @@ def test_the_lag_of_a_progress_is_that_of_all_its_sources():
 
 def test_a_batch_is_described_in_a_line():
     assert describe(progress(source(END, LATEST))) == (
-        "landing batch 12: 5,000 rows in 0.8 s; 19 behind (new 2, orders 17); "
-        "1,200 skipped since it began, deleted unread"
+        "landing batch 12: 5,000 rows in 0.8 s; 19 behind (new 2, orders 17); 1,200 deleted before they were read"
     )
     late = {**progress(source(END, END)), "stateOperators": [{"numRowsDroppedByWatermark": n} for n in (1200, 0, 3)]}
     assert describe(late).endswith("; 1,203 dropped by the watermark")

@@ -130,10 +130,10 @@ def test_a_report_shows_the_worst_first_and_not_more_than_its_limits(spark: Spar
         (["--out", "x"], "Missing argument 'CAPTURE...'"),
         (["here"], "Missing option '--out'"),
         (["here", "--out", "x", "--report", "gaps.txt"], ".json or .html, not '.txt'"),
-        (["here", "--out", "x", "--timeout", "5"], "--timeout is for --stream"),
-        (["here", "--out", "x", "--available-now"], "--available-now is for --stream"),
+        (["here", "--out", "x", "--timeout", "5"], "--timeout needs --stream"),
+        (["here", "--out", "x", "--available-now"], "--available-now needs --stream"),
         (["here", "--out", "x", "--stream"], "--stream needs a --checkpoint"),
-        (["a", "b", "--out", "x", "--stream", "--checkpoint", "c"], "--stream takes one CAPTURE"),
+        (["a", "b", "--out", "x", "--stream", "--checkpoint", "c"], "--stream needs exactly one CAPTURE"),
     ],
 )
 def test_wrong_usage_is_told_before_spark_starts(given: list[str], told: str) -> None:
@@ -152,4 +152,4 @@ def test_the_wild_capture_is_wild() -> None:
 def test_a_capture_that_is_not_there_is_told_before_spark_starts(tmp_path: Path) -> None:
     result = CliRunner().invoke(reassemble_command, [str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")])
     assert result.exit_code == 1
-    assert "there is no capture at" in result.output
+    assert "the capture" in result.output

@@ -138,8 +138,8 @@ def test_where_nobody_ever_answers_a_command_says_what_it_waits_for_and_ends_soo
     told = result.output + str(result.exception)
     assert result.exit_code == 1
     assert f"does not answer: Connection refused (tried for {wait[1] if wait else '0.05'} s)" in told
-    assert "--away-seconds is how long" in told and "awaySeconds" not in told
-    assert ("Is that the admin listener" in told) == (not wait)
+    assert "--away-seconds sets how long" in told and "awaySeconds" not in told
+    assert ("Check that this is the admin listener" in told) == (not wait)
     assert "http://127.0.0.1:9 does not answer: Connection refused; waiting for it, 0 s left" in caplog.text
 
 

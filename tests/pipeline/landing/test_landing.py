@@ -116,24 +116,24 @@ def test_a_batch_that_is_repeated_is_there_once_and_a_checkpoint_that_is_not_the
     orders.append("orders", 0, [record(i) for i in range(100, 110)])
     place.run()
     before = place.rows()
-    refused("holds batch 3, but the checkpoint .*copied has only come to 2", "if it is lost", checkpoint=copied)
-    refused("is new: its batches would begin again at 0", "if it is lost", checkpoint=str(tmp_path / "new"))
+    refused("contains batch 3, but the checkpoint .*copied is only at 2", "if it is lost", checkpoint=copied)
+    refused("is new: its batches would start at 0", "if it is lost", checkpoint=str(tmp_path / "new"))
     orders.create("others")
     orders.append("others", 0, [record(i) for i in range(200)])
     place.out, out = tmp_path / "others", place.out
     place.run(queue="others", checkpoint=other)
     place.out = out
-    refused("has come to batch 4, but .*landed only to 3", "to begin another, use a new checkpoint", checkpoint=other)
+    refused("is at batch 4, but .*landed only at 3", "directory, use a new checkpoint", checkpoint=other)
     place.out = tmp_path / "others"
     before = place.rows()
-    refused("holds batch 4, but .* has only come to 3", "if it is lost")
+    refused("contains batch 4, but .* is only at 3", "if it is lost")
     shutil.rmtree(place.out / "batch=4")
     for path in (tmp_path / "other" / "commits").glob("*4*"):
         path.unlink()
     before = place.rows()
-    refused("was written with another checkpoint", "if it is lost")
+    refused("was written with a checkpoint", "if it is lost")
     place.out = tmp_path / "elsewhere"
-    with pytest.raises(ConfigurationError, match=r"has come to batch 3, but .*elsewhere has no batch"):
+    with pytest.raises(ConfigurationError, match=r"is at batch 3, but .*elsewhere has no batch"):
         place.run()
 
 
@@ -141,7 +141,7 @@ def test_a_table_of_somebody_elses_and_a_place_that_cannot_be_written_are_refuse
     spark: SparkSession, place: Place, tmp_path: Path
 ):
     spark.range(3).write.parquet(str(place.out))
-    with pytest.raises(ConfigurationError, match=r"holds part-.*parquet, which was not written by a query of Holdfast"):
+    with pytest.raises(ConfigurationError, match=r"contains part-.*parquet, which Holdfast did not write"):
         place.run()
     (tmp_path / "file").write_text("")
     place.out = tmp_path / "file" / "below"
@@ -333,7 +333,7 @@ def test_a_queue_is_landed_in_a_delta_table_by_day_once_wherever_its_driver_dies
     assert [row.id for row in read] == [*map(str, range(101)), None]
     assert {row.received_day for row in read} == {row.received_at.date() for row in rows}
     shutil.rmtree(place.checkpoint)
-    with pytest.raises(ConfigurationError, match="its batches would begin again at 0"):
+    with pytest.raises(ConfigurationError, match="its batches would start at 0"):
         place.run(**how)
 
 
@@ -356,7 +356,7 @@ def test_further_columns_of_the_messages_are_landed_if_asked_for(
     ]
     with pytest.raises(ConfigurationError, match="has no column 'reply_to'"):
         reland(spark, str(place.out), str(tmp_path / "more"), also=["reply_to"])
-    with pytest.raises(ConfigurationError, match="'sent_at' is no column that can be landed also"):
+    with pytest.raises(ConfigurationError, match="'sent_at' is not a column for also"):
         place.run(also=["sent_at"])
     with pytest.raises(ConfigurationError, match="would be called 'to'"):
         place.run(schema="to STRING", also=["to"])

@@ -61,8 +61,8 @@ def test_a_body_goes_to_the_table_of_its_whole_name_or_of_its_local_one() -> Non
         (["a b"], "'a b' is not the name of an element"),
         (["_a"], "'_a' is not the name of an element"),
         (["../a"], "'../a' is not the name of an element"),
-        (["Other"], "the table of Other would have the name of the table of all other messages"),
-        (["a", "{urn:x}A"], "the table of {urn:x}A would have the name of the table of a"),
+        (["Other"], "the table of Other would have the same name as the table of all other messages"),
+        (["a", "{urn:x}A"], "the table of {urn:x}A would have the same name as the table of a"),
     ],
 )
 def test_a_type_that_can_have_no_table_is_refused(elements: list[str], told: str) -> None:
@@ -78,7 +78,7 @@ def test_a_type_that_can_have_no_table_is_refused(elements: list[str], told: str
         (["--type", "order="], "'order=' is not ELEMENT=FIELDS"),
         (["--type", "other=id INT"], "the table of all other messages"),
         (["--type", "a=id INT", "--type", "a=b INT"], "a is given twice"),
-        (["--type", "{urn:x?a=b}order=id INT", "--schema", "id INT"], "--type has the fields of its element"),
+        (["--type", "{urn:x?a=b}order=id INT", "--schema", "id INT"], "--type contains the fields of its element"),
     ],
 )
 def test_types_that_are_given_wrongly_are_wrong_usage(arguments: list[str], told: str) -> None:
@@ -153,7 +153,11 @@ def test_a_batch_that_is_repeated_is_in_each_table_once_and_may_not_be_divided_o
         shop.run()
     monkeypatch.setattr(DeltaTable, "write", real)
     assert shop.numbers("order") == [0, 4, 5]
-    with pytest.raises(Exception, match=r"batch 0 was begun with the types order, .*, and now they are hello, order"):
+    with pytest.raises(
+        Exception,
+        match=r"batch 0 was started with the types order, .*, but the current types are "
+        r"hello, order",
+    ):
         shop.run({"order": "id INT", "hello": "id INT"})
     (batch,) = shop.run()
     assert dict(batch.tables) == {"order": 3, "return": 1, "other": 3}
@@ -178,7 +182,7 @@ def test_a_type_may_be_added_later_and_a_batch_without_rows_of_a_type_is_landed_
     shop.run({**TYPES, "hello": "id INT"}, table=kind)
 
     (shop.out / "other").rename(tmp_path / "elsewhere")
-    with pytest.raises(ConfigurationError, match=r"has come to batch 1, but .*other"):
+    with pytest.raises(ConfigurationError, match=r"is at batch 1, but .*other"):
         shop.run(table=kind)
 
 
@@ -194,5 +198,5 @@ def test_a_directory_that_is_a_table_holds_no_tables_of_types_and_the_other_way_
     with pytest.raises(ConfigurationError, match=r"together with a schema"):
         shop.run(schema="id INT")
     shop.out = tmp_path / "other directory"
-    with pytest.raises(ConfigurationError, match=r"has come to batch 0, but .*other has no batch"):
+    with pytest.raises(ConfigurationError, match=r"is at batch 0, but .*other has no batch"):
         shop.run()

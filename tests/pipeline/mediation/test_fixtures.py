@@ -40,9 +40,9 @@ def test_files_are_told_apart_by_the_names_of_their_sources(tmp_path: Path) -> N
     assert message_files([str(odd), str(b), f"{tmp_path}/[ab].xml"], plan_of("one")) == {"one": [odd, b, a, b]}
     two = plan_of("one", "two", "three")
     assert message_files([f"two={tmp_path}/?.xml", f"one={odd}"], two) == {"one": [odd], "two": [a, b], "three": []}
-    with pytest.raises(ConfigurationError, match=r"names no source, and the pipeline has 3\s+write one="):
+    with pytest.raises(ConfigurationError, match=r"names no source, but the pipeline has 3\s+write one="):
         message_files([str(a)], two)
-    with pytest.raises(ConfigurationError, match="there is no file"):
+    with pytest.raises(ConfigurationError, match="the file"):
         message_files([f"{tmp_path}/*.json"], two.__class__("p", "/c", sources=two.sources[:1]))
 
 
@@ -64,7 +64,7 @@ def test_a_file_of_xml_is_a_body_without_its_declaration_and_one_that_is_no_xml_
 def test_a_soap_envelope_is_refused_as_a_body(tmp_path: Path) -> None:
     file = tmp_path / "1.xml"
     file.write_text('<s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope"><s:Body/></s:Envelope>')
-    with pytest.raises(ConfigurationError, match="holds a SOAP envelope"):
+    with pytest.raises(ConfigurationError, match="contains a SOAP envelope"):
         rows(QUEUE, file)
 
 

@@ -201,7 +201,7 @@ def test_a_dry_run_samples_topics_and_a_missing_topic_or_connector_is_told_befor
     file.write_text(text.replace('topic = "out"', 'topic = "nowhere"'))
     code, _, errors = Driver(file, "--jars", jars).run("--available-now")
     assert code == 1
-    assert "there is no topic nowhere" in errors
+    assert "the topic nowhere does not exist" in errors
     code, _, errors = Driver(file).run("--available-now")
     assert code == 1
     assert "add --packages org.apache.spark:spark-sql-kafka-0-10_2.13:" in errors

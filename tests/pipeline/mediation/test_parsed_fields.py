@@ -184,9 +184,9 @@ def test_one_column_that_is_no_struct_must_be_a_field_of_the_element(example: Pa
     found = mistakes(example, (COLUMNS, 'columns = "o.id AS ordr"'))
     assert [(key, what) for key, what, _ in found] == [
         ("steps.confirmed.xml.columns", "there is no field of confirmation in the XSD 'ordr'"),
-        ("steps.confirmed.xml.columns", "the XSD requires 'amount' in confirmation, and no column has this name"),
-        ("steps.confirmed.xml.columns", "the XSD requires 'customer' in confirmation, and no column has this name"),
-        ("steps.confirmed.xml.columns", "the XSD requires 'pieces' in confirmation, and no column has this name"),
+        ("steps.confirmed.xml.columns", "the XSD requires 'amount' in confirmation, but no column has this name"),
+        ("steps.confirmed.xml.columns", "the XSD requires 'customer' in confirmation, but no column has this name"),
+        ("steps.confirmed.xml.columns", "the XSD requires 'pieces' in confirmation, but no column has this name"),
     ]
 
 

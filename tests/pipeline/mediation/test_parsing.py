@@ -83,14 +83,14 @@ def test_an_xsd_tells_each_breach_with_its_line_and_the_element_must_be_the_expe
 def test_without_fields_xml_is_only_held_against_what_it_must_be() -> None:
     found = looked(parser(StructType(), "", XSD.read(EXAMPLE)), ORDER.format(1, 2), "<a", "<!DOCTYPE a []><a/>", "<a/>")
     assert [len(reasons) for _, reasons in found] == [0, 1, 1, 1]
-    assert found[2][1] == ["has a DOCTYPE, which SOAP forbids"]
+    assert found[2][1] == ["has a DOCTYPE, which SOAP does not allow"]
 
 
 def test_what_entities_would_expand_to_is_never_looked_at() -> None:
     laughs = "<!DOCTYPE o [<!ENTITY a 'aaaaaaaaaa'><!ENTITY b '&a;&a;&a;&a;'>]><o><n>&b;</n></o>"
     external = "<!DOCTYPE o SYSTEM 'http://127.0.0.1:9/o.dtd'><o><n>1</n></o>"
     for reasons in (row[1] for row in looked(parser(element="o"), laughs, external)):
-        assert reasons == ["has a DOCTYPE, which SOAP forbids"]
+        assert reasons == ["has a DOCTYPE, which SOAP does not allow"]
 
 
 def test_xml_with_too_many_elements_is_not_read() -> None:
@@ -105,7 +105,7 @@ class Rows:
     columns: tuple[str, ...] = ("n", "t")
 
 
-@pytest.mark.parametrize(("name", "what"), [("body", "there is no column 'body'"), ("n", "n is int, not text")])
+@pytest.mark.parametrize(("name", "what"), [("body", "the rows have no column 'body'"), ("n", "n is int, not text")])
 def test_a_column_that_cannot_hold_xml_is_refused(name: str, what: str) -> None:
     check_column(Rows(), "T")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=what):

@@ -207,7 +207,7 @@ def test_a_function_may_make_rows_and_tell_their_problems(
     again = told(tmp_path / "other", orders)
     again.tables["sinks"], again.tables["routes"] = made.tables["sinks"], made.tables["routes"]
     again.tables["steps"] = made.tables["steps"]
-    with pytest.raises(ConfigurationError, match="holds batches, but the checkpoint"):
+    with pytest.raises(ConfigurationError, match="contains batches, but the checkpoint"):
         run(spark, again.plan(), available_now=True)
 
 
@@ -261,7 +261,7 @@ def test_what_is_inferred_stays_for_every_later_run(
     made.sink("out", table=str(tmp_path / "out"))
     made.route("read", "out")
     here = Here(spark, patiently, made.plan())
-    with pytest.raises(ConfigurationError, match="step read: the sample has no body that can be read"):
+    with pytest.raises(ConfigurationError, match="step read: the sample has no readable body"):
         here.run()
     put(orders, "<o><n>1</n></o>", "<o><n>2</n></o>")
     here.run()

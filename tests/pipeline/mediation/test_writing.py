@@ -136,9 +136,9 @@ def test_a_timestamp_is_written_in_the_zone_that_is_asked_for(zone: str, text: s
     writer = XMLWriter(T.StructType([T.StructField("v", T.TimestampType())]), "", "o", "", zone=zone)
     assert writer.element({"v": at})[0].text == text
     if zone == "Europe/Berlin":
-        with pytest.raises(ValueError, match="which XML cannot say"):
+        with pytest.raises(ValueError, match="which XML cannot express"):
             writer.element({"v": late})
-    with pytest.raises(ConfigurationError, match="there is no time zone 'Berlin'"):
+    with pytest.raises(ConfigurationError, match="the time zone 'Berlin' does not exist"):
         XMLWriter(T.StructType([]), "", "o", "", zone="Berlin")
 
 
@@ -179,9 +179,9 @@ def test_fields_take_the_order_and_the_place_that_an_xsd_has_for_them() -> None:
     ("fields", "what", "remedy"),
     [
         ([field("idd", T.LongType())], "the XSD has no 'idd' in o", "did you mean 'id'?"),
-        ([field("a", T.StringType())], "o.a is a single value, and a struct in the XSD", "struct<value:string>"),
+        ([field("a", T.StringType())], "o.a is a single value, not a struct in the XSD", "struct<value:string>"),
         ([field("b", T.ArrayType(T.StringType()))], "o.b is an array, and occurs once", "one of its values"),
-        ([field("b", SHAPE)], "o.b is a struct, and a single text", "string"),
+        ([field("b", SHAPE)], "o.b is a struct, not a single text", "string"),
     ],
 )
 def test_a_field_that_an_xsd_has_no_place_for_is_refused(fields: list[T.StructField], what: str, remedy: str) -> None:
@@ -193,9 +193,9 @@ def test_a_field_that_an_xsd_has_no_place_for_is_refused(fields: list[T.StructFi
 @pytest.mark.parametrize(
     ("one", "what"),
     [
-        (field("m", T.MapType(T.StringType(), T.StringType())), "XML has no text for"),
-        (field("a b", T.StringType()), "no element can be called 'a b'"),
-        (field("v", T.ArrayType(T.StringType()), xml="attribute"), "is no child"),
+        (field("m", T.MapType(T.StringType(), T.StringType())), "has no text form in XML"),
+        (field("a b", T.StringType()), "'a b' is not a valid name of an element"),
+        (field("v", T.ArrayType(T.StringType()), xml="attribute"), "is not a child"),
     ],
 )
 def test_what_has_no_place_in_xml_is_refused_before_any_row(one: T.StructField, what: str) -> None:

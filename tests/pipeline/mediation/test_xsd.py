@@ -218,7 +218,7 @@ def test_a_single_value_is_required_unless_its_text_may_be_empty(tmp_path: Path,
         ('<xs:include schemaLocation="nowhere.xsd"/>', "nowhere.xsd cannot be read"),
         ('<xs:element name="o" type="Missing"/>', "is not valid"),
         ('<xs:complexType name="T"><xs:sequence><xs:element name="t" type="T" minOccurs="0"/></xs:sequence>'
-         '</xs:complexType><xs:element name="o" type="T"/>', "holds itself"),
+         '</xs:complexType><xs:element name="o" type="T"/>', "contains itself"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_refused_with_a_remedy(tmp_path: Path, inside: str, what: str) -> None:
@@ -230,7 +230,7 @@ def test_what_cannot_be_used_is_refused_with_a_remedy(tmp_path: Path, inside: st
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        ("<a/>", "is no XML Schema"),
+        ("<a/>", "is not an XML Schema"),
         ("<a", "is no XML"),
         ('<!DOCTYPE a [<!ENTITY e SYSTEM "file:///etc/hostname">]><a>&e;</a>', "has a DTD"),
     ],

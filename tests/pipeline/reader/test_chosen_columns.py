@@ -167,7 +167,7 @@ def test_of_positions_too_what_is_deleted_is_skipped_and_told_or_ends_the_read(
     shop.queues["orders"].firsts[0] = 6
     if bears:
         assert [row["offset"] for row in rows(reader, partitions)] == [*range(6, 12), *range(3)]
-        assert "6 records that this task was to read are deleted, and skipped" in caplog.text
+        assert "6 records that this task has to read are deleted, and skipped" in caplog.text
     else:
         with pytest.raises(RecordsTrimmed, match="partition 0: records below 6 are deleted") as caught:
             rows(reader, partitions)
@@ -217,11 +217,11 @@ def test_a_stream_goes_on_from_its_checkpoint_with_other_columns(shop: FakeServe
         ({"columns": "offset,zzz"}, "names 'zzz'", "queue, partition, offset"),
         ({"columns": "attempts"}, "names 'attempts', which messages have not", ""),
         ({"columns": "attempt", "read": "letters"}, "names 'attempt', which letters have not", "mean attempts?"),
-        ({"columns": "offset,,action"}, "names a column twice, or none", "give queue,offset"),
-        ({"columns": "offset,Offset"}, "names a column twice", "give queue,offset"),
-        ({"columns": ""}, "or none between", "give queue,offset"),
-        ({"columns": "offset", "body": "true"}, "columns and body exclude each other", "leave one"),
-        ({"columns": "offset", "includeHeaders": "false"}, "columns and headers exclude each other", "leave one"),
+        ({"columns": "offset,,action"}, "names a column twice, or has", "use the form queue,offset"),
+        ({"columns": "offset,Offset"}, "names a column twice", "use the form queue,offset"),
+        ({"columns": ""}, "or has an", "use the form queue,offset"),
+        ({"columns": "offset", "body": "true"}, "columns and body exclude each other", "remove one"),
+        ({"columns": "offset", "includeHeaders": "false"}, "columns and headers exclude each other", "remove one"),
     ],
 )
 def test_names_that_are_none_are_refused_with_the_nearest(options: dict[str, str], says: str, remedy: str):

@@ -286,7 +286,7 @@ async def test_a_file_that_was_cut_off_since_it_was_listed_ends_where_it_is_whol
     ],
 )
 def test_what_only_messages_have_is_refused(name: str, value: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"option {name} is of messages, and the journal is read") as caught:
+    with pytest.raises(ConfigurationError, match=f"option {name} is for messages, but the journal is read") as caught:
         reader("http://127.0.0.1:1", **{name: value, "queue": "orders"})
     assert "startingTimestamp" in caught.value.remedy
 
@@ -307,7 +307,7 @@ async def test_a_server_that_keeps_none_says_so() -> None:
     service = Service(Destination(":memory:"), Listeners(port=0, admin_port=0))
     await service.start()
     try:
-        with pytest.raises(PipelineError, match="this server keeps no event journal") as caught:
+        with pytest.raises(PipelineError, match="this server has no event journal") as caught:
             await read(service)
         assert "--journal" in caught.value.remedy
     finally:

@@ -127,7 +127,7 @@ async def test_large_letters_come_a_few_at_a_time_and_each_once(admin: str, monk
     [("startingOffsets", "latest"), ("partitions", "0"), ("timestampType", "received"), ("endingOffsets", '{"0": 1}')],
 )
 async def test_what_only_messages_have_is_refused(admin: str, name: str, value: str):
-    with pytest.raises(ConfigurationError, match=f"option {name} is of messages") as caught:
+    with pytest.raises(ConfigurationError, match=f"option {name} is for messages") as caught:
         await read(admin, **{name: value, "queue": "orders"})
     assert "startingTimestamp" in caught.value.remedy
 

@@ -178,7 +178,7 @@ def test_a_pattern_that_matches_nothing_is_told(shop: FakeServer, caplog: pytest
         batch(shop, queuePattern="order")
     reader = stream(shop, queuePattern="invoices.*")
     start = reader.initialOffset()
-    assert "nothing is read yet" in caplog.text
+    assert "no record has been read yet" in caplog.text
     assert next_batch(reader, start) == (start, [])
     shop.create("invoices")
     shop.append("invoices", 0, [record(1)])
@@ -343,7 +343,7 @@ def test_what_is_deleted_while_a_batch_waits_to_be_repeated_is_said_and_counted_
     shop.queues["orders"].firsts[0] = 4
     again = stream(shop, **options)
     assert rows(again, again.partitions(start, end)) == [*of("orders", 0, 4, 10), *of("orders", 1, 3)]
-    assert re.search("4 records that a batch that is repeated is to read.*offsets 0 to 3", caplog.text)
+    assert re.search("4 records that a repeated batch has to read.*offsets 0 to 3", caplog.text)
     shop.append("orders", 0, [record(10)])
     later, found = next_batch(again, end)
     assert (found, later["skipped"]) == (of("orders", 0, 10, 11), 4)
@@ -399,9 +399,9 @@ def test_what_is_deleted_while_a_task_reads_is_skipped_in_its_log_or_fails_it(
     shop.queues["orders"].firsts[0] = 6
     if bears:
         assert rows(reader, partitions) == [*of("orders", 0, 6, 10), *of("orders", 1, 3)]
-        assert "6 records that this task was to read are deleted, and skipped" in caplog.text
+        assert "6 records that this task has to read are deleted, and skipped" in caplog.text
         end = reader.latestOffset(start, ALL)
-        assert "deleted while a batch read them, or after" in caplog.text, "in the driver's log too"
+        assert "deleted during or after a batch that read them:" in caplog.text, "in the driver's log too"
         assert end["skipped"] == 6
     else:
         with caplog.at_level(logging.WARNING), pytest.raises(RecordsTrimmed, match="records below 6"):
@@ -512,7 +512,7 @@ def test_partitions_that_are_not_there_are_refused(shop: FakeServer):
 def test_a_server_of_another_data_plane_is_refused_by_its_version(shop: FakeServer):
     shop.version = 2
     for queues in ("orders", "orders,returns"):
-        with pytest.raises(PipelineError, match="speaks version 2 of the data plane, this client 1"):
+        with pytest.raises(PipelineError, match="uses version 2 of the data plane, but this client uses 1"):
             batch(shop, queue=queues)
 
 

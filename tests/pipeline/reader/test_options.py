@@ -142,15 +142,15 @@ def test_several_queues_are_named_with_commas_and_their_offsets_by_their_names()
         ({"queuePattern": "a.*", "startingOffsets": '{"0": 1}'}, "several queues are read", "name the queues"),
         ({"queue": "orders", "endingOffsets": '{"order": {"0": 1}}'}, "which is not read", "did you mean 'orders'"),
         ({"queuePattern": "a.*", "startingOffsets": '{"b": {"0": 1}}'}, "which is not read", "the query reads a"),
-        ({"queue": "a", "queuePattern": "a.*"}, "queue and queuePattern exclude each other", "leave one"),
-        ({"startingOffsets": "latest", "startingTimestamp": "0"}, "exclude each other", "leave one"),
-        ({"endingOffsetsByTimestamp": '{"0": 1}', "endingTimestamp": "0"}, "exclude each other", "leave one"),
-        ({"startingTimestamp": "2000", "endingTimestamp": "1000"}, "lies before", "other way round"),
+        ({"queue": "a", "queuePattern": "a.*"}, "queue and queuePattern exclude each other", "remove one"),
+        ({"startingOffsets": "latest", "startingTimestamp": "0"}, "exclude each other", "remove one"),
+        ({"endingOffsetsByTimestamp": '{"0": 1}', "endingTimestamp": "0"}, "exclude each other", "remove one"),
+        ({"startingTimestamp": "2000", "endingTimestamp": "1000"}, "is before", "swap"),
         ({"minRowsPerBatch": "10", "maxRowsPerBatch": "9"}, "is above option maxRowsPerBatch", "smaller"),
         ({"minPartitions": "3", "tasks": "2"}, "is above option tasks=2", "larger"),
-        ({"queue": "orders", "subscribe": "orders"}, "queue and subscribe are one", "leave one"),
+        ({"queue": "orders", "subscribe": "orders"}, "queue and subscribe are one", "remove one"),
         ({"kafka.bootstrap.servers": "b:9092"}, "no option kafka.bootstrap.servers", "option broker, a URL"),
-        ({"path": "orders"}, "no option path", "named by option queue"),
+        ({"path": "orders"}, "no option path", "with option queue"),
         ({"groupIdPrefix": "x"}, "no option groupIdPrefix", "option reader"),
         ({"assign": '{"orders": [0]}'}, "no option assign", "option partitions"),
     ],
@@ -221,6 +221,6 @@ def test_an_error_has_the_name_that_was_given():
 )
 def test_what_only_a_batch_read_can_do_is_refused_in_a_stream(name: str, value: str):
     options = ReadOptions.parse({**BROKER, "reader": "spark", name: value})
-    with pytest.raises(ConfigurationError, match=f"option {name} is of batch reads") as caught:
+    with pytest.raises(ConfigurationError, match=f"option {name} is for batch reads") as caught:
         options.check_stream()
     assert "availableNow" in caught.value.remedy

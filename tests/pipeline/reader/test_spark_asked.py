@@ -101,7 +101,7 @@ def test_a_table_that_spark_would_read_without_its_options_is_refused_when_it_is
         ({"queue": "orders", "startingOffsets": '{"0": 31}'}, "partition 0 ends at 30"),
         ({"queue": "orders", "partitions": "9"}, "option partitions names 9"),
         ({"queue": "orders", "tasks": "-1"}, "option tasks='-1' is not a whole number above 0"),
-        ({"queue": "orders", "kafka.bootstrap.servers": "b:9092"}, "named by option broker"),
+        ({"queue": "orders", "kafka.bootstrap.servers": "b:9092"}, "with option broker"),
         ({"queue": "orders", "read": "letter"}, "did you mean letters"),
         ({"queue": "orders", "token": "wrong"}, "answered 401.*tokenFile"),
         ({"queue": "orders", "broker": "down"}, "does not answer.*awaySeconds is how long"),
@@ -194,7 +194,7 @@ def test_a_query_goes_on_with_changed_options_and_says_what_it_skips(
         "asked batch 4: 6 rows",
     ]
     assert "; 20 behind (orders 20)" in lines[0]
-    assert lines[4].endswith("; 0 behind; 4 skipped since it began, deleted unread")
+    assert lines[4].endswith("; 0 behind; 4 deleted before they were read")
 
 
 OLD = '{"v": 2, "queue": "orders", "epoch": "epoch of orders", "before": "", "0": 20, "1": 5}'

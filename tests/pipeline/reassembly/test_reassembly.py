@@ -124,7 +124,7 @@ def test_files_of_an_older_version_are_read_and_replaced_by_delta_tables(spark: 
 
 @pytest.mark.spark
 def test_nothing_is_nothing_and_another_kind_of_directory_is_left_alone(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="nothing has been reassembled"):
+    with pytest.raises(ConfigurationError, match="contains no reassembled messages"):
         read_reassembled(spark, str(tmp_path / "none"))
     empty = as_capture(spark.createDataFrame([], "body BINARY"), "body")
     done = reassemble(empty, str(tmp_path / "empty"))

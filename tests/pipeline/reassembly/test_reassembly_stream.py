@@ -317,7 +317,7 @@ def test_a_checkpoint_that_is_not_the_tables_own_is_refused(spark: SparkSession,
     put(tmp_path / "captured", 0, [])
     with pytest.raises(ConfigurationError, match=r"the checkpoint .* is new"):
         start(spark, tmp_path)
-    with pytest.raises(ConfigurationError, match="nothing has been put together"):
+    with pytest.raises(ConfigurationError, match="contains no reassembled messages"):
         read_streamed(spark, str(tmp_path / "out"))
     (tmp_path / "out" / "messages").mkdir()
     with pytest.raises(ConfigurationError, match="another run without a stream"):
@@ -326,5 +326,5 @@ def test_a_checkpoint_that_is_not_the_tables_own_is_refused(spark: SparkSession,
     for log in ("offsets", "commits"):
         (tmp_path / "checkpoint" / log).mkdir(parents=True)
         (tmp_path / "checkpoint" / log / "0").touch()
-    with pytest.raises(ConfigurationError, match=r"has come to batch 0, but there is nothing in .*out"):
+    with pytest.raises(ConfigurationError, match=r"is at batch 0, but .*out is empty"):
         start(spark, tmp_path)

@@ -263,12 +263,12 @@ REFUSED = {
     "pcapng": (b"\x0a\x0d\x0d\x0a\x1c\0\0\0M<+\x1a" + bytes(40), "tshark -r"),
     "an access log": (
         b'10.0.0.1 - - [10/Oct/2026:13:55:36 -0700] "POST /orders HTTP/1.1" 202 0 "-" "Axis2"\n' * 3,
-        "an access log has no message in it",
+        "an access log contains no messages.",
     ),
     "another zip": (saz({"a.txt": b"x"}), "not from Fiddler"),
     "a zip that is cut off": (saz({"raw/1_c.txt": E[1]})[:-30], "damaged"),
-    "other JSON with a log": (b'{"log": 1}', "no HTTP archive"),
-    "a HAR that nests": (b'{"log": ' + b'{"entries":[' * 100_000, "no HTTP archive"),
+    "other JSON with a log": (b'{"log": 1}', "not an HTTP archive"),
+    "a HAR that nests": (b'{"log": ' + b'{"entries":[' * 100_000, "not an HTTP archive"),
     "a HAR whose base64 is none": (har((E[1], None), base64=True).replace(b'"text": "P', b'"text": "!'), "not base64"),
     "a flow that is cut off": (flow(E[1])[:-9], "cut off"),
     "a flow of no type": (flow(E[1])[:-1] + b"x", "damaged"),
@@ -305,7 +305,7 @@ def test_a_small_archive_does_not_unpack_to_one_that_fills_the_memory(monkeypatc
     monkeypatch.setattr(captures, "MAX_INFLATED", 1 << 20)
     for count, size in ((1, 1 << 22), (9, 1 << 18)):
         found = [*pieces(saz({f"raw/{one}_c.txt": http(bytes(size), CHUNKED) for one in range(count)}))]
-        assert found[-1].problem == "unpacked this archive has more than 1048576 bytes"
+        assert found[-1].problem == "unpacked, this archive has more than 1048576 bytes"
         assert len(found) < 5
     (piece,) = pieces(gzip.compress(saz({"raw/1_c.txt": bytes(1 << 22)}) + bytes(1 << 21)))
     assert "more than 1048576 bytes" in piece.problem

@@ -28,12 +28,12 @@ def test_what_is_not_said_is_as_it_always_is():
 @pytest.mark.parametrize(
     ("word", "told"),
     [
-        ("los=1", "near it is loss="),
+        ("los=1", "did you mean loss="),
         ("loss", "the grid has no 'loss'"),
         ("loss=much", "'loss=much' cannot be read"),
         ("loss=1", "Link.loss cannot be 1.0"),
         ("window=0", "cannot be 0"),
-        ("backoff=fast", "'fast' is none of usual, eager, steady, patient"),
+        ("backoff=fast", "'fast' is not one of usual, eager, steady, patient"),
         ("backoff=mine:frist=1s", "a backoff has no 'frist'"),
         ("backoff=mine:floor=9s;cap=1s", "is above cap"),
         ("messages=0", "cannot be 0"),

@@ -143,8 +143,13 @@ def test_the_key_is_told_as_text_whatever_its_type(server: FakeServer) -> None:
         ([("action", StringType())], {}, "no column body", "select()"),
         ([("body", StringType())], {"action": ""}, "no column action", '.option("action", ...)'),
         ([("body", StringType())], {"queue": ""}, "no column queue or to", '.option("queue", ...)'),
-        ([("body", StringType()), ("carrier", StringType())], {}, "no use for column carrier", "select() it away"),
-        ([("value", StringType())], {}, "no use for column value", "call it body"),
+        (
+            [("body", StringType()), ("carrier", StringType())],
+            {},
+            "no use for column carrier",
+            "remove it with select()",
+        ),
+        ([("value", StringType())], {}, "no use for column value", "rename it to body"),
         ([("key", StringType()), ("value", StringType())], {}, "no use for column key", '"sequenceKey", "key"'),
         ([("body", StringType())], {"topic": "out"}, "no option topic", "option queue"),
         ([("body", StringType()), ("to", BinaryType())], {}, "column to is a binary", "cast"),
@@ -214,7 +219,7 @@ def test_a_table_of_refused_rows_that_cannot_be_written_is_told_with_what_is_saf
     server: FakeServer, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(WriteRefused, match="file/refused, which cannot be written") as caught:
+    with pytest.raises(WriteRefused, match="file/refused, but it is not writable") as caught:
         Query(server, refused=str(tmp_path / "file" / "refused")).run(0, {"body": ["<a/>", None]})
     assert "nothing of the batch was sent" in caught.value.remedy
     assert (server.sinks["q1"].staged, server.sinks["q1"].published) == ({}, [])

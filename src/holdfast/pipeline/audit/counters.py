@@ -1,6 +1,6 @@
-"""All that an audit finds in events which are brought together by what they are about: see :func:`decide`.
+"""Everything that an audit finds in events grouped by their subject: see :func:`decide`.
 
-``rules`` has those that tell what must not be; the others are here, and only count.
+``rules`` contains the deciders that report violations; the deciders here only count.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from holdfast.pipeline.audit.gaps import Gaps
 from holdfast.pipeline.audit.rules import OfInbound, OfPlace
 
 MOST_LATENCIES = 100_000
-"""Different ones that are gathered before they are told."""
+"""Maximum number of distinct values collected before they are reported."""
 
 
 class OfOutbound:
-    """Counts what became of one Sequence that was sent from here.
+    """Count the fate of one Sequence that was sent from here.
 
     Args:
         name: Its Identifier.
-        latencies: Is told nothing.
+        latencies: Not used.
 
     Attributes:
-        found: What was found; whoever feeds it takes it out.
+        found: Findings so far; the caller removes them.
     """
 
     def __init__(self, name: str, latencies: Latencies) -> None:
@@ -105,14 +105,14 @@ class OfOutbound:
 
 
 class OfWay:
-    """Counts how long messages of one partition took until they were handled, and until the next hop had them.
+    """Count how long messages of one partition took to be handled, and to reach the next hop.
 
-    Its events come by offset: first the ranges that begin there, then the message. So it need remember no more than the
-    ranges that the next message may lie in.
+    Its events are ordered by offset: first the ranges that start there, then the message. So it needs to remember only
+    the ranges that the next message may lie in.
 
     Args:
-        name: Of the place; nothing is read from it.
-        latencies: Is told how long they took.
+        name: Of the partition; nothing is read from it.
+        latencies: Receives the durations.
 
     Attributes:
         found: Nothing.
@@ -157,11 +157,11 @@ DECIDERS: Mapping[str, Callable[[str, Latencies], Decider]] = {
 
 
 def decide(events: Iterable[Told]) -> Iterator[Found]:
-    """All that is found in them.
+    """Return everything found in the events.
 
     Args:
-        events: Those of each ``about`` together, in their order: of a way by offset, ranges before messages; of all
-            else as they happened, run after run.
+        events: The events of each ``about`` together, in their order: of a partition by offset, ranges before messages;
+            of everything else by time, run after run.
     """
     latencies = Latencies()
     for about, group in groupby(events, attrgetter("about")):

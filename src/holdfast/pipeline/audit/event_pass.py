@@ -88,7 +88,7 @@ def summary(journal: DataFrame) -> DataFrame:
 
 
 def is_of_several(summed: DataFrame) -> bool:
-    """Whether that is the journal of several servers: each counts its runs by itself."""
+    """Return whether this is the journal of several servers: each counts its own runs."""
     from pyspark.sql import functions as F
 
     started = summed.where("event IN ('started', 'queue stands')").select("run", "worker", "attempt")
@@ -97,10 +97,10 @@ def is_of_several(summed: DataFrame) -> bool:
 
 
 def holes(journal: DataFrame, summed: DataFrame) -> DataFrame:
-    """Where ordinals of a run are missing, each seen at the event behind it.
+    """Return the missing ordinals of each run, each hole with the event after it.
 
     Args:
-        journal: Of one server.
+        journal: Journal of one server.
         summed: Its :func:`summary`.
 
     Returns:
@@ -122,10 +122,10 @@ def holes(journal: DataFrame, summed: DataFrame) -> DataFrame:
 
 
 def found(journal: DataFrame, summed: DataFrame) -> DataFrame:
-    """All that is found in a journal: a row for each thing, with one column of :data:`KINDS` that is not null.
+    """Return everything found in a journal: one row each, with one column of :data:`KINDS` that is not null.
 
     Args:
-        journal: Of one server.
+        journal: Journal of one server.
         summed: Its :func:`summary`.
     """
     from pyspark.sql import functions as F
@@ -210,7 +210,7 @@ def _known(journal: DataFrame, summed: DataFrame) -> DataFrame:
 
 
 def _of(worker: str) -> Column:
-    """A worker, where one that is null is one of its own."""
+    """A worker; null becomes a worker number that no other has."""
     from pyspark.sql import functions as F
 
     return F.coalesce(worker, F.lit(-1))
@@ -229,7 +229,7 @@ def _events(batch: pa.RecordBatch) -> Iterator[Told]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """What is in a column; a text that is there many times is made once."""
+    """The values of a column; repeated texts share one object."""
     import pyarrow as pa
 
     if pa.types.is_string(column.type):

@@ -26,13 +26,13 @@ INBOUND = (
     "expired",
     "forgotten",
 )
-"""Events for :data:`IN`, of those that have a Sequence and no ``key``."""
+"""Events with a Sequence and no ``key`` that belong to :data:`IN`."""
 OUTBOUND = ("created", "stands", "arrived", "terminated")
-"""Events for :data:`OUT`, of those that have a Sequence and a ``key``."""
+"""Events with a Sequence and a ``key`` that belong to :data:`OUT`."""
 SENDING = ("transmitted", "retransmitted", "replied")
 """Events for :data:`OUT` that have no ``key``."""
 PLACED = ("queue stands", "delivered", "given up", "handled stands", "handled", "handed over")
-"""Events for :data:`PLACE`, of those that have a ``queue``."""
+"""Events with a ``queue`` that belong to :data:`PLACE`."""
 COMING, TAKEN = ("delivered", "submitted"), ("handled", "arrived")
 """Events for :data:`WAY`: messages, and ranges of offsets. There the ranges come first that begin at a message."""
 
@@ -79,13 +79,13 @@ class Told(NamedTuple):
 
 
 class Violation(NamedTuple):
-    """One thing that must not be: the rule, what it is about, and the event that tells it; None: several, or nothing.
+    """One violation: the rule, its subject, and the event that shows it; None: several, or no event.
 
     Args:
-        rule: Of :data:`holdfast.pipeline.audit.rules.RULES`.
+        rule: Name of a rule in :data:`holdfast.pipeline.audit.rules.RULES`.
         sequence, number, count, queue, partition, offset, run, ordinal: As in the journal.
         at: Microseconds since 1970.
-        unless_at_most_once: Whether it is none if its Sequence is promised "at most once".
+        unless_at_most_once: Whether a Sequence with "at most once" is exempt.
     """
 
     rule: str
@@ -165,10 +165,10 @@ Found = Violation | SequenceRow | Gap | Latency
 
 
 class Decider(Protocol):
-    """Takes the events that are about one thing, in their order.
+    """Process the events of one subject, in their order.
 
     Attributes:
-        found: What was found; whoever feeds it takes it out.
+        found: Findings so far; the caller removes them.
     """
 
     found: list[Found]
@@ -196,7 +196,7 @@ class Latencies:
             self._counts[key] = self._counts.get(key, 0) + 1
 
     def take(self) -> Iterator[Latency]:
-        """All of it; then it begins anew."""
+        """Return everything, and start again."""
         counts, self._counts = self._counts, {}
         return (Latency(*key, messages) for key, messages in counts.items())
 

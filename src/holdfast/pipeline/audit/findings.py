@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)
-"""Which quantiles of latencies are told."""
+"""The reported quantiles of latencies."""
 WHERE = ("sequence", "number", "count", "queue", "partition", "offset", "run", "ordinal", "at")
-"""Columns of a violation beside ``rule``: what it is about, and the event that tells it; null for nothing."""
+"""Columns of a violation in addition to ``rule``: its subject, and the event that shows it; null for none."""
 HOLES = {
-    DAMAGED: "A file is damaged. It was left out, or read up to the damage.",
+    DAMAGED: "A file is damaged. The audit skipped it, or read it up to the damage.",
     "missing": "Events are missing within a run: a file was damaged or deleted.",
-    "not written": "The journal could not be written, as the disk was full or failed.",
+    "not written": "The journal could not be written, because the disk was full or failed.",
     "killed": "A process was killed: events of up to one second were in memory only.",
-    "not kept": "The events are older than the journal keeps.",
+    "not kept": "The events are older than the retention of the journal.",
 }
 """Kind of a hole in the journal -> what it means."""
 _ADDED = (
@@ -45,32 +45,32 @@ _ADDED = (
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What a journal comes to; each is a DataFrame, computed when it is asked for.
+    """The results of an audit; each is a DataFrame, computed on request.
 
     Attributes:
-        sequences: A row for each Sequence: ``role`` ("in": it came here; "out": it was sent from here), ``sequence``,
-            ``peer``, ``key`` (of an outbox), ``assurance``, ``state`` (the last that is known), ``begun`` (null: before
-            the journal), ``ended``, ``messages`` (accepted; of one that was sent, those that the next hop has),
-            ``highest`` number, ``missing`` (numbers up to that which are not), ``completeness`` (``messages`` of
-            ``highest``), ``delivered``, ``held`` (now), ``discarded``, ``not_queued``, ``acknowledged``,
-            ``duplicates`` (dropped), ``transmitted``, ``retransmitted`` (times that one was sent again). What it did
-            is counted as far as the journal goes back; what is there and what is missing from its number 1 on.
-        peers: The same, added up for each ``role`` and ``peer``, with ``sequences``, how many, ``complete``, how many
-            of them miss nothing, and ``retransmission_rate``, retransmissions for each message transmitted.
+        sequences: A row for each Sequence: ``role`` ("in": received here; "out": sent from here), ``sequence``,
+            ``peer``, ``key`` (of an outbox), ``assurance``, ``state`` (the last known one), ``begun`` (null: before the
+            journal), ``ended``, ``messages`` (accepted; for a sent Sequence, those that the next hop has), ``highest``
+            number, ``missing`` (the numbers below it without a message), ``completeness`` (``messages`` of
+            ``highest``), ``delivered``, ``held`` (now), ``discarded``, ``not_queued``, ``acknowledged``, ``duplicates``
+            (dropped), ``transmitted``, ``retransmitted`` (number of retransmissions). Events are counted as far as the
+            journal goes back, present and missing numbers from number 1.
+        peers: The same, summed for each ``role`` and ``peer``, with the number of ``sequences``, the number of
+            ``complete`` ones, which miss nothing, and ``retransmission_rate``, retransmissions for each transmitted
+            message.
         gaps: A row for each gap in the numbers of a Sequence: ``role``, ``sequence``, ``number`` (the first missing),
-            ``count``, ``since`` (when one behind it came), ``until`` (when the last of it came), ``seconds``; null: it
-            is open still.
+            ``count``, ``since`` (when a later one arrived), ``until`` (when the last of the gap arrived), ``seconds``;
+            null: it is still open.
         over_time: A row for each minute and event: ``minute``, ``event``, ``messages``.
         latencies: A row for each way: ``stage``, ``name`` (of the queue, or the key of the outbox), ``messages``, and
             the seconds of some quantiles, to one part in 500: ``p50`` and so on.
         faults: ``event``, ``sequence``, ``detail``, ``times``, ``first``, ``last``, of faults sent and received.
-        violations: What must not be: ``rule`` of :data:`rules.RULES`, and :data:`WHERE`. Empty if all
-            is well.
-        cannot_say: Where the journal has holes: ``kind`` (of :data:`HOLES`), ``run`` and ``worker``, ``after`` (the
-            ordinal before), ``events`` (how many are missing; null: unknown), ``at``, ``why``. What is missing there
-            can have been anything.
-        summed: The events counted by what they are (:func:`holdfast.pipeline.audit.event_pass.summary`).
-        found: What the pass over the events found. The tables are made of these two, which are cached.
+        violations: Violations: ``rule`` of :data:`rules.RULES`, and :data:`WHERE`. Empty without violations.
+        cannot_say: Holes in the journal: ``kind`` (of :data:`HOLES`), ``run`` and ``worker``, ``after`` (the ordinal
+            before), ``events`` (the number of missing events; null: unknown), ``at``, ``why``. A missing event can have
+            been anything.
+        summed: The number of events of each kind (:func:`holdfast.pipeline.audit.event_pass.summary`).
+        found: Findings of the pass over the events. The tables are computed from these two, which are cached.
     """
 
     sequences: DataFrame
@@ -170,8 +170,8 @@ def _gaps(things: DataFrame) -> DataFrame:
 
 
 def _latencies(things: DataFrame) -> DataFrame:
-    """From when a message came, or was submitted here, until it was in its queue, until its handler was done with it,
-    and until the next hop had it; and of one that was held, from then until it was in its queue."""
+    """Latencies from the receipt of a message, or its submission here, until it was in its queue, until its handler was
+    done, and until the next hop had it; for a held message, also from then until it was in its queue."""
     from pyspark.sql import functions as F
 
     names = [f"p{100 * one:g}".replace(".", "_") for one in QUANTILES]
@@ -237,7 +237,7 @@ def _cannot_say(journal: DataFrame, summed: DataFrame, damaged: DataFrame) -> Da
         "after",
         unknown.alias("events"),
         "at",
-        F.lit("it ended without a word: what it gathered in its last second may be missing").alias("why"),
+        F.lit("it ended without a closing event: events of its last second may be missing").alias("why"),
     )
     not_kept = runs.where("number > coalesce(before, 0) + 1").select(
         F.lit("not kept").alias("kind"),
@@ -247,14 +247,14 @@ def _cannot_say(journal: DataFrame, summed: DataFrame, damaged: DataFrame) -> Da
         unknown.alias("events"),
         F.col("began").alias("at"),
         F.format_string(
-            "of runs %d to %d nothing is kept", F.coalesce("before", F.lit(0)) + 1, F.col("number") - 1
+            "no events of runs %d to %d are kept", F.coalesce("before", F.lit(0)) + 1, F.col("number") - 1
         ).alias("why"),
     )
     kind = F.when(event == "gap", "not written").when(F.col("after") < 0, "not kept").otherwise("missing")
     why = (
         F.when(event == "gap", F.concat(F.lit("not written: "), "detail"))
-        .when(F.col("after") < 0, "what was before is not kept any more")
-        .otherwise("a file is damaged, or missing")
+        .when(F.col("after") < 0, "earlier events are no longer kept")
+        .otherwise("a file is damaged or missing")
     )
     lacking = holes(journal, summed).select(
         kind.alias("kind"),
@@ -272,6 +272,6 @@ def _cannot_say(journal: DataFrame, summed: DataFrame, damaged: DataFrame) -> Da
         unknown.alias("after"),
         unknown.alias("events"),
         "at",
-        F.concat(F.lit("damaged and left out: "), "detail").alias("why"),
+        F.concat(F.lit("damaged and skipped: "), "detail").alias("why"),
     )
     return lacking.unionByName(killed).unionByName(not_kept).unionByName(left_out)

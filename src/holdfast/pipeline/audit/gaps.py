@@ -23,14 +23,14 @@ class _Open:
 
 
 class Gaps:
-    """Takes the numbers of one Sequence as they come. Memory grows with the gaps that are open.
+    """Process the numbers of one Sequence in order of arrival. Memory grows with the open gaps.
 
     Args:
         role, sequence: Of the Sequence.
-        found: Is told of each gap that closes; whoever feeds this takes them out.
+        found: Receives each gap that closes; the caller removes them.
 
     Attributes:
-        there: All numbers that came.
+        there: All numbers that arrived.
     """
 
     def __init__(self, role: str, sequence: str, found: list[Found]) -> None:

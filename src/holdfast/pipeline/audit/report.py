@@ -27,14 +27,14 @@ _MINUTES = 5_000
 
 
 def report(audited: Audit, places: Sequence[str]) -> str:
-    """The page.
+    """Return the HTML page.
 
     Args:
-        audited: What is told.
-        places: Where the journals are.
+        audited: The audit to report.
+        places: The places of the journals.
 
     Raises:
-        ConfigurationError: What draws and writes it is not installed.
+        ConfigurationError: A package that draws or writes the page is not installed.
     """
     found, holes = audited.violations.count(), audited.cannot_say.count()
     looked_at = audited.sequences.selectExpr("count(*)", "coalesce(sum(messages), 0)").first()
@@ -46,14 +46,14 @@ def report(audited: Audit, places: Sequence[str]) -> str:
             f"Times are in the time zone {zone.key}."
         )
     ]
-    verdict = f"What was promised is broken. Violations: {found:,}." if found else "No violation was found."
+    verdict = f"A guarantee was broken. Violations: {found:,}." if found else "No violation was found."
     parts.append(Text(verdict, is_bad=bool(found), is_verdict=not found))
     damaged = audited.cannot_say.where("kind = 'damaged'").count()
     if damaged:
-        parts.append(Text(f"Damaged files of the journal, which were left out: {damaged:,}.", is_bad=True))
+        parts.append(Text(f"Damaged files of the journal that were skipped: {damaged:,}.", is_bad=True))
     if holes:
         parts.append(
-            Text(f"The journal has {holes:,} holes: what happened there is unknown. They are listed at the end.")
+            Text(f"The journal has {holes:,} holes, for which the audit has no events. They are listed at the end.")
         )
     sequences = _Sequences(audited)
     if found:
@@ -63,14 +63,14 @@ def report(audited: Audit, places: Sequence[str]) -> str:
     parts += [Heading("Latencies in seconds"), _table(audited.latencies, _LATENCIES, "stage", "name")]
     parts += [
         Heading("Sequences"),
-        Text("Those with violations first, then those that miss something."),
+        Text("Sequences with violations first, then those with missing messages."),
         *sequences.parts(),
     ]
     parts += [Heading("Gaps"), *_gaps_over_time(audited, zone), Text("Open gaps first, then the longest.")]
     parts.append(_table(audited.gaps, _GAPS, "until IS NOT NULL", "-seconds", "since", "sequence", link=sequences))
     parts += [Heading("Faults"), _table(audited.faults, _FAULTS, "first", "event", link=sequences)]
     if holes:
-        parts += [Heading("Where nothing can be said"), *_holes(audited)]
+        parts += [Heading("Holes in the journal"), *_holes(audited)]
     return render("Audit", parts)
 
 
@@ -100,7 +100,7 @@ _PEERS = {
         "there": _SHARE.format("completeness"),
         "transmitted": "transmitted",
         "sent again": "retransmitted",
-        "sent again, for each message": "retransmission_rate",
+        "retransmissions for each message": "retransmission_rate",
     },
 }
 _SEQUENCES = {
@@ -280,7 +280,7 @@ def _over_time(audited: Audit, zone: ZoneInfo) -> list[Plot | Text]:
     axes.set_ylabel("messages a minute")
     axes.legend(fontsize=8, ncols=4)
     axes.set_ylim(bottom=0)
-    return [drawn(figure, f"Messages in each minute, by what happened to them. Times in {zone.key}.")]
+    return [drawn(figure, f"Messages in each minute by event. Times in {zone.key}.")]
 
 
 def _gaps_over_time(audited: Audit, zone: ZoneInfo) -> list[Plot]:
@@ -312,7 +312,7 @@ def _gaps_over_time(audited: Audit, zone: ZoneInfo) -> list[Plot]:
     return [
         drawn(
             figure,
-            f"Gaps that are open at the end of each minute: numbers that came later, or never. Times in {zone.key}.",
+            f"Open gaps at the end of each minute: numbers that arrived later, or never. Times in {zone.key}.",
         )
     ]
 

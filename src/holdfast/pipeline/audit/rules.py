@@ -33,18 +33,19 @@ from holdfast.pipeline.audit.events import (
 from holdfast.pipeline.audit.gaps import Gaps
 
 RULES = {
-    "acknowledged, not delivered": "It was acknowledged, and no event says that it was put into a queue, held or "
-    "discarded.",
-    "acknowledged, never released": "It was acknowledged and held, its Sequence is forgotten, and it went nowhere.",
+    "acknowledged, not delivered": "It was acknowledged, but no event puts it into a queue, holds it or discards it.",
+    "acknowledged, never released": "It was acknowledged and held, but when its Sequence was forgotten, it had not "
+    "been released or discarded.",
     "acknowledged too early": "It was acknowledged before it was durable.",
-    "acknowledged, then gone": "It was acknowledged, and a later file does not list it as accepted.",
-    "delivered twice": "The same message of a Sequence came into a queue twice.",
-    "delivered out of order": "Its Sequence promises order, and it came into its queue behind a later one.",
-    "offset used twice": "Two records came to one offset of a queue.",
-    "offset skipped": "The records of a queue's partition go on behind an offset to which no record came.",
-    "delivered, then gone": "It was durable in a queue, and the queue of a later run is shorter.",
-    "handled again": "It was handed over after its handler was durably done with it; or, at most once, a second time.",
-    "handled out of order": "Its Sequence promises order, and it was handed over after a later one.",
+    "acknowledged, then gone": "It was acknowledged, but a later file does not list it as accepted.",
+    "delivered twice": "The same message of a Sequence was put into a queue twice.",
+    "delivered out of order": "Its Sequence is in order, but it was put into its queue after a later message.",
+    "offset used twice": "Two records have the same offset of a queue.",
+    "offset skipped": "A partition has records after an offset that has no record.",
+    "delivered, then gone": "It was durable in a queue, but the queue of a later run is shorter.",
+    "handled again": "It was handed to its handler after the handler had durably completed it; or, at most once, a "
+    "second time.",
+    "handled out of order": "Its Sequence is in order, but it was handed to its handler after a later message.",
 }
 """Rule -> the condition that violates it."""
 

@@ -79,12 +79,10 @@ class BodyColumns:
     ) -> None:
         if element and not fields.fields:
             raise ConfigurationError(
-                f"bodies are to be <{element}>, and no schema says what to read of them", remedy="give a schema, too"
+                f"the bodies must be <{element}>, but no schema describes their fields", remedy="give a schema as well"
             )
         if strange := sorted(set(also).difference(ALSO)):
-            raise ConfigurationError(
-                f"{strange[0]!r} is no column that can be landed also", remedy=f"name one of {', '.join(ALSO)}"
-            )
+            raise ConfigurationError(f"{strange[0]!r} is not a column for also", remedy=f"use {', '.join(ALSO)}")
         further = [StructField(name, StringType()) for name in ALSO if name in also]
         self.envelope = StructType([*ENVELOPE.fields, *further])
         self._fields = fields
@@ -95,7 +93,7 @@ class BodyColumns:
         for name in (prefix + field.name for field in fields.fields):
             if name.lower() in taken:
                 raise ConfigurationError(
-                    f"two landed columns would be called {name!r}",
+                    f"two landed columns would have the name {name!r}",
                     remedy="give the parsed ones a prefix: prefix='body_'",
                 )
             taken.add(name.lower())
@@ -196,7 +194,7 @@ def parts_of(batch: pa.RecordBatch, column: str) -> Iterator[pa.RecordBatch]:
 
 
 def arrow_of(values: Sequence[Any], kind: pa.DataType, name: str, tell: Callable[[int, str], None]) -> pa.Array:
-    """The values of a column as Arrow holds them; one that it does not take is null, and is told with its row."""
+    """The values of a column in Arrow; a value that Arrow rejects becomes null, and is reported with its row."""
     import pyarrow as pa
 
     try:
@@ -208,5 +206,5 @@ def arrow_of(values: Sequence[Any], kind: pa.DataType, name: str, tell: Callable
             pa.array([value], kind)
         except Exception as error:
             taken[row] = None
-            tell(row, f"{name}: Arrow takes no such {kind}: {str(error)[:200]}")
+            tell(row, f"{name}: Arrow rejects this {kind}: {str(error)[:200]}")
     return pa.array(taken, kind)

@@ -1,11 +1,11 @@
-"""What may be told of how bodies are read. Knows nothing of Spark: a command shows its options without it."""
+"""The leniencies for reading bodies. Does not import Spark, so a command shows its options without it."""
 
 from __future__ import annotations
 
 LENIENCIES = {
-    "empty": "An empty text is null, where the type is no STRING.",
-    "nanoseconds": "A time is cut to microseconds: .NET writes seven digits, TIMESTAMP holds six.",
-    "zones": "The zone of a DATE or TIMESTAMP_NTZ is left out: the day or time is the one that is written.",
+    "empty": "An empty text becomes null if the type is not STRING.",
+    "nanoseconds": "A time is truncated to microseconds: .NET writes seven digits, TIMESTAMP has six.",
+    "zones": "The zone of a DATE or TIMESTAMP_NTZ is ignored: the day or time is used as written.",
 }
 """What may be passed over instead of flagged, and what is done then."""
 

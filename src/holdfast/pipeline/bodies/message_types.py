@@ -57,7 +57,8 @@ def table_names(elements: Iterable[str]) -> dict[str, str]:
             )
         if (before := taken.get(match[1].lower())) is not None:
             raise ConfigurationError(
-                f"the table of {element} would have the name of {before}", remedy="land one of the two in another job"
+                f"the table of {element} would have the same name as {before}",
+                remedy="land one of the two in another job",
             )
         taken[match[1].lower()] = f"the table of {element}"
         found[element] = match[1]
@@ -132,8 +133,9 @@ def note_types(spark: SparkSession, checkpoint: str, batch: int, elements: Itera
         before = json.loads(files.read_text(spark, f"{directory}/{batch}"))
         if before != told:
             raise PipelineError(
-                f"batch {batch} was begun with the types {', '.join(before)}, and now they are {', '.join(told)}",
-                remedy="start once more with those types until the batch is landed, then change them",
+                f"batch {batch} was started with the types {', '.join(before)}, but the current types are "
+                f"{', '.join(told)}",
+                remedy="run again with the old types until the batch is landed, then change them",
             )
         return
     files.publish_text(spark, f"{directory}/{batch}", json.dumps(told))

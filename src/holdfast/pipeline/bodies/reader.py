@@ -1,11 +1,11 @@
-"""XML bodies into typed values by a Spark schema: strict, namespace-aware, and never silent about what does not fit.
+"""XML bodies into typed values by a Spark schema: strict, namespace-aware, and never silent about mismatches.
 
-A field takes the child element of its local name, else the attribute of that name. A nested StructType takes an
-element with children, an ArrayType every child of that name. A field's metadata ``{"namespace": "urn:x"}`` narrows it
-to that namespace, ``{"xml": "element"}`` or ``"attribute"`` to one of the two; ``{"xml": "text"}`` makes it the text of
-the element itself, beside its attributes; ``{"name": "id"}`` is its name in XML, if it is called otherwise. Texts are
-read as XML Schema writes them, see ``simple_types``; a dateTime without a zone is taken for UTC. Knows lxml and Spark's
-types, not the network.
+A field takes the child element with its local name, else the attribute with that name. A nested StructType takes an
+element with children, an ArrayType every child with that name. A field's metadata ``{"namespace": "urn:x"}`` restricts
+it to that namespace, ``{"xml": "element"}`` or ``"attribute"`` to one of the two; ``{"xml": "text"}`` selects the text
+of the element itself, in addition to its attributes; ``{"name": "id"}`` gives its name in XML, if that differs. Texts
+are read as XML Schema writes them, see ``simple_types``; a dateTime without a zone counts as UTC. Knows lxml and
+Spark's types, not the network.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.pipeline.bodies.leniencies import LENIENCIES, MAX_ELEMENTS
 from holdfast.pipeline.bodies.simple_types import Convert, Misfit, converter
 
 MAX_PROBLEMS = 20
-"""Problems of one body that are told; of the others, how many there are."""
+"""Maximum number of reported problems of one body; of the others, only the number is reported."""
 
 NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
 _PLACES = (None, "element", "attribute", "text")
@@ -62,8 +62,8 @@ class BodyReader:
     ) -> None:
         if unknown := sorted(set(lenient) - set(LENIENCIES)):
             raise ConfigurationError(
-                f"there is nothing called {unknown[0]!r} to be lenient about",
-                remedy=f"name any of {', '.join(LENIENCIES)}",
+                f"{unknown[0]!r} is not a leniency",
+                remedy=f"use {', '.join(LENIENCIES)}",
             )
         self.max_elements = max_elements
         self._expected = expected
@@ -82,9 +82,9 @@ class BodyReader:
         )
 
     def read(self, body: bytes) -> tuple[dict[str, Any], str | None]:
-        """The values by field name, None where there is none, and what is wrong with the body, None if nothing.
+        """Return the values by field name, None for missing ones, and what is wrong with the body, None if nothing.
 
-        Never raises: whatever a body holds, it is one row, with the reason why it could not be read.
+        Never raises: any body becomes one row, with the reason if it could not be read.
         """
         try:
             if refusal := self._refusal(body):
@@ -116,7 +116,7 @@ class BodyReader:
         if not body.strip():
             return "the body is empty"
         if has_doctype(body):
-            return "has a DOCTYPE, which SOAP forbids"
+            return "has a DOCTYPE, which SOAP does not allow"
         limit = self.max_elements
         if body.count(b"<") > limit and body.count(b"<") - body.count(b"</") > limit:
             return f"has more than {limit} elements"
@@ -124,7 +124,7 @@ class BodyReader:
 
 
 class _Problems:
-    """What is wrong with one body, as far as it is told; and whether an element of it may be nil."""
+    """Reported problems of one body, and whether an element of it may be nil."""
 
     def __init__(self, may_be_nil: bool) -> None:
         self.may_be_nil = may_be_nil
@@ -168,7 +168,7 @@ class Field:
         if self.place not in _PLACES or (self.place in ("attribute", "text") and self.one_text is None):
             raise ConfigurationError(
                 f"the field {path}{field.name} cannot be read from {self.place!r}",
-                remedy="its metadata has xml = element, attribute or text, the last two for a single value",
+                remedy="its metadata must have xml = element, attribute or text; the last two only for a single value",
             )
 
     def value(self, element: Any, problems: _Problems, name: str) -> Any:
@@ -180,7 +180,7 @@ class Field:
         text = element.text
         if self.struct is not None:
             if text and not len(element) and text.strip() and not element.attrib and not self.struct.has_text:
-                problems.add(f"{name}: {_shown(text)} is a text, not an element with children")
+                problems.add(f"{name}: {_shown(text)} is text, not an element with children")
                 return None
             since = len(problems.texts)
             value = self.struct.read(element, problems)
@@ -216,7 +216,7 @@ class Struct:
             what = f"two fields called {twice!r}" if twice else "no fields"
             raise ConfigurationError(
                 f"{path.rstrip('.') or 'the schema'} has {what}, which Spark cannot store",
-                remedy="leave one of them away: names are not sensitive to case" if twice else "name some",
+                remedy="remove one of them: names are not case-sensitive" if twice else "name some",
             )
         self.fields = [Field(field, path, lenient) for field in schema.fields]
         self._by_name: dict[str, list[int]] = {}

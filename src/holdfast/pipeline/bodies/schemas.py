@@ -29,7 +29,7 @@ def schema_of(given: StructType | str | None) -> StructType:
         said = str(error).strip().splitlines()[0]
         raise ConfigurationError(
             f"the schema {given!r} cannot be read: {said}",
-            remedy='write fields and their types as SQL has them: "carrier STRING, flight BIGINT"',
+            remedy='write fields and types as in SQL: "carrier STRING, flight BIGINT"',
         ) from error
 
 
@@ -46,6 +46,6 @@ def schema_in(file: str | Path) -> StructType | str:
         return StructType.fromJson(json.loads(text)) if text.startswith("{") else text
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigurationError(
-            f"{file} holds no schema: {type(error).__name__}: {error}",
-            remedy='write DDL into it, "carrier STRING, flight INT", or what StructType.json() gives',
+            f"{file} contains no schema: {type(error).__name__}: {error}",
+            remedy='write DDL into it, "carrier STRING, flight INT", or the output of StructType.json()',
         ) from error

@@ -64,8 +64,9 @@ def converter(name: str, kind: T.DataType, lenient: frozenset[str] = frozenset()
         convert = _PLAIN[type(kind)]
     else:
         raise ConfigurationError(
-            f"the field {name} has type {kind.simpleString()}, which a body cannot be read as",
-            remedy="read it as STRING and convert it with Spark, with try_cast or another function that gives null",
+            f"the field {name} has type {kind.simpleString()}, which cannot be read from a body",
+            remedy="read it as STRING and convert it in Spark with try_cast, or another function that returns null "
+            "on failure",
         )
     return _collapsed(convert, "empty" in lenient)
 

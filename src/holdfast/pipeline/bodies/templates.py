@@ -52,15 +52,15 @@ _REFERENCES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&apos;": "'", "&amp;": 
 _DECLARES = re.compile(rb'xmlns(?::[^\s="]*)?\s*=\s*"\Z')  # what follows is a namespace's name: markup, not a text
 
 Plan = Any
-"""Where a field's text is in the bodies of a shape: its number; for a struct a list of plans, one a field; for an array
-a list of its items' plans; None where there is none."""
+"""Position of a field's text in the bodies of a shape: its number; for a struct a list of plans, one for each field;
+for an array\na list of its items' plans; None if it is absent."""
 
 Places = list[tuple[Plan, "np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]]
 """Of each group: a plan, the bodies' first texts, and which values of a column are theirs."""
 
 
 class _Unlike(Exception):
-    """Bodies of this shape are to be read one by one."""
+    """Bodies of this shape must be read one by one."""
 
 
 class AlikeReader:

@@ -35,7 +35,7 @@ FORMATS = ("delta", "parquet", "csv", "json")
 SHOWN = 20
 """Violations, and holes, that are printed; all of them are in the tables."""
 DAMAGE = ("damaged", "missing")
-"""Kinds of holes for which the disk is to be looked at."""
+"""Kinds of holes that may mean a damaged disk."""
 _VIOLATED = 1
 
 
@@ -48,28 +48,30 @@ class _Place(click.Path):
 
 @click.command()
 @click.argument("place", nargs=-1, required=True, type=_Place(exists=True, file_okay=False, path_type=Path))
-@click.option("--out", help="Directory for the tables, one below it for each.")
-@click.option("--format", "kind", type=click.Choice(FORMATS), default="delta", show_default=True, help="Of the tables.")
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a report to that file.")
-@click.option("--strict", is_flag=True, help="Exit with 1 too if a file of the journal is damaged or missing.")
+@click.option("--out", help="Directory for the tables, with one subdirectory for each.")
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), default="delta", show_default=True, help="Format of the tables."
+)
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a report to this file.")
+@click.option("--strict", is_flag=True, help="Exit with 1 also if a file of the journal is damaged or missing.")
 @access_options
 @away_option
 @further_option
 @spark_options
 def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
-    """Audit an event journal: what became of every message, and whether anything happened that must not.
+    """Audit an event journal: the fate of every message, and every violation of a guarantee.
 
-    PLACE is the directory of a server's store, or of its journal; with several workers, that of worker 0. Or the URL of
-    a running server's admin listener: then nobody needs its disk. The server may run meanwhile. Several PLACEs have
-    parts of one journal; each server is audited by itself.
+    PLACE is the directory of a server's store, or of its journal; with several workers, that of worker 0. Or it is the
+    URL of a running server's admin listener; then the audit does not need the server's disk. The server may keep
+    running. Several PLACEs contain parts of one journal; audit each server separately.
 
     \b
     holdfast audit broker --html report.html
     holdfast audit http://127.0.0.1:8081 --token-file token --out audited --format csv
 
-    Prints a line of JSON for each step, each violation and each hole in the journal. Exits with 0 if nothing is there
-    that must not be, with 1 if there is; where the journal has holes, it says that of those it cannot tell. A file that
-    is damaged is named and left out, the rest is audited; with --strict that ends with 1, too.
+    The command prints a line of JSON for each step, each violation and each hole in the journal. The exit code is 0
+    without violations and 1 with violations; it cannot judge the events in a hole. The command names a damaged file,
+    skips it, and audits the rest; with --strict, the exit code is then 1 as well.
     """
     try:
         with own_words():
@@ -78,11 +80,11 @@ def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
         click.echo(f"holdfast: {error}", err=True)
         sys.exit(1)
     if found:
-        click.echo(f"holdfast: what was promised is broken: violations: {found:,}", err=True)
+        click.echo(f"holdfast: a guarantee was broken: violations: {found:,}", err=True)
     if damaged:
         click.echo(
-            f"holdfast: files of the journal are damaged or missing: {damaged:,}. The rest was audited. Look for what "
-            "else the disk has damaged: `holdfast store check`",
+            f"holdfast: files of the journal are damaged or missing: {damaged:,}. The rest was audited. Check the "
+            "disk for other damage: `holdfast store check`",
             err=True,
         )
     if found or (damaged and arguments["strict"]):
@@ -143,7 +145,7 @@ def _audit(
     if len(place) > 1 and is_of_several(audited.summed):
         raise ConfigurationError(
             "these are the journals of several servers",
-            remedy="audit each by itself: what happened at one says nothing of another",
+            remedy="audit each server separately: the events of one say nothing about another",
         )
     print_line({"event": "journal", "events": events[0], "seconds": _since(began)})
     # Each is looked at several times, and most are small.

@@ -1,5 +1,4 @@
-"""What the commands on Spark share: a session for one command, failures in a sentence, and the options of those that
-read bodies."""
+"""Shared parts of the Spark commands: a session for one command, failures as sentences, and options of body readers."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ STARTS = 6
 """Spark gives a source's Python process ten seconds to start, and ends the query when a busy machine needs more."""
 
 WAIT_AT_END = 5.0
-"""Seconds for a server that is away when somebody waits for the command to end."""
+"""Default seconds to wait for a server that does not answer, if the command ends on its own."""
 
 _OUR_ERROR = re.compile(r"holdfast\.\w[\w.]*: (.+(?:\n  \S.*)?)")
 _CAUSE = re.compile(
@@ -52,15 +51,15 @@ _OFFSETS = re.compile(r"^Current (?:Committed|Available) Offsets: \{(?:[^{}]*: (
 
 def spark_options(command: Command) -> Command:
     """Decorator: the options of where Spark runs and what it says; see ``command_session``."""
-    master = click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]")
-    verbose = click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks.")
+    master = click.option("--master", help="Spark master.  [default: the one given to spark-submit, else local[*]]")
+    verbose = click.option("--verbose", is_flag=True, help="Show Spark's own errors with their tracebacks.")
     return verbose(master(command))
 
 
 def jar_options(command: Command) -> Command:
-    """Decorator: the options of what Spark loads beside its own; see ``jars_of``."""
-    packages = click.option("--packages", help="Maven coordinates that Spark fetches, with commas between them.")
-    jars = click.option("--jars", help="Jar files for Spark, with commas between them.")
+    """Decorator: the options for additional packages of Spark; see ``jars_of``."""
+    packages = click.option("--packages", help="Maven coordinates for Spark to fetch, separated by commas.")
+    jars = click.option("--jars", help="Jar files for Spark, separated by commas.")
     return packages(jars(command))
 
 
@@ -78,28 +77,28 @@ def reading_options(command: Command) -> Command:
             click.option(
                 "--schema-file",
                 type=click.Path(exists=True, dir_okay=False, path_type=Path),
-                help="The same, in a file, or as Spark's JSON of it.",
+                help="File with the fields, or with Spark's JSON of them.",
             ),
-            click.option("--element", default="", help="The body's element; a body with another one is flagged."),
-            click.option("--prefix", default="", help="Put before the names of the parsed columns."),
+            click.option("--element", default="", help="The body's element. A body with another element is flagged."),
+            click.option("--prefix", default="", help="Prefix for the names of the parsed columns."),
             click.option(
                 "--lenient",
                 multiple=True,
                 type=click.Choice(list(LENIENCIES)),
-                help="What is not flagged: " + " ".join(f"{name}: {what}" for name, what in LENIENCIES.items()),
+                help="Accept without a flag: " + " ".join(f"{name}: {what}" for name, what in LENIENCIES.items()),
             ),
             click.option(
                 "--max-elements",
                 type=click.IntRange(min=1),
                 default=MAX_ELEMENTS,
                 show_default=True,
-                help="A body with more is not read, but flagged.",
+                help="Maximum number of elements of a body; a larger one is flagged and not read.",
             ),
             click.option(
                 "--also",
                 multiple=True,
                 type=click.Choice(ALSO),
-                help="A further column of the messages; may be given several times.",
+                help="Another column of the messages. Can be repeated.",
             ),
         )
     ):
@@ -124,13 +123,13 @@ def access_options(command: Command) -> Command:
     """Decorator: the options of what a server's admin listener may demand; see ``source_access``."""
     for option in reversed(
         (
-            click.option("--token-file", type=FILE, help="The listener's token.  [env: HOLDFAST_ADMIN_TOKEN]"),
-            click.option("--ca", type=FILE, help="Trust these authorities instead of the system's: PEM file."),
-            click.option("--cert", type=FILE, help="Show the listener this certificate: PEM file."),
-            click.option("--cert-key", type=FILE, help="Its key, if elsewhere."),
+            click.option("--token-file", type=FILE, help="Token of the admin listener.  [env: HOLDFAST_ADMIN_TOKEN]"),
             click.option(
-                "--proxy", metavar="URL", help="Go to the listener through this HTTP proxy: http://HOST:PORT."
+                "--ca", type=FILE, help="PEM file of the certificate authorities to trust instead of the system's."
             ),
+            click.option("--cert", type=FILE, help="PEM file of the client certificate for the admin listener."),
+            click.option("--cert-key", type=FILE, help="Private key, unless the certificate's file has it."),
+            click.option("--proxy", metavar="URL", help="HTTP proxy to the admin listener: http://HOST:PORT."),
         )
     ):
         command = option(command)
@@ -162,12 +161,12 @@ further_option = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     callback=_further,
-    help="An option of the wsrm source that has no flag here: failOnDataLoss=false, startingTimestamp=…",
+    help="An option of the wsrm source without its own flag: failOnDataLoss=false, startingTimestamp=…",
 )
 
 
 def look_at_queues(options: ReadOptions) -> None:
-    """See that the queues are there that are to be read. Asks once."""
+    """Check, with one request, that the queues to read exist."""
     plane = DataPlane(options.broker, options.access)
     try:
         queues_there(plane, options)
@@ -186,7 +185,7 @@ def table_options(command: Command) -> Command:
         click.option(
             "--by-day",
             type=click.Choice(["delivered", "received"]),
-            help="Partition by the day, in UTC, on which messages were put into the queue, or received.",
+            help="Partition by the UTC day on which messages were put into the queue, or received.",
         ),
         click.option(
             "--format",
@@ -232,7 +231,7 @@ def job_session(name: str, arguments: dict[str, Any], stop: threading.Event | No
     Raises:
         HoldfastError: What ended the command, in a sentence.
     """
-    safe = "what is landed is safe"
+    safe = "landed rows are safe"
     with command_session(name, arguments["master"], verbose=arguments["verbose"], remedy=safe, stop=stop) as spark:
         yield spark
 
@@ -266,10 +265,10 @@ _CHATTER = re.compile(
 
 
 def _told(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """What of Spark's standard error is for whoever runs a command: no chatter, no stacks.
+    """The part of Spark's standard error for the user of a command: no chatter, no stack traces.
 
-    What ends the command is told in a sentence; the end of a query that is being stopped, and of a worker that Spark no
-    longer waits for, is nobody's concern.
+    The cause of a command's end becomes one sentence. The end of a stopped query, or of a worker that Spark no longer
+    waits for, is omitted.
     """
     in_traceback = False
     for line in lines:
@@ -306,19 +305,19 @@ def command_session(
     stop: threading.Event | None = None,
     config: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
-    """A classic session for one command, stopped at its end; Spark says nothing by itself unless ``verbose``.
+    """A classic session for one command, stopped at its end; Spark prints nothing unless ``verbose``.
 
     Args:
         name: Of the application.
-        master: Spark's; None: what spark-submit was told, else ``local[*]``.
+        master: Spark's; None: the one given to spark-submit, else ``local[*]``.
         verbose: Whether Spark's own errors are shown.
         remedy: What is safe if Spark fails, and what to do then.
-        stop: Set by SIGINT and SIGTERM, see ``hear``; None: they end what Spark does, and the command.
+        stop: Set by SIGINT and SIGTERM, see ``hear``; None: the signals end Spark's work and the command.
         config: Further settings of the session.
 
     Raises:
-        HoldfastError: What ended the command, in a sentence.
-        KeyboardInterrupt: One of them came, and there is no ``stop``.
+        HoldfastError: The cause of the command's end, as one sentence.
+        KeyboardInterrupt: A signal arrived without a ``stop``.
     """
     check_spark()
     click.echo("starting Spark", err=True)  # seconds, on a busy machine minutes
@@ -333,8 +332,8 @@ def command_session(
                 raise
             raise HoldfastError(
                 f"Spark did not start with the packages {settings['spark.jars.packages']}",
-                remedy="see why in the lines above; correct the coordinates, or fetch the jar files and name them by "
-                "--jars",
+                remedy="check the lines above; correct the coordinates, or download the jar files and name them "
+                "with --jars",
             ) from error
         finally:
             os.close(errors)
@@ -381,7 +380,9 @@ def in_a_sentence(remedy: str) -> Iterator[None]:
         if isinstance(error, PySparkException | Py4JJavaError | FileNotFoundError):
             raise HoldfastError(sentence(str(error)), remedy=remedy) from error
         if isinstance(error, Py4JNetworkError | ConnectionError):
-            raise HoldfastError("Spark's Java process has ended", remedy=f"{remedy}; start again to go on") from error
+            raise HoldfastError(
+                "Spark's Java process has ended", remedy=f"{remedy}; start again to continue"
+            ) from error
         raise
 
 
@@ -428,11 +429,11 @@ def flags(landed: LandedBatch) -> dict[str, Any]:
 
 
 def tell_of_flags(flagged: int, rows: int, out: str) -> None:
-    """Say at a command's end that not every row could be read, and how to go on."""
+    """Report at a command's end that some rows could not be read, and how to continue."""
     if flagged:
         click.echo(
-            f"holdfast: {flagged} of {rows} rows in {out} are flagged: corrupt_record says why\n"
-            "  holdfast reland reads them again, with another --schema or with --lenient",
+            f"holdfast: {flagged} of {rows} rows in {out} are flagged: corrupt_record contains the reason\n  "
+            "holdfast reland reads them again, with another --schema or with --lenient",
             err=True,
         )
 

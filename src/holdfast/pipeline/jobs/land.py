@@ -1,6 +1,6 @@
-"""Landing as a process of its own: ``python -m holdfast.pipeline.jobs.land``, and the command ``holdfast land``.
+"""Landing as a separate process: ``python -m holdfast.pipeline.jobs.land``, and the command ``holdfast land``.
 
-Prints one line of JSON a batch. May be killed at any time and started again with the same arguments.
+Prints one line of JSON for each batch. It may be killed at any time and started again with the same arguments.
 """
 
 from __future__ import annotations
@@ -71,22 +71,22 @@ def _types(context: click.Context, option: click.Parameter, values: tuple[str, .
 
 @click.command()
 @click.option("--broker", required=True, help="URL of the server's admin listener.")
-@click.option("--queue", help="The queue to land, or several with commas between them.  [default: inbox]")
-@click.option("--queue-pattern", metavar="REGEX", help="Land every queue instead whose whole name it matches.")
+@click.option("--queue", help="The queue to land, or several separated by commas.  [default: inbox]")
+@click.option("--queue-pattern", metavar="REGEX", help="Land every queue with a full name that matches this pattern.")
 @click.option("--out", required=True, help="Directory of the table.")
 @click.option("--checkpoint", required=True, help="Directory of the job's progress. It belongs to --out.")
-@click.option("--reader", help="Name of the cursor on the server.  [default: one of the checkpoint's own]")
+@click.option("--reader", help="Name of the cursor on the server.  [default: one derived from the checkpoint]")
 @access_options
-@click.option("--max-rows-per-batch", type=click.IntRange(min=1), help="Messages of one batch at most.")
+@click.option("--max-rows-per-batch", type=click.IntRange(min=1), help="Maximum number of messages in one batch.")
 @away_option
 @further_option
 @click.option(
     "--interval",
     type=click.FloatRange(min=0),
-    help=f"Seconds from the start of a batch to the next; 0: as they come.  [default: {DEFAULT_INTERVAL:g}]",
+    help=f"Seconds from the start of one batch to the next; 0: as messages arrive.  [default: {DEFAULT_INTERVAL:g}]",
 )
-@click.option("--available-now", is_flag=True, help="Land what is there now, then end.")
-@click.option("--until-rows", type=click.IntRange(min=1), help="End when so many messages have been landed in all.")
+@click.option("--available-now", is_flag=True, help="Land the current messages, then end.")
+@click.option("--until-rows", type=click.IntRange(min=1), help="End after this many messages in total.")
 @table_options
 @reading_options
 @click.option(
@@ -95,7 +95,7 @@ def _types(context: click.Context, option: click.Parameter, values: tuple[str, .
     multiple=True,
     metavar="ELEMENT=FIELDS",
     callback=_types,
-    help="Land bodies of this element in a separate table below --out, with these fields; others are in the table "
+    help="Land bodies of this element in a separate table below --out, with these fields. Others go to the table "
     "other.",
 )
 @spark_options
@@ -130,7 +130,7 @@ def _run(arguments: dict[str, Any], stop: threading.Event) -> None:
         raise click.UsageError(str(error)) from error
     check_schema(arguments)
     if arguments["types"] and (arguments["schema"] or arguments["schema_file"] or arguments["element"]):
-        raise click.UsageError("--type has the fields of its element: leave --schema, --schema-file and --element out")
+        raise click.UsageError("--type contains the fields of its element: omit --schema, --schema-file and --element")
     check_spark()
     have_answer(lambda: look_at_queues(options), arguments["away_seconds"], stop)
     with job_session("holdfast land", arguments, stop) as spark:
@@ -241,7 +241,7 @@ def _follow(
         try:
             ended = bool(query.awaitTermination(0.2))
         except StreamingQueryException as error:
-            raise HoldfastError(sentence(str(error)), remedy="what is landed is safe; start again to go on") from error
+            raise HoldfastError(sentence(str(error)), remedy="landed rows are safe; start again to continue") from error
         report()
         if not ended and (stop.is_set() or (until_rows is not None and _total(landed) >= until_rows)):
             query.stop()

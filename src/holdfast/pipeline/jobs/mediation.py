@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from holdfast.pipeline.mediation.execution.batches import MediatedBatch
     from holdfast.pipeline.mediation.execution.metrics import PipelineCollector
 
-_SAFE = "what was sent and kept is safe; start again to go on"
+_SAFE = "rows already written are safe; start again to continue"
 
 
 _FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False))
@@ -75,7 +75,7 @@ def _served(collector: PipelineCollector, host: str, port: int) -> Iterator[None
 
 @click.group()
 def pipeline() -> None:
-    """Run a pipeline: messages from queues, made into others by SQL and Python, sent on or kept, each exactly once.
+    """Run a pipeline: transform messages of queues with SQL and Python, and write the results exactly once.
 
     \b
     holdfast pipeline check orders.toml
@@ -86,12 +86,12 @@ def pipeline() -> None:
 @pipeline.command()
 @_FILE
 @_SET
-@click.option("--available-now", is_flag=True, help="Take what is there now, then end.")
+@click.option("--available-now", is_flag=True, help="Process the current messages, then end.")
 @click.option(
     "--metrics",
     metavar="[HOST:]PORT",
     callback=_address,
-    help="Serve metrics to Prometheus here; without HOST at 127.0.0.1.",
+    help="Serve metrics for Prometheus here; without HOST at 127.0.0.1.",
 )
 @away_option
 @jar_options
@@ -104,7 +104,7 @@ def run(
     away_seconds: float | None,
     **arguments: Any,
 ) -> None:
-    """Run the pipeline in FILE, TOML or Python, until Ctrl-C; may be killed and run again.
+    """Run the pipeline in FILE, TOML or Python, until Ctrl-C. It may be killed and restarted at any time.
 
     \b
     holdfast pipeline run orders.toml --available-now
@@ -133,7 +133,7 @@ def run(
 
 @contextlib.contextmanager
 def _no_secrets(plan: PipelinePlan) -> Iterator[None]:
-    """Errors without the secrets of the pipeline's Kafka clients, whoever tells them."""
+    """Remove the secrets of the pipeline's Kafka clients from all errors and logs."""
     from holdfast.pipeline.mediation.definition.kafka_options import redacted
 
     try:
@@ -229,7 +229,7 @@ def _run(
 
 
 def _messages(total: Mapping[str, int], sources: Mapping[str, str]) -> int:
-    """The messages that were read of all sources: of one that several queries read, as many as one of them has."""
+    """The number of messages read from all sources; for a source that several queries read, the highest number."""
     most: Counter[str] = Counter()
     for name, source in sources.items():
         most[source] = max(most[source], total.get(f"rows {name}", 0))
@@ -250,7 +250,7 @@ def _tell(batches: queue.SimpleQueue[MediatedBatch], total: Counter[str], collec
 
 
 class _Listing(click.Command):
-    """A command whose ``--with`` takes all values up to the next option, as a shell expands a pattern."""
+    """A command with a ``--with`` that takes all values up to the next option, as a shell expands a pattern."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Repeat the option before each of its values."""
@@ -270,17 +270,19 @@ class _Listing(click.Command):
     "messages",
     multiple=True,
     metavar="FILES",
-    help="Make every step over these messages instead: files of XML, a body each, or .jsonl; NAME=FILES for one source "
-    "of several.",
+    help="Run every step over these messages instead: XML files with one body each, or .jsonl files; NAME=FILES "
+    "for one of several sources.",
 )
 @click.option(
     "--expect",
     type=click.Path(dir_okay=False),
-    help="Compare the rows that come of --with with those in this .jsonl file; without it they are printed so.",
+    help="Compare the resulting rows of --with with this .jsonl file. Without --expect, the rows are printed.",
 )
-@click.option("--dry-run", is_flag=True, help="Make every step over a sample of what the queues hold, with Spark.")
-@click.option("--rows", type=click.IntRange(min=1), default=20, show_default=True, help="Messages of that sample.")
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of lines.")
+@click.option("--dry-run", is_flag=True, help="Run every step over a sample of the queues' messages, with Spark.")
+@click.option(
+    "--rows", type=click.IntRange(min=1), default=20, show_default=True, help="Number of messages in that sample."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of lines.")
 @away_option
 @jar_options
 @spark_options
@@ -295,7 +297,7 @@ def check(
     expect: str | None,
     **arguments: Any,
 ) -> None:
-    """Read the pipeline in FILE, and say what it would do; or every mistake in it.
+    """Read the pipeline in FILE and show what it would do, or every mistake in it.
 
     \b
     holdfast pipeline check orders.toml
@@ -303,22 +305,22 @@ def check(
     holdfast pipeline check orders.toml --with messages/*.xml > rows.jsonl
     holdfast pipeline check orders.toml --with messages/*.xml --expect rows.jsonl
 
-    Without --dry-run nobody is asked, and Spark's parser looks at the syntax of SQL. With it, the columns of each step
-    are told, some of its rows, and how many of the sample fail where; nothing is sent, written, or marked as read. With
-    mistakes the exit code is 1.
+    Without --dry-run, the check contacts no server, and Spark's parser checks the syntax of SQL. With --dry-run, it
+    shows the columns of each step, some rows, and how many rows of the sample fail in each step. It sends, writes and
+    acknowledges nothing. If there are mistakes, the exit code is 1.
 
     --with tests the pipeline without a broker: the steps run over the messages in these files, and the rows of every
-    sink and the dead letters are printed, a line of JSON each. Keep these lines in a file, and --expect compares them
-    with those of a later run; if they differ, it shows how, and the exit code is 1. Delete a column from all lines of a
-    sink if it is not to be compared.
+    sink and the dead letters are printed as lines of JSON. Keep these lines in a file, and --expect compares them with
+    those of a later run. If they differ, it shows how, and the exit code is 1. To exclude a column of a sink from the
+    comparison, delete it from all lines of that sink.
     """
     from holdfast.pipeline.mediation.definition.file import read_pipeline
 
     if expect is not None and not messages:
-        raise click.UsageError("--expect compares what comes of messages: name their files by --with")
+        raise click.UsageError("--expect compares the rows of given messages: name their files with --with")
     if messages:
         if dry_run:
-            raise click.UsageError("--dry-run reads what the queues hold, and --with reads files: give one of the two")
+            raise click.UsageError("--dry-run reads the queues, and --with reads files: give only one of the two")
         _test(read_pipeline(file, parameters), messages, expect, is_json=as_json, **arguments)
         return
     plan = read_pipeline(file, parameters) if dry_run else read_pipeline(file, parameters, _syntax_mistakes)
@@ -357,12 +359,12 @@ def _test(plan: PipelinePlan, told: tuple[str, ...], expect: str | None, *, is_j
     for line in [as_json(made, found)] if is_json else report(made, found):
         click.echo(line)
     if found:
-        click.echo(f"holdfast: the rows are not those of {expect}", err=True)
+        click.echo(f"holdfast: the rows differ from those of {expect}", err=True)
         sys.exit(1)
 
 
 def _syntax_mistakes(said: Mapping[str, Any]) -> list[Any]:
-    """The mistakes in SQL; where there is no Java to find them, that is told, and none."""
+    """The mistakes in SQL; without Java, report that SQL was not checked, and return none."""
     from holdfast.pipeline.mediation.definition.sql_syntax import syntax_mistakes
 
     try:

@@ -35,38 +35,41 @@ _ELSEWHERE = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]+:/|[*?\[{]")
 @click.argument("capture", nargs=-1, required=True)
 @click.option("--out", required=True, help="Directory for the tables: messages, sequences, unplaced.")
 @click.option(
-    "--column", help="CAPTURE is Parquet, and this column has the envelopes.  [default: files, each with some]"
+    "--column",
+    help="CAPTURE is Parquet, and this column contains the envelopes.  [default: files with one or "
+    "more envelopes each]",
 )
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="The gap report: FILE.json, FILE.html.")
-@click.option("--stream", is_flag=True, help="CAPTURE is one directory: go on with what comes there, until stopped.")
+@click.option("--stream", is_flag=True, help="CAPTURE is one directory: process new files until stopped.")
 @click.option("--checkpoint", help="Directory of the stream's progress and state. It belongs to --out.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
-    help="Seconds without a sign of a Sequence after which its gaps are taken for final.  [default: 300]",
+    help="Seconds of silence after which the gaps of a Sequence count as final.  [default: 300]",
 )
 @click.option(
     "--interval",
     type=click.FloatRange(min=0),
-    help=f"Seconds from batch to batch.  [default: {DEFAULT_INTERVAL:g}]",
+    help=f"Seconds from one batch to the next.  [default: {DEFAULT_INTERVAL:g}]",
 )
-@click.option("--available-now", is_flag=True, help="Take what is there now, then end; run again to go on.")
+@click.option("--available-now", is_flag=True, help="Process the current files, then end; run again to continue.")
 @spark_options
 def reassemble_command(**arguments: Any) -> None:
-    """Put captured messages together: each once, in order, and which are missing.
+    """Reassemble captured messages: each once, in order, with a report of the missing ones.
 
-    CAPTURE are files, directories or patterns: envelopes, HTTP messages with their heads (as tcpflow writes them), WARC
-    records, WCF's message logs (.svclog), HAR, Fiddler's SAZ, mitmproxy's flows, also in gzip. With --column it is
-    Parquet, for instance of a topic's values.
+    CAPTURE names files, directories or patterns: envelopes, HTTP messages with their headers (as tcpflow writes them),
+    WARC records, WCF's message logs (.svclog), HAR, Fiddler's SAZ, mitmproxy's flows, also compressed with gzip. With
+    --column it is Parquet, for instance with the values of a topic.
 
     \b
     holdfast reassemble captured/ --out put-together --report gaps.html
     holdfast reassemble topic.parquet --column value --out put-together
     holdfast reassemble captured/ --stream --out put-together --checkpoint put-together.checkpoint --timeout 60
 
-    A stream may be killed at any time and started again with the same arguments: nothing is lost or doubled.
+    You can kill a stream at any time and start it again with the same arguments: it loses and repeats no message.
 
-    Exits with 0 if nothing is missing that is known of and everything could be read; else with 1, and says what.
+    The exit code is 0 if no known message is missing and everything was readable. Otherwise it is 1, and the command
+    shows the reason.
     """
     try:
         _check(arguments)
@@ -77,7 +80,7 @@ def reassemble_command(**arguments: Any) -> None:
             done = _follow(spark, arguments, stop) if arguments["stream"] else _reassemble(spark, arguments)
             found = _figures(done, arguments["report"])
         if found:
-            click.echo(f"holdfast: {found}\n  what is in {arguments['out']} says which", err=True)
+            click.echo(f"holdfast: {found}\n  the tables in {arguments['out']} show which", err=True)
             sys.exit(1)
     except HoldfastError as error:
         click.echo(f"holdfast: {error}", err=True)
@@ -87,16 +90,16 @@ def reassemble_command(**arguments: Any) -> None:
 def _check(arguments: dict[str, Any]) -> None:
     streams = [name for name in ("checkpoint", "timeout", "interval", "available_now") if arguments[name]]
     if streams and not arguments["stream"]:
-        raise click.UsageError(f"--{streams[0].replace('_', '-')} is for --stream")
+        raise click.UsageError(f"--{streams[0].replace('_', '-')} needs --stream")
     if arguments["stream"] and not arguments["checkpoint"]:
         raise click.UsageError("--stream needs a --checkpoint")
     if arguments["stream"] and len(arguments["capture"]) > 1:
-        raise click.UsageError("--stream takes one CAPTURE: a directory, or a pattern of some")
+        raise click.UsageError("--stream needs exactly one CAPTURE: a directory, or a pattern of directories")
     if arguments["available_now"] and arguments["interval"] is not None:
         raise click.UsageError("--available-now and --interval exclude each other")
     report: Path | None = arguments["report"]
     if report is not None and report.suffix not in (".json", ".html"):
-        raise click.UsageError(f"--report is to end with .json or .html, not {report.suffix or 'without either'!r}")
+        raise click.UsageError(f"--report must end with .json or .html, not {report.suffix or 'without either'!r}")
     if report is not None and report.suffix == ".html":
         check_installed()
     if report is not None:
@@ -104,13 +107,11 @@ def _check(arguments: dict[str, Any]) -> None:
     for path in arguments["capture"]:
         is_here = not _ELSEWHERE.search(path)  # what is elsewhere, or a pattern, only Spark can look for
         if is_here and not Path(path).exists():
-            raise ConfigurationError(
-                f"there is no capture at {path}", remedy="name a file or a directory that is there"
-            )
+            raise ConfigurationError(f"the capture {path} does not exist", remedy="name an existing file or directory")
 
 
 def _session(arguments: dict[str, Any], stop: threading.Event | None) -> Any:
-    remedy = "run it again: it goes on" if arguments["stream"] else "run it again: it begins anew"
+    remedy = "run it again: it continues" if arguments["stream"] else "run it again: it starts over"
     verbose = arguments["verbose"]
     return command_session("holdfast reassemble", arguments["master"], verbose=verbose, remedy=remedy, stop=stop)
 

@@ -23,15 +23,15 @@ from holdfast.pipeline.jobs.command import (
 
 
 @click.command()
-@click.option("--landed", required=True, help="What holdfast land has landed. It stays as it is.")
-@click.option("--out", required=True, help="Another directory. Afterwards holdfast land goes on there.")
+@click.option("--landed", required=True, help="Output of holdfast land. It is not changed.")
+@click.option("--out", required=True, help="Another directory, in which holdfast land continues afterwards.")
 @table_options
 @reading_options
 @spark_options
 def reland_command(**arguments: Any) -> None:
-    """Read the bodies of landed messages again, by another schema or with other leniencies.
+    """Parse the bodies of landed messages again, with another schema or other leniencies.
 
-    Stop the landing first; afterwards start it again with the new --out and --schema, and the same --checkpoint.
+    Stop the landing first. Afterwards, start it with the new --out and --schema, and the same --checkpoint.
 
     \b
     holdfast reland --landed landed --out read --schema-file order.ddl

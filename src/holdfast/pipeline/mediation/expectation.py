@@ -28,12 +28,12 @@ _LONG = 60
 
 @dataclass(frozen=True)
 class Difference:
-    """A row that is missing, one that was not expected, or two that are alike but for some columns.
+    """A missing row, an unexpected row, or two rows that differ in some columns.
 
     Args:
         sink: The sink; "": the dead letters.
-        expected: The row that is missing, None if there is none.
-        found: The row that was not expected, None if there is none.
+        expected: The missing row, None without one.
+        found: The unexpected row, None without one.
     """
 
     sink: str
@@ -61,12 +61,12 @@ def read_expectation(file: Path, sinks: Iterable[str]) -> Rows:
     try:
         content = file.read_bytes()
     except OSError as error:
-        remedy = "leave --expect away to have the rows printed, look at them, and keep them as this file"
+        remedy = "omit --expect to print the rows, check them, and save them as this file"
         raise ConfigurationError(f"{file} cannot be read: {error.strerror}", remedy=remedy) from None
     for number, line in json_lines(file, content):
         row = line.get("row") if set(line) == {"sink", "row"} else line.get("dead_letter")
         if not isinstance(row, dict) or (len(line) > 1 and "dead_letter" in line):
-            raise ConfigurationError(f"{file}:{number}: is no expected row", remedy=_FORM)
+            raise ConfigurationError(f"{file}:{number}: is not an expected row", remedy=_FORM)
         sink = line.get("sink", "")
         if not isinstance(sink, str) or sink not in expected or ("sink" in line and not sink):
             names = ", ".join(name for name in expected if name) or "none"

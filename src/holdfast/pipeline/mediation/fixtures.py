@@ -43,7 +43,7 @@ _KAFKA: list[Typed] = [
     ("delivered_at", "timestamp", False),
     ("body", "string", True),
 ]
-"""The columns of a topic that a file can give; ``headers``, ``raw_key`` and ``raw_body`` are beside these."""
+"""The columns of a topic that a file can give, in addition to ``headers``, ``raw_key`` and ``raw_body``."""
 _ENVELOPES = ("http://www.w3.org/2003/05/soap-envelope", "http://schemas.xmlsoap.org/soap/envelope/")
 _BY_KIND: Mapping[str, Any] = {"string": "", "integer": 0, "long": 0, "boolean": False, "timestamp": BEGIN}
 _PYTHON: Mapping[str, type] = {"string": str, "integer": int, "long": int, "boolean": bool, "timestamp": str}
@@ -70,13 +70,15 @@ def message_files(told: Sequence[str], plan: PipelinePlan) -> dict[str, list[Pat
         is_named = bool(equals) and before in found
         if not is_named and len(names) > 1:
             raise ConfigurationError(
-                f"{one} names no source, and the pipeline has {len(names)}",
+                f"{one} names no source, but the pipeline has {len(names)}",
                 remedy=f"write {names[0]}={one}; the sources are {', '.join(names)}",
             )
         place = after if is_named else one
         paths = [Path(place)] if Path(place).is_file() else [Path(path) for path in sorted(glob.glob(place))]
         if not paths:
-            raise ConfigurationError(f"there is no file {place}", remedy="name a file of messages, or a pattern")
+            raise ConfigurationError(
+                f"the file {place} does not exist", remedy="name a file with messages, or a pattern"
+            )
         found[before if is_named else names[0]] += paths
     return found
 
@@ -120,7 +122,9 @@ def _messages(file: Path, columns: list[Typed], *, is_kafka: bool) -> Iterator[d
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"{file} cannot be read: {error.strerror}", remedy="name a file of messages") from None
+        raise ConfigurationError(
+            f"{file} cannot be read: {error.strerror}", remedy="name a file with messages"
+        ) from None
     if file.suffix != ".jsonl":
         yield {"message_id": file.name, "body": _body(file, content)}
         return
@@ -161,7 +165,7 @@ def _body(file: Path, content: bytes) -> str:
         return content.decode(errors="replace")
     if root.tag in {f"{{{namespace}}}Envelope" for namespace in _ENVELOPES}:
         raise ConfigurationError(
-            f"{file} holds a SOAP envelope, and a message is what the envelope's Body holds",
+            f"{file} contains a SOAP envelope, but a message is the content of its Body",
             remedy='write the element inside the Body; give an Action as "action" in a .jsonl file',
         )
     return etree.tostring(root, encoding="unicode", with_tail=False)

@@ -11,7 +11,7 @@ from holdfast.endpoint.admin.token import checked_token
 from holdfast.exceptions import ConfigurationError
 
 _OF_A_TABLE = "option."
-"""What Spark puts before each option of CREATE TABLE, beside the option itself."""
+"""Prefix that Spark adds to each option of CREATE TABLE, in addition to the option without it."""
 
 _VIEW = "CREATE TEMPORARY VIEW orders USING wsrm OPTIONS (broker 'http://127.0.0.1:8081', queue 'orders')"
 
@@ -26,8 +26,8 @@ def as_url(name: str, text: str) -> str:
     if not usable or parts.query or parts.fragment or parts.username or "," in text:
         raise ConfigurationError(
             f"option {name}={text!r} is not the URL of a server",
-            remedy="give the address of one admin listener, for example http://127.0.0.1:8081"
-            + (": a query reads one server, and union() joins what several gave" if "," in text else ""),
+            remedy="use the address of one admin listener, for example http://127.0.0.1:8081"
+            + (": a query reads one server, and union() combines several queries" if "," in text else ""),
         )
     return text.rstrip("/")
 
@@ -54,7 +54,7 @@ def as_boolean(name: str, text: str) -> bool:
 def as_positive(name: str, text: str) -> int:
     """A whole number above 0 that Spark can hold."""
     if not (text.isascii() and text.isdigit() and len(text) < 20) or not 0 < int(text) < 2**63:
-        raise ConfigurationError(f"option {name}={text[:40]!r} is not a whole number above 0, or too large a one")
+        raise ConfigurationError(f"option {name}={text[:40]!r} is not a positive whole number, or is too large")
     return int(text)
 
 
@@ -75,24 +75,25 @@ def option(name: str, parse: Callable[[str, str], Any], alias: str = "") -> dict
 
 
 def parsed(cls: Any, options: Mapping[str, str], what: str, foreign: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The values of options as Spark hands them over: texts, under names whose case does not count.
+    """Parse options as Spark passes them: texts with case-insensitive names.
 
     Args:
-        cls: A dataclass whose fields were made with ``option``.
+        cls: A dataclass with fields made by ``option``.
         options: The texts.
         what: ``source`` or ``sink``, for messages.
-        foreign: What to do instead of options that others have, by their names in lower case.
+        foreign: Advice for options of other formats, by their names in lower case.
 
     Raises:
-        ConfigurationError: A name nobody knows, with the nearest right one; two names of one option; a value that
-            cannot be used; no broker; a table of Spark's catalog.
+        ConfigurationError: An unknown name, with the nearest valid one; two names of one option; an invalid value; a
+            missing broker; a table of Spark's catalog.
     """
     fields = [f for f in cls.__dataclass_fields__.values() if f.metadata]
     known = {name.lower(): f for f in fields for name in (f.metadata["name"], f.metadata["alias"]) if name}
     values: dict[str, Any] = {}
     if any(given.lower().startswith(_OF_A_TABLE) for given in options):
         raise ConfigurationError(
-            "Spark reads a table of its catalog without the options it was made with, so it cannot be of wsrm",
+            "Spark reads a table of its catalog without the options of its creation, so a catalog table cannot use "
+            "wsrm",
             remedy=_VIEW,
         )
     for given, text in options.items():
@@ -103,7 +104,7 @@ def parsed(cls: Any, options: Mapping[str, str], what: str, foreign: Mapping[str
             raise _unknown(given, [f.metadata["name"] for f in fields], what)
         if one.name in values:
             name, alias = one.metadata["name"], one.metadata["alias"]
-            raise ConfigurationError(f"options {name} and {alias} are one", remedy="leave one of them out")
+            raise ConfigurationError(f"options {name} and {alias} are the same", remedy="remove one of them")
         values[one.name] = one.metadata["parse"](_written(one.metadata, given), str(text))
     if "broker" not in values:
         raise ConfigurationError(

@@ -48,16 +48,16 @@ class WsrmReader(Travelling, DataSourceReader):
         ]
 
     def _home(self, plane: DataPlane) -> int | None:
-        """The one partition in which all is that is asked for, if the server knows it."""
+        """The one partition with all requested records, if the server knows it."""
         return plane.partition_of(self._options.sequence) if self._options.sequence else None
 
     def _ranges(self, plane: DataPlane, ends: Ends, home: int | None) -> list[QueueRange]:
-        """What is to be read of one queue."""
+        """The ranges to read of one queue."""
         options = self._options
         start, end = bounds.start_of(plane, options, ends), bounds.end_of(plane, options, ends)
         if strange := sorted(options.partitions - set(end)):
             raise OffsetRefused(
-                f"option partitions names {strange[0]}, but queue {ends.queue!r} has no such",
+                f"option partitions names {strange[0]}, which queue {ends.queue!r} does not have",
                 remedy=f"its partitions are {', '.join(map(str, sorted(end)))}",
             )
         for partition in sorted(end):
@@ -68,18 +68,18 @@ class WsrmReader(Travelling, DataSourceReader):
             if end[p] > start[p] and home in (None, p)
         ]
         left, gone = offsets.split_trimmed(wanted, {ends.queue: ends})
-        bounds.refuse_or_tell(gone, options, "are asked for")
+        bounds.refuse_or_tell(gone, options, "are requested")
         return left
 
     def _refuse_backwards(self, ends: Ends, partition: int, start: int, end: int) -> None:
-        """A range that was given the wrong way round; one whose records are deleted has no beginning of its own."""
+        """Reject a range with its end before its start; a range with deleted records has no start of its own."""
         starting = self._options.starting
         given = {} if isinstance(starting, str) else starting.get(ends.queue, {})
         if end < start and given.get(partition, -1) >= 0:
             raise OffsetRefused(
-                f"queue {ends.queue!r} partition {partition} is to be read from {start} up to {end}: the end lies "
-                "before the beginning",
-                remedy="give options startingOffsets and endingOffsets the other way round",
+                f"queue {ends.queue!r} partition {partition} has the range {start} to {end}: its end is before its "
+                "start",
+                remedy="swap options startingOffsets and endingOffsets",
             )
 
     def _part(self, ends: Ends, part: Range, known: Sequence[offsets.Known]) -> Part:

@@ -1,10 +1,10 @@
-"""Many records at once: where each field of each of them is, and columns of them, without a Python object for any.
+"""Decode many records at once: find each field of each record and build columns, without a Python object for any.
 
-A record of format 2 is a MessagePack array of known fields. numpy walks all records of a block side by side, field by
-field, and Arrow copies what is to be a column out of the block. What is not as ``store.records.encode_record`` writes
-it today (an older format, garbage, text that is no UTF-8) is left to who decodes record by record, and knows what to
-say of it: so this decides nothing, and gives what that would give, or nothing. A field that nobody wants is walked
-past: whether its text is UTF-8 is not looked at.
+A record of format 2 is a MessagePack array of known fields. numpy walks all records of a block in parallel, field by
+field, and Arrow copies each requested column out of the block. For records that differ from the current output of
+``store.records.encode_record`` (an older format, garbage, text that is not UTF-8), it returns nothing, and the decoder
+of single records handles and reports them. So this module decides nothing. It skips fields that are not requested,
+without checking that their text is UTF-8.
 """
 
 from __future__ import annotations
@@ -110,17 +110,17 @@ class _Block:
 
 
 def columns_of(content: bytes, at: int, lengths: Integers, wanted: Collection[str]) -> dict[str, Any] | None:
-    """Columns of records that lie one after the other.
+    """Return columns of consecutive records.
 
     Args:
-        content: Where they lie; 4 bytes or more are before them.
-        at: Where the first one begins.
-        lengths: Of each, in bytes.
-        wanted: Names of fields, but ``wants_reply``.
+        content: The bytes; at least 4 bytes precede the records.
+        at: Start of the first record.
+        lengths: Length of each record in bytes.
+        wanted: Names of fields, except ``wants_reply``.
 
     Returns:
-        Of texts and bytes an Arrow array of ``string``; of numbers numpy's of int64; of times numpy's of float64, in
-        seconds, NaN where there is none. None if one of the records is not as they are written today.
+        For texts and bytes an Arrow array of ``string``; for numbers a numpy array of int64; for times one of float64,
+        in seconds, NaN for missing times. None if one of the records is not in the current format.
     """
     if lengths.min() < LEAST:
         return None

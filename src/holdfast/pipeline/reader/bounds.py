@@ -40,8 +40,9 @@ def queues_there(plane: DataPlane, options: ReadOptions) -> dict[str, Ends]:
 def no_match(options: ReadOptions) -> UnknownQueue:
     """No queue is there that the pattern matches."""
     return UnknownQueue(
-        f"the server at {options.broker} has no queue whose whole name matches option queuePattern {options.pattern!r}",
-        remedy="holdfast queues --admin URL lists them",
+        f"the server at {options.broker} has no queue with a full name that matches option queuePattern "
+        f"{options.pattern!r}",
+        remedy="list its queues with holdfast queues --admin URL",
     )
 
 
@@ -52,7 +53,7 @@ def start_of(plane: DataPlane, options: ReadOptions, ends: Ends) -> Positions:
 
 
 def end_of(plane: DataPlane, options: ReadOptions, ends: Ends) -> Positions:
-    """Where a read ends. By the time of arrival that is known of no offset: whoever reads looks at each record."""
+    """Return where a read ends. A time of arrival has no known offset, so the reader checks each record."""
     if options.time_of == RECEIVED:
         return {**ends.ends, **_asked(plane, ends, options.ending, None, None, "endingOffsets")}
     by_option = _asked(plane, ends, options.ending, options.ending_at, options.ending_times, "endingOffsets")
@@ -72,23 +73,23 @@ def _asked(
 
 
 def refuse_or_tell(lost: Sequence[QueueRange], options: ReadOptions, why: str) -> int:
-    """What is to be read is deleted: end the read, or say that it is skipped; how many records that are.
+    """Records to read are deleted: end the read, or report that they are skipped; return their number.
 
     Args:
-        lost: What is not there any more.
-        options: Whether that is borne.
-        why: What asked for it.
+        lost: The deleted ranges.
+        options: Whether the query tolerates that.
+        why: What requested them.
 
     Raises:
-        RecordsTrimmed: It is not.
+        RecordsTrimmed: The query does not tolerate it.
     """
     ranges = ", ".join(f"queue {queue} partition {p.partition} offsets {p.start} to {p.end - 1}" for queue, p in lost)
     rows = sum(part.rows for _, part in lost)
     if lost and options.fail_on_loss:
         raise RecordsTrimmed(
             f"{rows} records that {why} are deleted: {ranges}",
-            remedy="to read on without them set option failOnDataLoss=false; to have them restore the store. A longer "
-            "retention, or one with a longer time for readers, keeps them",
+            remedy="to continue without them, set option failOnDataLoss=false; to get them back, restore the "
+            "store. A longer retention, or a longer time for readers, keeps records",
         )
     if lost:
         log.warning("%d records that %s are deleted, and skipped: %s", rows, why, ranges)

@@ -119,7 +119,7 @@ class BatchBuilder:
         self.unused = sorted(LARGE_FIELDS - self._fields) if "body" not in self._fields else []
 
     def positions(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Batches of rows whose columns are of POSITION: one row for each offset from ``start`` to before ``end``."""
+        """Batches of rows with only POSITION columns: one row for each offset from ``start`` to before ``end``."""
         import pyarrow as pa
 
         for first in range(start, end, BATCH_ROWS):
@@ -173,7 +173,7 @@ class BatchBuilder:
         return [made[name]() for name in self._schema.names if name in made]
 
     def _wanted(self) -> Iterator[tuple[str, pa.Field]]:
-        """Of each column that is the record's own: its attribute there, and what it is to be."""
+        """For each column of the record itself: its attribute there, and its type."""
         return zip(self._attributes, [one for one in self._schema if one.name not in POSITION], strict=True)
 
     def _one_by_one(self, encoded: list[tuple[int, bytes]]) -> list[pa.Array]:
@@ -205,15 +205,15 @@ class BatchBuilder:
     def _unreadable(self, offset: int, why: str) -> PipelineError:
         return PipelineError(
             f"queue {self._queue!r} partition {self._partition} offset {offset} cannot be read: {why}",
-            remedy="was it written by a newer version? Use that one; else read around it with option startingOffsets",
+            remedy="if a newer version wrote it, use that version; otherwise skip it with option startingOffsets",
         )
 
 
 def _array(column: Any, kind: pa.DataType) -> pa.Array:
-    """A column as Arrow has it.
+    """Return a column as Arrow stores it.
 
     Raises:
-        OverflowError: A time is none, or beyond what a timestamp can hold.
+        OverflowError: A time is not valid, or beyond the range of a timestamp.
     """
     import numpy as np
     import pyarrow as pa
@@ -222,5 +222,5 @@ def _array(column: Any, kind: pa.DataType) -> pa.Array:
         return column if isinstance(column, pa.Array) else pa.array(column, kind)
     microseconds = np.rint(np.asarray(column, float) * 1e6)
     if not (np.abs(microseconds) < 2.0**63).all():  # else astype would make some other time of it
-        raise OverflowError("seconds beyond what a timestamp can hold")
+        raise OverflowError("seconds beyond the range of a timestamp")
     return pa.array(microseconds.astype(np.int64), kind)

@@ -1,7 +1,7 @@
 """A batch read of a server's event journal, over HTTP. Each method notes where Spark runs it.
 
-A task fetches the files it reads itself: of those that are Parquet the columns that are wanted, of the parts in which
-the times that are wanted can be; of the others all.
+A task itself fetches the files that it reads: of Parquet files the requested columns, of the row groups that may
+contain the requested times; of other files everything.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TASK_BYTES = 8 << 20
-"""Of files that are worth a task, where nobody says how many there are to be."""
+"""Bytes of files for each task, if the number of tasks is not set."""
 FEW = 4
 """Tasks, as far as there are files, even if these are small."""
 PIECE = 1 << 20
-"""Bytes that are asked for at a time of what is read from its beginning to its end."""
+"""Bytes of each request for a file that is read from beginning to end."""
 ROWS = 65_536
 """Of a batch."""
 
@@ -84,7 +84,7 @@ class JournalReader(Travelling, DataSourceReader):
             client.close()
 
     def _events(self, client: JournalClient, file: JournalFile) -> Iterator[pa.RecordBatch]:
-        """The events of a file that may be wanted, in their order; and, if it is damaged, one that says so."""
+        """The events of a file that may match, in their order; and, if it is damaged, an event that reports it."""
         from holdfast.endpoint.journal.files import PARQUET  # which no other read needs
         from holdfast.endpoint.journal.parquet import record_batches
 
@@ -103,8 +103,8 @@ class JournalReader(Travelling, DataSourceReader):
         yield from _told_damaged(file, damage)
 
     def _parquet(self, file: RemoteFile, done: int, damage: list[str]) -> Iterator[pa.RecordBatch]:
-        """What may be wanted of a Parquet file, but the first events, which are done. Where it is damaged, ``damage``
-        says so, and the rest of it is left out."""
+        """The part of a Parquet file that may match, without the first events, which are done. If it is damaged,
+        ``damage`` says so, and the rest of it is skipped."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -135,7 +135,7 @@ class JournalReader(Travelling, DataSourceReader):
         return options.names.union(name for name, is_used in is_by.items() if is_used)
 
     def _may_hold(self, group: Any) -> bool:
-        """Whether events of the times that are wanted may be in a part of a Parquet file."""
+        """Return whether a row group of a Parquet file may contain the requested times."""
         options = self._options
         for number in range(group.num_columns):
             column = group.column(number)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class LettersReader(Travelling, DataSourceReader):
-    """Dead letters, as they are when they are read: one that is given up, or handled after all, is there no more.
+    """The current dead letters: a discarded or handled one is no longer included.
 
-    They are few, so one task reads them.
+    There are few, so one task reads them.
     """
 
     def partitions(self) -> Sequence[InputPartition]:

@@ -49,16 +49,16 @@ MOST_TASKS = 100_000
 DELIVERED, RECEIVED = "delivered", "received"
 
 _ELSEWHERE = {
-    "kafka.bootstrap.servers": "the server is named by option broker, a URL: http://127.0.0.1:8081",
-    "kafka.group.id": "a stream's place on the server is named by option reader",
-    "groupidprefix": "a stream's place on the server is named by option reader",
-    "path": "a queue is named by option queue, and load() takes no path",
-    "assign": "give option queue; a batch read takes some partitions of it by option partitions: 0,3",
-    "startingoffsetsbytimestampstrategy": "a time behind the last record is the end of its partition",
-    "kafkaconsumer.polltimeoutms": "option awaySeconds is how long a server is waited for",
-    "fetchoffset.numretries": "option awaySeconds is how long a server is waited for",
-    "fetchoffset.retryintervalms": "option awaySeconds is how long a server is waited for",
-    "maxrecordsperpartition": "options tasks and minPartitions say into how many parts a read is cut",
+    "kafka.bootstrap.servers": "set the server with option broker, a URL: http://127.0.0.1:8081",
+    "kafka.group.id": "set the name of a stream's cursor with option reader",
+    "groupidprefix": "set the name of a stream's cursor with option reader",
+    "path": "set the queue with option queue, and call load() without a path",
+    "assign": "set option queue; for some partitions of a batch read, set option partitions: 0,3",
+    "startingoffsetsbytimestampstrategy": "a time after the last record is the end of its partition",
+    "kafkaconsumer.polltimeoutms": "option awaySeconds sets how long to wait for a server",
+    "fetchoffset.numretries": "option awaySeconds sets how long to wait for a server",
+    "fetchoffset.retryintervalms": "option awaySeconds sets how long to wait for a server",
+    "maxrecordsperpartition": "options tasks and minPartitions set the number of parts of a read",
 }
 """Options without an equivalent here, from Spark's Kafka source or set by Spark itself, and what to use instead."""
 
@@ -67,7 +67,7 @@ def _columns(name: str, text: str) -> frozenset[str]:
     names = [one.strip().lower() for one in text.split(",")]
     if not all(names) or len(set(names)) < len(names):
         raise ConfigurationError(
-            f"option {name}={text!r} names a column twice, or none between two commas", remedy="give queue,offset"
+            f"option {name}={text!r} names a column twice, or has an empty name", remedy="use the form queue,offset"
         )
     return frozenset(names)
 
@@ -89,7 +89,9 @@ def _reader(name: str, text: str) -> str:
 def _wait(name: str, text: str) -> float:
     value = as_seconds(name, text)
     if value > 60:
-        raise ConfigurationError(f"option {name}={text!r} is above 60 seconds", remedy="the server waits no longer")
+        raise ConfigurationError(
+            f"option {name}={text!r} is above 60 seconds", remedy="the server waits at most 60 seconds"
+        )
     return value
 
 
@@ -97,7 +99,7 @@ def _tasks(name: str, text: str) -> int:
     value = as_positive(name, text)
     if value > MOST_TASKS:
         raise ConfigurationError(
-            f"option {name}={text!r} is above {MOST_TASKS}", remedy="two or three for each core are plenty"
+            f"option {name}={text!r} is above {MOST_TASKS}", remedy="two or three tasks for each core are enough"
         )
     return value
 
@@ -190,7 +192,7 @@ class ReadOptions(ServerOptions):
             given = [cls.__dataclass_fields__[name].metadata["name"] for name in fields if name in values]
             if len(given) > 1:
                 raise ConfigurationError(
-                    f"options {' and '.join(given)} exclude each other", remedy="leave one of them out"
+                    f"options {' and '.join(given)} exclude each other", remedy="remove one of them"
                 )
         if values.get("read", MESSAGES) == MESSAGES and not values.get("pattern"):
             values.setdefault("queues", (INBOX,))
@@ -235,13 +237,13 @@ class ReadOptions(ServerOptions):
         """
         if not self.reader:
             raise ConfigurationError(
-                "a stream needs a name for its place on the server, and has no option reader",
-                remedy='add .option("reader", "orders-to-parquet"), another name for each query that reads the queue',
+                "a stream needs a name for its cursor on the server, but option reader is missing",
+                remedy='add .option("reader", "orders-to-parquet"), with a different name for each query on the queue',
             )
         self._refuse(
             ("read", "ending", "ending_at", "ending_times", "partitions"),
-            "is of batch reads, and this is a stream",
-            "leave it out; a stream that is to end has the trigger availableNow",
+            "is for batch reads, but this is a stream",
+            "remove it; for a stream that ends, use the trigger availableNow",
         )
 
     def check_batch(self) -> None:
@@ -256,8 +258,9 @@ class ReadOptions(ServerOptions):
         named = [] if isinstance(self.starting, str) else [at for one in self.starting.values() for at in one.values()]
         if self.starting == "latest" or LATEST in named:
             raise ConfigurationError(
-                "option startingOffsets=latest would read nothing, as a batch read ends where the queue ends now",
-                remedy="give earliest or offsets, or read a stream",
+                "option startingOffsets=latest reads nothing, because a batch read ends at the current end of the "
+                "queue",
+                remedy="use earliest or offsets, or read a stream",
             )
 
     def _refuse(self, names: Iterable[str], why: str, remedy: str) -> None:
@@ -272,14 +275,14 @@ _PLACES = ("starting", "starting_times", "ending", "ending_times", "time_of", "p
 _OF_MESSAGES = {
     LETTERS: (
         _PLACES,
-        "is of messages, and dead letters are read",
-        "narrow them by options queue, sequence, action, startingTimestamp and endingTimestamp",
+        "is for messages, but dead letters are read",
+        "restrict them with options queue, sequence, action, startingTimestamp and endingTimestamp",
     ),
     JOURNAL: (
         (*_PLACES, "action", "body", "headers", "reader", "max_rows", "min_rows", "max_delay", "wait"),
-        "is of messages, and the journal is read",
-        "narrow it by options queue, sequence, startingTimestamp and endingTimestamp; option columns says which "
-        "columns there are",
+        "is for messages, but the journal is read",
+        "restrict it with options queue, sequence, startingTimestamp and endingTimestamp; option columns selects "
+        "columns",
     ),
 }
 """Table other than messages -> fields that do not apply to it, the reason, and the remedy."""
@@ -291,24 +294,22 @@ def _check_columns(values: Mapping[str, Any]) -> None:
     for name in sorted(values.get("columns", frozenset()).difference(there)):
         nearest = get_close_matches(name, there, n=1)
         remedy = f"did you mean {nearest[0]}?" if nearest else f"the columns are {', '.join(there)}"
-        raise ConfigurationError(f"option columns names {name!r}, which {read} have not", remedy=remedy)
+        raise ConfigurationError(f"option columns names {name!r}, which {read} do not have", remedy=remedy)
 
 
 def _check_sizes(values: Mapping[str, Any]) -> None:
     ending = values.get("ending")
     if ending == "earliest" or (isinstance(ending, dict) and any(EARLIEST in one.values() for one in ending.values())):
-        raise ConfigurationError("option endingOffsets would read nothing", remedy="give latest, -1, or offsets")
+        raise ConfigurationError("option endingOffsets reads nothing", remedy="use latest, -1, or offsets")
     if values.get("min_rows", 1) > values.get("max_rows", 100_000):
         raise ConfigurationError(
             f"option minRowsPerBatch={values['min_rows']} is above option maxRowsPerBatch",
-            remedy="give a smaller one, or a larger option maxRowsPerBatch",
+            remedy="use a smaller value, or a larger option maxRowsPerBatch",
         )
     if "tasks" in values and values.get("min_tasks", 1) > values["tasks"]:
         raise ConfigurationError(
             f"option minPartitions={values['min_tasks']} is above option tasks={values['tasks']}",
-            remedy="leave option tasks out, or give a larger one",
+            remedy="remove option tasks, or use a larger value",
         )
     if values.get("starting_at", 0) > values.get("ending_at", LATEST_TIME):
-        raise ConfigurationError(
-            "option endingTimestamp lies before option startingTimestamp", remedy="give them the other way round"
-        )
+        raise ConfigurationError("option endingTimestamp is before option startingTimestamp", remedy="swap the two")

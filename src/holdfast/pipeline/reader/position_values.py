@@ -36,15 +36,15 @@ def as_position(name: str, text: str) -> Position:
     """``earliest``, ``latest``, or offsets as JSON, where -1 is the end of a partition and -2 its first record."""
     if text.lower() in ("earliest", "latest"):
         return text.lower()
-    example = '{"0": 120, "1": 8}, or {"orders": {"0": 120}} if there are several queues'
-    remedy = f"give earliest, latest, or an offset for each partition: {example}"
-    return _by_queue(f"option {name}={text!r} is no position in a queue", text, _offset, remedy)
+    example = '{"0": 120, "1": 8}, or {"orders": {"0": 120}} for several queues'
+    remedy = f"use earliest, latest, or an offset for each partition: {example}"
+    return _by_queue(f"option {name}={text!r} is not a position in a queue", text, _offset, remedy)
 
 
 def as_times(name: str, text: str) -> ByQueue:
     """Times as JSON, in microseconds since 1970: of each partition a number of milliseconds, or a text."""
-    remedy = 'give a time for each partition: {"0": 1767225600000} or {"orders": {"0": "2026-01-01T00:00:00Z"}}'
-    return _by_queue(f"option {name}={text!r} names no times", text, _time, remedy)
+    remedy = 'use a time for each partition: {"0": 1767225600000} or {"orders": {"0": "2026-01-01T00:00:00Z"}}'
+    return _by_queue(f"option {name}={text!r} contains no times", text, _time, remedy)
 
 
 def as_time(name: str, text: str) -> int:
@@ -53,8 +53,8 @@ def as_time(name: str, text: str) -> int:
         return _time(int(text) if re.fullmatch(r"-?[0-9]+", text) else text)
     except ValueError:
         raise ConfigurationError(
-            f"option {name}={text!r} is no time",
-            remedy="give 2026-01-01T00:00:00Z, or milliseconds since 1970: 1767225600000",
+            f"option {name}={text!r} is not a time",
+            remedy="use 2026-01-01T00:00:00Z, or milliseconds since 1970: 1767225600000",
         ) from None
 
 
@@ -62,7 +62,7 @@ def as_span(name: str, text: str) -> float:
     """A span of time in seconds: ``500ms``, ``30s``, ``15m``, ``1h``; a number alone is seconds."""
     found = _SPAN.fullmatch(text.strip().lower())
     if found is None or (found[2] and found[2] not in _UNITS):
-        raise ConfigurationError(f"option {name}={text!r} is no span of time", remedy="give 500ms, 30s, 15m or 1h")
+        raise ConfigurationError(f"option {name}={text!r} is not a duration", remedy="use 500ms, 30s, 15m or 1h")
     return float(found[1]) * _UNITS.get(found[2], 1.0)
 
 
@@ -112,7 +112,7 @@ def as_queues(name: str, text: str) -> tuple[str, ...]:
     names = tuple(one.strip() for one in text.split(","))
     if not all(names) or len(set(names)) < len(names):
         raise ConfigurationError(
-            f"option {name}={text!r} names a queue twice, or none between two commas", remedy="give orders,returns"
+            f"option {name}={text!r} names a queue twice, or has an empty name", remedy="use the form orders,returns"
         )
     return names
 
@@ -123,8 +123,8 @@ def as_pattern(name: str, text: str) -> str:
         re.compile(text)
     except re.error as error:
         raise ConfigurationError(
-            f"option {name}={text!r} is no regular expression: {error}",
-            remedy="give one that matches whole names, for example orders-.*",
+            f"option {name}={text!r} is not a regular expression: {error}",
+            remedy="use an expression that matches full names, for example orders-.*",
         ) from None
     return text
 
@@ -133,7 +133,7 @@ def as_partitions(name: str, text: str) -> frozenset[int]:
     """Numbers with commas between them."""
     parts = [one.strip() for one in text.split(",")]
     if not all(one.isascii() and one.isdigit() for one in parts):
-        raise ConfigurationError(f"option {name}={text!r} names no partitions", remedy="give their numbers: 0,3")
+        raise ConfigurationError(f"option {name}={text!r} names no partitions", remedy="use their numbers: 0,3")
     return frozenset(map(int, parts))
 
 
@@ -159,7 +159,7 @@ def of_queues(option: str, given: ByQueue, queues: tuple[str, ...], pattern: str
     if "" in given:
         if len(queues) != 1:
             raise ConfigurationError(
-                f"option {option} names partitions, and several queues are read",
+                f"option {option} names partitions without queues, but several queues are read",
                 remedy='name the queues: {"orders": {"0": 120}, "returns": {"0": 8}}',
             )
         return {queues[0]: given[""]}

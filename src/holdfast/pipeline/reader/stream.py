@@ -34,7 +34,7 @@ log = logging.getLogger("holdfast.pipeline")
 
 
 class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream, whose place on the server is held by the cursor named by option ``reader``, in each queue.
+    """A stream with a position on the server: the cursor named by option ``reader``, in each queue.
 
     The server keeps every record from the cursor on. The cursor follows one batch behind: Spark says that a batch
     is done only when the next one starts.
@@ -55,7 +55,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         self._left: set[str] = set()
         self._committed: dict[str, Positions] = {}
         self._shared: set[str] = set()
-        """Queues whose cursor somebody else moves."""
+        """Queues with a cursor that another query moves."""
         self._planned: dict[str, Any] = {}
         """The last offset that was given, in this run."""
         self._skipped = 0
@@ -75,9 +75,9 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
     # --- where it begins ------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """In the driver: the cursors' places; a cursor is created where the options say if there is none.
+        """Return, in the driver, the cursors' positions; a missing cursor is created where the options say.
 
-        Spark asks again after a crash in its first batch, and must get the same answer: so the places are durable on
+        Spark asks again after a crash in its first batch, and must get the same answer: so the positions are durable on
         the server before this returns.
         """
         if self._start is None:
@@ -89,7 +89,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
     def _initial(self) -> dict[str, Any]:
         there = bounds.queues_there(self._plane, self._options)
         if not there:
-            log.warning("nothing is read yet: %s", bounds.no_match(self._options))
+            log.warning("no record has been read yet: %s", bounds.no_match(self._options))
         starts = self._starts(there)
         places = {}
         for queue, ends in there.items():
@@ -112,11 +112,12 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         return f"{reader[:80]}.begins-{zlib.crc32(reader.encode()):08x}"
 
     def _starts(self, there: Mapping[str, Ends]) -> dict[str, Positions]:
-        """Where the cursors are to be made that are not there yet.
+        """Return where to create the missing cursors.
 
-        A crash may come between two of them, and what the options say is another place by then: the latest has moved,
-        and a queue that has appeared is to be read whole. So all places are noted before the first cursor is made. Who
-        finds a cursor goes by the notes, and a queue without one was not there then: it joins at its beginning.
+        A crash may happen between two of them, and the options may mean another position by then: the latest has moved,
+        and a queue that has appeared is read from its beginning. So all positions are noted before the first cursor is
+        created. A query that finds a cursor uses the notes. A queue without a cursor did not exist then: it starts at
+        its beginning.
         """
         plane, options = self._plane, self._options
         new = [ends for queue, ends in there.items() if plane.cursor(queue, options.reader) is None]
@@ -142,11 +143,11 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         """These places; behind what is deleted already, if the options bear that."""
         wanted = [(ends.queue, offsets.Range(p, at, ends.ends[p])) for p, at in asked.items()]
         _, gone = offsets.split_trimmed(wanted, {ends.queue: ends})
-        bounds.refuse_or_tell(gone, self._options, "are asked for")
+        bounds.refuse_or_tell(gone, self._options, "are requested")
         return {**asked, **{part.partition: part.end for _, part in gone}}
 
     def _begin(self, ends: Ends, start: Positions) -> Positions:
-        """Where the cursor in a queue stands; it is created at ``start`` if there is none."""
+        """Return the position of the cursor in a queue; it is created at ``start`` if it does not exist."""
         queue, reader = ends.queue, self._options.reader
         found = self._plane.cursor(queue, reader)
         if found is None:
@@ -154,11 +155,12 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         epoch, positions = found
         if epoch != ends.epoch:
             raise OffsetRefused(
-                f"cursor {reader!r} is of an earlier queue {queue!r}: its epoch is {epoch}, the queue's {ends.epoch}",
-                remedy=f"holdfast cursors delete --admin {self._options.broker} {queue} {reader}, or give another name "
-                "with option reader",
+                f"cursor {reader!r} belongs to an earlier queue {queue!r}: its epoch is {epoch}, the queue's is "
+                f"{ends.epoch}",
+                remedy=f"holdfast cursors delete --admin {self._options.broker} {queue} {reader}, or set another "
+                "name with option reader",
             )
-        log.warning("the stream goes on where reader %s of queue %s stood: %s", reader, queue, positions)
+        log.warning("the stream continues where reader %s of queue %s stopped: %s", reader, queue, positions)
         return {**ends.firsts, **positions}
 
     def _join(self, ends: Ends, left: Place | None) -> Place:
@@ -167,10 +169,10 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         if left is not None:
             if ends.queue in self._left:
                 self._left.remove(ends.queue)
-                log.warning("queue %s is back, and read on from %s", ends.queue, left.positions)
+                log.warning("queue %s exists again, and is read from %s", ends.queue, left.positions)
             return left
         place = Place(ends.epoch, self._patience.call(lambda: self._begin(ends, ends.firsts)))
-        log.info("queue %s joins, from %s on", ends.queue, place.positions)
+        log.info("queue %s is new, and is read from %s", ends.queue, place.positions)
         return place
 
     @staticmethod
@@ -223,7 +225,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
 
     @property
     def _wait(self) -> float:
-        """Seconds that the server may hold its answer back: no longer than the rows that are there may wait."""
+        """Seconds that the server may delay its answer: no longer than the available rows may wait."""
         if self._target is not None:
             return 0.0
         if self._waiting_since is None:
@@ -232,7 +234,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         return min(self._options.wait, max(0.0, left))
 
     def _ask(self, places: Places, most: int | None, wait: float) -> NextPositions:
-        """Ask once, and see that the queues are there that are to be read."""
+        """Make one request, and check that the queues to read exist."""
         options, target = self._options, self._target
         stands = {**places.queues, **self._joined}
         until = None
@@ -262,18 +264,17 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         reader = self._options.reader
         if places.reader not in ("", reader):
             raise OffsetRefused(
-                f"the checkpoint's place is kept under the name {places.reader!r}, and the option reader is "
-                f"{reader!r}: the server would delete what this query has not read, and keep all that the "
-                "old name has not passed",
+                f"the checkpoint's position has the name {places.reader!r}, but option reader is {reader!r}: the "
+                "server would delete unread records of this query, and keep the records that the old name protects",
                 remedy=f"set the option reader back to {places.reader!r}, or start the query with a new checkpoint",
             )
         strange = [queue for queue in places.queues if not bounds.is_read(self._options, queue)]
         if strange and self._options.fail_on_loss:
             read = self._options.pattern or ", ".join(self._options.queues)
             raise OffsetRefused(
-                f"the checkpoint is of queue {strange[0]!r}, but the query reads {read!r}",
-                remedy="set the option queue back, or start the query with a new checkpoint; with "
-                "option failOnDataLoss=false the queue is left",
+                f"the checkpoint belongs to queue {strange[0]!r}, but the query reads {read!r}",
+                remedy="set the option queue back, or start the query with a new checkpoint; with option "
+                "failOnDataLoss=false the query drops the queue",
             )
         return self._leave(replace(places, reader=reader), strange)
 
@@ -289,13 +290,18 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         reading, self._reading = self._reading, []
         _, gone = offsets.split_trimmed([one for one in reading if one[0] in there], there)
         if gone:
-            log.warning("deleted while a batch read them, or after: %s. Its tasks' logs name what they skipped", gone)
+            log.warning(
+                "deleted during or after a batch that read them: %s. The logs of its tasks name the skipped records",
+                gone,
+            )
 
     def _leave(self, places: Places, queues: Sequence[str]) -> Places:
         for queue in queues:
             if queue not in self._left:
                 self._left.add(queue)
-                log.warning("queue %s is left at %s, since option failOnDataLoss is false", queue, places.queues[queue])
+                log.warning(
+                    "queue %s is dropped at %s, because option failOnDataLoss is false", queue, places.queues[queue]
+                )
         read = {queue: place for queue, place in places.queues.items() if queue not in queues}
         return replace(places, queues=read, left={**places.left, **{one: places.queues[one] for one in queues}})
 
@@ -323,8 +329,8 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
     # --- one batch ------------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """In the driver: who reads what. Asks nobody, so a batch that is repeated is cut the same way; but one that
-        is repeated and may lack what was deleted meanwhile: of that is said and counted what is missing."""
+        """Divide the batch among tasks, in the driver. It asks no server, so a repeated batch is divided in the same
+        way; except that a repeated batch may lack records deleted meanwhile: these are reported and counted."""
         until = offsets.parse(end)
         ranges = offsets.ranges_between(offsets.parse(start), until)
         if not self._options.fail_on_loss and end != self._planned:
@@ -349,7 +355,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
                 there[queue] = self._plane.ends(queue)
         left, gone = offsets.split_trimmed([one for one in ranges if one[0] in there], there)
         gone += [one for one in ranges if one[0] not in there]
-        self._skipped += bounds.refuse_or_tell(gone, self._options, "a batch that is repeated is to read")
+        self._skipped += bounds.refuse_or_tell(gone, self._options, "a repeated batch has to read")
         return left
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -367,21 +373,21 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
                 self._committed[queue] = place.positions
                 self._tell_of_another(queue, place.positions, stands)
             except ServerAway as error:
-                log.warning("cursor %s of queue %s not moved, the next batch will: %s", reader, queue, error)
+                log.warning("cursor %s of queue %s was not moved, the next batch moves it: %s", reader, queue, error)
             except (RecordsTrimmed, UnknownQueue) as error:
                 if self._options.fail_on_loss:
                     raise
-                log.warning("cursor %s of queue %s not moved: %s", reader, queue, error)
+                log.warning("cursor %s of queue %s was not moved: %s", reader, queue, error)
 
     def _tell_of_another(self, queue: str, positions: Positions, stands: Positions) -> None:
-        """A cursor that stands beyond what this query is done with was moved by somebody else."""
+        """Report a cursor beyond the position of this query, which another query must have moved."""
         ahead = {one: at for one, at in stands.items() if one in positions and at > positions[one]}
         if ahead and queue not in self._shared:
             self._shared.add(queue)
             log.warning(
-                "cursor %s of queue %s stands at %s, and this query has come to %s: another query uses the name, or "
-                "the checkpoint was put back. What lies between may be deleted before this query reads it. Give each "
-                "query a reader of its own",
+                "cursor %s of queue %s is at %s, but this query is at %s: another query uses the name, or the "
+                "checkpoint was restored. The records in between may be deleted before this query reads them. Use "
+                "a different reader for each query",
                 self._options.reader,
                 queue,
                 ahead,
@@ -398,9 +404,9 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream that cannot be: says why when it is first asked for something.
+    """A stream with invalid options: its first request raises the reason.
 
-    Where the reader is made, PySpark would print a mistake of its own below the error, as the last line.
+    If the constructor of the reader raised it, PySpark would print an error of its own below, as the last line.
     """
 
     def __init__(self, error: HoldfastError) -> None:

@@ -1,4 +1,4 @@
-"""What one task of a read is, and how it is done: in a process of its own, with what was pickled."""
+"""A task of a read, and how it runs: in a separate process, with pickled arguments."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class WsrmPartition(InputPartition):
 
 
 class Travelling:
-    """A reader of which a task gets the options alone, and makes it anew of them."""
+    """A reader that a task receives as its options alone, and builds again from them."""
 
     _options: ReadOptions
 
@@ -109,7 +109,7 @@ def _read_part(options: ReadOptions, plane: DataPlane, patience: Patience, part:
                 raise
             first = patience.call(lambda: plane.ends(part.queue)).firsts[wanted.partition]
             gone = Range(wanted.partition, wanted.start, min(max(first, wanted.start + 1), wanted.end))
-            refuse_or_tell([(part.queue, gone)], options, "this task was to read")
+            refuse_or_tell([(part.queue, gone)], options, "this task has to read")
             wanted = Range(wanted.partition, gone.end, wanted.end)
 
 

@@ -1,8 +1,8 @@
 """Captures: the SOAP messages in a file of any kind that tools record traffic in.
 
-Envelopes, one or several; HTTP requests and responses with their heads, one after another, as ``tcpflow`` writes them
-from packets; WARC records of such; the files of recorders (``recorders``); each as it is or in gzip. What is none of
-these is told with its place, and the search goes on at the next start line.
+One or more envelopes; HTTP requests and responses with their headers, one after another, as ``tcpflow`` writes them
+from packets; WARC records of them; the files of recorders (``recorders``); each plain or compressed with gzip. Anything
+else is reported with its place, and the search continues at the next start line.
 """
 
 from __future__ import annotations

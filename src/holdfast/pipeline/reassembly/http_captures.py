@@ -19,7 +19,7 @@ _GZIP = 31
 """What zlib calls the format of gzip."""
 _MAX_HEAD = 256 << 10
 _STEP = 4 << 10
-"""Bytes given to gzip at a time: it copies what is left of them at the end of each of its members."""
+"""Bytes given to gzip at a time: gzip copies the remaining bytes at the end of each member."""
 _DOCUMENT = re.compile(rb"(?:\xef\xbb\xbf)?\s*<[A-Za-z_?!]")
 """As an XML document begins, but in UTF-16."""
 _EDGE = re.compile(
@@ -31,13 +31,13 @@ _DECODED_BY_RECORDER = (b"gzip", b"x-gzip", b"deflate", b"br", b"zstd", b"compre
 
 @dataclass(slots=True)
 class Piece:
-    """One message of a capture, or what stands where one should.
+    """One message of a capture, or the bytes at its place.
 
     Args:
-        at: Where it begins in the file, in bytes.
-        content: What is to be decoded; what stands there if there is a problem.
+        at: Its start in the file, in bytes.
+        content: The bytes to decode; if there is a problem, the bytes at that place.
         problem: Why it cannot be decoded; "" if it can, or if there is nothing to decode.
-        captured_at: Microseconds since 1970, if the capture says so.
+        captured_at: Microseconds since 1970, if the capture records it.
     """
 
     at: int
@@ -54,7 +54,7 @@ def next_piece(data: bytes, at: int) -> tuple[Piece, int]:
         if _DOCUMENT.match(data, at) is not None:
             end_of_document = envelope_end(data, at)
             return Piece(at, data[at:end_of_document]), end_of_document
-        return _lost(data, at, "neither an envelope nor an HTTP message begins here")
+        return _lost(data, at, "neither an envelope nor an HTTP message starts here")
     end = _END_OF_HEAD.search(data, first.end() - 2, first.end() + _MAX_HEAD)
     if end is None:
         return _lost(data, at, "the head of this HTTP message does not end", min(first.end() + _MAX_HEAD, len(data)))
@@ -78,9 +78,9 @@ def _lost(data: bytes, at: int, why: str, searched_to: int = 0) -> tuple[Piece, 
 
 
 def envelope_end(data: bytes, at: int, stop: int | None = None) -> int:
-    """Where the envelope ends that begins at ``at``; of something else, where the next HTTP message begins.
+    """Return the end of the envelope that starts at ``at``; for anything else, the start of the next HTTP message.
 
-    No more is searched than what is found to belong to it.
+    The search covers only bytes that belong to it.
     """
     stop = len(data) if stop is None else stop
     depth = 0
@@ -138,14 +138,14 @@ def content_of(at: int, content: bytes, fields: dict[bytes, bytes]) -> Piece:
     media = fields.get(b"content-type", b"").lower()
     if media.startswith((b"multipart/", b"application/xop+xml")):
         told = media.partition(b";")[0].decode("latin-1")
-        return Piece(at, content, f"{told} is not read: envelopes with attachments (MTOM) are not supported")
+        return Piece(at, content, f"{told} is not supported: envelopes with attachments (MTOM)")
     coding = fields.get(b"content-encoding", b"identity").lower()
     if coding == b"identity" or not content or _DOCUMENT.match(content) is not None:
         return Piece(at, content)
     if coding in (b"gzip", b"x-gzip", b"deflate"):
         return Piece(at, *inflated(content, DEFAULT.max_bytes, _window(coding, content)))
     told = coding.decode("latin-1")[:40]
-    return Piece(at, content, f"the Content-Encoding {told} is not read, only gzip and deflate")
+    return Piece(at, content, f"the Content-Encoding {told} is not supported, only gzip and deflate")
 
 
 def _window(coding: bytes, content: bytes) -> int:
@@ -159,7 +159,7 @@ def _record(data: bytes, at: int, start: int, fields: dict[bytes, bytes]) -> tup
     """A WARC record (ISO 28500): what it holds is an HTTP message, or the resource itself."""
     length = fields.get(b"content-length", b"")
     if not length.isdigit() or len(length) > 18 or start + int(length) > len(data):
-        return _lost(data, at, "this WARC record is cut off, or its Content-Length is none")
+        return _lost(data, at, "this WARC record is cut off, or has no valid Content-Length")
     end = start + int(length)
     kind = fields.get(b"warc-type", b"").lower()
     block = data[start:end]
@@ -224,7 +224,7 @@ def inflated(data: bytes, limit: int, window: int = _GZIP) -> tuple[bytes, str]:
             part = member.decompress(rest, left + 1)
             left -= len(part)
             if left < 0:
-                return data, f"unpacked it has more than {limit} bytes"
+                return data, f"unpacked, it has more than {limit} bytes"
             parts.append(part)
             rest = member.unused_data
     except zlib.error as error:

@@ -21,7 +21,7 @@ from holdfast.pipeline.reassembly.http_captures import Piece, content_of, envelo
 from holdfast.wire.limits import DEFAULT
 
 Recorder = Callable[[bytes, int], Iterator[Piece]]
-"""Reads a file whose messages are unpacked to so many bytes at most."""
+"""Reads a file, unpacking its messages up to this many bytes."""
 
 _HEAD = 4_096
 """Bytes in which a file says what it is."""
@@ -58,17 +58,17 @@ _ACCESS_LOG = re.compile(rb'\S{1,256} \S{1,256} \S{1,256} \[\d{1,2}/[A-Za-z]{3}/
 def _packets(data: bytes, _limit: int) -> Iterator[Piece]:
     return _is_refused(
         data,
-        "a packet capture (pcap) is not read. Convert it with `tcpflow -r FILE -o DIRECTORY`, or, if the traffic is "
-        "encrypted and you have its keys, with `tshark -r FILE --export-objects http,DIRECTORY`. Then reassemble "
-        "DIRECTORY",
+        "a packet capture (pcap) is not supported. Convert it with `tcpflow -r FILE -o DIRECTORY`, or, if the "
+        "traffic is encrypted and you have its keys, with `tshark -r FILE --export-objects http,DIRECTORY`. Then "
+        "reassemble DIRECTORY",
     )
 
 
 def _access_log(data: bytes, _limit: int) -> Iterator[Piece]:
     return _is_refused(
         data,
-        "an access log has no message in it, only that one came. Record the traffic with a proxy that keeps bodies "
-        "(mitmproxy, Fiddler), or turn on message logging in the service",
+        "an access log contains no messages. Record the traffic with a proxy that keeps bodies (mitmproxy, "
+        "Fiddler), or turn on message logging in the service",
     )
 
 
@@ -103,11 +103,13 @@ def svclog(data: bytes, _limit: int) -> Iterator[Piece]:
         place, when = record.start(), time_of(said.get(b"Time", b""))
         if envelope is None:
             is_empty = b"<HttpRequest" in data[record.end() : end] or b"<HttpResponse" in data[record.end() : end]
-            problem = "" if is_empty else "WCF logged something here that is no envelope"
+            problem = "" if is_empty else "WCF logged an entry here that is not an envelope"
             yield Piece(place, b"" if is_empty else data[record.end() : end], problem, when)
             continue
         content = data[envelope.start() : envelope_end(data, envelope.start(), end)]
-        problem = "WCF did not log the Body of this message, as it was streamed" if _STREAMED.search(content) else ""
+        problem = (
+            "WCF did not log the Body of this message, because it was streamed" if _STREAMED.search(content) else ""
+        )
         yield Piece(place, content, problem, when)
 
 
@@ -152,7 +154,7 @@ def har(data: bytes, _limit: int) -> Iterator[Piece]:
     try:
         entries = _decode_har(data.removeprefix(b"\xef\xbb\xbf")).log.entries
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        yield Piece(0, data[: DEFAULT.max_bytes], f"this is no HTTP archive (HAR): {error}")
+        yield Piece(0, data[: DEFAULT.max_bytes], f"this is not an HTTP archive (HAR): {error}")
         return
     for number, entry in enumerate(entries):
         begun = time_of(entry.startedDateTime.encode())
@@ -168,7 +170,9 @@ def _har_body(at: int, body: _Body | None, when: int | None) -> Piece:
         try:
             content = b64decode(body.text, validate=True)
         except ValueError:
-            return Piece(at, body.text.encode(errors="replace"), "its content is not base64, as the HAR says", when)
+            return Piece(
+                at, body.text.encode(errors="replace"), "its content is not base64, although the HAR says so", when
+            )
     else:  # text, whatever it was encoded in once
         content = _DECLARATION.sub("", body.text).encode(errors="replace")
     piece = content_of(at, content, {b"content-type": (body.mimeType or "").encode(errors="replace")})
@@ -205,7 +209,7 @@ def _sessions(archive: zipfile.ZipFile, limit: int) -> Iterator[Piece]:
             found[int(name[1]), name[2].lower()] = info
     if not found:
         yield Piece(
-            0, b"", "this zip has no raw/1_c.txt, so it is not from Fiddler. Unpack it, and reassemble what is in it"
+            0, b"", "this zip has no raw/1_c.txt, so it is not from Fiddler. Unpack it, and reassemble its contents"
         )
     left = limit
     for (number, side), info in sorted(found.items(), key=lambda one: one[0]):
@@ -221,7 +225,7 @@ def _sessions(archive: zipfile.ZipFile, limit: int) -> Iterator[Piece]:
             continue
         left -= len(raw)
         if left < 0:
-            yield Piece(at, b"", f"unpacked this archive has more than {limit} bytes")
+            yield Piece(at, b"", f"unpacked, this archive has more than {limit} bytes")
             return
         piece = next_piece(raw, 0)[0] if raw.strip() else Piece(at, b"")
         piece.at, piece.captured_at = at, _session_time(archive, info.filename, side)
@@ -267,7 +271,7 @@ def _flow_message(at: int, said: Any) -> Piece:
     content, begun = said.get("content"), said.get("timestamp_start")
     when = round(begun * 1e6) if isinstance(begun, float) and 0 <= begun < 1e11 else None
     if not isinstance(content, bytes):
-        return Piece(at, b"", "mitmproxy did not record the body, as it was streamed", when)
+        return Piece(at, b"", "mitmproxy did not record the body, because it was streamed", when)
     headers = said.get("headers")
     fields = {}
     for pair in headers if isinstance(headers, list) else ():
@@ -279,10 +283,10 @@ def _flow_message(at: int, said: Any) -> Piece:
 
 
 def _tnetstring(data: bytes, at: int, end: int, deepest: int) -> tuple[Any, int]:
-    """The value that begins at ``at``, and where it ends.
+    """Return the value that starts at ``at``, and its end.
 
     Raises:
-        ValueError: It is cut off, is none, or lies too deep.
+        ValueError: It is cut off, invalid, or nested too deep.
     """
     length = _LENGTH.match(data, at, end)
     if length is None:

@@ -157,8 +157,8 @@ def as_html(gathered: Report) -> str:
     ids = {row["sequence"]: f"sequence-{number}" for number, row in enumerate(gathered.sequences)}
     parts: list[Part] = [
         Text(
-            f"{counted.messages:,} messages of {counted.sequences:,} Sequences, put together from {counted.seen:,}; "
-            f"{counted.duplicates:,} repeats are dropped."
+            f"{counted.messages:,} messages of {counted.sequences:,} Sequences, reassembled from {counted.seen:,}; "
+            f"{counted.duplicates:,} duplicates were dropped."
         ),
         Text(_whole(counted), is_bad=not counted.is_whole),
         *_groups(gathered),
@@ -206,13 +206,13 @@ def _groups(gathered: Report) -> list[Part]:
         for row in gathered.groups
     ]
     columns = ("how many", "files or topics", "why", "kind of file", "problem", "for example in")
-    return [Heading("What could not be placed, by reason"), Table(columns, rows)]
+    return [Heading("Unplaced messages, by reason"), Table(columns, rows)]
 
 
 def _whole(counted: Figures) -> str:
     if counted.is_whole:
-        unknown = f" Of {counted.tail_unknown:,} nobody said which is the last." if counted.tail_unknown else ""
-        return "Nothing is missing that is known of, and everything could be read." + unknown
+        unknown = f" For {counted.tail_unknown:,}, the last message is unknown." if counted.tail_unknown else ""
+        return "No known message is missing, and everything was readable." + unknown
     bad = [f"{why}: {counted.unplaced[why]:,}" for why in _BAD if counted.unplaced.get(why)]
     lost = [f"Sequences incomplete: {counted.incomplete:,}", f"numbers missing: {counted.missing:,}"]
     return "; ".join((lost if counted.incomplete else []) + bad) + "."

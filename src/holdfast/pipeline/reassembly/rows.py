@@ -53,12 +53,12 @@ DECODED = f"kind STRING, {MESSAGES}, marker BOOLEAN, digest BINARY, problem STRI
 UNREADABLE, REFUSED, PLAIN, EMPTY = "unreadable", "refused", "plain", "empty"
 CONFLICT, LATE = "conflict", "late"
 WHYS = {
-    UNREADABLE: "It is no SOAP message that can be read.",
-    REFUSED: "An RM Destination would refuse it whenever it came.",
-    CONFLICT: "Its number has another body, which came first and is the one that is kept.",
-    LATE: "It came when its Sequence was settled already, after the time-out.",
-    PLAIN: "It is in no Sequence, and says nothing of one.",
-    EMPTY: "It has no content, as the answer to a one-way message.",
+    UNREADABLE: "It is not a readable SOAP message.",
+    REFUSED: "An RM Destination would refuse it at any time.",
+    CONFLICT: "An earlier message with its number has another body, and is kept.",
+    LATE: "It arrived after its Sequence was settled by the timeout.",
+    PLAIN: "It belongs to no Sequence, and mentions none.",
+    EMPTY: "It has no content, like the answer to a one-way message.",
 }
 """Why something is unplaced. The first four mean that something may be lost."""
 
@@ -169,7 +169,7 @@ class Reader:
 
     def _message(self, envelope: Envelope, place: Place, content: bytes) -> None:
         sequence, rm = envelope.sequence, envelope.rm
-        assert sequence is not None and rm is not None, "who reads a Sequence header knows its version"
+        assert sequence is not None and rm is not None, "a Sequence header always has a version"
         number = sequence.message_number
         fault = refusal_of(number)
         if fault is not None:
@@ -250,7 +250,7 @@ def _decoded(reader: Reader) -> list[tuple[Any, ...]]:
 
 
 def decoded_rows(kind: str, messages: Iterable[Message], unplaced: Iterable[Unplaced]) -> list[tuple[Any, ...]]:
-    """Rows with the columns of ``DECODED``: messages of that kind, and what is unplaced, each of its own."""
+    """Rows with the columns of ``DECODED``: messages and unplaced envelopes, each with its kind."""
     nothing = (None,) * 8
     rows: list[tuple[Any, ...]] = [(kind, *message, None, None) for message in messages]
     for why, problem, sequence, rm, number, source, position, at, raw in unplaced:

@@ -46,16 +46,16 @@ def joined(pairs: Iterable[tuple[int, int]]) -> AcknowledgementRanges:
 
 @dataclass(slots=True)
 class Heard:
-    """What a capture says of a Sequence beside its messages. Of two parts of a capture, :meth:`update` makes one.
+    """What a capture says about a Sequence besides its messages. :meth:`update` merges two parts of a capture.
 
     Args:
-        seen: How often a message of it was seen, repeats counted.
+        seen: Number of times that its messages were seen, including repeats.
         first_at, last_at: When the first and the last envelope about it was captured, in any unit; None: not known.
         created: Its Identifier was granted or offered.
         closed, terminated: CloseSequence, TerminateSequence.
         final: An acknowledgement that never changes again.
-        lowest_last, highest_last: The last number, as LastMessage or LastMsgNumber say it; 0: none said. They differ
-            where a source contradicts itself: the highest counts, so that a gap is shown rather than hidden.
+        lowest_last, highest_last: The last number according to LastMessage or LastMsgNumber; 0: unknown. They differ if
+        a source contradicts itself: the highest counts, so that a gap is shown rather than hidden.
         faults: Codes of the WS-RM faults about it.
     """
 
@@ -96,7 +96,7 @@ class Heard:
 
     @property
     def acknowledged(self) -> AcknowledgementRanges:
-        """All that its destination said it has."""
+        """Return all numbers that its destination acknowledged."""
         if self._pending:
             self._join()
         return self._acknowledged
@@ -135,20 +135,21 @@ class Standing:
     """How complete a Sequence is.
 
     Args:
-        state: "incomplete": numbers are missing; "complete": all are there to the last; "tail unknown": none is
-            missing that is known of, and nobody said which the last is.
+        state: "incomplete": numbers are missing; "complete": every number up to the last has arrived; "tail unknown":
+            no known number is missing, but the last number is unknown.
         ended: "terminated", "closed", or "".
-        last_message_number: The last number, as its source said it; None: it did not.
-        lowest_last: Another, lower one, if it said two; else None.
-        in_order_to: All numbers up to this one are there.
-        ranges: The numbers there are, as an acknowledgement would name them.
-        missing: The numbers that an RM Destination would Nack: below the last, or else the highest one.
-        beyond_last: Numbers that are there and are higher than the last.
-        acknowledged: What its destination said in the capture that it has.
-        not_captured: What it has, and the capture has not: lost on the way into the capture, not on the wire.
-        seen: How often a message was seen.
-        numbers: How many different numbers.
-        late: Messages that came after the Sequence was settled.
+        last_message_number: The last number according to its source; None: unknown.
+        lowest_last: A second, lower one, if the source named two; else None.
+        in_order_to: All numbers up to this one have arrived.
+        ranges: The numbers that have arrived, as an acknowledgement would name them.
+        missing: The numbers that an RM Destination would Nack: below the last, or else below the highest one.
+        beyond_last: Numbers that have arrived and are higher than the last.
+        acknowledged: The numbers that its destination acknowledged in the capture.
+        not_captured: Acknowledged numbers that are not in the capture: lost on the way into the capture, not on the
+            wire.
+        seen: Number of times that a message was seen.
+        numbers: Number of different numbers.
+        late: Messages that arrived after the Sequence was settled.
     """
 
     state: str
@@ -167,10 +168,11 @@ class Standing:
 
 
 class Reassembly:
-    """One Sequence out of a capture.
+    """One Sequence of a capture.
 
-    Drive it so: :meth:`receive` for each message, or :meth:`had` for ranges of them; :meth:`release` says which
-    numbers are in order now; :meth:`settle` when no more is awaited. Whatever is said of it goes to :attr:`heard`.
+    Use it like this: :meth:`receive` for each message, or :meth:`had` for ranges of them; :meth:`release` returns the
+    numbers that are now in order; :meth:`settle` when no more are expected. Everything else that is known about it goes
+    to :attr:`heard`.
 
     Args:
         identifier: Its Identifier.
@@ -208,7 +210,7 @@ class Reassembly:
         return lower, following - 1
 
     def settle(self) -> Pairs:
-        """No more is awaited: its end, as the capture and then the time say it.
+        """Expect no more messages, and settle its end according to the capture, or to the timeout.
 
         Returns:
             The ranges beyond the gaps, which are released now, ascending (NoDiscard, WS-RM 3.4).
@@ -237,7 +239,7 @@ class Reassembly:
         return self._destination.accepted
 
     def standing(self) -> Standing:
-        """How complete it is, as if no more came."""
+        """Return how complete it is if no more messages arrive."""
         heard, accepted = self.heard, self._destination.accepted
         last = heard.highest_last
         missing = tuple(accepted.gaps(last or accepted.highest))

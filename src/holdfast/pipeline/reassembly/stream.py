@@ -1,7 +1,7 @@
-"""Reassembly of a capture that goes on: messages leave as soon as they are in order, gaps are told after a time-out.
+"""Reassembly of a growing capture: messages are released as soon as they are in order, gaps reported after a timeout.
 
 The same core decides as for a finite capture. A call of Spark's state costs as much as decoding several messages, so
-messages of a Sequence travel and are kept in packs: one row a task, one state a Sequence.
+messages of a Sequence travel and are stored in packs: one row for each task, one state for each Sequence.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import ExpiredTimerInfo, StreamingQuery, TimerValues
 
 PACKED = "key STRING, kind STRING, packed BINARY"
-"""Several rows of one Sequence in one: messages, repeats of them ("duplicates"), what was heard, what is known of it
-("state"). The key is the version and the Identifier; what is in no Sequence passes under a version that is none."""
+"""Several rows of one Sequence combined: messages, their duplicates ("duplicates"), what other messages say about it,
+and what is known of it\n("state"). The key is the version and the Identifier; rows without a Sequence have a version
+that does not exist."""
 
 TIMEOUT = 300.0
 """Seconds without anything about a Sequence after which it is settled: sources retransmit for some minutes."""
@@ -133,10 +134,10 @@ def _packed(reader: Reader) -> list[tuple[str, str, bytes]]:
 
 
 class Reassembling(StatefulProcessor):
-    """What Spark calls with the rows of one Sequence, and when its time is up.
+    """The function that Spark calls with the rows of one Sequence, and at its timeout.
 
-    The state of a Sequence is small and is kept for ever, so that a repeat that comes after months is still one. What
-    waits beyond a gap lies in a list beside it, which is read when the gap closes, and else only added to.
+    The state of a Sequence is small and is kept forever, so that a repeat is recognised even after months. Messages
+    beyond a gap are in a separate list, which is read when the gap closes, and otherwise only appended to.
 
     Args:
         timeout: Seconds without anything about a Sequence after which it is settled.
@@ -240,7 +241,7 @@ def _given(key: str, there: list[Message], late: list[Unplaced]) -> Iterator[Row
 
 def _late(message: Message) -> Unplaced:
     sequence, rm, number = message[:3]
-    told = "its Sequence was settled after the time-out, with this number missing"
+    told = "its Sequence was settled by the timeout, without this number"
     return (LATE, told, sequence, rm, number, message[SOURCE], message[POSITION], message[CAPTURED_AT], message[BODY])
 
 
@@ -281,17 +282,18 @@ def capture_stream(
 
 
 def reassembled(capture: DataFrame, *, timeout: float = TIMEOUT) -> DataFrame:
-    """A stream of captured envelopes as a stream of what they come to, for a sink of your own.
+    """Turn a stream of captured envelopes into a stream of their messages, for your own sink.
 
-    Each message of a Sequence once, by ascending number, as soon as all before it are there; after ``timeout`` what
-    waits beyond a gap. ``kind`` says what a row is: "message" (an empty LastMessage has ``marker``), "duplicate",
-    "state" (``packed``: what is known of the Sequence now), or why something is unplaced (``packed``: its bytes).
+    It contains each message of a Sequence once, by ascending number, as soon as all lower numbers are there; after
+    ``timeout``, also the messages beyond a gap. ``kind`` says what a row is: "message" (an empty LastMessage has
+    ``marker``), "duplicate", "state" (``packed``: what is known of the Sequence now), or why something is unplaced
+    (``packed``: its bytes).
 
     Args:
         capture: A streaming DataFrame with the columns of ``reassembly_rows.CAPTURE``: see
             :func:`~holdfast.pipeline.reassembly.tables.as_capture`.
-        timeout: Seconds without anything about a Sequence after which it is settled: what is missing then is missing
-            for good, and is refused if it comes after all ("late").
+        timeout: Seconds of silence after which a Sequence is settled: numbers that are missing then stay missing, and
+            are refused if they arrive later ("late").
     """
     packed = as_capture(capture).mapInArrow(pack_batches, PACKED)
     processor = Reassembling(timeout)
@@ -307,22 +309,22 @@ def reassemble_stream(
     timeout: float = TIMEOUT,
     interval: float = 0.0,
 ) -> StreamingQuery:
-    """Start a query that puts a capture together as it comes, below ``out``; ``read_streamed`` reads what is there.
+    """Start a query that reassembles a growing capture below ``out``; ``read_streamed`` reads the results.
 
     The query adds each micro-batch once to a Delta table; ``compact`` merges its files. In a Parquet table that an
-    earlier version wrote, each batch is a directory. The query runs until it is stopped: if no file arrives, Spark runs
-    empty batches, in which time-outs are seen. To end it where all is taken, see :func:`is_idle`; AvailableNow would
-    never end.
+    earlier version wrote, each batch is a directory. The query runs until it is stopped: without new files, Spark runs
+    empty batches, which detect timeouts. See :func:`is_idle` for ending it once everything is processed; AvailableNow
+    would never end.
 
     Args:
-        capture, timeout: As of :func:`reassembled`.
-        out: Directory, of any file system Spark knows.
+        capture, timeout: As in :func:`reassembled`.
+        out: Directory, in any file system that Spark supports.
         checkpoint: Directory of the query's progress and state. It belongs to ``out``: keep, move and delete them
             together.
-        interval: Seconds from the start of a batch to the next; 0: as soon as one is done.
+        interval: Seconds from the start of one batch to the next; 0: as soon as one is done.
 
     Raises:
-        ConfigurationError: ``out`` and the checkpoint do not go together, or nothing can be written there.
+        ConfigurationError: ``out`` and the checkpoint do not belong together, or ``out`` is not writable.
     """
     spark = capture.sparkSession
     refuse_unless(spark, out, streamed=True)
@@ -346,7 +348,7 @@ def reassemble_stream(
 
 
 def is_idle(query: StreamingQuery) -> bool:
-    """Whether the newest batch found nothing to take: all that was there when it began is put together."""
+    """Return whether the newest batch found nothing new: all files that existed at its start are processed."""
     newest = query.lastProgress
     return newest is not None and not newest["numInputRows"]
 
@@ -362,7 +364,7 @@ def read_streamed(spark: SparkSession, out: str) -> Reassembled:
 
     table = table_of(spark, out)
     if table.newest() is None:
-        raise ConfigurationError(f"nothing has been put together in {out} yet", remedy="wait, or look elsewhere")
+        raise ConfigurationError(f"{out} contains no reassembled messages yet", remedy="wait, or use another directory")
     rows = table.read()
     messages = rows.where("kind = 'message' AND NOT marker").select(*arrow_schema(MESSAGES).names)
     states = rows.where("kind = 'state'").select("sequence", "rm", "packed", "batch")

@@ -37,8 +37,8 @@ SEQUENCES = (
 """The gap report, a row for each Sequence; the columns are those of ``core.reassembly.Standing`` and ``Heard``."""
 
 PARTS = "sequence STRING, rm STRING, part STRING, lower BIGINT, upper BIGINT, packed BINARY"
-"""Parts of what is known of a Sequence: ranges that are there ("had"), what was heard of it, numbers with another body
-("conflict"), or all of what a stream knows ("state")."""
+"""Parts of what is known of a Sequence: accepted ranges ("had"), what other messages say about it, numbers with another
+body ("conflict"), or everything that a stream knows ("state")."""
 
 _TABLES = {"messages": MESSAGES, "sequences": SEQUENCES, "unplaced": UNPLACED}
 
@@ -94,7 +94,7 @@ def as_capture(rows: DataFrame, content: str = "content") -> DataFrame:
 
     if content not in rows.columns:
         raise ConfigurationError(
-            f"the capture has no column {content!r}, it has {', '.join(rows.columns)}",
+            f"the capture has no column {content!r}, only {', '.join(rows.columns)}",
             remedy="name the column with the envelopes: as_capture(rows, NAME), or --column NAME",
         )
     columns: list[Column] = []
@@ -107,22 +107,22 @@ def as_capture(rows: DataFrame, content: str = "content") -> DataFrame:
 def reassemble(
     capture: DataFrame, out: str, *, on_step: Callable[[str, int | None], None] | None = None
 ) -> Reassembled:
-    """Put a capture together, into Delta tables below ``out``: ``messages``, ``sequences`` and ``unplaced``.
+    """Reassemble a capture into Delta tables below ``out``: ``messages``, ``sequences`` and ``unplaced``.
 
-    Of several messages with one number the first is kept, by ``captured_at``, ``source`` and ``position``. The order
-    of the capture, and how it is cut into files, change nothing else. Run again, it replaces what is there.
+    Of several messages with one number, the first is kept, by ``captured_at``, ``source`` and ``position``. The order
+    of the capture and its division into files change nothing else. A second run replaces the tables.
 
     Args:
         capture: The columns of ``reassembly_rows.CAPTURE``: see :func:`capture_of` and :func:`as_capture`.
-        out: Directory, of any file system Spark knows.
-        on_step: Called after each step with its name ("decoded", with how many messages there are; "sequences",
-            "messages", "unplaced": that table is written).
+        out: Directory, in any file system that Spark supports.
+        on_step: Called after each step with its name ("decoded", with the number of messages; "sequences", "messages",
+            "unplaced": that table is written).
 
     Returns:
         The three tables, as written.
 
     Raises:
-        ConfigurationError: ``out`` is where a stream reassembles.
+        ConfigurationError: ``out`` belongs to a stream's reassembly.
     """
     from pyspark.sql import functions as F
 
@@ -177,7 +177,7 @@ def read_reassembled(spark: SparkSession, out: str) -> Reassembled:
         return Reassembled(*(read_landed(spark, f"{out}/{name}").drop(BATCH) for name in _TABLES))
     if "_SUCCESS" in there:  # an earlier version wrote plain Parquet files
         return Reassembled(*(spark.read.schema(of).parquet(f"{out}/{name}") for name, of in _TABLES.items()))
-    raise ConfigurationError(f"nothing has been reassembled in {out}", remedy="run holdfast reassemble to its end")
+    raise ConfigurationError(f"{out} contains no reassembled messages", remedy="run holdfast reassemble to its end")
 
 
 def refuse_unless(spark: SparkSession, out: str, *, streamed: bool) -> None:
@@ -189,7 +189,7 @@ def refuse_unless(spark: SparkSession, out: str, *, streamed: bool) -> None:
     there = files.names(spark, out)
     if "messages" in there if streamed else LOG in there or listed(spark, out):
         kind = "run without a stream" if streamed else "stream"
-        raise ConfigurationError(f"{out} is where another {kind} reassembles", remedy="use another directory")
+        raise ConfigurationError(f"{out} belongs to another {kind} of reassemble", remedy="use another directory")
 
 
 def _tasks(spark: SparkSession, rows: int) -> int:
@@ -251,7 +251,7 @@ def islands(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def conflicting(messages: DataFrame, disputed: DataFrame) -> DataFrame:
-    """The messages whose number another message has, with another body, which came first."""
+    """Messages whose number an earlier message with another body has."""
     from pyspark.sql import functions as F
 
     numbers = disputed.select("sequence", "rm", F.col("lower").alias("message_number")).distinct()
@@ -292,7 +292,7 @@ def as_unplaced(conflicts: DataFrame) -> DataFrame:
 
 
 def standings(parts: DataFrame) -> DataFrame:
-    """The gap report from all that is known: ``PARTS`` into ``SEQUENCES``."""
+    """The gap report from everything that is known: ``PARTS`` into ``SEQUENCES``."""
     order = ("sequence", "rm", "part", "lower")
     return parts.repartition("sequence", "rm").sortWithinPartitions(*order).mapInArrow(_judge, SEQUENCES)
 

@@ -84,7 +84,7 @@ class Grid:
         if self.sequences < 1 or self.seed < 0:
             raise ConfigurationError(
                 f"sequences={self.sequences}, seed={self.seed}: there is nothing to simulate",
-                remedy="sequences is at least 1, seed at least 0.",
+                remedy="Set sequences to at least 1, and seed to at least 0.",
             )
         for name, given, most in (
             ("Sequences", self.total, MOST),
@@ -92,8 +92,8 @@ class Grid:
         ):
             if given > most:
                 raise ConfigurationError(
-                    f"the grid has {given:,} {name}, and {most:,} can be simulated",
-                    remedy="Name fewer: two cores do a million Sequences of ten messages in some minutes.",
+                    f"the grid has {given:,} {name}, but at most {most:,} can be simulated",
+                    remedy="Use fewer: two cores simulate a million Sequences of ten messages in some minutes.",
                 )
         for cell in self.cells:  # says at once what would fail in a task
             self.trial(cell)
@@ -104,10 +104,10 @@ class Grid:
         return [Cell(*one) for one in product(self.loss, self.delay, self.window, self.backoff)]
 
     def trial(self, cell: Cell) -> Trial:
-        """What is tried for one combination.
+        """Return the trial of one combination.
 
         Raises:
-            ConfigurationError: A number of it that cannot be.
+            ConfigurationError: One of its numbers is not valid.
         """
         from holdfast.simulation.trial import Link, Trial
 
@@ -139,7 +139,7 @@ def parse_grid(words: Iterable[str], **instead: Any) -> Grid:
         if name not in _READERS or not equals:
             near = get_close_matches(name, _READERS, 1)
             raise ConfigurationError(
-                f"the grid has no {word!r}" + (f"; near it is {near[0]}=" if near else ""),
+                f"the grid has no {word!r}" + (f"; did you mean {near[0]}=" if near else ""),
                 remedy=f"It has {', '.join(f'{one}=' for one in _READERS)}.",
             )
         try:
@@ -147,7 +147,7 @@ def parse_grid(words: Iterable[str], **instead: Any) -> Grid:
         except ValueError as error:
             raise ConfigurationError(
                 f"the grid's {word!r} cannot be read: {error}",
-                remedy="Such as loss=0,0.1 delay=10ms,200ms window=8,32 backoff=usual,steady messages=20.",
+                remedy="Example: loss=0,0.1 delay=10ms,200ms window=8,32 backoff=usual,steady messages=20.",
             ) from error
     return Grid(**given, **{name: value for name, value in instead.items() if value is not None})
 
@@ -169,7 +169,9 @@ def _backoff(text: str) -> tuple[str, RetransmissionPolicy]:
     name, _, settings = text.partition(":")
     if not settings:
         if name not in BACKOFFS:
-            raise ValueError(f"{name!r} is none of {', '.join(BACKOFFS)}; one of yours is NAME:initial=1s;cap=10s")
+            raise ValueError(
+                f"{name!r} is not one of {', '.join(BACKOFFS)}; define your own as NAME:initial=1s;cap=10s"
+            )
         return name, BACKOFFS[name]
     pairs = [one.partition("=") for one in settings.split(";")]
     known = [one.name for one in fields(RetransmissionPolicy)]

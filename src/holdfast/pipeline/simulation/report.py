@@ -22,7 +22,7 @@ COLUMNS: Mapping[str, Callable[[Row], object]] = {
     "window": lambda row: row["window"],
     "backoff": lambda row: row["backoff"],
     "messages/s": lambda row: _with_margin(row["goodput"], row.get("goodput_margin")),
-    "sent again, for each message": lambda row: _with_margin(row["overhead"], row.get("overhead_margin")),
+    "retransmissions for each message": lambda row: _with_margin(row["overhead"], row.get("overhead_margin")),
     "requests for each message": lambda row: row["requests"],
     "half within": lambda row: _told(row["latency_50"]),
     "95 % within": lambda row: _told(row["latency_95"]),
@@ -30,7 +30,7 @@ COLUMNS: Mapping[str, Callable[[Row], object]] = {
     "longest": lambda row: _told(row["longest"]),
     "incomplete": lambda row: row["incomplete"],
 }
-"""Of the table: name -> what is told of a row of the summary."""
+"""Columns of the table: name -> the value of a row of the summary."""
 
 MARGINS = (
     "± is the 95 % confidence margin around the value for infinitely many Sequences. The latencies have no margin: the "
@@ -39,12 +39,12 @@ MARGINS = (
 )
 
 ABOUT_AS_GOOD = 0.05
-"""Of two policies whose goodput differs by less than this share, the one that transmits less is the better one."""
+"""If the goodput of two policies differs by less than this share, the one with fewer transmissions is better."""
 
 
 def best_of(rows: Sequence[Row]) -> Row:
-    """The best policy on one network: of those that leave the fewest Sequences incomplete and are about as quick as the
-    quickest, the one that transmits least."""
+    """Return the best policy on one network: of those with the fewest incomplete Sequences and about the best goodput,
+    the one with the fewest transmissions."""
     fewest = min(row["incomplete"] for row in rows)
     reliable = [row for row in rows if row["incomplete"] == fewest and row["goodput"] is not None]
     quickest = max((row["goodput"] for row in reliable), default=0.0)
@@ -72,15 +72,15 @@ def reading(rows: Sequence[Row]) -> list[str]:
             f"{_told(best['latency_95'])}. {_beside(best, worst)}"
         )
     if left := sum(row["incomplete"] for row in rows):
-        lines.append(f"{left:,} Sequences did not end well: see the column incomplete.")
+        lines.append(f"{left:,} Sequences did not complete: see the column incomplete.")
     return lines
 
 
 def _beside(best: Row, worst: Row) -> str:
     times = best["goodput"] / worst["goodput"] if worst["goodput"] else float("inf")
     if times < 1 + ABOUT_AS_GOOD:
-        return "The policies differ by less than a twentieth there."
-    return f"That is {times:.3g} times what window {worst['window']} with {worst['backoff']} brings."
+        return "The goodput of the policies differs by less than a twentieth there."
+    return f"That is {times:.3g} times the goodput of window {worst['window']} with {worst['backoff']}."
 
 
 def _cell(row: Row) -> int:
@@ -88,7 +88,7 @@ def _cell(row: Row) -> int:
 
 
 def _with_margin(value: float | None, margin: float | None) -> str:
-    """A value, with no more figures than its margin allows."""
+    """A value, with only as many digits as its margin allows."""
     if value is None:
         return ""
     if not margin:
@@ -99,7 +99,7 @@ def _with_margin(value: float | None, margin: float | None) -> str:
 
 def _told(seconds: float | None) -> str:
     if seconds is None:
-        return "no time known"
+        return "unknown time"
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
@@ -113,13 +113,14 @@ def parts(grid: Grid, rows: Sequence[Row], seconds: float) -> list[Part]:
     """
     about = (
         f"{grid.total:,} Sequences of {grid.messages} messages, {grid.sequences:,} for each of {len(grid.cells)} "
-        f"combinations, seeds from {grid.seed} on, in {seconds:,.0f} s. At most {grid.capacity:g} requests a second "
-        f"get through, and {grid.line} wait in line. The core that decided is the one that endpoints run."
+        f"combinations, seeds from {grid.seed}, in {seconds:,.0f} s. The network delivers at most "
+        f"{grid.capacity:g} requests a second, and {grid.line} wait in line. The simulated core is the one that "
+        "endpoints run."
     )
     backoffs = [[name, *(getattr(one, part) for part in _BACKOFF)] for name, one in grid.backoff.items()]
     return [
         Text(about),
-        Heading("Which policy is best where"),
+        Heading("Best policies"),
         *map(Text, reading(rows)),
         Heading("Goodput, overhead and latency"),
         *(_plot(rows, delay) for delay in sorted({row["delay"] for row in rows})),
@@ -135,7 +136,7 @@ _BACKOFF = ("initial", "floor", "cap", "jitter")
 
 _FIGURES = (
     ("goodput", "messages/s", True),
-    ("overhead", "sent again, for each message", False),
+    ("overhead", "retransmissions for each message", False),
     ("latency_95", "seconds, 95 % within", True),
 )
 

@@ -1,7 +1,7 @@
 """The shipped core, simulated on Spark: many seeded Sequences for each combination of network and policy.
 
-A row of the result depends on its combination and its seed alone, so a result is the same on any cluster, and any row
-can be looked at again by itself with ``holdfast.simulation.trial``.
+A row of the result depends only on its combination and its seed. So a result is the same on any cluster, and any row
+can be repeated alone with ``holdfast.simulation.trial``.
 """
 
 from __future__ import annotations
@@ -89,18 +89,18 @@ def _row(number: int, cell: Cell, seed: int, messages: int, outcome: Outcome) ->
 
 
 def summarize(outcomes: DataFrame) -> DataFrame:
-    """What the Sequences of each combination came to.
+    """Summarize the Sequences of each combination.
 
     Args:
-        outcomes: Of :func:`simulate`.
+        outcomes: From :func:`simulate`.
 
     Returns:
         A row for each combination, in the grid's order: ``cell, loss, delay, window, backoff``, then ``sequences``,
-        ``incomplete`` (of them, those that did not end well), ``goodput`` (messages delivered a second of a Sequence's
-        time), ``overhead`` (transmissions for each message delivered, beyond the first), ``goodput_margin`` and
-        ``overhead_margin`` (with 95 % confidence the value for endless Sequences differs by no more), ``requests``
-        (all requests for each), and seconds from submission to delivery: ``latency_50``, ``latency_95`` and
-        ``latency_99``, within which 50, 95 and 99 % of the messages arrive, and ``longest``.
+        ``incomplete`` (Sequences that did not complete), ``goodput`` (messages delivered for each second of a
+        Sequence's time), ``overhead`` (transmissions for each delivered message, beyond the first), ``goodput_margin``
+        and ``overhead_margin`` (with 95 % confidence, the value for infinitely many Sequences differs by at most this),
+        ``requests`` (all requests for each message), and seconds from submission to delivery: ``latency_50``,
+        ``latency_95`` and ``latency_99``, within which 50, 95 and 99 % of the messages arrive, and ``longest``.
     """
     from pyspark.sql import functions as F
 

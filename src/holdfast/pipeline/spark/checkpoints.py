@@ -31,11 +31,11 @@ class Table(Protocol):
     """What a checkpoint goes with; see ``landing.parquet.ParquetTable``."""
 
     def begun(self) -> str:
-        """What is there already; "" if nothing is."""
+        """Return its current content; "" if it is empty."""
         ...
 
     def foreign(self) -> str:
-        """What is there and is none of ours; "" if nothing is."""
+        """Return content that Holdfast did not write; "" if there is none."""
         ...
 
     def newest(self) -> tuple[int, str] | None:
@@ -52,9 +52,9 @@ class Table(Protocol):
 
 
 def reader_of(spark: SparkSession, checkpoint: str, what: str = "land") -> str:
-    """The name of the cursor that belongs to a checkpoint; made, and written into it, when it is first asked for.
+    """Return the name of a checkpoint's cursor; created and written into the checkpoint at the first call.
 
-    It moves with the checkpoint, and no other has it. ``what`` it begins with says whose it is.
+    The name moves with the checkpoint, and no other checkpoint has it. Its prefix ``what`` says what uses it.
     """
     if READER_FILE not in files.names(spark, checkpoint):
         files.publish_text(spark, f"{checkpoint}/{READER_FILE}", f"{what}-{secrets.token_hex(6)}")
@@ -96,8 +96,8 @@ def settle(
     for queue in queues:
         if queue not in places.queues:
             raise OffsetRefused(
-                f"the checkpoint {checkpoint} is not of queue {queue!r}",
-                remedy="name the queue that was read with it",
+                f"the checkpoint {checkpoint} does not belong to queue {queue!r}",
+                remedy="use the queue that was read with it",
             )
     name = reader or reader_of(spark, checkpoint)
     plane = DataPlane(broker, access)
@@ -186,8 +186,8 @@ def is_there(table: Table, batch: int, origin: str, out: str) -> bool:
     if there and there != origin:
         raise PipelineError(
             f"batch {batch} of {out} has other messages than this query's batch {batch}",
-            remedy="its checkpoint is not the one the table was written with, or a copy of it that went on: "
-            "use that one, or write into another directory with a new checkpoint",
+            remedy="its checkpoint is not the one of the table, or is a copy that was used separately: use the "
+            "table's checkpoint, or write to another directory with a new checkpoint",
         )
     return True
 
@@ -215,38 +215,38 @@ def refuse_foreign_data(
     """
     if foreign := table.foreign():
         raise ConfigurationError(
-            f"{out} holds {foreign}, which was not written by a query of Holdfast",
-            remedy="write into a directory of its own; what others have written can be read, but not be gone on with",
+            f"{out} contains {foreign}, which Holdfast did not write",
+            remedy="use a separate directory: Holdfast can read files of other writers, but not append to them",
         )
     known = _numbers(spark, f"{checkpoint}/offsets")
     if table.begun() and not known:
         raise ConfigurationError(
-            f"{out} holds batches, but the checkpoint {checkpoint} is new: its batches would begin again at 0",
-            remedy="use the checkpoint they were written with; if it is lost, write into another directory",
+            f"{out} contains batches, but the checkpoint {checkpoint} is new: its batches would start at 0 again",
+            remedy="use the checkpoint of the table; if it is lost, write to another directory",
         )
     done = max(_numbers(spark, f"{checkpoint}/commits"), default=-1)
     newest, told = table.newest() or (-1, "")
     if every and done > newest:
         raise ConfigurationError(
-            f"the checkpoint {checkpoint} has come to batch {done}, but {out} "
+            f"the checkpoint {checkpoint} is at batch {done}, but {out} "
             + (f"only to {newest}" if newest >= 0 else "has no batch"),
-            remedy="use the directory that was written with it; to begin another, use a new checkpoint",
+            remedy="use the directory of this checkpoint; for another directory, use a new checkpoint",
         )
     if only and done >= 0 and not files.names(spark, out):
         raise ConfigurationError(
-            f"the checkpoint {checkpoint} has come to batch {done}, but there is nothing in {out}",
-            remedy="use the directory that was written with it; to begin another, use a new checkpoint",
+            f"the checkpoint {checkpoint} is at batch {done}, but {out} is empty",
+            remedy="use the directory of this checkpoint; for another directory, use a new checkpoint",
         )
     if newest > max(known, default=-1):
         raise ConfigurationError(
-            f"{out} holds batch {newest}, but the checkpoint {checkpoint} has only come to {max(known)}: "
-            "it is a copy, or was put back",
-            remedy="use the checkpoint the table was written with; if it is lost, write into another directory",
+            f"{out} contains batch {newest}, but the checkpoint {checkpoint} is only at {max(known)}: it is a "
+            "copy, or was restored",
+            remedy="use the checkpoint of the table; if it is lost, write to another directory",
         )
     if told and not _is_of(spark, checkpoint, newest, told, known):
         raise ConfigurationError(
-            f"{out} was written with another checkpoint than {checkpoint}, or that went on without it",
-            remedy="use the checkpoint the table was written with; if it is lost, write into another directory",
+            f"{out} was written with a checkpoint other than {checkpoint}, or with a copy of it",
+            remedy="use the checkpoint of the table; if it is lost, write to another directory",
         )
     files.check_writable(spark, out)
 

@@ -54,7 +54,7 @@ def read_text(spark: SparkSession, file: str) -> str:
 
 
 def write_text(spark: SparkSession, file: str, text: str) -> None:
-    """Make a file, and the directories it lies in; one that is there is replaced.
+    """Write a file, and create its directories; an existing file is replaced.
 
     Raises:
         ConfigurationError: It cannot be written; with the file system's reason.
@@ -69,7 +69,7 @@ def write_text(spark: SparkSession, file: str, text: str) -> None:
 
 
 def publish_text(spark: SparkSession, file: str, text: str) -> None:
-    """Make a file that nobody sees before all of its text is there; one of this name is replaced or has the same."""
+    """Write a file that appears only with all of its text; an existing file is replaced, or has the same text."""
     system, path = _at(spark, file)
     hidden = f"{path.getParent()}/.{path.getName()}.{secrets.token_hex(4)}"
     write_text(spark, hidden, text)
@@ -142,7 +142,7 @@ def _written(place: str) -> Iterator[None]:
         why = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
         raise ConfigurationError(
             f"{place} cannot be written: {why.splitlines()[0]}",
-            remedy="name a place where this user may write, and which has room; then start again",
+            remedy="name a place that this user may write to and that has room; then start again",
         ) from error
 
 
@@ -153,7 +153,7 @@ def size(spark: SparkSession, place: str) -> int:
 
 
 def delete(spark: SparkSession, place: str) -> None:
-    """Delete a file, or a directory with all that is in it, if it is there."""
+    """Delete a file, or a directory with its content, if it exists."""
     system, path = _at(spark, place)
     system.delete(path, True)
 
@@ -174,8 +174,8 @@ def _at(spark: SparkSession, place: str) -> tuple[Any, Any]:
     jvm = getattr(spark, "_jvm", None)
     if jvm is None:
         raise ConfigurationError(
-            "files can be handled in a classic Spark session, not in a Spark Connect one",
-            remedy="run the job on the driver's side, for example with holdfast.pipeline.session()",
+            "files need a classic Spark session, not a Spark Connect session",
+            remedy="run the job in the driver's process, for example with holdfast.pipeline.session()",
         )
     path = jvm.org.apache.hadoop.fs.Path(place)
     return path.getFileSystem(spark._jsc.hadoopConfiguration()), path

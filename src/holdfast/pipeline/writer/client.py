@@ -18,10 +18,10 @@ class Batch:
 
     Args:
         sink: The sink's name on the server.
-        query: Whose batches are counted.
-        number: Which of them.
-        jumps: Whether numbers may be left out.
-        is_final: Whether none comes after it.
+        query: The query that numbers the batches.
+        number: The number of the batch.
+        jumps: Whether numbers may be skipped.
+        is_final: Whether no batch follows.
     """
 
     sink: str
@@ -66,23 +66,23 @@ class SinkPlane(Connection):
 
     remedies: ClassVar = {
         **Connection.remedies,
-        404: "the server is of an older version that has no sinks: update it",
+        404: "the server is an older version without sinks: upgrade it",
     }
 
     def stage(self, batch: Batch, token: str, part: bytes, *, tell: bool) -> Taken:
-        """Stage a part under a token that was never used. Durable when this returns, and seen by nobody.
+        """Stage a part with a token that was never used. When this returns, it is durable, but not visible to readers.
 
         Args:
-            batch: What it is of.
-            token: Names the part.
+            batch: The batch of the part.
+            token: The name of the part.
             part: Encoded rows.
-            tell: Whether to keep the other rows of a part with one that cannot be sent, and to tell of it.
+            tell: Whether to store the other rows of a part if one cannot be sent, and report that row.
 
         Raises:
-            ServerAway: No usable answer: the part may be there or not. Stage it again under another token.
-            TokenKnown: The token was used.
-            RowRefused: A row cannot be sent; nothing of the part is kept.
-            SinkBound, BatchRefused: The sink takes no such batch.
+            ServerAway: No usable answer: the part may or may not be staged. Stage it again with another token.
+            TokenKnown: The token was already used.
+            RowRefused: A row cannot be sent; no row of the part is stored.
+            SinkBound, BatchRefused: The sink does not accept this batch.
         """
         asked = {"query": batch.query, "batch": str(batch.number), "token": token}
         if tell:
@@ -99,17 +99,17 @@ class SinkPlane(Connection):
             return Taken(int(answer["rows"]), bool(answer.get("already")), told, answer.get("attempt"))
 
     def publish(self, batch: Batch, tokens: list[str], rows: int, attempt: str = "") -> Published:
-        """Publish what was staged under these tokens, in this order, and nothing else, unless the batch was before.
+        """Publish the parts staged with these tokens, in this order, unless the batch is already published.
 
         Args:
-            batch: Which.
-            tokens: Of all its parts.
-            rows: How many there are in them.
-            attempt: What this attempt is called. Whoever publishes the batch, too, is told which was published.
+            batch: The batch.
+            tokens: The tokens of all its parts.
+            rows: The number of their rows.
+            attempt: The name of this attempt. The answer names the attempt that was published.
 
         Raises:
-            ServerAway: No usable answer: ask again.
-            SinkBound, BatchRefused: The sink takes no such batch, or does not have what was staged any more.
+            ServerAway: No usable answer: repeat the request.
+            SinkBound, BatchRefused: The sink does not accept this batch, or no longer has its staged parts.
         """
         asked: dict[str, Any] = {"query": batch.query, "tokens": tokens, "rows": rows, "attempt": attempt}
         if batch.jumps:
@@ -123,7 +123,7 @@ class SinkPlane(Connection):
             return Published(bool(answer["published"]), answer.get("attempt"))
 
     def last(self, batch: Batch) -> tuple[int, str | None] | None:
-        """The last batch of this one's query that was published, and which attempt it was; None: there is none."""
+        """Return the last published batch of this query, and the name of its attempt; None: no batch was published."""
         status, answer = self._request("GET", _path(batch.sink))
         if status == 404 or self._checked(status, answer).get("query") != batch.query:
             return None

@@ -22,9 +22,9 @@ _OF_SPARK = ("checkpointlocation", "queryname")
 """Options of Spark itself, which it also passes to the writer of a stream."""
 
 _ELSEWHERE = {
-    "kafka.bootstrap.servers": "the server is named by option broker, a URL: http://127.0.0.1:8081",
-    "topic": "a queue is named by option queue, or by a column of that name",
-    "path": "call save() or start() without one; queue or to says where",
+    "kafka.bootstrap.servers": "set the server with option broker, a URL: http://127.0.0.1:8081",
+    "topic": "set the queue with option queue, or with a column of that name",
+    "path": "call save() or start() without a path; queue or to sets the destination",
 }
 """Options of Spark's Kafka sink and file sinks, and what to use instead."""
 
@@ -32,15 +32,15 @@ _ELSEWHERE = {
 def _sink(name: str, text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", text):
         raise ConfigurationError(
-            f"option {name}={text!r} cannot be a name on the server",
-            remedy="use letters and digits, then dots, hyphens and underscores too, 200 at most",
+            f"option {name}={text!r} is not a valid name on the server",
+            remedy="use up to 200 letters, digits, dots, hyphens and underscores, beginning with a letter or a digit",
         )
     return text
 
 
 def _whole(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 15:
-        raise ConfigurationError(f"option {name}={text!r} is not a whole number from 0 on, of 15 digits at most")
+        raise ConfigurationError(f"option {name}={text!r} is not a whole number from 0 with at most 15 digits")
     return int(text)
 
 
@@ -48,7 +48,7 @@ def _directory(name: str, text: str) -> str:
     if not re.match(r"/|[A-Za-z][A-Za-z0-9+.-]+:/", text):
         raise ConfigurationError(
             f"option {name}={text!r} is neither an absolute path nor a URI",
-            remedy="give a directory that the driver and every executor reach: /shared/refused, s3://bucket/refused",
+            remedy="use a directory that the driver and every executor can reach: /shared/refused, s3://bucket/refused",
         )
     return text.rstrip("/")
 
@@ -108,7 +108,7 @@ class WriteOptions(ServerOptions):
 
     def _check(self, stream: bool) -> None:
         if self.queue and self.to:
-            raise ConfigurationError("options queue and to exclude each other", remedy="leave one of them out")
+            raise ConfigurationError("options queue and to exclude each other", remedy="remove one of them")
         if stream:
             for name, value in (
                 ("batchId", self.batch_id is not None),
@@ -117,22 +117,22 @@ class WriteOptions(ServerOptions):
             ):
                 if value:
                     raise ConfigurationError(
-                        f"option {name} is for a batch write; a stream has its own", remedy="leave it out"
+                        f"option {name} is for a batch write; a stream has its own", remedy="remove it"
                     )
             return
         if self.idempotency_key and (self.sink_id or self.batch_id is not None):
             raise ConfigurationError(
-                "option idempotencyKey is for a single write, options sinkId and batchId for one of many",
-                remedy="leave out one or the other",
+                "option idempotencyKey is for a single write, options sinkId and batchId are for a series of writes",
+                remedy="remove one or the other",
             )
         if bool(self.sink_id) != (self.batch_id is not None):
             raise ConfigurationError(
-                "a batch write has options sinkId and batchId both, or neither",
+                "a batch write needs both options sinkId and batchId, or neither",
                 remedy='foreachBatch: .option("sinkId", "alerts").option("batchId", batch_id)',
             )
         if (self.query_id or self.rebind) and not self.sink_id:
             raise ConfigurationError(
-                "options queryId and rebind are for a sink that has a name", remedy="add options sinkId and batchId"
+                "options queryId and rebind need a sink with a name", remedy="add options sinkId and batchId"
             )
 
 

@@ -1,10 +1,10 @@
-"""The table of rows that a write refused: Parquet, beside the messages, exactly as often.
+"""The table of rows that a write refused: Parquet, written exactly as often as the messages.
 
-A task writes its refused rows to a file that Spark does not see yet (``_staged``). The driver notes which files are
-those of its attempt at the batch, gives the attempt's name to the server with the publication, and then moves the files
-of the attempt that was published to their place, whoever's it was. So one thing is decided, by the server: which
-attempt's rows are sent and which attempt's are in the table. Of drivers that are alive at a time, or one after the
-other, all do the same. Paths are those of pyarrow, as tasks and driver may have no JVM to ask.
+A task writes its refused rows to a file that Spark does not see yet (``_staged``). The driver notes the files of its
+attempt at the batch, passes the attempt's name to the server with the publication, and then moves the files of the
+published attempt to their place, even if another driver made it. So the server alone decides which attempt's rows are
+sent and which attempt's rows are in the table. All drivers, at the same time or one after the other, do the same. Paths
+are those of pyarrow, because tasks and driver may have no JVM.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLUMNS = [
     ("refused_partition", pa.int32()),
     ("refused_row", pa.int64()),
 ]
-"""What stands beside a row's own columns; the path has ``refused_query`` and ``refused_batch``."""
+"""Columns added to a row's own; the path has ``refused_query`` and ``refused_batch``."""
 
 _NOTE = ".json"
 _GROUP_ROWS = 1000
@@ -37,12 +37,12 @@ _GROUP_BYTES = 4 << 20
 
 
 class RefusedFile:
-    """The refused rows of one task, written as they come; there is no file if there are none.
+    """The refused rows of one task, written as they occur; without refused rows there is no file.
 
     Args:
         directory: The table's.
-        query, batch: What the task writes.
-        name: What no other attempt at anything is called.
+        query, batch: The batch of the task.
+        name: A name that no other attempt has.
         partition: The task's.
     """
 
@@ -82,7 +82,7 @@ class RefusedFile:
             self._writer.write_table(table)
 
     def close(self) -> str:
-        """Its name once it is written, "" if there is none."""
+        """Return its name once it is written, "" without rows."""
         if self._waiting:
             self._write()
         if self._writer is None:
@@ -94,10 +94,10 @@ class RefusedFile:
 
 
 def note(directory: str, query: str, batch: int, names: Iterable[str]) -> str:
-    """Note, before a batch is published, that these files are the refused rows of an attempt at it.
+    """Note, before a batch is published, that these files contain the refused rows of an attempt at it.
 
     Returns:
-        The attempt's name; "" of one that has refused no row.
+        The attempt's name; "" for an attempt without refused rows.
     """
     found = sorted(names)
     if not found:
@@ -112,19 +112,19 @@ def note(directory: str, query: str, batch: int, names: Iterable[str]) -> str:
 
 
 def place(directory: str, query: str, batch: int, attempt: str | None) -> None:
-    """Let the refused rows of a batch be those of the attempt that was published, and no others.
+    """Move the refused rows of the published attempt to their place, and delete those of other attempts.
 
     Args:
         directory: The table's.
-        query, batch: What was published.
-        attempt: Its name; None: nobody knows it any more, and what may be its rows stays where it is.
+        query, batch: The published batch.
+        attempt: Its name; None: it is no longer known, and files that may contain its rows stay where they are.
     """
     system, at = _system(directory)
     if attempt is None:
         _is_noted(system, f"{at}/{_staged(query, batch)}")
         return
     staged, target = f"{at}/{_staged(query, batch)}", f"{at}/refused_query={query}/refused_batch={batch}"
-    with _written(directory, f"the batch was sent. Its refused rows are in {staged}: start again, so that they come"):
+    with _written(directory, f"the batch was sent. Its refused rows are in {staged}: start again to move them"):
         names = _noted(system, f"{staged}/{attempt}{_NOTE}") if attempt else set()
         if names is not None:  # else another one has placed them
             there = _names(system, target)
@@ -151,7 +151,7 @@ def left(directory: str, query: str, before: int) -> list[int]:
 
 
 def _is_noted(system: fs.FileSystem, staged: str) -> bool:
-    """Whether one of the attempts there may have been published; what is left of others is deleted."""
+    """Return whether one of the noted attempts may have been published; delete the files of others."""
     if any(name.endswith(_NOTE) for name in _names(system, staged)):
         return True
     _drop(system, staged)
@@ -195,14 +195,14 @@ def _staged(query: str, batch: int) -> str:
 def _written(directory: str, then: str = "") -> Iterator[None]:
     """What a file system says, as what it means for the write: nothing was sent, if it is not said what was."""
     remedy = (
-        "nothing of the batch was sent: make room, give driver and executors the right to write there, or name another "
+        "nothing of the batch was sent: free space, give driver and executors write access, or name another "
         "directory with option refused; then start again"
     )
     try:
         yield
     except OSError as error:
         raise WriteRefused(
-            f"rows that cannot be sent are to be kept in {directory}, which cannot be written: {error}",
+            f"rows that cannot be sent must be stored in {directory}, but it is not writable: {error}",
             remedy=f"{then} to their place" if then else remedy,
         ) from error
 
@@ -215,7 +215,7 @@ def _system(directory: str) -> tuple[fs.FileSystem, str]:
         system, at = fs.FileSystem.from_uri(uri)
     except (pa.ArrowInvalid, OSError) as error:
         raise ConfigurationError(
-            f"option refused={directory!r} is a place this machine cannot write to: {error}",
-            remedy="give an absolute path, or a URI that pyarrow knows: file, s3, gs, abfs, hdfs",
+            f"option refused={directory!r} is not writable on this machine: {error}",
+            remedy="use an absolute path, or a URI that pyarrow supports: file, s3, gs, abfs, hdfs",
         ) from error
     return system, at

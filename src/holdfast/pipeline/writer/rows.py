@@ -32,9 +32,9 @@ ROW_BYTES = 15 << 20
 """Of a row: a server's admin listener takes no larger request."""
 
 _KAFKAS = {
-    "value": "call it body",
-    "topic": "call it queue",
-    "key": 'say .option("sequenceKey", "key")',
+    "value": "rename it to body",
+    "topic": "rename it to queue",
+    "key": 'use .option("sequenceKey", "key")',
 }
 """Columns of Spark's Kafka sink, and what to do with them."""
 
@@ -88,14 +88,14 @@ def plan_rows(schema: spark_types.StructType, options: WriteOptions) -> RowPlan:
             _check_type(column)
             columns[field] = column.name
         elif column.name != key:
-            mend = _KAFKAS.get(field, "select() it away")
+            mend = _KAFKAS.get(field, "remove it with select()")
             raise ConfigurationError(
-                f"the wsrm sink has no use for column {column.name}",
-                remedy=f"{mend}; what is written are {', '.join(FIELDS[1:])}, and the column of option sequenceKey",
+                f"the wsrm sink does not use column {column.name}",
+                remedy=f"{mend}; the sink writes {', '.join(FIELDS[1:])}, and the column of option sequenceKey",
             )
     if key and not isinstance(schema[key].dataType, _KEYS):
         raise ConfigurationError(
-            f"column {key} is a {schema[key].dataType.simpleString()}, which option sequenceKey cannot tell as text",
+            f"column {key} is a {schema[key].dataType.simpleString()}, which option sequenceKey cannot use as text",
             remedy="cast it to a string",
         )
     defaults = {
@@ -116,8 +116,8 @@ def _check_type(column: spark_types.StructField) -> None:
     if not isinstance(column.dataType, wanted):
         right = "a string or binary" if field in BYTES else "a string"
         raise ConfigurationError(
-            f"column {column.name} is a {column.dataType.simpleString()}, and must be {right}",
-            remedy="cast it" if field != "body" else "make its XML with to_xml(), or cast it",
+            f"column {column.name} is a {column.dataType.simpleString()}, but must be {right}",
+            remedy="cast it" if field != "body" else "convert it to XML with to_xml(), or cast it",
         )
 
 
@@ -160,7 +160,7 @@ class Part:
         return places
 
     def has_room(self, row: bytes) -> bool:
-        """Whether a row is to be added to this part, and not to another."""
+        """Return whether to add a row to this part rather than to another."""
         return not self.rows or len(self._data) + len(row) < PART_BYTES
 
     def add(self, row: bytes) -> None:
@@ -174,10 +174,10 @@ class Part:
         return bytes(self._data) + _END.pack(0xFFFFFFFF, self.rows)
 
     def refused(self, row: int, reason: str, column: str = "") -> Refused:
-        """The row that is this one of the part, from 0.
+        """Return the row with this position in the part, from 0.
 
         Raises:
-            IndexError: There is none.
+            IndexError: The part has no such row.
         """
         left = row
         for batch, position, places in self._slices:
@@ -205,7 +205,7 @@ class RowEncoder:
             for index, values in enumerate(zip(*columns, strict=True)):
                 row = encode(values) if index not in wrong else b""
                 if len(row) > ROW_BYTES:
-                    wrong[index] = f"it has {len(row):,} bytes, and {ROW_BYTES:,} can be sent", ""
+                    wrong[index] = f"it has {len(row):,} bytes, but at most {ROW_BYTES:,} can be sent", ""
                 if index in wrong:
                     yield Refused(batch, index, self._position + index, *wrong[index])
                     continue

@@ -1,10 +1,10 @@
 """``df.write.format("wsrm")`` and ``df.writeStream.format("wsrm")``: rows become reliable messages, exactly once.
 
-Each task *stages* its rows on the server: durable, seen by nobody. The driver *publishes* what the tasks said they
-staged: one request, atomic, and answered with "already" if the batch was published before. What nobody publishes is
-*discarded*. So nothing is sent of a batch that fails, and nothing twice of one that Spark repeats.
+Each task *stages* its rows on the server: durable, but not visible to readers. The driver *publishes* the parts that
+the tasks staged in one atomic request, which returns "already" if the batch was published before. Unpublished parts are
+*discarded*. So a failed batch sends nothing, and a repeated batch sends nothing twice.
 
-Each method notes where Spark runs it; nothing on ``self`` that a method sets is there in the next.
+Each method notes where Spark runs it; attributes that one method sets on ``self`` do not exist in the next.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def planned(
     checked = WriteOptions.parse(options, stream=stream)
     if overwrite:
         raise ConfigurationError(
-            "messages that were sent cannot be overwritten",
+            "sent messages cannot be overwritten",
             remedy='use outputMode("append")' if stream else 'use mode("append")',
         )
     return checked, plan_rows(schema, checked)
@@ -105,7 +105,7 @@ class _Writer:
         return batch
 
     def _note(self, batch: Batch, files: list[str]) -> str:
-        """Note whose refused rows are in which files, and finish an earlier batch, while the server knows of it."""
+        """Note the files with refused rows, and finish an earlier batch while the server knows of it."""
         options = self._options
         if not options.refused:
             return ""
@@ -122,7 +122,7 @@ class _Writer:
         batch = staged[0].batch
         rows, refused = sum(one.rows for one in staged), sum(one.refused for one in staged)
         if not is_new:
-            log.warning("batch %d of sink %s was published before: nothing is sent again", batch.number, batch.sink)
+            log.warning("batch %d of sink %s was already published: it is not sent again", batch.number, batch.sink)
         elif refused:
             log.warning(
                 "batch %d of sink %s: %d rows sent, %d refused rows are in %s",
@@ -167,7 +167,7 @@ class WsrmStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 class WsrmWriter(_Writer, DataSourceArrowWriter):
-    """One batch write: of a sink that has a name, by a key, or of a sink of its own that is forgotten afterwards."""
+    """One batch write: of a named sink, by a key, or of an anonymous sink that is forgotten afterwards."""
 
     def __init__(self, options: WriteOptions, plan: RowPlan) -> None:
         super().__init__(options, plan)
@@ -202,7 +202,7 @@ class WsrmWriter(_Writer, DataSourceArrowWriter):
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """Spark's own names of what it tells the tasks of a streaming query."""
 _NO_QUERY = "batches"
-"""Whose batches those of a sink are that no streaming query writes to."""
+"""Query name for the batches of a sink that no streaming query writes to."""
 
 
 def streaming_batch(context: TaskContext) -> tuple[str, int]:
@@ -214,7 +214,7 @@ def streaming_batch(context: TaskContext) -> tuple[str, int]:
     query, number = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
     if not query or not number:
         raise PipelineError(
-            f"Spark tells this task no {_BATCH if query else _QUERY}, and a batch cannot be sent exactly once",
+            f"Spark gives this task no {(_BATCH if query else _QUERY)}, so a batch cannot be sent exactly once",
             remedy="use a version of Spark that Holdfast is tested with, or foreachBatch with options sinkId and "
             "batchId",
         )
@@ -321,11 +321,11 @@ class Staging:
         where = f", {'option' if by_option else 'column'} {refused.column}" if refused.column else ""
         mend = "option and start again"
         if not by_option:
-            mend = 'row and start again, or let such rows go to a table with .option("refused", "/a/directory")'
+            mend = 'row and start again, or write such rows to a table with .option("refused", "/a/directory")'
         return WriteRefused(
             f"row {refused.position} of partition {self._partition} of batch {self._batch.number} cannot be sent"
             f"{where}: {refused.reason}" + (f" ({values})" if values else ""),
-            remedy=f"nothing of the batch was sent: {f'{remedy} ' if remedy else ''}Correct the {mend}",
+            remedy=f"nothing of the batch was sent: {(f'{remedy} ' if remedy else '')}Correct the {mend}",
         )
 
 
@@ -337,9 +337,9 @@ def _shown(row: pa.RecordBatch, name: str) -> str:
 
 
 def _discard(options: WriteOptions, batch: Batch, tokens: Sequence[str]) -> None:
-    """One attempt, that never raises: what is left the server sweeps.
+    """Make one attempt, and never raise: the server deletes the rest after a timeout.
 
-    Files of refused rows stay, until the batch is published: there may be other attempts that write them.
+    Files of refused rows stay until the batch is published, because other attempts may have written them.
     """
     if not tokens:
         return
@@ -348,7 +348,7 @@ def _discard(options: WriteOptions, batch: Batch, tokens: Sequence[str]) -> None
         plane.discard(batch.sink, list(tokens))
     except Exception as error:  # the failure before it is the one to tell of
         log.warning(
-            "what batch %d of sink %s staged is dropped only with its next batch, or after a week: %s",
+            "the staged rows of batch %d of sink %s are deleted only with its next batch, or after a week: %s",
             batch.number,
             batch.sink,
             error.message if isinstance(error, HoldfastError) else error,

@@ -1,6 +1,7 @@
-"""What in a pipeline does not go together, though each value by itself may be so; what can be seen without Spark.
+"""Contradictions in a pipeline between values that are valid on their own, as far as they show without Spark.
 
-Each check yields where it is wrong, what, and the mend. What was no value of its kind is told already, and is missing.
+Each check yields the key's path, what is wrong, and how to fix it. A value of the wrong kind has already been reported,
+and is missing here.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.writer.options import WriteOptions
 
 Wrong = tuple[KeyPath, str, str]
-"""Where, what, and the mend."""
+"""The key's path, what is wrong, and how to fix it."""
 _ALIAS = re.compile(r".*\bAS\s+`?(\w+)`?\s*", re.IGNORECASE | re.DOTALL)
 _COLUMN = re.compile(r"\s*(?:\w+\.)*(\w+)\s*")
 Said = Mapping[str, Any]
@@ -41,16 +42,16 @@ _NAMED = ("sources", "tables", "steps", "sinks")
 
 
 def contradictions(said: Said, data: Said) -> Iterator[Wrong]:
-    """All that does not go together.
+    """Yield all contradictions.
 
     Args:
-        said: Field of PipelinePlan -> what was read of it.
-        data: The file as it stands there, for the names of what could not be read.
+        said: Field of PipelinePlan -> the value read.
+        data: The content of the file, for the names of values that could not be read.
     """
     names = {kind: list(data[kind]) if isinstance(data.get(kind), dict) else [] for kind in _NAMED}
     yield from _of_names(names)
     if not names["sources"]:
-        yield (), "there is no source", "Write [sources.NAME] and broker = …, or kafka = …, below."
+        yield (), "no source is configured", "Add [sources.NAME] with broker = … or kafka = … below."
     rows = [*names["sources"], *names["tables"]]
     known = [*rows, *names["steps"]]
     yield from readable(
@@ -78,14 +79,14 @@ def _of_names(names: Mapping[str, list[str]]) -> Iterator[Wrong]:
     for kind in ("sources", "tables", "steps"):
         for name in names[kind]:
             if name.lower() in seen:
-                yield (kind, name), f"{seen[name.lower()]} is called so, too", "Give each a name of its own."
+                yield (kind, name), f"{seen[name.lower()]} has the same name", "Give each a different name."
             seen.setdefault(name.lower(), f"one of the {kind}")
 
 
 def _nearest(name: str, known: list[str], what: str) -> tuple[str, str]:
     near = get_close_matches(name, known, 1, 0.6)
     remedy = f"Did you mean '{near[0]}'?" if near else f"There are {', '.join(known) or 'none'}."
-    return f"there is no {what} '{name}'", remedy
+    return f"the {what} '{name}' does not exist", remedy
 
 
 # --- sources, tables, sinks -------------------------------------------------------------------------------------------
@@ -95,7 +96,7 @@ def _of_a_source(source: SourcePlan) -> Iterator[Wrong]:
     path: KeyPath = ("sources", source.name)
     if is_given(source, "broker") == is_given(source, "kafka"):
         what = "it has both broker and kafka" if is_given(source, "broker") else "'broker' is missing"
-        yield path, what, "Give it broker, the URL of a server, or kafka, the servers of a Kafka cluster."
+        yield path, what, "Set broker to the URL of a server, or kafka to the servers of a Kafka cluster."
         return
     yield from readable(_of_options(source, path), _of_a_queue_or_topic(source, path))
 
@@ -113,8 +114,8 @@ def _of_a_queue_or_topic(source: SourcePlan, path: KeyPath) -> Iterator[Wrong]:
 
 def _of_options(one: SourcePlan | SinkPlan, path: KeyPath) -> Iterator[Wrong]:
     if any(name.lower() == "token" for name in one.options or ()):
-        told = "A secret does not stand in this file: say where it is, by token_file."
-        yield (*path, "options", "token"), "there is a token in this file", told
+        told = "This file must not contain secrets: name a file with token_file."
+        yield (*path, "options", "token"), "the file contains a token", told
 
 
 def source_options(source: SourcePlan) -> dict[str, str]:
@@ -127,15 +128,19 @@ def source_options(source: SourcePlan) -> dict[str, str]:
 def _of_a_table(table: TablePlan) -> Iterator[Wrong]:
     if format_of(table) is None:
         told = ", ".join(f'"{one}"' for one in TABLE_FORMATS)
-        yield ("tables", table.name, "path"), "its name does not say what it is", f"Write format = one of {told}."
+        yield ("tables", table.name, "path"), "the format of the table is unknown", f"Set format to one of {told}."
     if table.format == "delta" and (table.schema or table.options):
-        yield ("tables", table.name), "a Delta table has its own schema, and no options", "Leave both out."
+        yield ("tables", table.name), "a Delta table has its own schema and no options", "Remove both keys."
     if "://" not in table.path and not any(letter in table.path for letter in "*?[{") and not Path(table.path).exists():
-        yield ("tables", table.name, "path"), f"there is no {table.path}", "Paths start where this file is."
+        yield (
+            ("tables", table.name, "path"),
+            f"{table.path} does not exist",
+            ("Relative paths start at the directory of this file."),
+        )
 
 
 def format_of(table: TablePlan) -> str | None:
-    """What a table is; None if neither it nor its name says so."""
+    """The format of a table; None if neither the table nor its name says it."""
     if table.format is not None:
         return table.format
     path = table.path.rstrip("/").removesuffix(".gz")
@@ -145,16 +150,16 @@ def format_of(table: TablePlan) -> str | None:
 def _of_a_sink(sink: SinkPlan) -> Iterator[Wrong]:
     places = [key for key in ("queue", "to", "kafka", "table", "console") if is_given(sink, key)]
     if len(places) != 1:
-        what = f"it has both {places[0]} and {places[1]}" if places else "it does not say where rows go"
-        yield ("sinks", sink.name), what, "Give it one of queue, to, kafka, table and console."
+        what = f"it has both {places[0]} and {places[1]}" if places else "it has no destination for its rows"
+        yield ("sinks", sink.name), what, "Set one of queue, to, kafka, table and console."
     if sink.key and not sink.has_fields:
-        yield ("sinks", sink.name, "key"), "only messages have a key", "Leave it out."
+        yield ("sinks", sink.name, "key"), "only messages have a key", "Remove it."
     if sink.kafka is not None:
         yield from kafka_checks.of_a_sink(sink, ("sinks", sink.name))
     else:
         yield from kafka_checks.only_of_kafka(sink, ("topic", "properties_file"), ("sinks", sink.name))
     if sink.format and sink.table is None:
-        yield ("sinks", sink.name, "format"), "only a table has a format", "Leave it out."
+        yield ("sinks", sink.name, "format"), "only a table has a format", "Remove it."
 
 
 def _of_a_sinks_options(sink: SinkPlan) -> Iterator[Wrong]:
@@ -179,8 +184,8 @@ def _of_a_step(step: StepPlan, above: list[str], steps: list[str]) -> Iterator[W
     path: KeyPath = ("steps", step.name)
     kinds = _kinds(step)
     if len(kinds) != 1:
-        what = f"it has both {kinds[0]} and {kinds[1]}" if kinds else "it does not say what it does"
-        yield path, what, "Give it one of sql, python, parse, validate and xml."
+        what = f"it has both {kinds[0]} and {kinds[1]}" if kinds else "it has no transformation"
+        yield path, what, "Set one of sql, python, parse, validate and xml."
         return
     is_sql = kinds == ["sql"]
     yield from readable(_of_inputs(step, kinds[0], above, steps), _of_state(step, is_sql), _of_keep(step, is_sql))
@@ -189,28 +194,28 @@ def _of_a_step(step: StepPlan, above: list[str], steps: list[str]) -> Iterator[W
 def _of_inputs(step: StepPlan, kind: str, above: list[str], steps: list[str]) -> Iterator[Wrong]:
     path: KeyPath = ("steps", step.name, "input")
     if kind == "sql" and is_given(step, "input"):
-        yield path, "SQL says itself what it is made of", "Leave input out."
+        yield path, "SQL names its own inputs", "Remove input."
     for name in step.input:
         if name not in above:
             if name in steps:
-                yield path, f"'{name}' is not above it", "A step is made of what stands above it: move it."
+                yield path, f"'{name}' does not come before it", "A step uses only what comes before it: move it."
             else:
                 yield path, *_nearest(name, above, "source, table or step")
     if kind != "sql" and not step.input:
         yield path[:-1], "'input' is missing", f'Write input = "{above[-1] if above else "NAME"}".'
     if kind in ("parse", "validate", "xml") and len(step.input) > 1:
-        yield path, "it is made of one", "Join them first, in a step with sql."
+        yield path, "it needs exactly one input", "Join the inputs first, in a step with sql."
 
 
 def _of_state(step: StepPlan, is_sql: bool) -> Iterator[Wrong]:
     if is_given(step, "state") and not is_sql:
-        yield ("steps", step.name, "state"), "only SQL has state", "Leave it out."
+        yield ("steps", step.name, "state"), "only SQL has state", "Remove it."
 
 
 def _of_keep(step: StepPlan, is_sql: bool) -> Iterator[Wrong]:
     if step.keep and is_sql:
-        what = "SQL finds no problems"
-        yield ("steps", step.name, "keep"), what, "Leave it out: a column problems goes on as any other."
+        what = "SQL reports no problems"
+        yield ("steps", step.name, "keep"), what, "Remove it: a column problems is an ordinary column here."
 
 
 def _of_parse(step: StepPlan) -> Iterator[Wrong]:
@@ -219,13 +224,13 @@ def _of_parse(step: StepPlan) -> Iterator[Wrong]:
         return
     given = [key for key in ("xsd", "schema", "schema_file", "infer") if is_given(parse, key)]
     if len(given) != 1:
-        what = f"it has both {given[0]} and {given[1]}" if given else "it does not say what fields there are"
-        yield path, what, "Give it one of xsd, schema, schema_file and infer."
+        what = f"it has both {given[0]} and {given[1]}" if given else "it does not define its fields"
+        yield path, what, "Set one of xsd, schema, schema_file and infer."
     for key in ("xsd", "element", "infer", "lenient") if parse.json else ():
         if is_given(parse, key):
-            yield (*path, key), f"'{key}' is of XML, and this is JSON", "Give it schema or schema_file."
+            yield (*path, key), f"'{key}' is for XML, but this is JSON", "Set schema or schema_file."
     if parse.schema_file and (wrong := _of_a_schema_file(parse.schema_file)):
-        yield (*path, "schema_file"), wrong, 'Write DDL, "id INT, …", or what StructType.json() gives.'
+        yield (*path, "schema_file"), wrong, 'Write DDL, "id INT, …", or the output of StructType.json().'
     if parse.xsd:
         yield from _of_an_xsd(parse.xsd, parse.element, path, columns=True)
 
@@ -235,9 +240,9 @@ def _of_validate(step: StepPlan) -> Iterator[Wrong]:
     if validate is None or len(_kinds(step)) != 1:
         return
     if not is_given(validate, "rules") and not is_given(validate, "xsd"):
-        yield path, "it does not say by what", "Give it rules, or an xsd."
+        yield path, "it has nothing to validate with", "Set rules, or an xsd."
     if validate.element and not is_given(validate, "xsd"):
-        yield (*path, "element"), "only an XSD knows elements", "Leave it out, or give xsd."
+        yield (*path, "element"), "only an XSD defines elements", "Remove it, or set xsd."
     if validate.xsd:
         yield from _of_an_xsd(validate.xsd, validate.element, path, columns=False)
 
@@ -282,7 +287,7 @@ def of_written_columns(xml: XmlPlan, names: Collection[str], path: KeyPath) -> I
             yield (*path, "columns"), *_nearest(name, known, f"field of {xml.element} in the XSD")
     for name in sorted(xsd.required(xml.element) - suggested) if "" not in given else ():
         if name.lower() not in given:
-            what = f"the XSD requires '{name}' in {xml.element}, and no column has this name"
+            what = f"the XSD requires '{name}' in {xml.element}, but no column has this name"
             yield (*path, "columns"), what, f'Add such a column: "… AS {name}".'
 
 
@@ -299,7 +304,7 @@ def _of_a_schema_file(file: str) -> str:
         if text.startswith("{"):
             json.loads(text)
     except (ValueError, RecursionError) as error:
-        return f"{file} holds no schema: {error}"
+        return f"{file} contains no schema: {error}"
     return "" if text else f"{file} is empty"
 
 
@@ -344,9 +349,13 @@ def _of_its_sinks(route: RoutePlan, path: KeyPath, sinks: list[str]) -> Iterator
 
 
 def _of_its_turn(route: RoutePlan, path: KeyPath, done: set[str]) -> Iterator[Wrong]:
-    """``done`` has the inputs whose rows all go to routes above."""
+    """``done`` contains the inputs with rows that all go to routes above."""
     if route.input in done:
-        yield path, "no row comes here: a route above takes all of them", "Give that one a condition, or onwards."
+        yield (
+            path,
+            "no row reaches this route: a route above matches all rows",
+            "Add a condition to that route, or onwards.",
+        )
     if not route.when and not route.onwards:
         done.add(route.input)
 
@@ -360,7 +369,7 @@ def _of_the_whole(said: Said, known: list[str], *, is_kept: bool) -> Iterator[Wr
     for step in plan.steps:
         yield from _of_one_query(step, graph)
         if step.name not in used:
-            yield ("steps", step.name), "nothing is made of it", "Write [[routes]] with input and to, or take it out."
+            yield ("steps", step.name), "its rows are not used", "Add [[routes]] with input and to, or remove it."
     yield from _of_what_is_kept(plan, graph)
     fed: dict[str, set[str]] = {}
     for one in plan.routes:
@@ -371,22 +380,22 @@ def _of_the_whole(said: Said, known: list[str], *, is_kept: bool) -> Iterator[Wr
     if not is_kept:
         fails = next((step.name for step in plan.steps if can_fail(step)), None)
         if fails is not None:
-            told = f"rows of the step '{fails}' may fail, and have nowhere to go"
-            yield (), told, 'Write [dead_letters] and table = "…" below.'
+            told = f"rows of the step '{fails}' may fail, but have no destination"
+            yield (), told, 'Add [dead_letters] with table = "…" below.'
         for name in dict.fromkeys(one.input for one in plan.routes):
             own = [one for one in plan.routes if one.input == name]
             if all(one.when for one in own):
-                told = f"rows of '{name}' that no route takes have nowhere to go"
-                yield (), told, "Write a last route without a condition, or [dead_letters]."
+                told = f"rows of '{name}' that match no route have no destination"
+                yield (), told, "Add a last route without a condition, or [dead_letters]."
 
 
 def _of_what_is_kept(plan: PipelinePlan, graph: Graph) -> Iterator[Wrong]:
-    """Tables that are to be read again from time to time, and are part of a stream, which reads them at its start."""
+    """Tables with a refresh that are part of a stream, which reads them only at its start."""
     for table in plan.tables:
         fed = [one.name for one in plan.steps if one.state is not None and table.name in graph.ancestors(one.name)]
         if fed and table.refresh is not None:
-            told = f"the step '{fed[0]}' has state, and reads its tables once, when the run starts"
-            remedy = "Leave refresh out, or join the table in a step below that one."
+            told = f"the step '{fed[0]}' has state, and reads its tables only once, at the start of the run"
+            remedy = "Remove refresh, or join the table in a step below that one."
             yield ("tables", table.name, "refresh"), told, remedy
 
 
@@ -394,45 +403,45 @@ def _of_one_query(step: StepPlan, graph: Graph) -> Iterator[Wrong]:
     path: KeyPath = ("steps", step.name)
     sources, states = graph.sources(step.name), graph.states(step.name)
     if len(sources) > 1:
-        told = f"it is made of two queues, {sources[0]} and {sources[1]}"
-        yield path, told, "Have one of them landed as a table, and join with that."
+        told = f"it combines two queues, {sources[0]} and {sources[1]}"
+        yield path, told, "Land one of them as a table, and join with the table."
     elif not sources and step.state is not None:
-        yield (*path, "state"), "it is made of no queue", "Only what comes in over time has state."
+        yield (*path, "state"), "it uses no queue", "Only rows that arrive over time have state."
     elif states and states != [step.name]:
         early = [one for one in graph.inputs[step.name] if graph.sources(one) and not graph.states(one)]
         if early:
-            told = f"'{early[0]}' is over when '{states[0]}' has a result"
-            yield path, told, "Join them in the step that has state, or have one landed as a table."
+            told = f"'{early[0]}' ends before '{states[0]}' has a result"
+            yield path, told, "Join them in the step with state, or land one of them as a table."
     source = next((one for one in graph.plan.sources if one.name in sources), None)
     if states and source is not None and source.once:
-        told = f"it has state, and 'once' of the source {source.name} counts for batches only"
-        yield path, told, "Route the topic to a queue by a pipeline of its own, and read that."
+        told = f"it has state, but 'once' of the source {source.name} works only for batches"
+        yield path, told, "Route the topic to a queue in another pipeline, and read that queue."
     if len(states) > 1:
-        told = f"it goes through two steps with state, {states[0]} and {states[1]}"
-        yield path, told, "One is all there can be: route the first to a queue or a table, and read that."
+        told = f"it passes through two steps with state, {states[0]} and {states[1]}"
+        yield path, told, "Only one is possible: route the result of the first to a queue or a table, and read that."
 
 
 def _of_what_feeds(sink: SinkPlan, inputs: list[str], plan: PipelinePlan, graph: Graph) -> Iterator[Wrong]:
     path: KeyPath = ("sinks", sink.name)
     if not inputs:
-        yield path, "no route leads to it", f'Write [[routes]] with input and to = "{sink.name}".'
+        yield path, "no route leads to it", f'Add [[routes]] with input and to = "{sink.name}".'
         return
     queries = {graph.query(one) for one in inputs}
     if len(queries) > 1:
-        yield path, f"rows of two queries go there, of {' and '.join(inputs)}", "Give each a sink of its own."
+        yield path, f"rows of two queries go there, of {' and '.join(inputs)}", "Give each its own sink."
     elif "" in queries:
-        yield path, f"'{inputs[0]}' has no message in it, only tables", "Route what comes from a source."
+        yield path, f"'{inputs[0]}' contains no messages, only tables", "Route rows of a source."
     elif sink.table is not None and len(inputs) > 1:
-        yield path, f"two kinds of rows go there, {' and '.join(inputs)}", "Give each a table of its own."
+        yield path, f"two kinds of rows go there, {' and '.join(inputs)}", "Give each its own table."
     states = [one for one in plan.steps if one.name in queries and one.state is not None]
     if any(one.state.output == "complete" for one in states if one.state is not None):
         if sink.has_fields:
-            told = "all results would be sent again with each batch"
-            yield path, told, 'Let the step have state.output = "append".'
+            told = "each batch would send all results again"
+            yield path, told, 'Set state.output = "append" in that step.'
         if sink.format == "parquet":
             told = "each batch replaces all results, and Holdfast only appends to a Parquet table"
-            yield (*path, "format"), told, 'Write format = "delta".'
+            yield (*path, "format"), told, 'Set format = "delta".'
     feeding = {name for one in inputs for name in graph.sources(one)}
     has_broker = sink.broker is not None or any(one.broker for one in plan.sources if one.name in feeding)
     if sink.sends and not has_broker:
-        yield path, "'broker' is missing", "Write broker = … there: its source has none."
+        yield path, "'broker' is missing", "Set broker there: its source has none."

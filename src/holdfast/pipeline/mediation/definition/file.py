@@ -1,6 +1,6 @@
-"""From a file, TOML or Python, to a plan: read whole, every mistake said at once, with its line, key and mend.
+"""Read a pipeline file, TOML or Python, into a plan, and report every mistake at once with its line, key and fix.
 
-A Python file makes the same tables by calls of a :class:`Pipeline`, which are then looked at as a TOML file's are.
+A Python file builds the same tables by calls of a :class:`Pipeline`, which are then checked like those of a TOML file.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ _PARAMETER = re.compile(r"\$\{([^}]*)\}")
 
 
 More = Callable[[Said], Iterable[Wrong]]
-"""Checks beside those of every reading."""
+"""Checks in addition to those of every file."""
 
 
 def read_pipeline(
     file: str | Path, parameters: Mapping[str, str] | None = None, more: More = lambda _: ()
 ) -> PipelinePlan:
-    """The pipeline in a file. A Python file is run; so are modules whose functions it names.
+    """Read the pipeline in a file. A Python file is run, and so are modules whose functions it names.
 
     Args:
         file: Its path; ``.py`` is Python, anything else TOML.
-        parameters: Name -> value, before what the file's ``[parameters]`` say.
+        parameters: Name -> value; takes precedence over the file's ``[parameters]``.
         more: Further checks, such as ``sql_syntax.syntax_mistakes``.
 
     Raises:
-        ConfigurationMistakes: There are mistakes in it; says all of them.
-        ConfigurationError: It cannot be read, or a parameter is given that it does not have.
+        ConfigurationMistakes: The file has mistakes; lists all of them.
+        ConfigurationError: It cannot be read, or has no parameter of a given name.
     """
     path = Path(file)
-    content = read_file(path, "pipeline", "Name a file that is there.")
+    content = read_file(path, "pipeline", "Check the path.")
     if path.suffix == ".py":
         made = Pipeline(path)
         made.read()
@@ -98,8 +98,8 @@ def _filled(value: Any, path: KeyPath, values: Mapping[str, str], reading: Table
     def fill(match: re.Match[str]) -> str:
         if match[1] not in values:
             near = get_close_matches(match[1], values, 1, 0.6)
-            remedy = f"Did you mean ${{{near[0]}}}?" if near else "Write it, and its value, below [parameters]."
-            reading.wrong(path, f"there is no parameter '{match[1]}'", remedy)
+            remedy = f"Did you mean ${{{near[0]}}}?" if near else "Add it with its value below [parameters]."
+            reading.wrong(path, f"the parameter '{match[1]}' does not exist", remedy)
         return values.get(match[1], "")
 
     return _PARAMETER.sub(fill, value)
@@ -190,10 +190,10 @@ class Pipeline:
             told = runpy.run_path(str(self._path)).get("pipeline")
         except Exception as error:
             raise ConfigurationError(
-                f"{self._path} failed: {type(error).__name__}: {error}", remedy="run it by itself with python"
+                f"{self._path} failed: {type(error).__name__}: {error}", remedy="run the file on its own with python"
             ) from error
         if not callable(told):
-            raise ConfigurationError(f"{self._path} has no pipeline", remedy="write def pipeline(p): … in it")
+            raise ConfigurationError(f"{self._path} defines no pipeline", remedy="define def pipeline(p): … in it")
         self.lines.file = str(self._path)
         told(self)
 
@@ -217,7 +217,7 @@ class _CallLines:
         self._lines: dict[KeyPath, int] = {}
 
     def note(self, path: KeyPath) -> None:
-        """The line of the file that is being run, of the call under way."""
+        """Remember the line of the current call in the running file."""
         frame = inspect.currentframe()
         while frame is not None and frame.f_code.co_filename != self.file:
             frame = frame.f_back

@@ -1,7 +1,7 @@
-"""What of a pipeline is made of what, and which of its rows one Spark query carries.
+"""The dependencies between the parts of a pipeline, and which rows one Spark query carries.
 
-A source is one query, in whose batches all of its steps run. A step with state is a query of its own, since only
-Spark's stream keeps state: what it is made of runs in the stream, what is made of it in that query's batches.
+A source is one query, and its batches run all of its steps. A step with state is a separate query, because only Spark's
+stream keeps state: its inputs run in the stream, its outputs in the batches of that query.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Graph:
             above.append(step.name)
 
     def ancestors(self, name: str) -> set[str]:
-        """All that rows are made of, themselves included."""
+        """Return all parts that the rows depend on, including themselves."""
         found = {name}
         for one in self.inputs.get(name, ()):
             found |= self.ancestors(one)

@@ -40,11 +40,11 @@ def of_a_source(source: SourcePlan, path: KeyPath) -> Iterator[Wrong]:
     """The mistakes of a source that reads Kafka."""
     for key in ("queue", "token_file"):
         if is_given(source, key):
-            yield (*path, key), "only a source with broker has this key", "Leave it out."
+            yield (*path, key), "only a source with broker has this key", "Remove it."
     ways = [name for name in source.options or () if name.lower() in _PATTERNS]
     if is_given(source, "topic") + len(ways) != 1:
-        what = "it says in two ways which topics it reads" if ways else "'topic' is missing"
-        yield path, what, "Give it topic, or one of the options subscribePattern and assign."
+        what = "its topics are set twice" if ways else "'topic' is missing"
+        yield path, what, "Set topic, or one of the options subscribePattern and assign."
     yield from _of_servers(source, path)
     yield from _of_options(source, path, _SOURCE_OPTIONS)
 
@@ -52,10 +52,10 @@ def of_a_source(source: SourcePlan, path: KeyPath) -> Iterator[Wrong]:
 def of_a_sink(sink: SinkPlan, path: KeyPath) -> Iterator[Wrong]:
     """The mistakes of a sink that writes to Kafka."""
     if not is_given(sink, "topic"):
-        yield path, "'topic' is missing", "Write topic = … there."
+        yield path, "'topic' is missing", "Add topic = … there."
     for key in ("broker", "token_file"):
         if is_given(sink, key):
-            yield (*path, key), "only a sink with queue or to has this key", "Leave it out."
+            yield (*path, key), "only a sink with queue or to has this key", "Remove it."
     yield from _of_servers(sink, path)
     yield from _of_options(sink, path, ())
     try:
@@ -63,21 +63,21 @@ def of_a_sink(sink: SinkPlan, path: KeyPath) -> Iterator[Wrong]:
     except ConfigurationError:
         return  # told with the options
     if acks not in ("all", "-1"):
-        told = f"kafka.acks is {acks}: a record could be lost after the batch is done"
-        yield path, told, "Leave kafka.acks out, which means all."
+        told = f"kafka.acks is {acks}: a record could be lost after the batch is complete"
+        yield path, told, "Remove kafka.acks; the default is all."
 
 
 def only_of_kafka(one: SourcePlan | SinkPlan, keys: Collection[str], path: KeyPath) -> Iterator[Wrong]:
     """Keys that mean nothing without ``kafka``."""
     for key in keys:
         if is_given(one, key):
-            yield (*path, key), f"'{key}' is of Kafka, and there is no 'kafka'", "Write kafka = …, or leave it out."
+            yield (*path, key), f"'{key}' is for Kafka, but 'kafka' is missing", "Add kafka = …, or remove it."
 
 
 def _of_servers(one: SourcePlan | SinkPlan, path: KeyPath) -> Iterator[Wrong]:
     for host, port in ends_of(one):
         if not 0 < port < 65_536:
-            yield (*path, "kafka"), f"{port} is no port of {host}", "Ports are from 1 to 65535."
+            yield (*path, "kafka"), f"{port} is not a port of {host}", "Ports are numbers from 1 to 65535."
 
 
 def _of_options(one: SourcePlan | SinkPlan, path: KeyPath, known: Collection[str]) -> Iterator[Wrong]:
@@ -86,12 +86,12 @@ def _of_options(one: SourcePlan | SinkPlan, path: KeyPath, known: Collection[str
     for name, place in places.items():
         low = name.lower()
         if low in _TOLD_BY_KEYS:
-            yield place, f"'{_TOLD_BY_KEYS[low]}' says this", f"Leave it out, and write {_TOLD_BY_KEYS[low]} = …."
+            yield place, f"'{_TOLD_BY_KEYS[low]}' says this", f"Remove it, and write {_TOLD_BY_KEYS[low]} = …."
         elif is_secret(name):
-            told = "Write it, without 'kafka.', into a file of its own, and name that by properties_file."
-            yield place, "there is a secret in this file", told
+            told = "Write it without 'kafka.' into a separate file, and name that file with properties_file."
+            yield place, "this file contains a secret", told
         elif low in _OURS:
-            yield place, f"{name} is not for the file to say", "Leave it out."
+            yield place, f"{name} cannot be set in this file", "Remove it."
         elif not low.startswith("kafka.") and low not in names:
             near = get_close_matches(low, names, 1, 0.6)
             told = f"Did you mean {names[near[0]]}?" if near else "Properties of the Kafka client begin with 'kafka.'."
@@ -102,4 +102,4 @@ def _of_options(one: SourcePlan | SinkPlan, path: KeyPath, known: Collection[str
         yield (*path, "properties_file"), error.message, error.remedy
         return
     for name in refused:
-        yield (*path, "properties_file"), f"{name.removeprefix('kafka.')} is not for a file to say", "Leave it out."
+        yield (*path, "properties_file"), f"{name.removeprefix('kafka.')} cannot be set in a file", "Remove it."

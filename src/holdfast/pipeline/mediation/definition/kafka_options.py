@@ -1,6 +1,6 @@
-"""What Spark's Kafka connector is told of a source or a sink: servers, topics, properties of the Kafka client.
+"""Options of Spark's Kafka connector for a source or a sink: servers, topics, properties of the Kafka client.
 
-Secrets come from a file of properties, are read when a query starts, and are in no plan. Knows no Spark.
+Secrets are read from a file of properties when a query starts, and are in no plan. Knows no Spark.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def read_properties(file: str | Path) -> dict[str, str]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Logical lines: one that ends with a backslash goes on in the next."""
+    """Logical lines: a backslash at the end continues a line."""
     begun, first = "", 0
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()

@@ -24,7 +24,7 @@ from holdfast.pipeline.mediation.definition.plan import RoutePlan, StepPlan, Xml
 from holdfast.pipeline.mediation.transformations.xsd import XSD
 
 Structs = Mapping[str, T.DataType]
-"""Column in lower case -> its type, of columns whose type is known."""
+"""Column in lower case -> its type, for the columns with a known type."""
 _ONE_QUERY = (
     *("Project", "Aggregate", "Filter", "Join", "Sort", "GlobalLimit", "LocalLimit", "Offset", "Distinct"),
     *("SubqueryAlias", "Generate", "UnresolvedHaving", "UnresolvedRelation"),
@@ -54,7 +54,7 @@ class Node:
         return str(self.said.get(key, "[]"))[1:-1].split(", ")
 
     def held(self) -> Iterator[Node]:
-        """What it holds beside its children: conditions, lists of columns, subqueries."""
+        """Its content besides its children: conditions, lists of columns, subqueries."""
         for value in self.said.values():
             yield from _trees(value)
 
@@ -135,7 +135,7 @@ def _of_what_follows(
 
 
 def _after(step: StepPlan, held: Structs) -> Structs:
-    """The columns of a step's rows whose types are known."""
+    """The columns of a step's rows that have a known type."""
     if step.python is not None:
         return {}
     made = step.parse or step.xml
@@ -176,10 +176,10 @@ def _of_one_column(xml: XmlPlan, trees: Sequence[Node], held: Structs, path: Key
 
 
 class _Expression:
-    """Looks up the fields that an expression over one set of rows names.
+    """Look up the fields that an expression over one set of rows names.
 
     Args:
-        held: The columns of the rows whose types are known.
+        held: The columns of the rows that have a known type.
 
     Attributes:
         wrong: What is wrong, each with its remedy.
@@ -250,11 +250,11 @@ def _written(node: Node) -> str:
 
 
 class _Query(_Expression):
-    """Looks up the fields that a query names.
+    """Look up the fields that a query names.
 
     Args:
         tree: The plan.
-        known: Rows in lower case -> their columns whose types are known.
+        known: Rows in lower case -> their columns with a known type.
     """
 
     def __init__(self, tree: Node, known: Mapping[str, Structs]) -> None:
@@ -284,7 +284,7 @@ class _Query(_Expression):
         return kind, parts[:1], parts[1:]
 
     def output(self) -> Structs:
-        """The columns that come of it whose types are known."""
+        """Return the columns of the result that have a known type."""
         if not self._is_one:
             return {}
         (node,) = [one for one in self._tree.all() if one.kind in ("Project", "Aggregate")]

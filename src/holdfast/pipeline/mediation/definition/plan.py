@@ -44,8 +44,8 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 def _rows_name(value: Any, _base: Path) -> str:
     if not isinstance(value, str) or _ROWS.fullmatch(value) is None:
         raise Unfit(
-            f"no rows can be called {told_value(value)}",
-            "SQL has to know them: up to 64 letters, digits and underscores, and no digit first.",
+            f"{told_value(value)} is not a valid name for rows",
+            "SQL uses this name: up to 64 letters, digits and underscores, not beginning with a digit.",
         )
     return value
 
@@ -76,7 +76,7 @@ def _bootstrap(value: Any, _base: Path) -> str:
 def _topic(value: Any, _base: Path) -> str:
     if not isinstance(value, str) or _TOPIC.fullmatch(value) is None or value in (".", ".."):
         raise Unfit(
-            f"{told_value(value)} cannot be a topic",
+            f"{told_value(value)} is not a valid name of a topic",
             "Use up to 249 letters, digits, dots, underscores and hyphens. For a pattern, set the option "
             "subscribePattern.",
         )
@@ -88,7 +88,7 @@ def _function(value: Any, base: Path) -> Callable[..., Any]:
     if callable(value):
         return value  # type: ignore[no-any-return] # a pipeline defined in Python
     if not isinstance(value, str) or _FUNCTION.fullmatch(value) is None:
-        raise Unfit(f"{told_value(value)} names no function", 'Write "module:function".')
+        raise Unfit(f"{told_value(value)} is not the name of a function", 'Write "module:function".')
     module, _, name = value.partition(":")
     directory = str(base.resolve())
     if directory not in sys.path:
@@ -97,19 +97,19 @@ def _function(value: Any, base: Path) -> Callable[..., Any]:
         found = getattr(importlib.import_module(module), name, None)
     except Exception as error:  # importing a module can raise anything
         told = f"the module {module} cannot be imported: {type(error).__name__}: {error}"
-        raise Unfit(told, "Modules are looked for beside the file and among those installed.") from error
+        raise Unfit(told, "Modules are imported from the directory of the file and from installed packages.") from error
     if not callable(found):
-        raise Unfit(f"{module} has no function {name}", "Write it there, or name another.")
+        raise Unfit(f"{module} has no function {name}", "Define it there, or name another.")
     return found  # type: ignore[no-any-return]
 
 
 _LENIENT = "one or several of " + ", ".join(f'`"{name}"`' for name in LENIENCIES)
 
-ROWS = Kind("a name that SQL knows: letters, digits, underscores", _rows_name)
-PLACE = Kind("a path, or the URL of a file system that Spark knows", _place)
+ROWS = Kind("a name for SQL: letters, digits, underscores", _rows_name)
+PLACE = Kind("a path, or a URL of a file system that Spark supports", _place)
 TEXTS = Kind("a table of texts", _texts)
 FUNCTION = Kind("a function, `module:function`", _function)
-BOOTSTRAP = Kind("`host:port` of Kafka servers, with commas between them", _bootstrap)
+BOOTSTRAP = Kind("`host:port` of Kafka servers, separated by commas", _bootstrap)
 TOPIC = Kind("the name of a Kafka topic", _topic)
 TABLE_FORMATS = ("delta", "parquet", "csv", "json")
 

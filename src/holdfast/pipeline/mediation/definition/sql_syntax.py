@@ -22,7 +22,7 @@ from holdfast.pipeline.spark.java import java_home
 
 _Text = tuple[KeyPath, str, bool]
 _OF_A_SINK = ("body", "action", "key", "headers", "message_id", "relates_to", "reply_to")
-_REMEDY = "Write it as Spark's SQL has it; `check --dry-run` looks up its tables and columns, too."
+_REMEDY = "Write it in Spark's SQL; `check --dry-run` also checks its tables and columns."
 
 
 def syntax_mistakes(said: Said) -> Iterator[Wrong]:
@@ -100,7 +100,7 @@ def _parsed(parse: Callable[[str], Any], text: str) -> tuple[str, Node | None]:
 
 @contextmanager
 def _parsing() -> Iterator[Any]:
-    """Spark's parser in a Java of its own: a session that is started later has its own settings."""
+    """Spark's parser in a separate Java process, so that a later session has its own settings."""
     check_spark()
     from pyspark.java_gateway import launch_gateway
 

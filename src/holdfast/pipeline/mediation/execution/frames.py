@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Frames:
-    """Rows by their names, those of all steps made so far.
+    """Rows by name, of all steps computed so far.
 
     Args:
         plan: The pipeline.
-        spark: The session whose views are its rows.
-        inferred: Step -> the fields that were inferred for it.
-        keeps: Whether what is looked at twice is kept until ``release``: not in a stream.
-        tables: Reads a table; None: as it is now.
+        spark: The session with the rows as views.
+        inferred: Step -> its inferred fields.
+        keeps: Whether rows that are used twice are cached until ``release``: not in a stream.
+        tables: Reads a table; None: in its current state.
     """
 
     plan: PipelinePlan
@@ -59,7 +59,7 @@ class Frames:
         return self._kept[-1]
 
     def release(self) -> None:
-        """Let go of what was kept."""
+        """Release cached rows."""
         for rows in self._kept:
             rows.unpersist()
         self._kept.clear()
@@ -116,7 +116,7 @@ class Frames:
         return made
 
     def _watermark(self, step: StepPlan, inputs: tuple[str, ...]) -> None:
-        """Views of its inputs by whose time state is let go of."""
+        """Create views of its inputs with a watermark that limits the state."""
         assert step.state is not None
         for name in inputs:
             rows = self.rows[name]
@@ -157,7 +157,7 @@ def read_table(spark: SparkSession, table: TablePlan) -> DataFrame:
 
 
 def own_session(spark: SparkSession) -> SparkSession:
-    """Return a new session, whose views no other session sees."""
+    """Return a new session with views that no other session sees."""
     from holdfast.pipeline.source import WsrmDataSource
 
     made = spark.newSession()

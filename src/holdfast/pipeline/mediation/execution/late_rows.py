@@ -67,14 +67,14 @@ def late_letters(
 ) -> list[DataFrame]:
     """The rows of a batch that are older than its watermark, as dead letters.
 
-    Spark drops such a row where its window has ended, and counts it where its window is still open. Both are among
-    these: which it was, only Spark's operator knows.
+    Spark drops such a row if its window has ended, and counts it if its window is still open. Both kinds are included
+    here, because only Spark's operator knows the difference.
 
     Args:
         spark: The batch's session.
         plan: The pipeline.
-        query: The query, whose last step in the stream has state.
-        inferred: Step -> the fields that were inferred for it.
+        query: The query; its last step in the stream has state.
+        inferred: Step -> its inferred fields.
         checkpoint: The query's.
         batch: The batch's number.
     """
@@ -87,7 +87,10 @@ def late_letters(
     frames.add(query.source.name, read_batch(spark, query.source, checkpoint, batch))
     frames.make(query.stream[:-1])
     time, told = step.state.time, datetime.fromtimestamp(watermark / 1000, UTC).isoformat()
-    reason = f"{time} is before {told}, the watermark of batch {batch}: windows that had ended do not count this row"
+    reason = (
+        f"{time} is before {told}, the watermark of batch {batch}: windows that had already ended do not "
+        "include this row"
+    )
     graph = Graph(plan)
     inputs = [frames.rows[name] for name in graph.inputs[step.name] if graph.sources(name)]
     return [

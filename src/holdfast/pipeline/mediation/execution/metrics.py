@@ -61,25 +61,27 @@ class PipelineCollector(Collector):
 
     def _collected(self) -> Iterator[Metric]:
         given = CounterMetricFamily(
-            "holdfast_pipeline_rows_out", "Rows given to a sink, by query and sink.", labels=["query", "sink"]
+            "holdfast_pipeline_rows_out", "Rows written to a sink, by query and sink.", labels=["query", "sink"]
         )
         for (query, sink), rows in self._sinks.items():
             given.add_metric([query, sink], rows)
         yield self._sum(
             CounterMetricFamily(
-                "holdfast_pipeline_rows_read", "Rows that a query's batches read from its source.", labels=["query"]
+                "holdfast_pipeline_rows_read",
+                "Rows that the batches of a query read from its source.",
+                labels=["query"],
             ),
             "rows",
         )
         yield given
         yield self._sum(
-            CounterMetricFamily("holdfast_pipeline_dead_rows", "Rows that went to the dead letters.", labels=["query"]),
+            CounterMetricFamily("holdfast_pipeline_dead_rows", "Rows that became dead letters.", labels=["query"]),
             "dead",
         )
         yield self._sum(
             CounterMetricFamily(
                 "holdfast_pipeline_late_rows",
-                "Rows that a step with state dropped because they came later than the watermark.",
+                "Rows that a step with state dropped because they were later than the watermark.",
                 labels=["query"],
             ),
             "late",
@@ -105,7 +107,7 @@ class PipelineCollector(Collector):
         yield took
         ended = GaugeMetricFamily(
             "holdfast_pipeline_last_batch_timestamp_seconds",
-            "When the last batch ended, in seconds since 1970.",
+            "Time of the end of the last batch, in seconds since 1970.",
             labels=["query"],
         )
         for query, at in self._ended.items():
@@ -113,7 +115,7 @@ class PipelineCollector(Collector):
         yield ended
         lag = GaugeMetricFamily(
             "holdfast_pipeline_lag_records",
-            "Records that the query had not read when its last batch was planned, by queue or topic.",
+            "Records that the query had yet to read when its last batch was planned, by queue or topic.",
             labels=["query", "queue"],
         )
         for query, lags in self._lags.items():

@@ -27,12 +27,12 @@ def output_of(plan: PipelinePlan, sink: SinkPlan) -> str:
 
 
 def outputs(frames: Frames, query: Query, late: Sequence[DataFrame] = ()) -> dict[str, DataFrame]:
-    """What goes to each sink, and to the dead letters.
+    """Return the rows for each sink, and the dead letters.
 
     Args:
-        frames: With the rows of all steps.
-        query: Whose routes decide.
-        late: Dead letters of rows that no step of these has seen.
+        frames: The rows of all steps.
+        query: The query with the routes.
+        late: Dead letters of rows that none of these steps has processed.
     """
     given: dict[str, list[DataFrame]] = {}
     letters = [*late, *(as_letters(rows, step) for step, rows in frames.failed)]
@@ -62,7 +62,7 @@ def _as_sent(rows: DataFrame, sink: SinkPlan) -> DataFrame:
 def _no_route() -> Any:
     from pyspark.sql import functions as F
 
-    return F.array(F.lit("no route takes it"))
+    return F.array(F.lit("no route matches it"))
 
 
 def union(rows: list[DataFrame]) -> DataFrame:

@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 _LATE = "late"
-"""What is settled of a batch beside its outputs: the rows that were too late for a step with state."""
+"""Name under which a batch settles the rows that were too late for a step with state."""
 _DOUBLES = "doubles"
-"""What is settled of a batch beside its outputs: the records that had been read before."""
+"""Name under which a batch settles the records that had been read before."""
 _SEEN = "seen"
 """The output with the records of a Kafka topic that the next batch is compared with."""
 
@@ -95,7 +95,7 @@ class Mediation:
         return all(ended)
 
     def stop(self) -> None:
-        """End all queries. What is under way is repeated by the next run."""
+        """End all queries. The next run repeats batches in progress."""
         for query in self.queries.values():
             query.stop()
         self._release()
@@ -142,13 +142,14 @@ def run(
     Args:
         spark: A classic session, see ``holdfast.pipeline.session``.
         pipeline: Its file, TOML or Python; or a plan.
-        available_now: Take what is there now, then end; else go on until stopped.
-        parameters: Name -> value, before what the file's ``[parameters]`` say.
+        available_now: Process the current messages, then end; otherwise run until stopped.
+        parameters: Name -> value; takes precedence over the file's ``[parameters]``.
         on_batch: Called after each batch, in the driver, in the query's own thread.
 
     Raises:
-        ConfigurationMistakes: There are mistakes in the file; says all of them.
-        ConfigurationError: A step cannot be made; a table is another checkpoint's; there is nothing to infer from.
+        ConfigurationMistakes: The file has mistakes; lists all of them.
+        ConfigurationError: A step cannot be computed; a table belongs to another checkpoint; there is nothing to infer
+            from.
     """
     plan = pipeline if isinstance(pipeline, PipelinePlan) else read_pipeline(pipeline, parameters)
     check_kafka(spark, plan)
@@ -226,19 +227,19 @@ def _start(
 
 
 def _running(session: SparkSession) -> StreamingQuery:
-    """The query whose batch calls this."""
+    """The query with the batch that calls this."""
     name = session.sparkContext.getLocalProperty("sql.streaming.queryId")
     return session.streams.get(str(name))
 
 
 class Work:
-    """What a query does with a batch.
+    """Process the batches of a query.
 
     Args:
         plan: The pipeline.
         query: Its part.
-        inferred: Step -> the fields that were inferred for it.
-        on_batch: Who is told.
+        inferred: Step -> its inferred fields.
+        on_batch: Called after each batch.
         running: The query itself; it exists once a batch runs.
         lookups: The tables of its batches.
     """
@@ -310,10 +311,10 @@ class Work:
         return output_of(self._plan, sink)
 
     def _check_places(self, counts: Mapping[str, int], number: int) -> None:
-        """See that all that is settled has a place to go to: an earlier start may have had another file.
+        """Check that everything settled has a destination: the file may have differed at an earlier start.
 
         Raises:
-            PipelineError: There are rows that would go nowhere, or that a server had under another name.
+            PipelineError: Some rows would have no destination, or were sent to a server under another name.
         """
         known = {
             "",
@@ -327,10 +328,10 @@ class Work:
             if rows and output not in known:
                 whose = "dead letters" if output == DEAD else f"for the sink {output.removeprefix(SINK)}"
                 raise PipelineError(
-                    f"{rows} rows of batch {number} are {whose}, as an earlier run has settled, and the pipeline "
-                    f"{self._plan.name} has no such for {self._query.name} any more",
-                    remedy="let the file have it again, by the same names, until this batch is done; it may lead "
-                    "elsewhere meanwhile",
+                    f"{rows} rows of batch {number} are {whose}, according to an earlier run, but the pipeline "
+                    f"{self._plan.name} no longer has it in {self._query.name}",
+                    remedy="add it to the file again, with the same names, until this batch is done; its "
+                    "destination may differ",
                 )
 
     def _give_out(self, settled: Settled, counts: Mapping[str, int]) -> int:
@@ -344,7 +345,7 @@ class Work:
         return self._bury(settled, counts.get(DEAD, 0), refused)
 
     def _give(self, sink: SinkPlan, settled: Settled) -> list[DataFrame]:
-        """One sink's rows to it; the dead letters of those that a server refuses."""
+        """Write the rows of one sink, and the dead letters of rows that a server refuses."""
         rows = settled.read(self._output(sink))
         if sink.sends:
             return self._send(rows, sink, settled)

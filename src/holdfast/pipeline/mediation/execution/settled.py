@@ -1,9 +1,9 @@
-"""What comes of one batch, decided once: written down before anybody gets any of it.
+"""The results of one batch, decided once: stored before any sink receives them.
 
-A batch that Spark repeats after a crash could come out otherwise: a table that it is joined with has grown, a function
-has looked at a clock. A row that was sent one way would then go another way too, or, worse, neither: the first sink
-says that it has this batch, the second gets it without the row. So the first attempt that gets as far as that settles
-it, and whoever repeats the batch, or makes it at the same time, goes by what is written.
+If Spark repeats a batch after a crash, its results may differ: a joined table has grown, or a function has read a
+clock. A row that went to one sink would then go to another as well, or to none: the first sink reports that it has this
+batch, and the second gets it without the row. So the first attempt that reaches this point settles the results, and
+every repeated or concurrent attempt uses them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MARKER = "settled.json"
 """Written last: with it all of the batch is there."""
 _SCHEMAS = "schemas"
-"""What the marker says beside counts: of each output its columns. No output has this name."""
+"""Key of the marker for the columns of each output, in addition to counts. No output has this name."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,9 @@ class Settled:
         settled = self.counts()
         if settled is None:
             raise PipelineError(
-                f"what came of batch {self.batch} was deleted while this driver settled it: another has gone on",
-                remedy="one of the two is to be stopped; nothing is twice",
+                f"the results of batch {self.batch} were deleted while this driver settled it: another driver has "
+                "continued",
+                remedy="stop one of the two; no row was written twice",
             )
         return settled
 
@@ -103,7 +104,7 @@ class Settled:
         return reader.parquet(f"{self._place}/{name}")
 
     def before(self, name: str) -> DataFrame | None:
-        """An output of the last batch before this one that is here; None if there is none, or it has no such output."""
+        """Return an output of the last earlier batch that is stored; None without one, or if it has no such output."""
         for batch in sorted(self._earlier(), reverse=True):
             earlier = Settled(self.spark, self.directory, batch)
             counts = earlier.counts()

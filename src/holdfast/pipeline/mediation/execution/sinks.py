@@ -64,11 +64,11 @@ def as_messages(rows: DataFrame, sink: SinkPlan) -> DataFrame:
 
 
 def send(messages: DataFrame, sink: SinkPlan, plan: PipelinePlan, source: SourcePlan, batch: int, refused: str) -> None:
-    """Send a batch of messages, in the order of each key; none of a batch that was sent.
+    """Send a batch of messages, in the order of each key; nothing if the batch was already sent.
 
     Args:
-        messages: As ``as_messages`` gives them.
-        sink, plan, source: What is told of it.
+        messages: As ``as_messages`` returns them.
+        sink, plan, source: Their definitions.
         batch: The batch's number in its query.
         refused: Directory for rows that the server refuses; "": they fail the batch.
     """
@@ -108,19 +108,19 @@ def sink_options(sink: SinkPlan, plan: PipelinePlan, source: SourcePlan) -> dict
 def write_table(
     rows: DataFrame, path: str, batch: int, origin: str, kind: str | None = None, *, only: bool = False
 ) -> None:
-    """Let rows be those of a batch in a table, as landing writes them.
+    """Write rows as a batch of a table, as landing does.
 
     Args:
         rows: The rows.
         path: The table's directory.
         batch: The batch.
-        origin: Of which query it is and how far that had read, see ``checkpoints.origin``.
-        kind: Format of a new table, as of ``table_of``.
-        only: They are all of the table, in place of what other batches left.
+        origin: Its query, and how far the query had read, see ``checkpoints.origin``.
+        kind: Format of a new table, see ``table_of``.
+        only: Whether they replace the content of the table.
 
     Raises:
-        ConfigurationError: It is of another kind, cannot be replaced, or a column has another type there.
-        PipelineError: Another driver has written it meanwhile, or it has other messages there.
+        ConfigurationError: The table has another format or cannot be replaced, or a column has another type.
+        PipelineError: Another driver has written the batch meanwhile, or the table's batch has other messages.
     """
     layout = Layout(rows.schema)
     table = table_of(rows.sparkSession, path, kind, replaced=only)
@@ -129,7 +129,7 @@ def write_table(
     try:
         table.prepare(layout)
     except ConfigurationError as error:  # its remedies are those of a landing
-        remedy = "let the rows be as those that are there, by a cast for instance, or name another table"
+        remedy = "convert the rows to the existing columns, for instance with a cast, or name another table"
         raise ConfigurationError(error.message, remedy=remedy) from error
     table.write(rows, batch, layout, origin, only=only)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _NARROWING = ("queue", "subscribe", "partitions", "timestamptype")
-"""Options of a source that say which records are read, beside those that begin as below."""
+"""Options of a source that select records, in addition to those with the prefixes below."""
 _BEGINNINGS = ("starting", "ending", "queuepattern", "subscribepattern")
 
 

@@ -1,7 +1,7 @@
-"""Kafka records as rows, and rows as Kafka records, by Spark's own connector.
+"""Kafka records as rows, and rows as Kafka records, through Spark's own connector.
 
-Each record that a sink sends has an identity: the sink and its checkpoint, the batch, the row in it. It is written down
-with what comes of the batch, before anything is sent; so a batch that is sent again has the same records.
+Each record that a sink sends has an identity: the sink and its checkpoint, the batch, the row in it. It is stored with
+the results of the batch before any record is sent, so a repeated batch has the same records.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _headers_of(rows: DataFrame, sink: SinkPlan) -> Column:
     elif kind.simpleString() != "array<struct<key:string,value:binary>>":
         raise ConfigurationError(
             f"the headers of the sink {sink.name} are {kind.simpleString()}",
-            remedy="write a MAP of names and texts, such as map('tenant', tenant)",
+            remedy="use a MAP of names and texts, such as map('tenant', tenant)",
         )
     taken = (WRITER, BATCH, ROW, *_CARRIED)
     return F.filter(F.coalesce(told, F.array().cast(_HEADER)), lambda one: ~one["key"].isin(*taken))

@@ -19,14 +19,14 @@ _IDENTITY = [*_STREAM, BATCH, ROW]
 
 
 def each_once(rows: DataFrame, before: DataFrame | None) -> tuple[DataFrame, DataFrame]:
-    """The rows of a batch that no earlier row was, and what is to be known of them for the next batch.
+    """Return the rows of a batch that repeat no earlier row, and the state for the next batch.
 
     Args:
-        rows: A batch of a Kafka topic, see ``kafka_records.as_rows``. Those without an identity are all kept.
-        before: What the batch before this one knew; None for the first.
+        rows: A batch of a Kafka topic, see ``kafka_records.as_rows``. Rows without an identity are all kept.
+        before: The state after the batch before; None for the first.
 
     Returns:
-        The rows, and of each writer's newest batch in each partition the rows that were there.
+        The rows, and the rows of each writer's newest batch in each partition.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F

@@ -31,16 +31,16 @@ _WIDENED = {"boolean": (), "bigint": (2, 3), "decimal(38,18)": (3,)}
 
 
 def infer_schema(bodies: Iterable[bytes | str]) -> T.StructType:
-    """The fields of the bodies' element, for ``parse_xml``; each field's metadata says where it is.
+    """Return the fields of the bodies' element, for ``parse_xml``; each field's metadata gives its place.
 
-    A text is a BOOLEAN only where it is true or false, a LONG only where it has no leading zero or plus; what occurs
-    more than once in one body is an ARRAY. Bodies that cannot be read are passed over.
+    A text is a BOOLEAN only if it is true or false, a LONG only without leading zeros or a plus; an element that occurs
+    more than once in one body is an ARRAY. Unreadable bodies are skipped.
 
     Args:
         bodies: A sample.
 
     Raises:
-        ConfigurationError: There is none that can be read, or they are of several elements.
+        ConfigurationError: No body is readable, or they have different elements.
     """
     reader = BodyReader(T.StructType())
     parser = etree.XMLParser(
@@ -53,10 +53,12 @@ def infer_schema(bodies: Iterable[bytes | str]) -> T.StructType:
             root = etree.fromstring(content, parser)
             seen.setdefault(str(root.tag), _Seen()).look(root)
     if len(seen) != 1:
-        what = f"bodies of {', '.join(sorted(seen))}" if seen else "no body that can be read"
+        what = f"bodies of {', '.join(sorted(seen))}" if seen else "no readable body"
         raise ConfigurationError(
-            f"the sample has {what}, and a schema is of one element",
-            remedy="take a sample of one kind, or give a schema" if seen else "send some first, or give a schema",
+            f"the sample has {what}, but a schema describes one element",
+            remedy="use a sample with one element, or give a schema"
+            if seen
+            else "send some messages first, or give a schema",
         )
     (one,) = seen.values()
     kind = one.kind()

@@ -57,7 +57,7 @@ def parse_xml(
         ConfigurationError: Not exactly one of ``xsd`` and ``schema``; it cannot be used; there is no such column.
     """
     if (xsd is None) == (schema is None):
-        raise ConfigurationError("XML is parsed by an xsd or by a schema", remedy="give one of the two")
+        raise ConfigurationError("XML needs either an xsd or a schema", remedy="give one of the two")
     given = _xsd(xsd)
     if given is not None:
         element = given.element(element)
@@ -106,7 +106,7 @@ _CORRUPT, _BEFORE = "holdfast_corrupt", "holdfast_before"
 
 
 def _json_checker() -> Work:
-    """Made in a task: tells what is no JSON, or is none of an object. Spark passes over what follows a value."""
+    """Create, in a task, the check that text is a JSON object. Spark ignores text after a value."""
 
     def problem(text: str | None) -> Reasons:
         if text is None:
@@ -124,7 +124,7 @@ def _json_checker() -> Work:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no value of JSON")
+    raise ValueError(f"{name} is not a value of JSON")
 
 
 def validate(
@@ -135,23 +135,23 @@ def validate(
     element: str = "",
     column: str = "body",
 ) -> DataFrame:
-    """Rows with what is wrong with them added to ``problems``.
+    """Add the problems of each row to ``problems``.
 
     Args:
-        rows: Any DataFrame, a stream's too.
-        rules: What is told of a row -> the SQL condition that must be true; where it is null, the row fails.
-        xsd: An XML Schema, or its file, that the XML must be valid by.
-        element: The element that is expected; "": any that it declares.
-        column: Where the XML is.
+        rows: Any DataFrame, also a stream's.
+        rules: The reported problem -> the SQL condition that must be true; if it is null, the row fails.
+        xsd: An XML Schema, or its file, that the XML must match.
+        element: The expected element; "": any that the schema declares.
+        column: The column with the XML.
 
     Raises:
-        ConfigurationError: Neither rules nor an XSD, or it cannot be used.
+        ConfigurationError: Neither rules nor an XSD is given, or one of them is not usable.
     """
     from pyspark.sql import functions as F
 
     given = _xsd(xsd)
     if given is None and not rules:
-        raise ConfigurationError("there is nothing to validate by", remedy="give rules, or an xsd")
+        raise ConfigurationError("there is nothing to validate with", remedy="give rules, or an xsd")
     if given is not None:
         expected = given.element(element) if element else ""
         rows = with_column(rows, column, "", T.NullType(), _Parser(T.StructType(), expected, given, (), MAX_ELEMENTS))

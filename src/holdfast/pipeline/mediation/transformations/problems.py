@@ -1,6 +1,6 @@
-"""The column ``problems``: what is wrong with a row, each reason a text; none, an empty list, where all is well.
+"""The column ``problems``: what is wrong with a row, each reason a text; an empty list without problems.
 
-Each step that looks at rows adds to it and loses none of them. Who goes on with the good ones splits them off.
+Each step that checks rows appends to it and drops no row. A later step separates the rows without problems.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ def so_far(rows: DataFrame) -> Column:
 def with_column(
     rows: DataFrame, column: str, into: str, kind: T.DataType, work: Callable[[], Work], *, keep: bool = True
 ) -> DataFrame:
-    """Rows with a column that Python makes of another one, and with what is wrong added to ``problems``.
+    """Add a column that Python computes from another one, and its problems to ``problems``.
 
     Args:
         rows: The rows.
-        column: What is looked at.
-        into: The new column, in place of one that is called so; "": none.
+        column: The column to read.
+        into: The new column, which replaces one with the same name; "": none.
         kind: Its type.
-        work: Called once a task, for what does it.
-        keep: Whether the column that is looked at stays.
+        work: Called once in each task; returns the function for each value.
+        keep: Whether the column that is read stays.
 
     Raises:
         ConfigurationError: The rows have no such column.
@@ -79,7 +79,7 @@ def check_column(rows: DataFrame, column: str) -> None:
     found = next((field for field in rows.schema.fields if field.name.lower() == column.lower()), None)
     if found is None:
         raise ConfigurationError(
-            f"there is no column {column!r} to look at", remedy=f"the rows have {', '.join(rows.columns)}"
+            f"the rows have no column {column!r}", remedy=f"the rows have {', '.join(rows.columns)}"
         )
     if not isinstance(found.dataType, T.StringType | T.StructType):
         raise ConfigurationError(f"{column} is {found.dataType.simpleString()}, not text", remedy="cast it to STRING")

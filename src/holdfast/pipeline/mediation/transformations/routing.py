@@ -1,6 +1,6 @@
-"""Which rows go where: of routes in their order, the first whose condition is true takes a row.
+"""Routes: the first route with a true condition takes a row.
 
-A condition that is null is not true. Each row is decided once: the sinks are a column, and filters look only at that.
+A condition that is null is not true. Each row is decided once: the sinks are a column, and filters read only that.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ ROUTES = "__holdfast_routes"
 
 @dataclass(frozen=True)
 class Route:
-    """Which rows go where.
+    """A route.
 
     Args:
-        to: Names of what they go to.
+        to: Names of its sinks.
         when: An SQL condition; "": every row.
-        onwards: The rows it takes go on to the routes below as well.
+        onwards: Whether its rows also continue to the routes below.
     """
 
     to: tuple[str, ...]
@@ -34,14 +34,14 @@ class Route:
 
 
 def route(rows: DataFrame, routes: Iterable[Route | tuple[str, str]]) -> dict[str, DataFrame]:
-    """Rows by where they go; under "" those that no route takes.
+    """Return rows by sink; under "" the rows that no route takes.
 
     Args:
-        rows: Any DataFrame, a stream's too.
-        routes: In their order: routes, or pairs of a name and a condition. "" as a condition takes every row.
+        rows: Any DataFrame, also a stream's.
+        routes: In order: routes, or pairs of a name and a condition. The condition "" takes every row.
 
     Raises:
-        ConfigurationError: There is none.
+        ConfigurationError: The list of routes is empty.
     """
     made = [one if isinstance(one, Route) else Route((one[0],), one[1]) for one in routes]
     names = dict.fromkeys(name for one in made for name in one.to)
@@ -54,7 +54,7 @@ def with_routes(rows: DataFrame, routes: Sequence[Route]) -> DataFrame:
     from pyspark.sql import functions as F
 
     if not routes:
-        raise ConfigurationError("there is no route", remedy="give one, with a condition or without")
+        raise ConfigurationError("the list of routes is empty", remedy="add a route, with a condition or without")
     decided = F.array().cast("array<string>")
     for one in reversed(routes):
         to = F.array(*[F.lit(name) for name in one.to])

@@ -1,8 +1,9 @@
-"""Rows back to XML: one element of a given name a row, well-formed whatever the values, valid by an XSD where asked.
+"""Rows back to XML: one element with a given name for each row, well-formed for all values, valid by an XSD if
+requested.
 
-A struct is an element with children, an array the same element again and again, null no element. Where the metadata of
-a struct's field says so (as that of columns read by an XSD does) it is an attribute, the element's text, or of a
-namespace of its own. Texts are those of XML Schema's canonical forms, as ``simple_types`` reads them.
+A struct is an element with children, an array the same element repeated, null no element. If the metadata of a struct's
+field says so (as for columns read with an XSD), the field is an attribute, the element's text, or has another
+namespace. Texts use XML Schema's canonical forms, as ``simple_types`` reads them.
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ def to_xml(
     name = given.element(element) if given is not None else element
     match = _NAME.fullmatch(name)
     if match is None:
-        raise ConfigurationError(f"no element can be called {name!r}", remedy='write it as "{urn:orders}order"')
+        raise ConfigurationError(
+            f"{name!r} is not a valid name of an element", remedy='write it as "{urn:orders}order"'
+        )
     chosen = [F.expr(one) if isinstance(one, str) else one for one in columns or []]
     if not chosen:
         chosen = [F.col(f"`{one}`") for one in rows.columns if one != PROBLEMS]
@@ -100,7 +103,7 @@ class _Writing:
             try:
                 root = self.writer.element(value)
             except ValueError as error:
-                return None, [f"cannot be XML: {error}"]
+                return None, [f"cannot be written as XML: {error}"]
             text = etree.tostring(root, encoding="unicode")
             if self.xsd is None:
                 return text, []
@@ -153,25 +156,27 @@ def _shaped(own: T.DataType, shape: T.DataType, name: str) -> T.DataType:
         shaped_inner = _shaped(inner, shape.elementType, name)
         return T.ArrayType(shaped_inner) if isinstance(own, T.ArrayType) else shaped_inner
     if isinstance(own, T.ArrayType):
-        raise ConfigurationError(f"{name} is an array, and occurs once in the XSD", remedy="give one of its values")
+        raise ConfigurationError(
+            f"{name} is an array, but occurs only once in the XSD", remedy="select one of its values"
+        )
     if isinstance(own, T.StructType) != isinstance(shape, T.StructType):
-        what = "a struct, and a single text" if isinstance(own, T.StructType) else "a single value, and a struct"
-        raise ConfigurationError(f"{name} is {what} in the XSD", remedy=f"the XSD wants {shape.simpleString()}")
+        what = "a struct, not a single text" if isinstance(own, T.StructType) else "a single value, not a struct"
+        raise ConfigurationError(f"{name} is {what} in the XSD", remedy=f"the XSD requires {shape.simpleString()}")
     return shaped(own, shape, name) if isinstance(own, T.StructType) else own
 
 
 class XMLWriter:
-    """Writes values of one struct as an element.
+    """Write values of one struct as an element.
 
     Args:
         fields: The struct.
         namespace, local: The element's name.
-        inside: The namespace of fields whose metadata names none.
+        inside: The namespace of fields with metadata that names none.
         prefix: Of the element's namespace; "": the default namespace.
-        zone: The time zone in which a TIMESTAMP is written; "": UTC.
+        zone: The time zone of a written TIMESTAMP; "": UTC.
 
     Raises:
-        ConfigurationError: There is no such zone; no text can be made of a type, or no element can have a name.
+        ConfigurationError: The zone does not exist; a type has no text form, or a name is not valid for an element.
     """
 
     def __init__(
@@ -208,7 +213,8 @@ class _FieldWriter:
         local = metadata.get("name", field.name)
         if _NAME.fullmatch(local) is None or local.startswith("{"):
             raise ConfigurationError(
-                f"{path}: no element can be called {local!r}", remedy="give the column an alias that is a name"
+                f"{path}: {local!r} is not a valid name of an element",
+                remedy="give the column an alias that is a valid name",
             )
         namespace = metadata.get("namespace", inside if self.place == "element" else "")
         self._namespace = namespace
@@ -220,7 +226,7 @@ class _FieldWriter:
         self._struct = _StructWriter(kind, inside, path, zone) if isinstance(kind, T.StructType) else None
         self._text = _to_text(kind, path, zone) if self._struct is None else str
         if self.place != "element" and (self._many or self._struct):
-            raise ConfigurationError(f"{path} has several values, and is no child", remedy="leave its metadata away")
+            raise ConfigurationError(f"{path} has several values, and is not a child", remedy="remove its metadata")
 
     def namespaces(self) -> Iterator[str]:
         """Of the elements and attributes it writes; "" for an element of none."""
@@ -258,7 +264,7 @@ class _StructWriter:
         self._fields = [_FieldWriter(field, inside, f"{path}.{field.name}", zone) for field in fields.fields]
 
     def namespaces(self) -> Iterator[str]:
-        """Of all that is inside."""
+        """The namespaces of all nested elements."""
         for field in self._fields:
             yield from field.namespaces()
 
@@ -278,10 +284,10 @@ _OFFSET = re.compile(r"([+-])(0[0-9]|1[0-4]):([0-5][0-9])")
 
 
 def zone_of(name: str) -> tzinfo:
-    """The time zone of a name or an offset; UTC of "".
+    """Return the time zone for a name or an offset; UTC for "".
 
     Raises:
-        ConfigurationError: There is none.
+        ConfigurationError: The zone does not exist.
     """
     if name in ("", "Z"):
         return UTC
@@ -292,7 +298,7 @@ def zone_of(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ConfigurationError(
-            f"there is no time zone {name!r}", remedy='give its name, such as "Europe/Berlin", or "+02:00"'
+            f"the time zone {name!r} does not exist", remedy='give its name, such as "Europe/Berlin", or "+02:00"'
         ) from None
 
 
@@ -304,7 +310,7 @@ def _to_text(kind: T.DataType, path: str, zone: tzinfo) -> Callable[[Any], str]:
     found = _TEXTS.get(type(kind))
     if found is None:
         raise ConfigurationError(
-            f"{path} has type {kind.simpleString()}, which XML has no text for", remedy="make a STRING of it"
+            f"{path} has type {kind.simpleString()}, which has no text form in XML", remedy="convert it to a STRING"
         )
     return found
 
@@ -330,7 +336,7 @@ def _special(value: float) -> str:
 
 
 _ANY_DECIMAL = (38, 18)
-"""Precision and scale of what an XSD calls a decimal and nothing more: this scale is nobody's."""
+"""Precision and scale of a plain XSD decimal: no column has this scale."""
 
 
 def _decimal(scale: int, value: Decimal) -> str:
@@ -346,7 +352,7 @@ def _moment(zone: tzinfo, value: datetime) -> str:
     at = value.astimezone(zone)
     offset = at.isoformat()[len(at.replace(tzinfo=None).isoformat()) :]
     if len(offset) > len("+00:00"):
-        raise ValueError(f"{value.isoformat()} is {offset} from UTC in {zone}, which XML cannot say")
+        raise ValueError(f"{value.isoformat()} is {offset} from UTC in {zone}, which XML cannot express")
     return _local_moment(at.replace(tzinfo=None)) + ("Z" if offset == "+00:00" else offset)
 
 

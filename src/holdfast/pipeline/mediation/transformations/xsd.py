@@ -29,7 +29,7 @@ MAX_DOCUMENTS = 500
 
 @dataclass(frozen=True)
 class XSD:
-    """A schema and all that it includes and imports.
+    """A schema with everything that it includes and imports.
 
     Args:
         documents: Place and content of each, the first one first.
@@ -52,7 +52,7 @@ class XSD:
                 continue
             if len(documents) == MAX_DOCUMENTS:
                 raise ConfigurationError(
-                    f"the schema {file} consists of more than {MAX_DOCUMENTS} files", remedy="give a part of it"
+                    f"the schema {file} consists of more than {MAX_DOCUMENTS} files", remedy="use a part of it"
                 )
             documents[place] = _content(place)
             waiting += _places(place, documents[place])
@@ -79,13 +79,13 @@ class XSD:
         return element_of(self, name)
 
     def columns(self, name: str = "") -> T.StructType:
-        """What an element holds, as Spark's type; each field's metadata says where in the element it is.
+        """Return the content of an element as Spark's type; each field's metadata gives its place in the element.
 
-        Children and attributes by their local names, the text beside attributes as ``value``; what may occur more than
-        once is an ARRAY. Every field may be null. Not there: wildcards, and the text of mixed content.
+        Children and attributes have their local names, the text of an element with attributes the name ``value``; a
+        child that may repeat is an ARRAY. Every field may be null. Wildcards and the text of mixed content are omitted.
 
         Raises:
-            ConfigurationError: There is no such element, or it holds itself.
+            ConfigurationError: The element does not exist, or contains itself.
         """
         from holdfast.pipeline.mediation.transformations.xsd_columns import columns_of
 
@@ -127,7 +127,7 @@ def _content(place: str) -> bytes:
         return Path(place).read_bytes()
     except OSError as error:
         raise ConfigurationError(
-            f"the schema {place} cannot be read: {error.strerror}", remedy="name a file that is there"
+            f"the schema {place} cannot be read: {error.strerror}", remedy="name an existing file"
         ) from error
 
 
@@ -138,11 +138,11 @@ def _tree(place: str, content: bytes, resolver: etree.Resolver | None = None) ->
     try:
         root = etree.fromstring(content, parser, base_url=place)
     except etree.XMLSyntaxError as error:
-        raise ConfigurationError(f"the schema {place} is no XML: {error.msg}", remedy="give an XSD") from error
+        raise ConfigurationError(f"the schema {place} is not XML: {error.msg}", remedy="use an XSD") from error
     if root.getroottree().docinfo.doctype:
-        raise ConfigurationError(f"the schema {place} has a DTD, which is refused", remedy="take it out")
+        raise ConfigurationError(f"the schema {place} has a DTD, which is not allowed", remedy="remove it")
     if root.tag != f"{_XS}schema":
-        raise ConfigurationError(f"{place} is no XML Schema: its element is {root.tag!r}", remedy="give an XSD")
+        raise ConfigurationError(f"{place} is not an XML Schema: its element is {root.tag!r}", remedy="use an XSD")
     return root
 
 
@@ -155,8 +155,8 @@ def _places(place: str, content: bytes) -> Iterator[str]:
         parts = urlsplit(location)
         if parts.scheme not in ("", "file") or parts.netloc:
             raise ConfigurationError(
-                f"the schema {place} takes in {location}, which is on a network",
-                remedy="save that beside it, and name the file in schemaLocation",
+                f"the schema {place} includes {location}, which is on a network",
+                remedy="save it in the same directory, and name the file in schemaLocation",
             )
         yield os.path.normpath(os.path.join(os.path.dirname(place), unquote(parts.path)))
 

@@ -155,8 +155,8 @@ def _fields(element: Any, above: tuple[Any, ...]) -> _Fields:
     kind = element.type
     if any(kind is one for one in above):
         raise ConfigurationError(
-            f"the element {element.local_name!r} of the schema holds itself, which no column can",
-            remedy='name the fields you want instead of an XSD: schema = "id INT, ..."',
+            f"the element {element.local_name!r} of the schema contains itself, which no column can represent",
+            remedy='list the fields you need instead of an XSD: schema = "id INT, ..."',
         )
     fields = _Fields()
     if kind.has_simple_content():
