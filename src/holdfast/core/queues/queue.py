@@ -195,7 +195,7 @@ class Queue:
 
     @property
     def firsts(self) -> list[int]:
-        """Of each partition the first offset that is there."""
+        """Return the first offset of each partition."""
         return [one.first for one in self.partitions]
 
     @property
@@ -225,7 +225,7 @@ class Queue:
         self._commit.batch.runs.append(run)
 
     def hold(self, sequence: str, number: int, record: Record) -> None:
-        """A record that is not to be in the queue yet, with the open batch."""
+        """Hold, with the open batch, a record that does not enter the queue yet."""
         self._commit.batch.holds.append((sequence, number, record))
 
     def release(self, partition: int, sequence: str, number: int, now: float) -> int:
@@ -387,14 +387,14 @@ class Queue:
         return cursor
 
     def follow(self, name: str, partition: int, start: int | None, grown: Grown) -> None:
-        """Let outbound Sequences follow the queue. Their cursor is made if it is not there, and is saved by
-        :meth:`say_about`; it needs not be in a queue that keeps only what they have not passed.
+        """Let outbound Sequences follow the queue. A missing cursor is created, and saved by :meth:`say_about`; a queue
+        that keeps only what its outbound Sequences have not passed needs none.
 
         Args:
             name: The cursor.
-            partition: Where.
-            start: Where it begins; None: with the first record that is there.
-            grown: Told of each record that is durable there.
+            partition: Its partition.
+            start: Its first offset; None: that of the first record.
+            grown: Called for each record that becomes durable there.
         """
         assert name.startswith(OUTBOUND), name
         one = self.partitions[partition]
@@ -407,7 +407,7 @@ class Queue:
         one.followers[name] = grown
 
     def unfollow(self, name: str, partition: int, now: float) -> None:
-        """Forget the cursor of outbound Sequences: what they have not passed is kept for them no more."""
+        """Delete the cursor of outbound Sequences: the queue no longer keeps records for them."""
         self.partitions[partition].followers.pop(name, None)
         self.partitions[partition].outbound.discard(name)
         del self.cursors[name]
@@ -416,7 +416,7 @@ class Queue:
         self._look_again(now)
 
     def say_about(self, name: str, partition: int, about: State) -> None:
-        """Save with the cursor of outbound Sequences where it stands, and what else is to be known of them."""
+        """Save the position of an outbound Sequences' cursor, and its other state."""
         cursor = self.cursors[name]
         cursor.about = about
         self._save_cursor(cursor, partition)
@@ -443,7 +443,7 @@ class Queue:
 
     @property
     def keeps(self) -> str:
-        """What is kept, in words."""
+        """Return the retention in words."""
         if self._drops_now:
             return "until it is handled" if self.is_handled else "until it is acknowledged"
         return "for ever" if self.retention is None else str(self.retention)
@@ -520,7 +520,7 @@ class Queue:
             self._keeping.trimmed(self.partitions[partition])
 
     def _tell(self, partition: int, floor: int) -> None:
-        """Nothing goes unseen without a word: what nobody has read, and who has missed it."""
+        """Report deleted records that a cursor has not passed, and that cursor: no loss is silent."""
         first = self.partitions[partition].first
         here = [cursor for cursor in self.cursors.values() if partition in cursor.offsets]
         read = max((cursor.offsets[partition] for cursor in here), default=first)
@@ -535,7 +535,7 @@ class Queue:
                 self._effects.append(Incident("reader.left_behind", level="warning", detail=detail))
 
     def delete_below(self, partition: int, offset: int) -> None:
-        """Delete records that are known to be over, whoever reads; they may be in the open batch."""
+        """Delete records that are certainly finished, whatever the readers; they may be in the open batch."""
         one = self.partitions[partition]
         if offset > one.first:
             one.first = offset
@@ -548,7 +548,7 @@ class Queue:
             self._commit.batch.deletes.append((self.name, partition))
 
     def save_own(self, partition: int, name: str, state: State) -> None:
-        """Save, with the open batch, what else is known of a partition, under a name of ours."""
+        """Save, with the open batch, other state of a partition under an internal name."""
         assert "/" in name, name
         self._commit.batch.cursors[self.name, partition, name] = state
 
@@ -717,8 +717,8 @@ class Queue:
         }
 
     def describe_cursor(self, cursor: Cursor, now: float, ages: Mapping[str, float]) -> dict[str, Any]:
-        """``lag``: records not passed yet; ``age``: seconds that the oldest of them has been in the queue, 0 if there
-        is none by now; ``idle``: seconds since it moved, None if that is not known."""
+        """``lag``: records not passed yet; ``age``: seconds that the oldest of them has been in the queue, 0 without
+        any; ``idle``: seconds since the cursor moved, None if unknown."""
         lag = 0
         for partition, offset in cursor.offsets.items():
             one = self.partitions[partition]
@@ -774,15 +774,15 @@ class Queues:
         return self._queues.get(name)
 
     def outbox(self, name: str) -> Queue:
-        """The queue with that name, of what is to be sent and nothing else; made if it is not there."""
+        """Return the queue with that name, which contains only outgoing messages; created if it does not exist."""
         return self._queues.get(name) or self.add(Queue(name, drops_passed=True, kind=OUTBOX))
 
     def recover(self, name: str, part: Snapshot, now: float) -> Queue:
-        """The queue with that name; as the store describes it, if nobody added it.
+        """Return the queue with that name; as the store describes it, if it was not added.
 
         Args:
             name: Its name.
-            part: What the store holds of it.
+            part: Its part of the store.
             now: Seconds.
         """
         queue = self._queues.get(name)
@@ -795,6 +795,6 @@ class Queues:
         return queue
 
     def delete(self, queue: Queue) -> None:
-        """Delete a queue with all that is in it."""
+        """Delete a queue with all its records."""
         self._queues.pop(queue.name, None)
         queue.delete()

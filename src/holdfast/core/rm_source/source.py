@@ -217,7 +217,7 @@ class RMSource:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that it has to send is acknowledged (and replied to)."""
+        """Return whether every message is acknowledged (and every request replied to)."""
         if self.doubt is not _NO_DOUBT:
             return False
         return self.acknowledged.covers(self.last_number or min(self.available, self.limit))
@@ -300,7 +300,7 @@ class RMSource:
         return newly
 
     def _arrived_again(self, number: int, entry: InFlight) -> None:
-        """A message arrived that was sent several times: because the destination had dropped it, or it was lost."""
+        """Record that a message arrived that was sent several times: the destination had dropped it, or it was lost."""
         if entry.was_lost_once:
             self.last_lost = max(self.last_lost, number)
         else:
@@ -365,13 +365,13 @@ class RMSource:
         return self._window.early
 
     def numbers_to_send(self, now: float, here: Mapping[int, Record], claim: Claim = always) -> list[int]:
-        """Numbers to transmit now, ascending: those due again first of all, then new ones as the window allows.
+        """Return the numbers to transmit now, ascending: due retransmissions first, then new ones as the window allows.
 
         Args:
             now: Seconds.
-            here: The records that are in memory, by offset. What is due and is not among them stays due; what is new
-                waits until it is.
-            claim: Reserves room for each message. Without room, nothing more leaves.
+            here: The records in memory, by offset. A due number without its record stays due; a new one waits for its
+                record.
+            claim: Reserves room for each message. Without room, nothing more is sent.
         """
         before = self.start - 1
         due = self.flight.due(now, self.unreplied, self.replying)
@@ -531,8 +531,8 @@ class RMSource:
         return not self._has_new() or not self.flight.asking
 
     def sent(self, number: int, message_id: str | None, jitter: float, now: float, *, asks: bool = False) -> int:
-        """``number`` leaves now; the which-th attempt that is, from 1. ``message_id``: of a request, whose reply
-        completes it. ``jitter`` in [0, 1)."""
+        """``number`` is transmitted now; return the number of the attempt, from 1. ``message_id``: of a request, which
+        its reply completes. ``jitter`` in [0, 1)."""
         entry = self.flight[number]
         if asks:
             self.flight.asking.add(number)
@@ -634,7 +634,8 @@ class RMSource:
     # --- lifecycle ------------------------------------------------------------------------------------------------
 
     def want_end(self) -> None:
-        """No new messages: when all is acknowledged, end it. Some versions say so with a LastMessage of its own."""
+        """Add no new messages: end the Sequence once all are acknowledged. Some versions announce that with a separate
+        LastMessage."""
         self._end(EndEvent.WANT)
 
     def time_event(self, now: float, *, is_for_replies: bool) -> SourceEvent | None:
@@ -655,12 +656,11 @@ class RMSource:
         return None
 
     def outlive(self, now: float) -> None:
-        """Its time is up, and all of it has arrived: it lives on to tell its end.
+        """The Sequence expired with every message acknowledged: keep it, to report its end.
 
-        The destination's clock may be behind ours, after a restart of either. If it holds everything to the end
-        (DiscardEntireSequence), what was sent in the next Sequence would be delivered before this one. So nothing
-        follows before its end is told, or once more the life that it was granted is over: by then the destination
-        has ended it by itself.
+        The destination's clock may be behind this one, after a restart of either. If it holds everything to the end
+        (DiscardEntireSequence), messages of the next Sequence would be delivered before this one. So nothing follows
+        before its end is reported, or its granted life has passed once more: by then the destination has ended it.
         """
         assert self.expires is not None
         self.outlives = True
@@ -669,9 +669,8 @@ class RMSource:
         self.want_end()
 
     def restored(self) -> None:
-        """The store was put back to an older copy. Any of the messages that are here may have been transmitted with
-        their numbers, and others that are lost with those that follow. So what is stored from now on goes to the next
-        Sequence."""
+        """The store was restored from an older copy. Any message here may have been transmitted with its number, and
+        lost messages with the next ones. So new messages go to the next Sequence."""
         self.is_restored = True
         self.limit = min(self.limit, self.available)
         self.mark = self.durable_mark = max(self.mark, self.available)
@@ -748,7 +747,7 @@ class RMSource:
         return max(self.last_heard, self.request_sent_at or 0.0) + self.policy.keep_alive
 
     def deadline(self) -> float | None:
-        """When it is its turn to send next, or its time is up; None: never by itself."""
+        """Return when the next transmission or the expiry is due; None: neither is."""
         times = [time for time in (self.expires_at,) if time is not None]
         if self.state in REQUESTS:
             if self.due is not None:
@@ -770,7 +769,7 @@ class RMSource:
         return now - max(self.last_heard, self.flight.waiting_since or self.last_heard) > patience
 
     def be_patient(self, now: float) -> None:
-        """Somebody decided that it is to be tried again: patience begins anew."""
+        """An operator decided to retry: restart the patience."""
         self.last_heard = now
 
     def narrow(self) -> None:

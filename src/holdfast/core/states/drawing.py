@@ -49,7 +49,7 @@ from holdfast.core.versions import RM
 
 
 class Drawn(NamedTuple):
-    """A table, and in which order its rows are told."""
+    """A table, and the order of its rows."""
 
     cells: Mapping[tuple[Any, Any], tuple[Any, Any]]
     states: type[Enum]

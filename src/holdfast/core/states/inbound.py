@@ -159,7 +159,7 @@ DESTINATION_TABLES: dict[RM, DestinationTable] = {rm: _destination_table(rm.can)
 
 
 class SettlingState(Name):
-    """How far the end of an inbound Sequence has come: whatever its state but CREATED, this says what may be told."""
+    """Progress of an inbound Sequence's end: in every state but CREATED, it says what may be reported."""
 
     OPEN = "open"
     SETTLING = "settling"

@@ -229,7 +229,7 @@ REQUESTS = {
 
 
 class EndState(Name):
-    """How far the end of an outbound Sequence has come, beside its state. DURABLE: nothing is told yet."""
+    """Progress of an outbound Sequence's end, in addition to its state. DURABLE: nothing is reported yet."""
 
     OPEN = "open"
     WANTED = "wanted"

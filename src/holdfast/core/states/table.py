@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class NoSuchMove(RuntimeError):
-    """We did something to a Sequence in a state where it makes no sense: a mistake of ours, never of a peer's."""
+    """This side did something to a Sequence in a state that does not allow it: a bug in Holdfast, not in the peer."""
 
 
 class Name(Enum):
@@ -21,7 +21,7 @@ class Event(Name):
     is_ours: bool
 
     def __new__(cls, words: str, is_ours: bool = False) -> Event:
-        """An event: what it is called, and whose it is."""
+        """Create an event: its description, and whether this side causes it."""
         member = object.__new__(cls)
         member._value_ = words
         member.is_ours = is_ours
