@@ -271,7 +271,7 @@ async def test_however_a_peer_ends_its_first_connection_the_hint_is_the_same(sch
             await post(client, url, b"x", {})
     server.close()
     why, _, hint = str(caught.value).partition("; it may ")
-    assert hint == ("speak https, not http" if scheme == "http" else "want a client certificate")
+    assert hint == ("use https, not http" if scheme == "http" else "require a client certificate")
     assert re.search(r"closed the connection|Connection reset by peer|Broken pipe", why)
 
 

@@ -125,8 +125,8 @@ def test_what_arrow_does_not_take_is_a_problem_of_its_row(monkeypatch: pytest.Mo
     (made,) = columns([batch("<o>0</o>", "<o>1</o>", "<o>2</o>", "<o x='1'/>")])
     assert made["id"].to_pylist() == [None, None, None, 3]
     told = made["corrupt_record"].to_pylist()
-    assert told[0].startswith("x is missing; id: Arrow rejects this such int32: ")
-    assert told[1].startswith("x is missing; id: Arrow rejects this such int32: ")
+    assert told[0].startswith("x is missing; id: Arrow rejects this int32: ")
+    assert told[1].startswith("x is missing; id: Arrow rejects this int32: ")
     assert told[2:] == ["x is missing", None]
 
 
@@ -181,7 +181,7 @@ def test_without_a_schema_bodies_are_not_looked_at():
 @pytest.mark.parametrize("name", ["action", "Body", "batch", "corrupt_record"])
 def test_a_parsed_column_may_not_take_the_name_of_another(name: str):
     fields = StructType([StructField(name, StringType())])
-    with pytest.raises(ConfigurationError, match=f"would be called '{name}'") as caught:
+    with pytest.raises(ConfigurationError, match=f"would have the name '{name}'") as caught:
         BodyColumns(fields)
     assert "prefix" in caught.value.remedy
     assert f"x_{name}" in BodyColumns(fields, "x_").schema.fieldNames()

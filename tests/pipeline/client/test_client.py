@@ -185,7 +185,7 @@ def test_a_server_that_sends_another_range_is_not_believed(server: FakeServer):
     server.create("orders")
     server.append("orders", 0, [record(i) for i in range(8)])
     server.records = lambda *_: (b"\0" * 16, None)  # type: ignore[method-assign]
-    with pytest.raises(IncompleteRead, match="offset 0 where 3 was due"):
+    with pytest.raises(IncompleteRead, match="offset 0 instead of 3"):
         numbers(DataPlane(server.url), Range(0, 3, 8), Time().patience(60))
 
 
@@ -193,7 +193,11 @@ def test_a_server_that_sends_records_in_another_way_is_of_another_version(server
     server.create("orders")
     server.append("orders", 0, [record(1)])
     server.media_type = "application/vnd.holdfast.records"
-    with pytest.raises(PipelineError, match=r"sends records as application/vnd.holdfast.records, this version") as told:
+    with pytest.raises(
+        PipelineError,
+        match=r"sends records as application/vnd.holdfast.records, but this "
+        r"version",
+    ) as told:
         numbers(DataPlane(server.url), Range(0, 0, 1), Time().patience(60))
     assert "same version" in told.value.remedy
     assert len(server.requests) == 1

@@ -145,7 +145,7 @@ def test_advancing_without_a_limit_goes_to_the_end():
 def test_advancing_refuses_a_queue_that_was_created_anew_or_put_back():
     with pytest.raises(OffsetRefused, match="its epoch is e1"):
         offsets.advance(of("orders", "e0", p0=5), {"orders": ENDS}, {})
-    with pytest.raises(OffsetRefused, match="ends at 8, below the 9 already read"):
+    with pytest.raises(OffsetRefused, match="ends at 8, below the position 9 of the query"):
         offsets.advance(of("orders", "e1", p0=5, p1=9), {"orders": ENDS}, {})
 
 

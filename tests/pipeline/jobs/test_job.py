@@ -172,7 +172,7 @@ def test_flagged_rows_are_told_of_with_how_to_go_on(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == ""
     tell_of_flags(2, 9, "landed")
     told = capsys.readouterr().err
-    assert told.startswith("holdfast: 2 of 9 rows in landed are flagged: corrupt_record says why\n")
+    assert told.startswith("holdfast: 2 of 9 rows in landed are flagged: corrupt_record contains the reason\n")
     assert "holdfast reland" in told
 
 

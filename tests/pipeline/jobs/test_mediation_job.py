@@ -90,7 +90,7 @@ def test_check_tells_mistakes_in_sql_with_their_lines(
         (["run", "nowhere.toml"], "does not exist"),
         (["check", str(EXAMPLE), "--rows", "0"], "0 is not in the range"),
         (["check", str(EXAMPLE), "--expect", "rows.jsonl"], "name their files with --with"),
-        (["check", str(EXAMPLE), "--dry-run", "--with", "1.xml"], "give one of the two"),
+        (["check", str(EXAMPLE), "--dry-run", "--with", "1.xml"], "give only one of the two"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(arguments: list[str], told: str) -> None:

@@ -83,8 +83,8 @@ def test_what_goes_wrong_in_a_command_is_told_in_its_words(kind: type[Exception]
         ("AWAYSECONDS=3", "AWAYSECONDS is --away-seconds here"),
         ("nonsense", "is not NAME=VALUE"),
         ("failOnDataLos=false", "did you mean failOnDataLoss"),
-        ("partitions=0", "--option partitions is of batch reads"),
-        ("startingOffsets=soon", "--option startingOffsets='soon' is no position"),
+        ("partitions=0", "--option partitions is for batch reads"),
+        ("startingOffsets=soon", "--option startingOffsets='soon' is not a position"),
     ],
 )
 def test_further_options_that_land_cannot_use_are_wrong_usage(given: str, why: str):
@@ -140,7 +140,7 @@ def test_where_nobody_ever_answers_a_command_says_what_it_waits_for_and_ends_soo
     assert f"does not answer: Connection refused (tried for {wait[1] if wait else '0.05'} s)" in told
     assert "--away-seconds sets how long" in told and "awaySeconds" not in told
     assert ("Check that this is the admin listener" in told) == (not wait)
-    assert "http://127.0.0.1:9 does not answer: Connection refused; waiting for it, 0 s left" in caplog.text
+    assert "http://127.0.0.1:9 does not answer: Connection refused; waiting for 0 s more" in caplog.text
 
 
 def test_a_server_that_is_away_but_was_there_or_answers_badly_is_waited_for_as_long_as_usual(

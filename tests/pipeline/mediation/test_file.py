@@ -135,7 +135,7 @@ INPUT = 'input = "orders"\n'
             TOP + '[tables.t]\npath = "u.csv"\n',
             13,
             "tables.t.path",
-            "there is no",
+            "does not exist",
             "Relative paths start",
         ),
         (
@@ -149,7 +149,7 @@ INPUT = 'input = "orders"\n'
             TOP + '[tables.orders]\npath = "t.csv"\n',
             12,
             "tables.orders",
-            "one of the sources is called so",
+            "one of the sources has the same name",
             "Give each",
         ),
         (
@@ -199,7 +199,7 @@ INPUT = 'input = "orders"\n'
             17,
             "steps.one.keep",
             "SQL reports no problems",
-            "Remove it.",
+            "Remove it:",
         ),
         (step(INPUT + "parse = {}"), 17, "steps.one.parse", "does not define its fields", "Set one of"),
         (step(INPUT + 'parse.into = "o"'), 17, "steps.one.parse", "does not define its fields", "Set one of xsd"),
@@ -211,7 +211,7 @@ INPUT = 'input = "orders"\n'
             "Set one",
         ),
         (step(INPUT + 'parse.xsd = "p.xsd"'), 17, "steps.one.parse.xsd", "cannot be read", "Relative paths start"),
-        (step(INPUT + 'parse.xsd = "t.csv"'), 17, "steps.one.parse.xsd", "is no XML", "Give an XSD."),
+        (step(INPUT + 'parse.xsd = "t.csv"'), 17, "steps.one.parse.xsd", "is not XML", "Use an XSD."),
         (step(INPUT + 'parse.xsd = "o.xsd"'), 17, "steps.one.parse.element", "declares 2 elements", "Name one of them"),
         (
             step(INPUT + 'parse = {xsd = "o.xsd", element = "oder"}'),
@@ -253,7 +253,7 @@ INPUT = 'input = "orders"\n'
             17,
             "steps.one.validate.element",
             "only an XSD defines elements",
-            "Remove it. out",
+            "Remove it, or",
         ),
         (
             step(INPUT + 'xml = {columns = "a"}'),
@@ -273,7 +273,7 @@ INPUT = 'input = "orders"\n'
             step(INPUT + 'xml = {element = "order", xsd = "o.xsd", columns = ["a.id", "x AS amuont"]}'),
             17,
             "steps.one.xml.columns",
-            "there is no field of order in the XSD 'amuont'",
+            "the field of order in the XSD 'amuont' does not exist",
             "Did you mean 'amount'?",
         ),
         (
@@ -294,7 +294,7 @@ INPUT = 'input = "orders"\n'
             step('sql = "SELECT * FROM orders JOIN t"\nstate = {}\n[tables.t]\npath = "t.csv"\nrefresh = "10m"'),
             20,
             "tables.t.refresh",
-            "the step 'one' has state, and reads its tables once",
+            "the step 'one' has state, and reads its tables only once",
             "Remove refresh,",
         ),
         (
@@ -575,7 +575,7 @@ def test_results_that_are_given_again_replace_a_delta_table_and_are_not_sent(her
     told = "each batch replaces all results, and Holdfast only appends to a Parquet table"
     assert (one.key, one.what) == ("sinks.hours.format", told)
     (one,) = mistakes(here, text.replace('table = "hours"', 'queue = "h"'))
-    assert (one.key, one.what) == ("sinks.hours", "all results again")
+    assert (one.key, one.what) == ("sinks.hours", "each batch would send all results again")
 
 
 def test_the_pipeline_in_python_of_the_reference_has_no_mistake(tmp_path: Path) -> None:

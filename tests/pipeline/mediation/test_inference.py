@@ -81,7 +81,7 @@ def test_what_was_inferred_reads_the_sample(sample: list[object]) -> None:
     [
         ([], "no readable body", "send some messages first"),
         (["<o", ""], "no readable body", "send some messages first"),
-        (["<o/>", "<p/>"], "bodies of o, p", "of one kind"),
+        (["<o/>", "<p/>"], "bodies of o, p", "with one element"),
     ],
 )
 def test_a_sample_without_one_element_is_refused(bodies: list[str], what: str, remedy: str) -> None:

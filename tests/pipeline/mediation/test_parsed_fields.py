@@ -183,7 +183,7 @@ def test_the_example_has_no_mistake(example: Path) -> None:
 def test_one_column_that_is_no_struct_must_be_a_field_of_the_element(example: Path) -> None:
     found = mistakes(example, (COLUMNS, 'columns = "o.id AS ordr"'))
     assert [(key, what) for key, what, _ in found] == [
-        ("steps.confirmed.xml.columns", "there is no field of confirmation in the XSD 'ordr'"),
+        ("steps.confirmed.xml.columns", "the field of confirmation in the XSD 'ordr' does not exist"),
         ("steps.confirmed.xml.columns", "the XSD requires 'amount' in confirmation, but no column has this name"),
         ("steps.confirmed.xml.columns", "the XSD requires 'customer' in confirmation, but no column has this name"),
         ("steps.confirmed.xml.columns", "the XSD requires 'pieces' in confirmation, but no column has this name"),
@@ -194,7 +194,7 @@ def test_one_column_that_is_a_struct_has_the_fields_of_the_element_whatever_its_
     written = ('element = "confirmation"', 'element = "order"')
     assert mistakes(example, written, (COLUMNS, 'columns = "o AS whole"')) == []
     found = mistakes(example, ("o AS whole", "o.amount AS whole"))
-    assert ("steps.confirmed.xml.columns", "there is no field of order in the XSD 'value'") in [
+    assert ("steps.confirmed.xml.columns", "the field of order in the XSD 'value' does not exist") in [
         (key, what) for key, what, _ in found
     ]
     assert mistakes(example, ("o.amount AS whole", "named_struct('value', 1) AS whole")) == []

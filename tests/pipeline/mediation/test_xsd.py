@@ -231,7 +231,7 @@ def test_what_cannot_be_used_is_refused_with_a_remedy(tmp_path: Path, inside: st
     ("content", "what"),
     [
         ("<a/>", "is not an XML Schema"),
-        ("<a", "is no XML"),
+        ("<a", "is not XML"),
         ('<!DOCTYPE a [<!ENTITY e SYSTEM "file:///etc/hostname">]><a>&e;</a>', "has a DTD"),
     ],
 )

@@ -213,10 +213,14 @@ def test_a_stream_goes_on_from_its_checkpoint_with_other_columns(shop: FakeServe
 @pytest.mark.parametrize(
     ("options", "says", "remedy"),
     [
-        ({"columns": "ofset"}, "names 'ofset', which messages have not", "did you mean offset?"),
+        ({"columns": "ofset"}, "names 'ofset', but read=messages has no such column", "did you mean offset?"),
         ({"columns": "offset,zzz"}, "names 'zzz'", "queue, partition, offset"),
-        ({"columns": "attempts"}, "names 'attempts', which messages have not", ""),
-        ({"columns": "attempt", "read": "letters"}, "names 'attempt', which letters have not", "mean attempts?"),
+        ({"columns": "attempts"}, "names 'attempts', but read=messages has no such column", ""),
+        (
+            {"columns": "attempt", "read": "letters"},
+            "names 'attempt', but read=letters has no such column",
+            "mean attempts?",
+        ),
         ({"columns": "offset,,action"}, "names a column twice, or has", "use the form queue,offset"),
         ({"columns": "offset,Offset"}, "names a column twice", "use the form queue,offset"),
         ({"columns": ""}, "or has an", "use the form queue,offset"),

@@ -251,7 +251,7 @@ async def test_a_file_that_is_kept_no_longer_ends_the_read_or_is_skipped_and_tol
     planned = await asyncio.to_thread(strict.partitions)
     assert len(planned) == 1
     paths[0].unlink()
-    with pytest.raises(RecordsTrimmed, match=r"1\.journal .* kept no longer") as caught:
+    with pytest.raises(RecordsTrimmed, match=r"1\.journal .* no longer kept") as caught:
         await asyncio.to_thread(rows_in, strict, planned)
     assert "failOnDataLoss" in caught.value.remedy
     with caplog.at_level(logging.WARNING, "holdfast.pipeline"):
@@ -292,14 +292,14 @@ def test_what_only_messages_have_is_refused(name: str, value: str) -> None:
 
 
 def test_a_column_that_it_has_not_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ConfigurationError, match="'sequnce', which journal have not"):
+    with pytest.raises(ConfigurationError, match="'sequnce', but read=journal has no such column"):
         reader("http://127.0.0.1:1", columns="sequnce")
 
 
 def test_it_is_no_stream() -> None:
     options = CaseInsensitiveDict({"broker": "http://127.0.0.1:1", "read": "journal", "reader": "a"})
     made = WsrmDataSource(options=options)
-    with pytest.raises(ConfigurationError, match="option read is of batch reads"):
+    with pytest.raises(ConfigurationError, match="option read is for batch reads"):
         made.streamReader(made.schema()).initialOffset()
 
 

@@ -134,5 +134,5 @@ async def test_what_only_messages_have_is_refused(admin: str, name: str, value: 
 
 async def test_letters_are_no_stream(admin: str):
     made = WsrmDataSource(options=CaseInsensitiveDict({"broker": admin, "read": "letters", "reader": "a"}))
-    with pytest.raises(ConfigurationError, match="option read is of batch reads"):
+    with pytest.raises(ConfigurationError, match="option read is for batch reads"):
         made.streamReader(made.schema()).initialOffset()

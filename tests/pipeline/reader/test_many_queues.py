@@ -154,13 +154,15 @@ def test_a_queue_that_is_not_read_any_more_is_refused_unless_that_is_borne(
     reader = stream(shop, queue="orders,returns")
     end, _ = next_batch(reader, reader.initialOffset())
     shop.append("orders", 0, [record(10)])
-    with pytest.raises(OffsetRefused, match="checkpoint is of queue 'returns', but the query reads 'orders'") as caught:
+    with pytest.raises(
+        OffsetRefused, match="checkpoint belongs to queue 'returns', but the query reads 'orders'"
+    ) as caught:
         stream(shop, queue="orders").latestOffset(end, ALL)
     assert "failOnDataLoss=false" in caught.value.remedy
     later, found = next_batch(stream(shop, queue="orders", failOnDataLoss="false"), end)
     assert found == of("orders", 0, 10, 11)
     assert set(parse(later).queues) == {"orders"}
-    assert "queue returns is left" in caplog.text
+    assert "queue returns is dropped" in caplog.text
 
 
 def test_a_queue_that_is_gone_from_the_server_is_an_error_unless_that_is_borne(shop: FakeServer):
@@ -413,14 +415,14 @@ def test_a_read_that_asks_for_what_is_deleted_is_refused_unless_that_is_borne(
 ):
     shop.queues["orders"].firsts[0] = 5
     options = {"queue": "orders", "startingOffsets": '{"0": 2}'}
-    with pytest.raises(RecordsTrimmed, match=f"are asked for are deleted: {LOST}"):
+    with pytest.raises(RecordsTrimmed, match=f"are requested are deleted: {LOST}"):
         batch(shop, **options)
-    with pytest.raises(RecordsTrimmed, match=f"are asked for are deleted: {LOST}"):
+    with pytest.raises(RecordsTrimmed, match=f"are requested are deleted: {LOST}"):
         stream(shop, **options).initialOffset()
     options["failOnDataLoss"] = "false"
     assert batch(shop, **options, partitions="0") == of("orders", 0, 5, 10)
     assert parse(stream(shop, **options).initialOffset()).queues["orders"].positions == {0: 5, 1: 0}
-    assert caplog.text.count(f"are asked for are deleted, and skipped: {LOST}") == 2
+    assert caplog.text.count(f"are requested are deleted, and skipped: {LOST}") == 2
     assert batch(shop, queue="orders", startingOffsets="earliest", partitions="0") == of("orders", 0, 5, 10)
 
 
@@ -764,4 +766,4 @@ def test_of_two_queries_that_use_one_name_the_one_that_lags_is_told_once(
         for offset in (first, second, end):
             slow.commit(offset)
     (told,) = caplog.messages
-    assert "stands at {0: 10}, and this query has come to {0: 5}: another query uses the name" in told
+    assert "is at {0: 10}, but this query is at {0: 5}: another query uses the name" in told

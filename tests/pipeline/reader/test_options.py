@@ -148,7 +148,7 @@ def test_several_queues_are_named_with_commas_and_their_offsets_by_their_names()
         ({"startingTimestamp": "2000", "endingTimestamp": "1000"}, "is before", "swap"),
         ({"minRowsPerBatch": "10", "maxRowsPerBatch": "9"}, "is above option maxRowsPerBatch", "smaller"),
         ({"minPartitions": "3", "tasks": "2"}, "is above option tasks=2", "larger"),
-        ({"queue": "orders", "subscribe": "orders"}, "queue and subscribe are one", "remove one"),
+        ({"queue": "orders", "subscribe": "orders"}, "queue and subscribe are the same", "remove one"),
         ({"kafka.bootstrap.servers": "b:9092"}, "no option kafka.bootstrap.servers", "option broker, a URL"),
         ({"path": "orders"}, "no option path", "with option queue"),
         ({"groupIdPrefix": "x"}, "no option groupIdPrefix", "option reader"),

@@ -83,7 +83,7 @@ def test_the_format_is_called_wsrm_and_options_decide_its_columns(orders: FakeSe
 
 
 def test_a_users_schema_is_refused_because_the_columns_are_fixed(orders: FakeServer):
-    with pytest.raises(ConfigurationError, match="asked for struct<body:bigint>"):
+    with pytest.raises(ConfigurationError, match="requested struct<body:bigint>"):
         source(orders).reader(StructType().add("body", LongType()))
 
 
@@ -139,7 +139,7 @@ def test_readers_of_two_names_start_on_their_own(orders: FakeServer):
 
 def test_a_checkpoint_goes_on_under_its_own_readers_name_only(orders: FakeServer):
     start = stream(orders).latestOffset(stream(orders).initialOffset(), ReadMaxRows(10))
-    with pytest.raises(OffsetRefused, match="has the name 'spark', option reader is missing is 'other'") as caught:
+    with pytest.raises(OffsetRefused, match="has the name 'spark', but option reader is 'other'") as caught:
         stream(orders, reader="other").latestOffset(start, ReadAllAvailable())
     assert "set the option reader back to 'spark'" in caught.value.remedy
     assert "other" not in orders.queues["orders"].cursors
@@ -151,7 +151,7 @@ def test_going_on_at_a_cursor_is_said(orders: FakeServer, caplog: pytest.LogCapt
     stream(orders).initialOffset()
     assert caplog.text == ""
     stream(orders).initialOffset()
-    assert "goes on where reader spark of queue orders stood" in caplog.text
+    assert "continues where reader spark of queue orders stopped" in caplog.text
 
 
 def test_a_stream_in_sparks_order_of_calls_reads_every_row_once(orders: FakeServer):
@@ -230,13 +230,13 @@ def test_a_queue_created_anew_is_refused_with_the_remedy(orders: FakeServer):
 def test_a_cursor_of_an_earlier_queue_is_refused_with_the_remedy(orders: FakeServer):
     reader = stream(orders)
     orders.cursor = lambda *_: {"epoch": "e0", "offsets": {"0": 3}}  # type: ignore[method-assign]
-    with pytest.raises(OffsetRefused, match="its epoch is e0, the queue's e1") as caught:
+    with pytest.raises(OffsetRefused, match="its epoch is e0, the queue's is e1") as caught:
         reader.initialOffset()
     assert f"holdfast cursors delete --admin {orders.url} orders spark" in caught.value.remedy
 
 
 def test_a_queue_that_was_put_back_is_refused(orders: FakeServer):
-    with pytest.raises(OffsetRefused, match="ends at 120, below the 121 already read"):
+    with pytest.raises(OffsetRefused, match="ends at 120, below the position 121 of the query"):
         stream(orders).latestOffset(offset(orders, p0=121, p1=8), ReadAllAvailable())
 
 
@@ -267,7 +267,7 @@ def test_a_commit_to_a_server_that_is_away_is_logged_and_made_good_by_the_next(
     orders.stop()
     with caplog.at_level(logging.WARNING, "holdfast.pipeline"):
         reader.commit(offset(orders, p0=10, p1=0))
-    assert "cursor spark of queue orders not moved" in caplog.text
+    assert "cursor spark of queue orders was not moved" in caplog.text
     orders.start()
     reader.commit(offset(orders, p0=20, p1=4))
     reader.commit(offset(orders, p0=20, p1=4))

@@ -279,7 +279,7 @@ REFUSED = {
         ),
         "did not log the Body",
     ),
-    "no envelope in WCF's log": (svclog(("Malformed", b"<x/>")), "no envelope"),
+    "no envelope in WCF's log": (svclog(("Malformed", b"<x/>")), "not an envelope"),
     "WCF's log, cut off": (svclog(("TransportSend", E[1]))[:-120], "cut off"),
 }
 

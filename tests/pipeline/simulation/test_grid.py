@@ -37,7 +37,7 @@ def test_what_is_not_said_is_as_it_always_is():
         ("backoff=mine:frist=1s", "a backoff has no 'frist'"),
         ("backoff=mine:floor=9s;cap=1s", "is above cap"),
         ("messages=0", "cannot be 0"),
-        ("messages=100000000", "100,000,000 messages of each Sequence, and 1,000,000 can be simulated"),
+        ("messages=100000000", "100,000,000 messages of each Sequence, but at most 1,000,000 can be simulated"),
         ("delay=-1", "cannot be -1"),
     ],
 )
@@ -55,5 +55,5 @@ def test_nothing_to_simulate_is_refused():
 
 
 def test_more_than_anybody_can_mean_is_refused():
-    with pytest.raises(ConfigurationError, match="and 10,000,000,000 can be simulated"):
+    with pytest.raises(ConfigurationError, match="but at most 10,000,000,000 can be simulated"):
         parse_grid(["loss=0"], sequences=10**23)

@@ -119,7 +119,7 @@ def test_the_reading_has_a_sentence_for_each_network():
         "Loss 0%, delay 100 ms: window 8 with the backoff a is best, 4 messages/s at 10% overhead"
     )
     assert "2 times the goodput of window 8 with b" in lines[1]
-    assert "3 Sequences did not end well" in lines[-1]
+    assert "3 Sequences did not complete" in lines[-1]
 
 
 @pytest.mark.spark

@@ -146,11 +146,11 @@ def test_the_key_is_told_as_text_whatever_its_type(server: FakeServer) -> None:
         (
             [("body", StringType()), ("carrier", StringType())],
             {},
-            "no use for column carrier",
+            "does not use column carrier",
             "remove it with select()",
         ),
-        ([("value", StringType())], {}, "no use for column value", "rename it to body"),
-        ([("key", StringType()), ("value", StringType())], {}, "no use for column key", '"sequenceKey", "key"'),
+        ([("value", StringType())], {}, "does not use column value", "rename it to body"),
+        ([("key", StringType()), ("value", StringType())], {}, "does not use column key", '"sequenceKey", "key"'),
         ([("body", StringType())], {"topic": "out"}, "no option topic", "option queue"),
         ([("body", StringType()), ("to", BinaryType())], {}, "column to is a binary", "cast"),
         ([("body", StringType())], {"sequenceKey": "carrier"}, "no column carrier", "its columns are body"),
@@ -261,7 +261,7 @@ def test_a_row_larger_than_a_server_takes_is_one_that_cannot_be_sent(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rows_room, "ROW_BYTES", 100)
-    with pytest.raises(WriteRefused, match=r"row 1 .*: it has 2\d\d bytes, and 100 can be sent"):
+    with pytest.raises(WriteRefused, match=r"row 1 .*: it has 2\d\d bytes, but at most 100 can be sent"):
         Query(server).task(0, 0, bodies("a", "b" * 200))
 
 

@@ -188,7 +188,7 @@ def test_a_queue_or_an_address_that_the_server_does_not_know_is_a_row_that_canno
 def test_where_an_option_is_to_blame_that_is_said_with_what_there_is(server: Meddler) -> None:
     with pytest.raises(WriteRefused, match=r"option queue: .*nowhere") as caught:
         Query(server, "lost", queue="nowhere").task(0, 0, bodies("a"))
-    assert "There is " in caught.value.remedy and "Correct the option" in caught.value.remedy
+    assert "The queues are " in caught.value.remedy and "Correct the option" in caught.value.remedy
     with pytest.raises(WriteRefused, match=r"option to: .*http://elsewhere/"):
         Query(server, "lost", queue="", to="http://elsewhere/").task(0, 0, bodies("a"))
 
@@ -215,7 +215,9 @@ def test_a_batch_that_another_one_overtook_fails_with_its_numbers_and_is_not_tak
             assert plane.publish(batch, list(one.tokens), one.rows).is_new
             assert not plane.publish(batch, list(one.tokens), one.rows).is_new
         else:
-            with pytest.raises(BatchRefused, match="batch 6 of 'nightly' was published before batch 5, which was not"):
+            with pytest.raises(
+                BatchRefused, match="batch 6 of 'nightly' was published before batch 5, which the server has not"
+            ):
                 plane.publish(batch, list(one.tokens), one.rows)
     plane.close()
     assert Sent(server.target).bodies("parallel") == ["<n6/>"]

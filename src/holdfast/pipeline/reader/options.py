@@ -294,7 +294,7 @@ def _check_columns(values: Mapping[str, Any]) -> None:
     for name in sorted(values.get("columns", frozenset()).difference(there)):
         nearest = get_close_matches(name, there, n=1)
         remedy = f"did you mean {nearest[0]}?" if nearest else f"the columns are {', '.join(there)}"
-        raise ConfigurationError(f"option columns names {name!r}, which {read} do not have", remedy=remedy)
+        raise ConfigurationError(f"option columns names {name!r}, but read={read} has no such column", remedy=remedy)
 
 
 def _check_sizes(values: Mapping[str, Any]) -> None:
