@@ -123,7 +123,7 @@ def test_a_batch_that_is_repeated_is_there_once_and_a_checkpoint_that_is_not_the
     place.out, out = tmp_path / "others", place.out
     place.run(queue="others", checkpoint=other)
     place.out = out
-    refused("is at batch 4, but .*landed only at 3", "directory, use a new checkpoint", checkpoint=other)
+    refused("is at batch 4, but .*landed is only at 3", "directory, use a new checkpoint", checkpoint=other)
     place.out = tmp_path / "others"
     before = place.rows()
     refused("contains batch 4, but .* is only at 3", "if it is lost")

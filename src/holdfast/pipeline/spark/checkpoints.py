@@ -229,7 +229,7 @@ def refuse_foreign_data(
     if every and done > newest:
         raise ConfigurationError(
             f"the checkpoint {checkpoint} is at batch {done}, but {out} "
-            + (f"only to {newest}" if newest >= 0 else "has no batch"),
+            + (f"is only at {newest}" if newest >= 0 else "has no batch"),
             remedy="use the directory of this checkpoint; for another directory, use a new checkpoint",
         )
     if only and done >= 0 and not files.names(spark, out):
