@@ -97,10 +97,10 @@ def test_a_table_that_spark_would_read_without_its_options_is_refused_when_it_is
     [
         ({"queue": "order"}, "has no queue 'order'.*did you mean 'orders'"),
         ({"queuePattern": "x.*"}, "no queue whose whole name matches option queuePattern 'x"),
-        ({"queue": "orders", "startingOffsets": '{"0": 2}'}, "records that are asked for are deleted.*failOnDataLoss"),
+        ({"queue": "orders", "startingOffsets": '{"0": 2}'}, "records that are requested are deleted.*failOnDataLoss"),
         ({"queue": "orders", "startingOffsets": '{"0": 31}'}, "partition 0 ends at 30"),
         ({"queue": "orders", "partitions": "9"}, "option partitions names 9"),
-        ({"queue": "orders", "tasks": "-1"}, "option tasks='-1' is not a whole number above 0"),
+        ({"queue": "orders", "tasks": "-1"}, "option tasks='-1' is not a positive whole number"),
         ({"queue": "orders", "kafka.bootstrap.servers": "b:9092"}, "with option broker"),
         ({"queue": "orders", "read": "letter"}, "did you mean letters"),
         ({"queue": "orders", "token": "wrong"}, "answered 401.*tokenFile"),
