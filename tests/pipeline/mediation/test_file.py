@@ -143,7 +143,7 @@ INPUT = 'input = "orders"\n'
             12,
             "tables.t",
             "a Delta table has its own schema",
-            "Leave both out.",
+            "Remove both keys.",
         ),
         (
             TOP + '[tables.orders]\npath = "t.csv"\n',
