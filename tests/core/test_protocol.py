@@ -20,6 +20,7 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
     TerminateSequence,
 )
+from holdfast.core.receiving.replies import APART
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import TOLD_ENOUGH
 
@@ -161,6 +162,7 @@ class TestRequestAndReply:
         )
         assert waiting is not None and waiting.action == "no answer yet"
         endpoint.settle()
+        endpoint.pass_time(APART)
         assert sum(a is not None and a.body == b"<r1/>" for a in endpoint.answers.values()) == 2
 
     def test_a_late_repeat_never_gets_the_reply_to_another_request(self) -> None:
@@ -192,9 +194,7 @@ class TestRequestAndReply:
         endpoint = Endpoint(reply_patience=5.0)
         identifier = endpoint.create(offer=Offer("urn:o"))
         endpoint.request(identifier, 1)
-        endpoint.now = 5.0
-        endpoint.protocol.pump(endpoint.now)
-        endpoint.settle()
+        endpoint.pass_time(5.0)
         assert list(endpoint.answers.values())[-1] is None
         self.reply(endpoint, 1)
         answer = endpoint.request(identifier, 1)

@@ -84,6 +84,5 @@ STACKS = {
         in_outages={"interval": 3000},
         expects=Expects.REQUEST,
     ),
-    # An anonymous client throws if a request that it repeated gets its reply on both exchanges.
-    "cxf": Stack("cxf", cxf, {"decoupled": False}, {"decoupled": True}, keeps_replies=False),
+    "cxf": Stack("cxf", cxf, {"decoupled": False}, {"decoupled": False}, keeps_replies=False),
 }

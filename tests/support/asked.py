@@ -14,6 +14,7 @@ from holdfast.core.origin import Origin
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues.queue import Queue
+from holdfast.core.receiving.replies import APART
 from holdfast.core.records import Record
 from holdfast.core.versions import Addressing, Versions
 from holdfast.store.memory import MemoryStore
@@ -120,6 +121,7 @@ class Endpoint:
         )
 
     def request(self, identifier: str, number: int) -> Envelope | None:
+        self.now += APART  # no repeat is sooner than a further exchange may get the reply
         return self.send(identifier, number, message_id=f"urn:m{number}", reply_to=ANONYMOUS_EPR)
 
     def reply(self, number: int, *, durable: bool = True) -> None:
@@ -128,6 +130,8 @@ class Endpoint:
         answer = Record("", 0, "urn:reply", b"<r%d/>" % number, 0.0)
         self.protocol.replies.reply(record, answer, self.now)
         self.settle(durable=durable)
+        if durable:
+            self.pass_time(APART)  # for the further exchanges of a repeated request
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, and do what is due then."""

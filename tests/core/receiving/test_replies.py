@@ -31,6 +31,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.policy import Assurance
 from holdfast.core.receiving.destination import ANSWERED_RANGES
+from holdfast.core.receiving.replies import APART
 from holdfast.core.records import Record
 from holdfast.core.versions import Versions
 
@@ -835,6 +836,8 @@ def test_a_restart_changes_no_answer_to_what_is_said_again(
         running, restarted = deepcopy(history.endpoint), history.endpoint.restart()
         running.transmitted.clear()
         for fields in history.repeats():
+            for endpoint in (running, restarted):
+                endpoint.pass_time(APART)
             assert running.ask(**fields) == restarted.ask(**fields), (step, fields)
             assert [sent.envelope for sent in running.transmitted if sent.envelope.fault] == [
                 sent.envelope for sent in restarted.transmitted if sent.envelope.fault

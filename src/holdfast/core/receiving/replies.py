@@ -33,6 +33,10 @@ def _plain_key(destination: RMDestination) -> str:
 HELD_SHARE = 20
 """A request beyond a gap keeps its exchange for this part of ``reply_patience``: the message that closes the gap may
 need the connection. Some clients have two in all (Sandesha2); .NET's accepts an empty 202 and asks again."""
+APART = 0.1
+"""Minimum seconds from an answer with a reply to the answer of another exchange of its request. To CXF's client, all
+exchanges of a request are one object. Two threads that read answers at once overwrite each other's, whatever these
+are."""
 LEAST_SILENCE = 60.0
 """Minimum seconds of silence before a requester counts as gone: one that missed our answer waits for it for as long as
 its HTTP client does."""
@@ -77,6 +81,9 @@ class Replies:
         self._asked: dict[str, dict[int, tuple[float, float]]] = {}
         """Identifier -> number of a request that waits for its reply -> when it last arrived or was answered 202, and
         the longest time from then until its repeat."""
+        self._replied_at: dict[tuple[str, int], float] = {}
+        """Identifier and number of a request -> when an answer last carried its reply. The oldest comes first, and
+        only those of the last :data:`APART` count."""
         self._patience: list[tuple[float, int, float, str, int, BackChannel]] = []
         self._waited = 0
 
@@ -314,8 +321,11 @@ class Replies:
         now: float,
         *,
         asked: bool = False,
+        has_waited: bool = False,
     ) -> None:
         """Answer a stored message with its reply, or else an acknowledgement (WS-RM 3.9).
+
+        Every open exchange of a request is answered with the reply, as any of them may be the only one still read.
 
         Args:
             destination: Its Sequence.
@@ -323,6 +333,7 @@ class Replies:
             back_channel: The sender's back-channel.
             now: Seconds.
             asked: Whether it asks for an acknowledgement, which its answer must then carry.
+            has_waited: Whether it has waited since another exchange got the reply.
         """
         outbox = self._existing(destination)
         source = outbox.source if outbox is not None else None
@@ -346,18 +357,31 @@ class Replies:
                 # reply.
                 self._answering.done(back_channel)
         elif reply_number is not None and outbox is not None and source is not None and back_channel is not None:
+            if not has_waited and (until := self._too_soon(destination.identifier, number, now)):
+                self._add_waiting(destination.identifier, number, back_channel, asked, until, until)
+                return
             source.issue(now)
-            read = partial(self.again, destination, number, back_channel, asked=asked)
+            read = partial(self.again, destination, number, back_channel, asked=asked, has_waited=has_waited)
             envelope = outbox.message(source, reply_number, read)
             if envelope is None:
                 return  # the answer follows
             envelope.acknowledgements = (destination.acknowledgement(),)
+            self._replied_at.pop((destination.identifier, number), None)  # the newest is last
+            self._replied_at[destination.identifier, number] = now
             self._effects.append(Respond(back_channel, envelope))
         elif number in destination.answered and not asked:
             # The requester has the reply and acknowledged it. An acknowledgement without it would end .NET's session.
             self._answering.done(back_channel)
         else:
             self._acknowledging.acknowledge(destination, back_channel, now)
+
+    def _too_soon(self, identifier: str, number: int, now: float) -> float | None:
+        """Return when another exchange of a request may get the reply; None: at once."""
+        replied_at = self._replied_at
+        while replied_at and (oldest := next(iter(replied_at))) and now >= replied_at[oldest] + APART:
+            del replied_at[oldest]
+        last = replied_at.get((identifier, number))
+        return None if last is None else last + APART
 
     def _await(
         self, destination: RMDestination, number: int, back_channel: BackChannel | None, asked: bool, now: float
@@ -377,10 +401,15 @@ class Replies:
             return
         identifier = destination.identifier
         self._heard_again(identifier, number, now)
-        self._waiting.setdefault(identifier, {}).setdefault(number, []).append((back_channel, asked))
         patience = self._inbound.policy.reply_patience
         looked_at = now + (patience / HELD_SHARE if number in destination.held else patience)
-        self._wait_until(looked_at, now + patience, identifier, number, back_channel)
+        self._add_waiting(identifier, number, back_channel, asked, looked_at, now + patience)
+
+    def _add_waiting(
+        self, identifier: str, number: int, back_channel: BackChannel, asked: bool, looked_at: float, until: float
+    ) -> None:
+        self._waiting.setdefault(identifier, {}).setdefault(number, []).append((back_channel, asked))
+        self._wait_until(looked_at, until, identifier, number, back_channel)
 
     def _wait_until(
         self, looked_at: float, until: float, identifier: str, number: int, back_channel: BackChannel
@@ -443,6 +472,9 @@ class Replies:
                 del waiting[number]
             if not waiting:
                 del self._waiting[identifier]
+            if destination is not None and number in destination.acknowledged and number not in destination.waived:
+                self.again(destination, number, back_channel, now, asked=entry[1], has_waited=True)
+                continue
             # An acknowledgement alone would be taken for the reply (Metro), or for its absence (WCF).
             self._answering.done(back_channel)
             asked = self._asked.get(identifier, {})

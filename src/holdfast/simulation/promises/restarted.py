@@ -13,6 +13,7 @@ from holdfast.core.events import BackChannel, ReadWanted, Respond
 from holdfast.core.messages import ANONYMOUS_EPR, Envelope
 from holdfast.core.origin import Origin
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.receiving.replies import APART
 from holdfast.simulation.nodes.node import Node
 from holdfast.simulation.nodes.store import SimStore
 from holdfast.simulation.nodes.words import describe
@@ -101,6 +102,7 @@ class _Twin:
 
     def ask(self, envelope: Envelope, origin: Origin) -> str:
         """What it answers, in words; "nothing yet" if that takes time."""
+        self._now += APART  # a sooner repeat waits, unless a kill has ended the other exchange of its request
         asker = BackChannel(object())
         self._protocol.receive(replace(envelope), asker, self._now, origin=origin)
         return self._settle(asker)
