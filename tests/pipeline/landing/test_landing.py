@@ -198,7 +198,7 @@ def test_several_queues_are_landed_in_one_table_and_so_are_those_that_match_a_pa
     place.run(queue="orders,returns", options={})
     counted = {row.queue: row["count"] for row in place.frame().groupBy("queue").count().collect()}
     assert counted == {"orders": 100, "returns": 3}
-    with pytest.raises(OffsetRefused, match="not of queue 'others'"):
+    with pytest.raises(OffsetRefused, match="does not belong to queue 'others'"):
         settle(spark, orders.url, str(place.checkpoint), queues=["others"])
     place.out, place.checkpoint = place.out.with_name("matched"), place.checkpoint.with_name("other")
     place.run(queue="", options={"queuePattern": "ord.*|ret.*"})
@@ -358,14 +358,14 @@ def test_further_columns_of_the_messages_are_landed_if_asked_for(
         reland(spark, str(place.out), str(tmp_path / "more"), also=["reply_to"])
     with pytest.raises(ConfigurationError, match="'sent_at' is not a column for also"):
         place.run(also=["sent_at"])
-    with pytest.raises(ConfigurationError, match="would be called 'to'"):
+    with pytest.raises(ConfigurationError, match="would have the name 'to'"):
         place.run(schema="to STRING", also=["to"])
 
 
 def test_days_and_tables_that_there_are_not_are_refused(spark: SparkSession, place: Place):
     with pytest.raises(ConfigurationError, match="no day called 'sent'"):
         place.run(by_day="sent")
-    with pytest.raises(ConfigurationError, match="would be called 'delivered_day'"):
+    with pytest.raises(ConfigurationError, match="would have the name 'delivered_day'"):
         place.run(by_day="delivered", schema="Delivered_Day DATE")
     with pytest.raises(ConfigurationError, match="no table of kind 'orc'"):
         place.run(table="orc")

@@ -96,7 +96,7 @@ def test_a_table_that_spark_would_read_without_its_options_is_refused_when_it_is
     ("options", "says"),
     [
         ({"queue": "order"}, "has no queue 'order'.*did you mean 'orders'"),
-        ({"queuePattern": "x.*"}, "no queue whose whole name matches option queuePattern 'x"),
+        ({"queuePattern": "x.*"}, "no queue with a full name that matches option queuePattern 'x"),
         ({"queue": "orders", "startingOffsets": '{"0": 2}'}, "records that are requested are deleted.*failOnDataLoss"),
         ({"queue": "orders", "startingOffsets": '{"0": 31}'}, "partition 0 ends at 30"),
         ({"queue": "orders", "partitions": "9"}, "option partitions names 9"),
@@ -104,7 +104,7 @@ def test_a_table_that_spark_would_read_without_its_options_is_refused_when_it_is
         ({"queue": "orders", "kafka.bootstrap.servers": "b:9092"}, "with option broker"),
         ({"queue": "orders", "read": "letter"}, "did you mean letters"),
         ({"queue": "orders", "token": "wrong"}, "answered 401.*tokenFile"),
-        ({"queue": "orders", "broker": "down"}, "does not answer.*awaySeconds is how long"),
+        ({"queue": "orders", "broker": "down"}, "does not answer.*awaySeconds sets how long"),
         ({"queue": "orders", "broker": "https"}, "does not answer"),
     ],
 )
