@@ -45,7 +45,11 @@ def _shared_peer(path: str) -> str | None:
     *rooms, file = Path(path).parts
     if "pipeline" not in rooms:
         return "a Spark of their own"
-    return "the Spark of tables" if {"mediation", "landing"} & {*rooms} or file == "test_land_job.py" else "the Spark of messages"
+    return (
+        "the Spark of tables"
+        if {"mediation", "landing"} & {*rooms} or file == "test_land_job.py"
+        else "the Spark of messages"
+    )
 
 
 @pytest.hookimpl(optionalhook=True)

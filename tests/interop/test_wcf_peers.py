@@ -406,7 +406,7 @@ WRONG_SERVERS: list[tuple[str, Profile, str, bytes, bytes, str]] = [
     ("reply gap", RM11, "Echo", rb"(MessageNumber>)2", rb"\g<1>3", r"gaps: \[2\] never came"),
     ("other SOAP", RM11, "Echo", b"2003/05/soap-envelope", b"2003/05/soap-envelop", "not an Envelope of SOAP 1.2"),
     ("other addressing", RM10, "Echo", b"www.w3.org/2005/08/", b"schemas.xmlsoap.org/ws/2004/08/", "another WS-Addr"),
-    ("other RM", RM10, "Notify", RM10.rm_ns.encode(), RM11.rm_ns.encode(), "a version other"),
+    ("other RM", RM10, "Notify", RM10.rm_ns.encode(), RM11.rm_ns.encode(), "another version than"),
     ("HTML", RM11, "Notify", rb"^.*$", b"<html><body>Welcome</body></html>", "not an Envelope"),
     ("truncated", RM11, "Notify", rb"</s:Envelope>$", NOTHING, "malformed XML"),
     ("close without final", RM11, "CloseSequence", rb"<r:Final/>", NOTHING, "no acknowledgement with Final"),

@@ -620,12 +620,12 @@ def hand_over_a_letter_that_nobody_asked_for(monkeypatch: pytest.MonkeyPatch) ->
 @mutant("NothingNeededDeleted", "ReaderSeesAllOnce", "RetentionKeepsItsWord")
 def delete_what_a_reader_has_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     def keep_from(self: Queue, partition: int) -> Any:
-        all_of_them = self.cursors
-        self.cursors = {name: cursor for name, cursor in all_of_them.items() if not cursor.is_readers}
+        all_of_them = self._everywhere
+        self._everywhere = {name: cursor for name, cursor in all_of_them.items() if not cursor.is_readers}
         try:
             return original(self, partition)
         finally:
-            self.cursors = all_of_them
+            self._everywhere = all_of_them
 
     original = replace(monkeypatch, Queue, "keep_from", keep_from)
 
@@ -650,13 +650,13 @@ def forget_a_readers_cursor_at_a_restart(monkeypatch: pytest.MonkeyPatch) -> Non
 @mutant("RetentionKeepsItsWord", "ReadersSeeAllOnce")
 def protect_what_the_first_reader_has_not_passed_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     def keep_from(self: Queue, partition: int) -> Any:
-        every = self.cursors
+        every = self._everywhere
         readers = [name for name, cursor in every.items() if cursor.is_readers]
-        self.cursors = {name: cursor for name, cursor in every.items() if name not in readers[1:]}
+        self._everywhere = {name: cursor for name, cursor in every.items() if name not in readers[1:]}
         try:
             return original(self, partition)
         finally:
-            self.cursors = every
+            self._everywhere = every
 
     original = replace(monkeypatch, Queue, "keep_from", keep_from)
 

@@ -62,5 +62,5 @@ def test_routes_may_be_pairs_and_none_is_an_error(spark: SparkSession) -> None:
     found = route(rows, [("few", "id < 1"), ("rest", "")])
     assert {name: taken.count() for name, taken in found.items()} == {"few": 1, "rest": 3, "": 0}
     assert found["few"].columns == ["id"]
-    with pytest.raises(ConfigurationError, match="no route"):
+    with pytest.raises(ConfigurationError, match="the list of routes is empty"):
         route(rows, [])

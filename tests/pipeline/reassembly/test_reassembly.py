@@ -130,7 +130,7 @@ def test_nothing_is_nothing_and_another_kind_of_directory_is_left_alone(spark: S
     done = reassemble(empty, str(tmp_path / "empty"))
     assert [one.count() for one in (done.messages, done.sequences, done.unplaced)] == [0, 0, 0]
     (tmp_path / "streamed" / "batch=0").mkdir(parents=True)
-    with pytest.raises(ConfigurationError, match="where another stream reassembles"):
+    with pytest.raises(ConfigurationError, match="belongs to another stream"):
         reassemble(empty, str(tmp_path / "streamed"))
     with pytest.raises(ConfigurationError, match="no column 'content', it has body"):
         as_capture(spark.createDataFrame([], "body BINARY"))
