@@ -132,7 +132,7 @@ def test_nothing_is_nothing_and_another_kind_of_directory_is_left_alone(spark: S
     (tmp_path / "streamed" / "batch=0").mkdir(parents=True)
     with pytest.raises(ConfigurationError, match="belongs to another stream"):
         reassemble(empty, str(tmp_path / "streamed"))
-    with pytest.raises(ConfigurationError, match="no column 'content', it has body"):
+    with pytest.raises(ConfigurationError, match="no column 'content', only body"):
         as_capture(spark.createDataFrame([], "body BINARY"))
 
 
