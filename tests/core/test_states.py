@@ -229,7 +229,10 @@ def test_a_version_raises_only_faults_that_it_has(rm: RM) -> None:
     assert ("SequenceClosed" in codes) == rm.can.closes
 
 
-@pytest.mark.parametrize("kind", {table.actions for table in TABLES.values()}, ids=lambda kind: kind.__name__)
+# In an order of its own, not of a set: each worker of pytest-xdist must collect the same.
+@pytest.mark.parametrize(
+    "kind", dict.fromkeys(table.actions for table in TABLES.values()), ids=lambda kind: kind.__name__
+)
 def test_the_code_reads_every_action_of_a_table(kind: type[Enum]) -> None:
     """An action that no code reads is done, or not, whatever the cell says."""
     source = Path(holdfast.core.__file__).parent
