@@ -239,8 +239,7 @@ NO_BUFFERS = {
     "http.client.answer_room": {"MOST_OF_ONE": "of MOST_BYTES, for one destination"},
     "http.client.connection": {"LARGE_BODY": "where something begins"},
     "http.server.connection": {"LARGE_BODY": "where something begins"},
-    "http.server.known_heads": {"MAX_HEAD_BYTES": "of a head that is remembered"},
-    "http.client.known_answers": {"MAX_HEAD_BYTES": "of a head that is remembered"},
+    "http.head_memory": {"MAX_HEAD_BYTES": "of a head that is remembered"},
     "http.tls_transport": {
         "TOGETHER_BYTES": "of a connection's buffer",
         "HIGH_WATER": "of a connection's buffer",

@@ -14,9 +14,10 @@ import pytest
 import trustme
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.head_memory import MAX_HEAD_BYTES
 from holdfast.http.server.connection import BODY, HEADER, NEW
 from holdfast.http.server.descriptors import overflow
-from holdfast.http.server.known_heads import MAX_HEAD_BYTES, MAX_HEADS
+from holdfast.http.server.known_heads import MAX_HEADS
 from holdfast.http.server.refusals import NEEDS_TLS
 from holdfast.http.server.server import (
     Exchange,

@@ -1,6 +1,6 @@
-"""Heads of answers seen before: a peer repeats its own octet for octet, and finding one costs a fraction of parsing it.
+"""Heads of answers seen before, in a :class:`HeadMemory`.
 
-Owns what may be remembered, and its bounds. Knows no connection; ``client_connection`` says when an answer begins.
+Owns which answers may be remembered. Knows no connection; ``connection`` says when an answer begins.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.http.head_memory import HeadMemory
 from holdfast.http.outcome import Response
 
 MAX_HEADS: Final = 64
-MAX_HEAD_BYTES: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,11 @@ class KnownAnswer:
     length: int
 
 
-class KnownAnswers:
-    """Heads of answers that arrived whole, with a declared length, on connections that continue.
-
-    Attributes:
-        found: By the head's bytes, the empty line included.
-    """
+class KnownAnswers(HeadMemory[KnownAnswer]):
+    """Heads of answers that arrived whole, with a declared length, on connections that continue."""
 
     def __init__(self) -> None:
-        self.found: dict[bytes, KnownAnswer] = {}
+        super().__init__(MAX_HEADS)
 
     def learn(self, data: bytes, response: Response) -> None:
         """Remember a head if it states plainly where its answer ends.
@@ -41,13 +37,8 @@ class KnownAnswers:
             data: The bytes fed to a parser that was before an answer.
             response: The one answer that the parser made of it; the connection continues after it.
         """
-        end = data.find(b"\r\n\r\n") + 4
-        length = len(data) - end
-        declared = response.headers.get("content-length")
-        if end > MAX_HEAD_BYTES or length != len(response.body) or declared != str(length):
+        headers, length = response.headers, len(response.body)
+        if "transfer-encoding" in headers or "upgrade" in headers:
             return
-        if "transfer-encoding" in response.headers or "upgrade" in response.headers:
-            return
-        if len(self.found) >= MAX_HEADS:
-            self.found.clear()
-        self.found[data[:end]] = KnownAnswer(response.status, response.headers, length)
+        known = KnownAnswer(response.status, headers, length)
+        self.remember(data, length, headers.get("content-length"), known)

@@ -1,6 +1,6 @@
-"""Request heads seen before: peers repeat theirs octet for octet, and finding one costs a fraction of parsing it.
+"""Request heads seen before, in a :class:`HeadMemory`.
 
-Owns what may be remembered, and its bounds. Knows no connection; ``server_connection`` says when a request begins.
+Owns which requests may be remembered. Knows no connection; ``connection`` says when a request begins.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.http.exchange import Request
+from holdfast.http.head_memory import HeadMemory
 
 MAX_HEADS: Final = 256
-MAX_HEAD_BYTES: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +25,11 @@ class KnownHead:
     length: int
 
 
-class KnownHeads:
-    """Heads of requests that came whole with their content, of a length that the head declares.
-
-    Attributes:
-        found: By the head's bytes, the empty line included.
-    """
+class KnownHeads(HeadMemory[KnownHead]):
+    """Heads of requests that came whole with their content, of a length that the head declares."""
 
     def __init__(self) -> None:
-        self.found: dict[bytes, KnownHead] = {}
+        super().__init__(MAX_HEADS)
 
     def learn(self, data: bytes, request: Request) -> None:
         """Remember a head if it states plainly where its request ends.
@@ -42,14 +38,8 @@ class KnownHeads:
             data: The bytes fed to a parser that was between two requests.
             request: The one request that the parser made of it; the connection continues after it.
         """
-        headers = request.headers
-        end = data.find(b"\r\n\r\n") + 4
-        length = len(data) - end
-        declared = headers.get(b"content-length", b"0")
-        if end > MAX_HEAD_BYTES or length != len(request.body) or declared != b"%d" % length:
-            return
+        headers, length = request.headers, len(request.body)
         if b"expect" in headers or b"transfer-encoding" in headers or b"upgrade" in headers:
             return
-        if len(self.found) >= MAX_HEADS:
-            self.found.clear()
-        self.found[data[:end]] = KnownHead(request.method, request.target, headers, length)
+        declared = headers.get(b"content-length", b"0").decode("latin-1")
+        self.remember(data, length, declared, KnownHead(request.method, request.target, headers, length))
