@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from itertools import count
-from types import FrameType
 from typing import Any
 
 import pytest
+from lines_run import lines_of
 from reads import take_effects
 
-from holdfast import core
 from holdfast.core.events import Transmit
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
@@ -31,29 +28,8 @@ from holdfast.core.versions import Versions
 from holdfast.store import MemoryStore
 
 VERSIONS = Versions()
-CORE = core.__file__.removesuffix("__init__.py")
 FEW, MANY = 20, 2_000
 HERE = EndpointReference("http://here.example/")
-
-
-def lines_of(call: Callable[[], object]) -> int:
-    """How many lines of the core run in a call; each turn of a loop counts."""
-    lines = 0
-
-    def trace(frame: FrameType, event: str, _argument: Any) -> Any:
-        nonlocal lines
-        if event == "call":
-            return trace if frame.f_code.co_filename.startswith(CORE) else None
-        lines += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return lines
 
 
 class Side:

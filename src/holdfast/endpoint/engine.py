@@ -28,7 +28,7 @@ from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.endpoint.envelopes.fault_replies import passed_on
-from holdfast.endpoint.heap import LARGE, Heap, share_arenas
+from holdfast.endpoint.heap import Heap, share_arenas
 from holdfast.endpoint.journal.events import Collector
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.journal.writer import Journal, begin_journal
@@ -315,8 +315,7 @@ class Engine:
         if self._reading is None:
             raise StoreFailed("the endpoint is not running", remedy="Start it.")
         records = await self._reading.records(queue, partition, start, end)
-        if any(len(record.body) >= LARGE for _, record in records):
-            self._heap.used()
+        self._heap.saw(records)
         return records
 
     def touch(self) -> None:
@@ -446,8 +445,7 @@ class Engine:
         return True
 
     def _read(self, wanted: ReadWanted, records: Records) -> None:
-        if any(len(record.body) >= LARGE for _, record in records):
-            self._heap.used()
+        self._heap.saw(records)
         if self.failure is None:
             self.protocol.records_read(wanted, records, self.clock())
             self.touch()

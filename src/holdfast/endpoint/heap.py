@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
+
+from holdfast.core.records import Record
 
 MOST_ARENAS = 2
 """Heaps that the threads of the process share: each keeps what large buffers took, for the next ones."""
@@ -33,6 +35,11 @@ class Heap:
         self._last = loop.time()
         if self._timer is None:
             self._timer = loop.call_later(SETTLED, self._look)
+
+    def saw(self, records: Iterable[tuple[int, Record]]) -> None:
+        """Note the records that were read, if one of them is large."""
+        if any(len(record.body) >= LARGE for _, record in records):
+            self.used()
 
     def close(self) -> None:
         """Cancel the timer."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from lines_run import lines_of
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Incident, ReadWanted
@@ -417,24 +415,6 @@ def followed(partitions: int) -> Home:
         home.queue.follow(f"{OUTBOUND}forwarder/{partition}", partition, None, lambda *_: None)
         home.fill(2, partition)
     return home
-
-
-def lines_of(call: Callable[[], object]) -> int:
-    """The number of lines of Python that a call runs."""
-    lines = 0
-
-    def trace(_frame: FrameType, event: str, _value: object) -> Any:
-        nonlocal lines
-        lines += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return lines
 
 
 def test_the_cursors_of_other_partitions_cost_a_passed_message_nothing() -> None:
