@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "demo").rglob("*.py")])
 LONGEST_FUNCTION = 70
-FULLEST_ROOM = 16
+FULLEST_ROOM = 15
 """Files of a room, without its ``__init__``."""
 LONGEST_FILE = 800
 

@@ -31,10 +31,10 @@ from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.rm_source.flight import InFlight
 from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.grants.unusable_grants import why_unusable
 from holdfast.core.sending.outbound_sequences import OutboundSequences
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.transmission_mark import Marking
-from holdfast.core.sending.unusable_grants import why_unusable
 from holdfast.core.sinks.staging import Staging
 from holdfast.core.states import (
     SETTLING_TABLE,
@@ -475,7 +475,7 @@ def refuse_an_identifier_that_another_destination_granted(monkeypatch: pytest.Mo
     def refusal(response: Any, source: RMSource, outbox: Outbox, named: list[Outbox], offered: Any) -> str:
         return "another open Sequence has it" if named else why_unusable(response, source, outbox, named, offered)
 
-    monkeypatch.setattr("holdfast.core.sending.creation.why_unusable", refusal)
+    monkeypatch.setattr("holdfast.core.sending.grants.creation.why_unusable", refusal)
 
 
 @mutant("StrangersAreIgnored")

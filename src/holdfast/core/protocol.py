@@ -42,7 +42,7 @@ from holdfast.core.receiving.replies import Replies
 from holdfast.core.receiving.sessions import SessionPartitions
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.sending.context import SendingContext
-from holdfast.core.sending.identifier_claims import IdentifierClaims, announce_claims
+from holdfast.core.sending.grants.identifier_claims import IdentifierClaims, announce_claims
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.recovery import recover_outbound

@@ -29,7 +29,7 @@ from holdfast.core.messages import (
 from holdfast.core.origin import Origin
 from holdfast.core.records import Batch
 from holdfast.core.retransmission import RetransmissionPolicy
-from holdfast.core.sending.creation import MOST_IGNORED_OFFERS
+from holdfast.core.sending.grants.creation import MOST_IGNORED_OFFERS
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.reasons import DISCARDED
 from holdfast.core.versions import Versions

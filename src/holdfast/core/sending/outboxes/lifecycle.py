@@ -13,7 +13,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.identifier_claims import release_claim
+from holdfast.core.sending.grants.identifier_claims import release_claim
 from holdfast.core.sending.outboxes.forwarder_state import Doubt, HeldBack, Refusal, Unwelcome, Withdrawal
 from holdfast.core.sending.outboxes.records import OutboxRecords
 from holdfast.core.sending.read_ahead_buffer import Here
@@ -50,16 +50,16 @@ class OutboxLifecycle(OutboxRecords):
         self.choices: list[Choice] = []
         """What to try with CreateSequence, first to last. Shared by all outboxes of one address."""
         self.refused: set[Choice] = set()
-        """Those that were refused since a Sequence was last granted, or since somebody said that it goes on."""
+        """Those that were refused since a Sequence was last granted, or since the operator resumed the outbox."""
         self.state = OutboxState.OPEN
         self.stopped = ""
-        """Why nothing is sent until somebody resumes it, as a code; empty: it is sent."""
+        """Why the outbox sends nothing until an operator resumes it, as a code; empty: it sends."""
         self.stopped_for = ""
         """The same in words."""
         self.doubt: Doubt | None = None
-        """What is to be settled before a Sequence follows the lost one."""
+        """What must be settled before a Sequence follows the lost one."""
         self.suspended: str | None = None
-        """What somebody gave as the reason to hold it back; None: nobody does."""
+        """The operator's reason to suspend the outbox; None: it is not suspended."""
         self.refusals: dict[int, Refusal] = {}
         """Offsets of messages that the destination refuses."""
         self.withdrawal: Withdrawal | None = None
@@ -67,15 +67,15 @@ class OutboxLifecycle(OutboxRecords):
         self.next_unanswered = 0.0
         """No request waits too long for its reply before then."""
         self.ignored_offers = 0
-        """Sequences in a row whose Offer the destination did not accept, after a CreateSequence that was repeated."""
+        """Sequences in a row for which the destination did not accept the Offer, after a repeated CreateSequence."""
         self.cut_creations = 0
         """Times in a row that a connection ended without an answer to CreateSequence."""
         self.recovered_creation = ""
-        """``local_id`` of the Sequence whose CreateSequence an earlier run may have sent."""
+        """``local_id`` of the Sequence for which an earlier run may have sent CreateSequence."""
         self.unwelcome: Unwelcome | None = None
-        """Set while the destination grants no Sequence and is asked again by itself."""
+        """Set while the destination grants no Sequence and is asked again automatically."""
         self.last_answer = ""
-        """What is wrong with the destination's last answer, or why there was none; empty: nothing, or none yet."""
+        """The problem with the destination's last answer, or why there is none; empty: no problem, or no answer yet."""
         self.fruitless = 0
         """Sequences in a row that ended soon, with nothing acknowledged."""
         self.begins_at = 0.0
@@ -106,7 +106,7 @@ class OutboxLifecycle(OutboxRecords):
         return cell[0]
 
     def suspend(self, reason: str) -> OutboxAction | None:
-        """Send nothing until somebody lets it go on, whose ``reason`` is theirs. One that is stopped stays so."""
+        """Send nothing until the operator resumes the outbox. A stopped outbox stays stopped."""
         action = self.handle(OutboxEvent.SUSPEND)
         if action is OutboxAction.HOLD_BACK:
             self.suspended = reason
@@ -129,7 +129,7 @@ class OutboxLifecycle(OutboxRecords):
 
     @property
     def is_held_back(self) -> bool:
-        """Whether nothing is sent until somebody says so."""
+        """Whether the outbox sends nothing until an operator resumes it."""
         return bool(self.stopped) or self.suspended is not None
 
     @property
@@ -155,8 +155,8 @@ class OutboxLifecycle(OutboxRecords):
         return source.request_sent_at is None or self.recovered_creation == source.local_id
 
     def refuse(self, choice: Choice) -> None:
-        """The peer refused that choice: the others come first from now on, for every outbox to its address. None is
-        given up for good, since another Sequence may be refused for another reason."""
+        """Note that the peer refused a choice. From now on the others come first, for every outbox to its address. No
+        choice is excluded permanently, because the peer may refuse another Sequence for another reason."""
         self.refused.add(choice)
         if choice in self.choices:
             self.choices.remove(choice)
@@ -177,18 +177,18 @@ class OutboxLifecycle(OutboxRecords):
     def late(self, source: RMSource) -> AcknowledgementRanges:
         """The numbers behind which the application already has others, where order is promised: a destination that
         discards nothing delivers what it acknowledged behind a gap when the Sequence ends. A new Sequence would bring
-        these after all. Those above the source's limit are none: it was decided that they go in the next Sequence."""
+        these after all. Numbers above the source's limit do not count: they go in the next Sequence."""
         assurance = self.policy.assurance
         is_kept = assurance.in_order and assurance.delivery is not Delivery.AT_LEAST_ONCE and self.withdrawal is None
         if not is_kept or source.behavior is not IncompleteSequenceBehavior.NO_DISCARD:
             return AcknowledgementRanges()
         arrived = source.acknowledged.copy()
         if source.last_number is not None:
-            arrived.discard(source.last_number)  # it has no body, and nobody sees when it came
+            arrived.discard(source.last_number)  # it has no body, so its time does not matter
         return AcknowledgementRanges(arrived.gaps(min(arrived.highest, source.limit)))
 
     def needs_decision(self, source: RMSource) -> bool:
-        """Whether somebody decides before a new Sequence follows the present one, which its destination ended."""
+        """Whether the operator must decide before a new Sequence follows one that its destination ended."""
         return source.in_doubt or self.in_doubt() > 0 or len(self.late(source)) > 0
 
     def settles_doubt(self, source: RMSource) -> bool:
@@ -207,7 +207,7 @@ class OutboxLifecycle(OutboxRecords):
                 yield offset, self.refusals[offset]
 
     def save(self) -> None:
-        """Save what else is to be known of it."""
+        """Save the rest of its state."""
         self.queue.say_about(self.cursor, self.partition, self.about())
 
     def about(self) -> State:
@@ -233,18 +233,18 @@ class OutboxLifecycle(OutboxRecords):
             self.doubt = Doubt.from_state(about["doubt"])
         self.left_out = AcknowledgementRanges.from_state(about.get("left_out", []))
         self.cuts = [cut for cut in about.get("cuts", ()) if type(cut) is int]
-        # Nobody but a peer's request opens an outbox of replies again, so it must know what to speak.
+        # Only a peer's request opens an outbox of replies again, so the outbox must know its versions.
         self.choices = [
             (Versions(rm, addressing, soap), offer) for rm, addressing, soap, offer in about.get("choices", ())
         ]
 
     def rewind(self, offset: int, now: float) -> None:
-        """Go back to an earlier record. All from there on is to be sent in Sequences that have not begun yet."""
+        """Go back to an earlier record. New Sequences send everything from there on."""
         super().rewind(offset, now)
         self.doubt = self.held_back = None
 
     def pass_acknowledged(self) -> bool:
-        """Pass what is acknowledged; whether that is so much that it is to be saved, with the Sequence's ranges."""
+        """Pass acknowledged records; return whether they are so many that the position should be saved."""
         is_much = super().pass_acknowledged()
         if self.refusals:
             self.refusals = {offset: one for offset, one in self.refusals.items() if offset >= self.first}

@@ -7,7 +7,7 @@ from sending import NEW, OLD, Sending
 
 from holdfast.core.events import Transmit
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse
-from holdfast.core.sending.creation import MOST_CUT
+from holdfast.core.sending.grants.creation import MOST_CUT
 from holdfast.core.versions import Versions
 
 

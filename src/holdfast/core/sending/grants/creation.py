@@ -10,11 +10,11 @@ from holdfast.core.events import Incident, Transmit
 from holdfast.core.faults import CREATE_SEQUENCE_REFUSED
 from holdfast.core.messages import CreateSequenceResponse
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.identifier_claims import ClaimResult, claim_grant
+from holdfast.core.sending.grants.identifier_claims import ClaimResult, claim_grant
+from holdfast.core.sending.grants.unusable_grants import why_unusable
 from holdfast.core.sending.outboxes.lifecycle import Choice
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.reasons import NO_REASON, Why
-from holdfast.core.sending.unusable_grants import why_unusable
 from holdfast.core.states import Request, SourceEvent, SourceState
 
 if TYPE_CHECKING:
