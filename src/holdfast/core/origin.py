@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -85,13 +84,13 @@ STRANGER = Origin()
 """A request of which nothing is known."""
 
 
-def inbound_names(envelope: Envelope) -> Iterator[str]:
-    """The Identifiers of inbound Sequences in a message: all but those that it acknowledges."""
-    if envelope.sequence is not None:
-        yield envelope.sequence.identifier
-    if isinstance(envelope.control, _NAMING):
-        yield envelope.control.identifier
-    for requested in envelope.ack_requested:
-        yield requested.identifier
+def inbound_names(envelope: Envelope) -> list[str]:
+    """Return the Identifiers of inbound Sequences in a message: all but those that it acknowledges."""
+    names = [] if envelope.sequence is None else [envelope.sequence.identifier]
+    if envelope.control is not None and isinstance(envelope.control, _NAMING):
+        names.append(envelope.control.identifier)
+    if envelope.ack_requested:
+        names += [requested.identifier for requested in envelope.ack_requested]
     if envelope.fault is not None and envelope.fault.identifier is not None:
-        yield envelope.fault.identifier
+        names.append(envelope.fault.identifier)
+    return names

@@ -198,8 +198,8 @@ class Engine:
         self.journal: Collector | None = None
         """Records effects and durable batches in the journal; None without a journal. Set it after :meth:`start`."""
         self._scheduled = False
-        self._put_off: Cancellable | None = None
         self._heap = Heap()
+        self._put_off: Cancellable | None = None
         """The timer that commits an open batch without waiting callers after ``PUT_OFF`` seconds."""
         self._is_due = False
         """Whether to commit the open batch without further delay."""

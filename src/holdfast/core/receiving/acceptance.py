@@ -288,6 +288,8 @@ class Accepting:
         self.receive(envelope, back_channel, now, problem, origin)
 
     def _request_of(self, envelope: Envelope, origin: Origin, identifier: str = "") -> tuple[Outbox, int] | None:
+        if envelope.relates_to is None:
+            return None  # most messages: they pay for no search
         # A reply counts as the acknowledgement of its request, so only a peer that may acknowledge may send it.
         may_answer = partial(self._authority.may_speak, origin=origin)
         return self._outbound.request_of(envelope.relates_to, may_answer, identifier)
