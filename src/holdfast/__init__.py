@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         UnknownExchange,
     )
     from holdfast.http.tls import PeerCertificate
+    from holdfast.security.username_token import UsernameToken, UsernameTokenValidator
 
 __all__ = [
     "ApplicationFault",
@@ -76,6 +77,8 @@ __all__ = [
     "SourcePolicy",
     "StoreError",
     "UnknownExchange",
+    "UsernameToken",
+    "UsernameTokenValidator",
     "Versions",
     "__version__",
     "sync",
@@ -101,6 +104,8 @@ _HOMES = {
     "Sent": "endpoint.source.sent",
     "Source": "endpoint.source.source",
     "SourcePolicy": "core.policy",
+    "UsernameToken": "security.username_token",
+    "UsernameTokenValidator": "security.username_token",
     "Versions": "core.versions",
     "trace": "endpoint.trace",
 }

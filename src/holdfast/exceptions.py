@@ -253,12 +253,17 @@ class ProcessingError(ProcessorError):
         sender: Whether the sender is at fault. True: the fault code is Sender (SOAP 1.1: Client), and the same message
             would fail again. False: it is Receiver (SOAP 1.1: Server), and a source retries the message.
         detail: XML bytes for the fault's Detail, b"" for none.
+        code: A code of its own for the fault, ``"{namespace}local"``: the faultcode in SOAP 1.1, the Subcode in
+            SOAP 1.2. "" for none.
     """
 
-    def __init__(self, message: str, *, sender: bool = True, detail: bytes = b"", remedy: str = "") -> None:
+    def __init__(
+        self, message: str, *, sender: bool = True, detail: bytes = b"", code: str = "", remedy: str = ""
+    ) -> None:
         super().__init__(message, remedy=remedy)
         self.sender = sender
         self.detail = detail
+        self.code = code
 
 
 class ProcessorFailed(ProcessorError):

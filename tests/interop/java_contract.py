@@ -80,12 +80,14 @@ class Shop:
     Args:
         store: directory of its store.
         sleep: seconds that Echo takes to answer.
+        options: Of the destination.
     """
 
-    def __init__(self, store: Path, sleep: float = 0.0) -> None:
+    def __init__(self, store: Path, sleep: float = 0.0, **options: Any) -> None:
         self._sleep = sleep
         self.numbers: list[int] = []
-        self.app = holdfast.Destination(store, assurance="exactly-once in-order", allow_addresses=["http://127.0.0.1"])
+        options = {"assurance": "exactly-once in-order", "allow_addresses": ["http://127.0.0.1"], **options}
+        self.app = holdfast.Destination(store, **options)
         self.app.on(f"{NAMESPACE}/notify")(self._take)
         self.app.on(f"{NAMESPACE}/echo")(self._echo)
 
@@ -145,12 +147,11 @@ async def served(peer: JavaPeer, log: Path, **setup: Any) -> PeerService:
 
 @asynccontextmanager
 async def source_to(
-    url: str, store: Path, versions: holdfast.Versions, back: LossyProxy | None = None
+    url: str, store: Path, versions: holdfast.Versions, back: LossyProxy | None = None, **options: Any
 ) -> AsyncIterator[holdfast.Source]:
     """A source without an inbound port; or with a listener, which the peer reaches through ``back``."""
-    options: dict[str, Any] = {}
     if back is not None:
-        options = {"listen": ("127.0.0.1", 0), "address": back.url}
+        options |= {"listen": ("127.0.0.1", 0), "address": back.url}
     async with holdfast.Source(url, store=store, versions=versions, policy=HURRIED, **options) as source:
         if back is not None:
             assert source._server is not None

@@ -35,6 +35,12 @@ def secret_in(address: str) -> str:
 CERTIFIED = "certificate "
 """How a party begins that proved who it is with a TLS client certificate."""
 
+USER = "user "
+"""How a party begins that proved who it is with a user name and its password in the message."""
+
+PROVEN = (CERTIFIED, USER)
+"""How the parties begin that proved who they are."""
+
 _NAMING = (CloseSequence, CloseSequenceResponse, TerminateSequence, TerminateSequenceResponse)
 
 
@@ -45,7 +51,8 @@ class Origin:
     Args:
         address: The URI that our request went to, if the message is the answer to it; "" if it came as a request.
         secret: The unguessable part of the address that it was posted to, "" for none.
-        party: Who posted it: the owner of a client certificate (:data:`CERTIFIED`) or a network address; "" if unknown.
+        party: Who posted it: the owner of a client certificate, a user (:data:`PROVEN`) or a network address; "" if
+            unknown.
         names: Identifiers of the inbound Sequences that the message names.
         query: The forwarded message that it may be the reply to, though that one awaits none.
         is_named: Whether its sender says which program it is, as HTTP's User-Agent does.

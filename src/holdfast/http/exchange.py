@@ -31,6 +31,8 @@ class Request:
         secure: Whether it came over TLS.
         certificate: What the other end showed to prove who it is, None if it was not asked to.
         mount: The path that the target is relative to, as ASGI's ``root_path``.
+        user: The user name that the content proved, "" for none. The server leaves it empty; who checks the proof
+            sets it.
     """
 
     method: str
@@ -41,6 +43,7 @@ class Request:
     secure: bool
     certificate: PeerCertificate | None = None
     mount: str = ""
+    user: str = ""
 
 
 class Exchange(ABC):

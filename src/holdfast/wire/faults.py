@@ -247,7 +247,8 @@ def _is_about_addressing_header(fault: Fault, addressing: Addressing | None) -> 
 def encode_fault(fault: Fault, soap: SOAP, dialect: Dialect | None, addressing: Addressing | None) -> str:
     """Writes a Fault as the Body's content.
 
-    A code that is neither WS-RM's nor WS-Addressing's nor SOAP's own is written as plain Sender or Receiver.
+    A code without a namespace that is not one of WS-RM's, WS-Addressing's or SOAP's own is written as plain Sender or
+    Receiver.
     """
     if soap is SOAP.V1_2:
         return _encode_1_2(fault, dialect, addressing)
@@ -261,9 +262,12 @@ def encode_fault(fault: Fault, soap: SOAP, dialect: Dialect | None, addressing: 
         code = f"wsa:{fault.code}"
     elif not fault.is_rm and fault.code in _SOAP_1_1_OWN:
         code = f"s:{fault.code}"
+    opened = "<faultcode>"
+    if fault.code_namespace:
+        code, opened = f"c:{fault.code}", f'<faultcode xmlns:c="{escape_attribute(fault.code_namespace)}">'
     if detail:
         detail = f"<detail>{detail}</detail>"
-    return f"<s:Fault><faultcode>{code}</faultcode><faultstring>{escape(fault.reason)}</faultstring>{detail}</s:Fault>"
+    return f"<s:Fault>{opened}{code}</faultcode><faultstring>{escape(fault.reason)}</faultstring>{detail}</s:Fault>"
 
 
 def _encode_1_2(fault: Fault, dialect: Dialect | None, addressing: Addressing | None) -> str:
@@ -275,6 +279,9 @@ def _encode_1_2(fault: Fault, dialect: Dialect | None, addressing: Addressing | 
         subcode = f"<s:Subcode><s:Value>wsa:{fault.code}</s:Value></s:Subcode>"
         if addressing is Addressing.V2005_08 and fault.code in _INVALID_HEADER_REASONS:
             subcode = f"<s:Subcode><s:Value>wsa:{INVALID_ADDRESSING_HEADER}</s:Value>{subcode}</s:Subcode>"
+    elif fault.code_namespace:
+        declared = f'xmlns:c="{escape_attribute(fault.code_namespace)}"'
+        subcode = f"<s:Subcode><s:Value {declared}>c:{fault.code}</s:Value></s:Subcode>"
     elif not fault.is_rm and fault.code in _SOAP_1_2_OWN:
         code = f"s:{fault.code}"
     detail = _write_detail(fault, dialect)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import trustme
 from hypothesis import given
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from holdfast import ConfigurationError, Destination, Message, PeerCertificate, Source
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Sequence
 from holdfast.core.versions import Versions
-from holdfast.endpoint.envelopes.transport_facts import MAX_BYTES, Keeper, read_facts
+from holdfast.endpoint.envelopes.transport_facts import MAX_BYTES, Facts, Keeper, read_facts
 from holdfast.http.exchange import Request
 from holdfast.http.tls import client_context, server_context
 from holdfast.wire import action_of, decode, encode, http_headers
@@ -143,8 +144,9 @@ def test_what_is_kept_is_bounded_and_comes_back_as_it_was(
 ) -> None:
     keeper = Keeper(["*"] if everything else [name.decode() for name in headers])
     data = keeper.facts_of(request(headers, certificate))
-    found, shown = read_facts(data) if data else ({}, None)
-    assert shown == certificate
+    facts = read_facts(data) if data else Facts()
+    found = facts.http_headers
+    assert facts.peer_certificate == certificate
     assert found.items() <= {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}.items()
     assert sum(len(name) + len(value) for name, value in found.items()) <= MAX_BYTES
     total = sum(len(name) + len(value) for name, value in headers.items())
@@ -154,9 +156,15 @@ def test_what_is_kept_is_bounded_and_comes_back_as_it_was(
 
 @given(st.binary(max_size=100))
 def test_bytes_of_another_kind_are_nothing(data: bytes) -> None:
-    headers, certificate = read_facts(data)
-    assert isinstance(headers, dict)
-    assert certificate is None or isinstance(certificate, PeerCertificate)
+    facts = read_facts(data)
+    assert isinstance(facts.http_headers, dict)
+    assert facts.peer_certificate is None or isinstance(facts.peer_certificate, PeerCertificate)
+
+
+def test_facts_that_were_stored_before_users_are_read() -> None:
+    certificate = PeerCertificate("CN=a", "CN=b", "1", "00", ("a",))
+    stored = msgspec.msgpack.encode(({"x-a": "1"}, certificate))
+    assert read_facts(stored) == Facts({"x-a": "1"}, certificate, "")
 
 
 @pytest.mark.parametrize("names", ["X-Request-ID", [b"x"], ["a b"], [""], [1]])

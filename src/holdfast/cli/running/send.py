@@ -105,6 +105,9 @@ class Run:
 @click.option("--profile", type=click.Choice(["wcf", "wcf-2007", "cxf"]), help="The versions of a known peer.")
 @click.option("--assurance", help="Delivery assurance.  [default: the WSDL's, else exactly-once in-order]")
 @click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="HTTP header for every request.")
+@click.option("--username", metavar="NAME", help="User name for WS-Security; needs --password-file.")
+@click.option("--password-file", metavar="FILE", help="File whose first line is the password of --username.")
+@click.option("--password-digest", is_flag=True, help="Send a digest of the password instead of the password.")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON at the end.")
 @peer_options
 @log_options("critical")
@@ -120,6 +123,9 @@ def send(
     profile: str | None,
     assurance: str | None,
     headers: tuple[str, ...],
+    username: str | None,
+    password_file: str | None,
+    password_digest: bool,
     log_level: str,
     log_json: bool,
     **what: Any,
@@ -144,7 +150,7 @@ def send(
     with wrong_usage():
         versions = _versions(rm, addressing, soap, profile)
     how = {"versions": versions, "profile": profile, "assurance": assurance, "headers": _headers(headers)}
-    options = how | to_peers()
+    options = how | to_peers() | _credentials(username, password_file, password_digest)
     try:
         run.source = _source(to, wsdl, port, run.store, options)
         run_interruptible(_send(run.source, run, resume))
@@ -190,6 +196,24 @@ def _versions(rm: str | None, addressing: str | None, soap: str | None, profile:
     if profile is not None:
         raise click.UsageError("--profile sets the versions; omit --rm, --addressing and --soap.")
     return Versions(rm or newest_rm(addressing), addressing or "2005/08", soap or "1.2")
+
+
+def _credentials(username: str | None, password_file: str | None, digest: bool) -> dict[str, Any]:
+    """Return the options of a source that sends a user name and its password."""
+    from holdfast.security.username_token import UsernameToken
+
+    if username is None and password_file is None and not digest:
+        return {}
+    if username is None or password_file is None:
+        raise click.UsageError("--username and --password-file belong together.")
+    try:
+        lines = Path(password_file).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"--password-file {password_file!r} cannot be read: {error}") from None
+    if not lines or not lines[0]:
+        raise click.UsageError(f"--password-file {password_file!r} has no password in its first line.")
+    with wrong_usage():
+        return {"processors": [UsernameToken(username, lines[0], digest=digest)]}
 
 
 def _headers(texts: tuple[str, ...]) -> dict[str, str]:

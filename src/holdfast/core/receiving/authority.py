@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.events import Effect, Incident
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.messages import Envelope, Fault
-from holdfast.core.origin import CERTIFIED, Origin, Requester, inbound_names
+from holdfast.core.origin import PROVEN, Origin, Requester, inbound_names
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.receiving.inbound import Inbound
 
@@ -71,25 +71,25 @@ class Authority:
             return origin.address == outbox.to or (requester is not None and origin.address == requester.acks_to)
         if requester is None:
             return False  # a version that did not save who asked, and the Sequence of the requests is forgotten
-        if requester.party.startswith(CERTIFIED):
+        if requester.party.startswith(PROVEN):
             return requester.party == origin.party
         if not requester.party and requester.sequence in self._inbound.destinations:
             return True  # the requester is unknown
         return requester.sequence in origin.names or (requester.party != "" and requester.party == origin.party)
 
     def refusal(self, envelope: Envelope, origin: Origin) -> Fault | None:
-        """The fault for a message that names an inbound Sequence of a certificate's owner, and comes from another."""
+        """The fault for a message that names an inbound Sequence of a proven party, and comes from another."""
         for identifier in inbound_names(envelope):
             destination = self._inbound.destinations.get(identifier)
             if destination is not None and not self._may_use(destination, origin):
-                detail = {"what": "it names a Sequence of another client certificate", "party": origin.party}
+                detail = {"what": "it names a Sequence that another party created", "party": origin.party}
                 self._effects.append(Incident("message.unauthorized", identifier, 0, "warning", detail))
                 return sequence_fault(UNKNOWN_SEQUENCE, identifier)
         return None
 
     @staticmethod
     def _may_use(destination: RMDestination, origin: Origin) -> bool:
-        if not destination.party.startswith(CERTIFIED):
+        if not destination.party.startswith(PROVEN):
             return True  # its Identifier is unguessable: a peer that knows it may use it
         if origin.address:
             return origin.address == destination.acks_to.address

@@ -175,6 +175,9 @@ def _unfit(error: MessageFlowError | ProcessingError) -> str:
         wait: object = error.retry_after
         fits = isinstance(wait, int | float) and 0 <= wait <= LONGEST_WAIT
         return "" if fits else f"retry_after must be a number of seconds up to {LONGEST_WAIT:,}"
+    code: object = error.code
+    if not isinstance(code, str) or (code and not _NAME.fullmatch(code)):
+        return f"the code must be like {{namespace}}local, not {code!r}"
     detail: object = error.detail
     if not isinstance(detail, bytes):
         return f"the detail must be bytes of XML, not {type(detail).__name__}"

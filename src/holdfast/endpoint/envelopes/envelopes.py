@@ -118,8 +118,10 @@ class Envelopes:
         try:
             self._chain.inbound(context)
         except ProcessingError as error:
-            code = "Sender" if error.sender else "Receiver"
-            take(exchange, envelope, Fault(code, error.message, sender=error.sender, detail=error.detail))
+            namespace, _, local = error.code[1:].partition("}")
+            code = local or ("Sender" if error.sender else "Receiver")
+            fault = Fault(code, error.message, sender=error.sender, detail=error.detail, code_namespace=namespace)
+            take(exchange, envelope, fault)
         except ProcessorError as error:
             _put_off(exchange, b"The message cannot be taken now; send it again.\n", error)
         else:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Self
 
 from lxml import etree
+from msgspec.structs import astuple
 
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP
@@ -43,6 +44,7 @@ class Message:
         http_headers: The HTTP headers of the request that the destination stores (``keep_http_headers=…``), by name in
             lower case.
         peer_certificate: The sender's TLS certificate, None if the server did not request one.
+        user: The sender's user name, as :class:`UsernameTokenValidator` proved it; "" without one.
     """
 
     action: str
@@ -60,6 +62,7 @@ class Message:
     attempt: int = 1
     http_headers: Mapping[str, str] = field(default_factory=dict)
     peer_certificate: PeerCertificate | None = None
+    user: str = ""
 
     @classmethod
     def from_record(cls, record: Record, attempt: int = 1) -> Self:
@@ -78,7 +81,7 @@ class Message:
             record.received_at,
             record.delivered_at,
             attempt,
-            *(read_facts(record.transport) if record.transport else ()),
+            *(astuple(read_facts(record.transport)) if record.transport else ()),
         )
 
     @cached_property

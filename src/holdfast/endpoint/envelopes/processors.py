@@ -163,6 +163,23 @@ class MessageContext:
         return self._request.certificate if self._request is not None else None
 
     @property
+    def user(self) -> str:
+        """The user that sent the request, as a processor has proved; "" for nobody.
+
+        Set it on an inbound request once its proof is checked. A Sequence that a user created belongs to that user:
+        the endpoint refuses messages of others that name it. Handlers read the name as ``message.user``.
+        """
+        return self._request.user if self._request is not None else ""
+
+    @user.setter
+    def user(self, name: str) -> None:
+        if self._request is None or self.direction != "inbound":
+            raise ConfigurationError(
+                "only a received request has a user", remedy="Check context.is_answer and context.direction."
+            )
+        self._request.user = name
+
+    @property
     def is_secure(self) -> bool:
         """Whether who asks us came over TLS."""
         return self._request is not None and self._request.secure

@@ -1,4 +1,4 @@
-"""What HTTP and TLS said of a message, as its record keeps it: a handler may run after a restart, or another day.
+"""What HTTP, TLS and processors said of a message, as its record keeps it: a handler may run after a restart.
 
 Owns which headers are kept, their bound, and their bytes. Most messages have nothing to keep, which costs nothing.
 """
@@ -21,7 +21,13 @@ SECRET: Final = frozenset((b"authorization", b"proxy-authorization", b"cookie"))
 MAX_BYTES: Final = 8192
 """Maximum bytes of names and values stored for one message; headers beyond it are left out whole."""
 
-Facts = tuple[dict[str, str], PeerCertificate | None]
+
+class Facts(msgspec.Struct, array_like=True, frozen=True):
+    """The facts of one message: HTTP headers, the sender's certificate, and its proven user."""
+
+    http_headers: dict[str, str] = {}
+    peer_certificate: PeerCertificate | None = None
+    user: str = ""
 
 
 class Keeper:
@@ -53,10 +59,12 @@ class Keeper:
     def facts_of(self, request: Request) -> bytes:
         """Return the facts to store for a request, b"" without any."""
         certificate = request.certificate
-        if certificate is None and not self._keeps_headers:
+        if certificate is None and not request.user and not self._keeps_headers:
             return b""
         headers = self._headers(request.headers)
-        return _encode((headers, certificate)) if headers or certificate is not None else b""
+        if not headers and certificate is None and not request.user:
+            return b""
+        return _encode(Facts(headers, certificate, request.user))
 
     def _headers(self, given: Mapping[bytes, bytes]) -> dict[str, str]:
         names = list(self._names)
@@ -78,7 +86,7 @@ def read_facts(data: bytes) -> Facts:
         facts: Facts = _decode(data)
         return facts
     except (msgspec.DecodeError, ValueError, RecursionError):
-        return {}, None
+        return Facts()
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -6,7 +6,7 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
 
 from holdfast.core.messages import Envelope
-from holdfast.core.origin import CERTIFIED, STRANGER, Origin, secret_in
+from holdfast.core.origin import CERTIFIED, STRANGER, USER, Origin, secret_in
 from holdfast.http.exchange import Request
 
 IPV6_PREFIX = 64
@@ -14,15 +14,18 @@ IPV6_PREFIX = 64
 
 
 def party_of(request: Request) -> str:
-    """Return the sender of a request: the owner of its client certificate, else its network address; "" if neither is
-    known.
+    """Return the sender of a request: the owner of its client certificate, its user, or both; else its network address;
+    "" if none of them is known.
 
     The address is that of the connection (or the one that the ASGI server reports): headers can contain anything.
     """
     certificate = request.certificate
     if certificate is not None:
         known = certificate.subject and f"{certificate.subject} by {certificate.issuer}"
-        return f"{CERTIFIED}{known or certificate.sha256}"
+        owner = f"{CERTIFIED}{known or certificate.sha256}"
+        return f"{owner}, {USER}{request.user}" if request.user else owner
+    if request.user:
+        return f"{USER}{request.user}"
     if request.peer is None:
         return ""
     return _party_at(request.peer.rpartition(":")[0].strip("[]"))
@@ -43,8 +46,8 @@ def _party_at(host: str) -> str:
 
 def origin_of(request: Request, envelope: Envelope) -> Origin:
     """Where a request came from. A message that says nothing of a Sequence but its own comes from a stranger, unless it
-    has a certificate: nothing more is asked about it."""
+    has proved who it is: nothing more is asked about it."""
     speaks = envelope.control or envelope.fault or envelope.acknowledgements or envelope.relates_to
-    if request.certificate is None and not speaks:
+    if request.certificate is None and not request.user and not speaks:
         return STRANGER
     return Origin(secret=secret_in(request.target), party=party_of(request), is_named=b"user-agent" in request.headers)

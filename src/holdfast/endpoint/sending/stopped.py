@@ -38,8 +38,22 @@ _WHO = "It requires authentication: headers={'Authorization': …}, or --header 
 _WHERE = (
     "If the URL is wrong, send to the right one from another store: each store serves one URL. Otherwise, fix the cause"
 )
-_REMEDIES = {"HTTP 401": _WHO, "HTTP 403": _WHO, "HTTP 404": _WHERE, "HTTP 405": _WHERE, "HTTP 200": _WHERE}
-"""What to look at first when something before the destination has answered in its place."""
+_CREDENTIALS = (
+    "It wants other credentials. Check the name and the password of processors=[holdfast.UsernameToken(…)], the policy "
+    "in its WSDL and both clocks, or fix the cause that its log names"
+)
+_REMEDIES = {
+    **{"HTTP 401": _WHO, "HTTP 403": _WHO, "HTTP 404": _WHERE, "HTTP 405": _WHERE, "HTTP 200": _WHERE},
+    # WS-Security's own codes (SOAP Message Security 1.1, section 12), and the one that CXF sends for all
+    **dict.fromkeys(
+        (
+            "FailedAuthentication", "FailedCheck", "InvalidSecurity", "InvalidSecurityToken", "MessageExpired",
+            "SecurityError", "SecurityTokenUnavailable", "UnsupportedAlgorithm", "UnsupportedSecurityToken",
+        ),
+        _CREDENTIALS,
+    ),
+}  # fmt: skip
+"""What to look at first, by the code of the fault, or of what answered in the destination's place."""
 _NO_SEQUENCE = (
     "It granted no Sequence. Check that reliable messaging is enabled at that endpoint (WCF: reliableSession; CXF: "
     "the reliableMessaging feature), or fix the cause that the fault names"
@@ -79,12 +93,10 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
     if stopped.code == "given up":
         message = f"the destination {to} did not answer{because}"
         return NotAcknowledged(message, remedy=f"{safe} To retry: {resume}")
-    remedy = _REMEDY
-    if stopped.code.startswith("HTTP "):
+    is_http = stopped.code.startswith("HTTP ")
+    if is_http:
         said = f"the destination {to} answered with {stopped.code} and {stopped.reason}"
-        remedy = _REMEDIES.get(stopped.code, _REMEDY)
-    elif not about:
-        remedy = _NO_SEQUENCE
+    remedy = _REMEDIES.get(stopped.code, _REMEDY if about or is_http else _NO_SEQUENCE)
     return PeerFault(said, code=stopped.code, remedy=f"{safe} {remedy}, then: {resume}")
 
 

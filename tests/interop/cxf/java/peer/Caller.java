@@ -29,6 +29,9 @@ final class Caller {
     Caller(Arguments arguments) throws Exception {
         boolean isBeside = arguments.flag("beside");
         bus = isBeside ? newest.bus : Rm.bus(arguments);
+        if (!isBeside) {
+            Security.use(bus, arguments, false);
+        }
         BusFactory.setThreadDefaultBus(bus);
         key = arguments.text("key");
         JaxWsProxyFactoryBean factory = new JaxWsProxyFactoryBean();

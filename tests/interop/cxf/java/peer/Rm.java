@@ -102,6 +102,7 @@ final class Rm {
     /** Serves it with reliable messaging. */
     static void publish(Service service, String url, Arguments arguments) {
         Bus bus = bus(arguments);
+        Security.use(bus, arguments, true);
         BusFactory.setThreadDefaultBus(bus);
         JaxWsServerFactoryBean factory = new JaxWsServerFactoryBean();
         factory.setBus(bus);

@@ -1,0 +1,6 @@
+"""WS-Security for reliable messages: who sent a message, and when.
+
+This room owns the Security header: UsernameToken and Timestamp (OASIS WSS SOAP Message Security and UsernameToken
+Profile 1.1), which a source writes and a destination checks, as processors of the endpoint. It knows no rule of the
+protocol and no socket. It neither signs nor encrypts. Open ``username_token`` first.
+"""

@@ -1,0 +1,166 @@
+"""The Security header: its parts as typed values, read strictly, and written for a request or an answer."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Final
+
+from lxml import etree
+
+from holdfast.core.versions import SOAP
+from holdfast.endpoint.envelopes.processors import MessageContext
+from holdfast.security.names import BASE64, PASSWORD_DIGEST, PASSWORD_TEXT, SECURITY, WSSE, WSU
+from holdfast.security.times import read_time, write_time
+from holdfast.wire.names import ROLES_OF_OURS, SOAP_NS
+from holdfast.wire.text import escape
+
+MAX_NONCE: Final = 256
+"""Maximum bytes of a Nonce. Peers write 16."""
+MAX_NAME: Final = 1024
+"""Maximum characters of a Username."""
+
+
+class Invalid(ValueError):
+    """The Security header is malformed, or two values contradict each other. The text is for the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    """When a message was secured, and until when it is valid; seconds since 1970, None if absent."""
+
+    created: float | None
+    expires: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A UsernameToken.
+
+    Args:
+        name: The user.
+        password: The password, or the digest in base64.
+        is_digest: Whether it is the digest.
+        nonce: Random bytes, b"" if absent.
+        created: As it came, "" if absent: the digest is over these characters.
+    """
+
+    name: str
+    password: str
+    is_digest: bool
+    nonce: bytes = b""
+    created: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """The parts of a Security header that are understood here; None if absent."""
+
+    timestamp: Timestamp | None = None
+    token: Token | None = None
+
+
+def read_security(context: MessageContext) -> Security | None:
+    """Return the Security header of an inbound message that is addressed to this endpoint, None without one.
+
+    Raises:
+        Invalid: There is more than one, or it is malformed.
+    """
+    roles = ROLES_OF_OURS[context.envelope.soap]
+    ours = [one for one in context.headers if one.tag == SECURITY and _role(one, context.envelope.soap) in roles]
+    if not ours:
+        return None
+    if len(ours) > 1:
+        raise Invalid("two Security headers for this endpoint")
+    timestamp = _one(ours[0], WSU, "Timestamp")
+    token = _one(ours[0], WSSE, "UsernameToken")
+    return Security(
+        None if timestamp is None else _timestamp(timestamp), None if token is None else _username_token(token)
+    )
+
+
+def _role(block: etree._Element, soap: SOAP) -> str:
+    name = "actor" if soap is SOAP.V1_1 else "role"
+    return str(block.get(f"{{{SOAP_NS[soap]}}}{name}", ""))
+
+
+def _one(parent: etree._Element, namespace: str, local: str) -> etree._Element | None:
+    found = parent.findall(f"{{{namespace}}}{local}")
+    if len(found) > 1:
+        raise Invalid(f"{len(found)} elements {local}")
+    return found[0] if found else None
+
+
+def _text(parent: etree._Element, namespace: str, local: str) -> str | None:
+    found = _one(parent, namespace, local)
+    if found is None:
+        return None
+    if len(found):
+        raise Invalid(f"{local} has content that is not text")
+    return found.text or ""
+
+
+def _timestamp(element: etree._Element) -> Timestamp:
+    times: list[float | None] = []
+    for local in ("Created", "Expires"):
+        text = _text(element, WSU, local)
+        time = None if text is None else read_time(text)
+        if text is not None and time is None:
+            raise Invalid(f"the Timestamp's {local} is not a time: {text[:40]!r}")
+        times.append(time)
+    return Timestamp(*times)
+
+
+def _username_token(element: etree._Element) -> Token:
+    name, password = _text(element, WSSE, "Username"), _text(element, WSSE, "Password")
+    if not name or len(name) > MAX_NAME:
+        raise Invalid("the UsernameToken has no Username, or a very long one")
+    if password is None:
+        raise Invalid("the UsernameToken has no Password")
+    found = _one(element, WSSE, "Password")
+    kind = PASSWORD_TEXT if found is None else found.get("Type", PASSWORD_TEXT)
+    if kind not in (PASSWORD_TEXT, PASSWORD_DIGEST):
+        raise Invalid(f"the Password has the type {kind[:100]!r}")
+    try:
+        nonce = base64.b64decode("".join((_text(element, WSSE, "Nonce") or "").split()), validate=True)
+    except binascii.Error:
+        raise Invalid("the Nonce is not base64") from None
+    if len(nonce) > MAX_NONCE:
+        raise Invalid(f"the Nonce has {len(nonce)} bytes")
+    created = (_text(element, WSU, "Created") or "").strip()
+    if created and read_time(created) is None:
+        raise Invalid(f"the UsernameToken's Created is not a time: {created[:40]!r}")
+    return Token(name, password, kind == PASSWORD_DIGEST, nonce, created)
+
+
+def add_security(context: MessageContext, content: str) -> None:
+    """Add a Security header to an outbound message. The receiver of a request must understand it.
+
+    The receiver of an answer need not: a client that sends tokens may not read the header itself, as CXF does not with
+    only an interceptor for outgoing messages.
+    """
+    must = "" if context.is_answer else f' xmlns:e="{SOAP_NS[context.envelope.soap]}" e:mustUnderstand="1"'
+    block = f'<wsse:Security xmlns:wsse="{WSSE}" xmlns:wsu="{WSU}"{must}>{content}</wsse:Security>'
+    context.envelope.headers = (*context.envelope.headers, block.encode())
+
+
+def write_timestamp(now: float, life: float) -> str:
+    """Return the Timestamp of a message that is valid for ``life`` seconds from ``now``."""
+    return (
+        f"<wsu:Timestamp><wsu:Created>{write_time(now)}</wsu:Created>"
+        f"<wsu:Expires>{write_time(now + life)}</wsu:Expires></wsu:Timestamp>"
+    )
+
+
+def write_token(token: Token) -> str:
+    """Return a UsernameToken."""
+    kind = PASSWORD_DIGEST if token.is_digest else PASSWORD_TEXT
+    nonce = base64.b64encode(token.nonce).decode()
+    return (
+        f"<wsse:UsernameToken><wsse:Username>{escape(token.name)}</wsse:Username>"
+        f'<wsse:Password Type="{kind}">{escape(token.password)}</wsse:Password>'
+        + (f'<wsse:Nonce EncodingType="{BASE64}">{nonce}</wsse:Nonce>' if nonce else "")
+        + (f"<wsu:Created>{token.created}</wsu:Created>" if token.created else "")
+        + "</wsse:UsernameToken>"
+    )

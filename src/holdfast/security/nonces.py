@@ -1,0 +1,49 @@
+"""Nonces: the ones seen lately. A token that was read from the network cannot be sent again, not even after a restart."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+MOST: Final = 1_000_000
+"""Maximum number of nonces remembered: those of 3,000 messages a second for five minutes."""
+_FORGET_EVERY: Final = 10.0
+"""Seconds between two deletions of expired nonces."""
+
+
+class Nonces:
+    """Remembers nonces until they expire. Several processes may share a file.
+
+    Args:
+        path: A file for them, created if absent; None: memory, which a restart clears.
+        most: Maximum number remembered. A full memory refuses every token, as it must not forget early.
+    """
+
+    def __init__(self, path: str | Path | None = None, most: int = MOST) -> None:
+        self._most = most
+        self._forgot_at = 0.0
+        # One thread at a time processes messages, but not always the thread that opened the file: see sync.Source.
+        self._db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False, timeout=5.0)
+        # A power failure may lose the last seconds, the end of the process nothing.
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.execute("CREATE TABLE IF NOT EXISTS nonces (nonce BLOB PRIMARY KEY, until REAL) WITHOUT ROWID")
+        self._db.execute("CREATE INDEX IF NOT EXISTS nonces_until ON nonces (until)")
+        self._count: int = self._db.execute("SELECT count(*) FROM nonces").fetchone()[0]
+
+    def is_new(self, nonce: bytes, until: float, now: float) -> bool:
+        """Remember a nonce until a time; return False if it is known, or there is no room for it."""
+        if now - self._forgot_at >= _FORGET_EVERY:
+            self._forgot_at = now
+            self._db.execute("DELETE FROM nonces WHERE until < ?", (now,))
+            self._count = self._db.execute("SELECT count(*) FROM nonces").fetchone()[0]
+        if self._count >= self._most:
+            return False
+        added = self._db.execute("INSERT OR IGNORE INTO nonces VALUES (?, ?)", (nonce, until)).rowcount == 1
+        self._count += added
+        return added
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()

@@ -1,0 +1,296 @@
+"""UsernameToken: the user name and password with which a source sends, and what a destination checks."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from holdfast.endpoint.envelopes.processors import MessageContext, Processor
+from holdfast.endpoint.logs import log
+from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError
+from holdfast.security.header import (
+    Invalid,
+    Security,
+    Timestamp,
+    Token,
+    add_security,
+    read_security,
+    write_timestamp,
+    write_token,
+)
+from holdfast.security.names import (
+    FAILED_AUTHENTICATION,
+    FAILED_AUTHENTICATION_REASON,
+    INVALID_SECURITY,
+    INVALID_SECURITY_REASON,
+    SECURITY,
+)
+from holdfast.security.nonces import Nonces
+from holdfast.security.times import read_time, write_time
+
+LIFE: Final = 300.0
+"""Seconds for which a message is valid: what CXF, Metro and WCF write and accept."""
+SKEW: Final = 60.0
+"""Seconds that a peer's clock may be ahead or behind, as in CXF."""
+_TIMESTAMPED: Final = "holdfast.security.timestamped"
+_WRONG: Final = "unknown user or wrong password"
+_UNKNOWN: Final = "\0"
+"""Compared with the password of an unknown user, so that the refusal takes as long."""
+
+
+def digest_of(nonce: bytes, created: str, password: str) -> str:
+    """Return the password digest: Base64(SHA-1(nonce + created + password)) (UsernameToken Profile 1.1, section 3.1).
+
+    SHA-1 is the profile's only digest.
+    """
+    return base64.b64encode(hashlib.sha1(nonce + created.encode() + password.encode()).digest()).decode()
+
+
+class UsernameToken(Processor):
+    """Sends a user name and its password with every request: ``Source(url, processors=[UsernameToken("me", "…")])``.
+
+    The requests of the protocol carry it too, and every retransmission has a new Timestamp and a new nonce. An answer
+    needs no Security header; if it has one with a Timestamp, the Timestamp must be fresh.
+
+    Args:
+        name: The user.
+        password: Its password.
+        digest: Send a digest instead of the password. The receiver must know the password itself. Either way, use
+            https: a digest protects a password that can be guessed no better than plain text.
+        timestamp: Send a Timestamp as well. Most services that demand a token over https demand one.
+        life: Seconds for which a message is valid.
+        skew: Seconds that the peer's clock may be ahead or behind.
+        clock: Returns the seconds since 1970.
+    """
+
+    understands = (SECURITY,)
+
+    def __init__(
+        self,
+        name: str,
+        password: str,
+        *,
+        digest: bool = False,
+        timestamp: bool = True,
+        life: float = LIFE,
+        skew: float = SKEW,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if not name:
+            raise ConfigurationError("the user name is empty", remedy="Give a name: UsernameToken('alice', '…').")
+        self.name = name
+        self._password = password
+        self._digest = digest
+        self._timestamp = timestamp
+        self._life = life
+        self._skew = skew
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"UsernameToken({self.name!r}, …)"
+
+    def outbound(self, context: MessageContext) -> None:
+        """Add the header to a request."""
+        if context.is_answer:
+            return
+        now = self._clock()
+        token = Token(self.name, self._password, is_digest=False)
+        if self._digest:
+            nonce, created = secrets.token_bytes(16), write_time(now)
+            token = Token(self.name, digest_of(nonce, created, self._password), True, nonce, created)
+        stamp = write_timestamp(now, self._life) if self._timestamp else ""
+        add_security(context, stamp + write_token(token))
+
+    def inbound(self, context: MessageContext) -> None:
+        """Check the Timestamp of an answer, if it has one."""
+        try:
+            security = read_security(context)
+            if security is not None and security.timestamp is not None:
+                check_timestamp(security.timestamp, self._clock(), self._life, self._skew)
+        except Invalid as error:
+            raise _refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
+
+
+class UsernameTokenValidator(Processor):
+    """Accepts only requests with a valid user name and password: ``Destination(store, processors=[…])``.
+
+    A request without a token, with a wrong password or an old Timestamp is answered with a fault that does not tell
+    the cause; the log does. A repeated nonce is answered with HTTP 503, so that a sender tries again. Nothing of these
+    requests is stored or acknowledged. The Security header is never stored: a store is no place for passwords. A
+    Sequence belongs to the user that created it.
+
+    Args:
+        passwords: User names and their passwords, or a function that returns the password of a user, None for an
+            unknown user. Needed for digests.
+        authenticate: Instead of ``passwords``: a function of a user name and a password that returns whether they
+            belong together. It runs in the event loop, so it must not wait; what it accepts is remembered for
+            ``remember`` seconds, so a slow password hash runs once a minute for each user.
+        nonces: A file that remembers nonces over restarts; several processes may share it. None: in memory.
+        require_digest: Refuse passwords in plain text.
+        require_timestamp: Refuse messages without a Timestamp.
+        life: Maximum age of a Timestamp or nonce, in seconds.
+        skew: Seconds that a peer's clock may be ahead or behind.
+        remember: Seconds for which an answer of ``authenticate`` counts.
+        clock: Returns the seconds since 1970.
+
+    Raises:
+        ConfigurationError: Neither or both of ``passwords`` and ``authenticate``, or a digest is required of
+            ``authenticate``, which cannot check one.
+    """
+
+    understands = (SECURITY,)
+
+    def __init__(
+        self,
+        passwords: Mapping[str, str] | Callable[[str], str | None] | None = None,
+        *,
+        authenticate: Callable[[str, str], bool] | None = None,
+        nonces: str | Path | None = None,
+        require_digest: bool = False,
+        require_timestamp: bool = False,
+        life: float = LIFE,
+        skew: float = SKEW,
+        remember: float = 60.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if (passwords is None) == (authenticate is None):
+            raise ConfigurationError(
+                "UsernameTokenValidator needs passwords or authenticate, and not both",
+                remedy="Write UsernameTokenValidator({'alice': '…'}), or authenticate=check.",
+            )
+        if authenticate is not None and require_digest:
+            raise ConfigurationError(
+                "require_digest=True cannot be used with authenticate: only the password itself can check a digest",
+                remedy="Give passwords, or a function that returns the password of a user.",
+            )
+        self._password_of = passwords.get if isinstance(passwords, Mapping) else passwords
+        self._authenticate = authenticate
+        self._nonces = Nonces(nonces)
+        self._require_digest = require_digest
+        self._require_timestamp = require_timestamp
+        self._life = life
+        self._skew = skew
+        self._remember = remember
+        self._clock = clock
+        self._salt = secrets.token_bytes(16)
+        self._accepted: dict[str, tuple[bytes, float]] = {}
+        """User -> a hash of the password that ``authenticate`` accepted, and until when that counts."""
+        self._warned = False
+
+    def inbound(self, context: MessageContext) -> None:
+        """Check a request, and remove its Security header."""
+        now = self._clock()
+        try:
+            security = read_security(context)
+            if security is not None and security.timestamp is not None:
+                check_timestamp(security.timestamp, now, self._life, self._skew)
+            if not context.is_answer:
+                token = self._token_of(security)
+                self._check_freshness(token, now)
+        except Invalid as error:
+            raise _refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
+        if not context.is_answer:
+            why = self._refusal(token, now)
+            if why:
+                raise _refused(context, FAILED_AUTHENTICATION, FAILED_AUTHENTICATION_REASON, why, token.name)
+            if token.nonce and not self._is_new(token, now):
+                _tell(context, "the nonce was used before, or too many are remembered", token.name)
+                raise MessageFlowError("The token was used before. Send the message again with a new one.")
+            self._warn_of_plain_text(context, token)
+            context.user = token.name
+            context.notes[_TIMESTAMPED] = security is not None and security.timestamp is not None
+        context.remove_header(SECURITY)
+
+    def outbound(self, context: MessageContext) -> None:
+        """Add a Timestamp to the answer to a request that had one, as a peer with a transport binding demands."""
+        if context.is_answer and context.notes.get(_TIMESTAMPED):
+            add_security(context, write_timestamp(self._clock(), self._life))
+
+    def _token_of(self, security: Security | None) -> Token:
+        if security is None or security.token is None:
+            raise Invalid("no UsernameToken")
+        if self._require_timestamp and security.timestamp is None:
+            raise Invalid("no Timestamp")
+        return security.token
+
+    def _check_freshness(self, token: Token, now: float) -> None:
+        if token.is_digest and not (token.nonce and token.created):
+            raise Invalid("a digest without Nonce or Created")
+        if token.nonce and not token.created:
+            raise Invalid("a Nonce without Created: it would have to be remembered for ever")
+        created = read_time(token.created) if token.created else None
+        if created is not None:
+            check_timestamp(Timestamp(created, None), now, self._life, self._skew)
+
+    def _refusal(self, token: Token, now: float) -> str:
+        """Return why a token does not prove its user, "" if it does."""
+        if self._require_digest and not token.is_digest:
+            return "the password is in plain text"
+        if self._password_of is None:
+            return "" if self._is_authentic(token, now) else _WRONG
+        known = self._password_of(token.name)
+        password = _UNKNOWN if known is None else known
+        wanted = digest_of(token.nonce, token.created, password) if token.is_digest else password
+        is_right = hmac.compare_digest(wanted.encode(), token.password.encode())
+        return "" if is_right and known is not None else _WRONG
+
+    def _is_new(self, token: Token, now: float) -> bool:
+        """Remember the nonce of a valid token. Return False if it is known.
+
+        Only valid tokens count, so a stranger cannot fill the memory. A proxy may repeat a request if its answer was
+        lost. A fault would tell the sender that its password is wrong, so the answer asks for another attempt.
+        """
+        created = read_time(token.created)
+        assert created is not None
+        key = hashlib.sha256(token.name.encode() + b"\0" + token.nonce).digest()
+        return self._nonces.is_new(key, created + self._life + self._skew, now)
+
+    def _is_authentic(self, token: Token, now: float) -> bool:
+        assert self._authenticate is not None
+        if token.is_digest:
+            return False
+        proof = hashlib.blake2b(token.password.encode(), key=self._salt).digest()
+        known, until = self._accepted.get(token.name, (b"", 0.0))
+        if now < until and hmac.compare_digest(proof, known):
+            return True
+        if not self._authenticate(token.name, token.password):
+            return False
+        self._accepted[token.name] = (proof, now + self._remember)
+        return True
+
+    def _warn_of_plain_text(self, context: MessageContext, token: Token) -> None:
+        if not (self._warned or token.is_digest or context.is_secure):
+            self._warned = True
+            log.warning("security.plain_password", peer=context.peer, user=token.name, remedy="Use https.")
+
+
+def check_timestamp(timestamp: Timestamp, now: float, life: float, skew: float) -> None:
+    """Check that a message is neither too old nor from the future.
+
+    Raises:
+        Invalid: It is.
+    """
+    created, expires = timestamp.created, timestamp.expires
+    if created is not None and created > now + skew:
+        raise Invalid(f"created {created - now:.0f} s in the future: compare the clocks")
+    if created is not None and created + life < now - skew:
+        raise Invalid(f"created {now - created:.0f} s ago: compare the clocks")
+    if expires is not None and expires < now - skew:
+        raise Invalid(f"expired {now - expires:.0f} s ago: compare the clocks")
+    if created is not None and expires is not None and expires < created:
+        raise Invalid("it expires before it is created")
+
+
+def _refused(context: MessageContext, code: str, reason: str, why: str, user: str = "") -> ProcessingError:
+    _tell(context, why, user)
+    return ProcessingError(reason, code=code)
+
+
+def _tell(context: MessageContext, why: str, user: str) -> None:
+    log.warning("security.refused", peer=context.peer or context.to, user=user[:100], why=why)

@@ -1,0 +1,119 @@
+"""UsernameToken and Timestamp against CXF with WSS4J, both ways round, through a bad network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import maven_build
+import pytest
+from java_contract import (
+    BAD,
+    CLEAN,
+    COUNT,
+    PATIENCE,
+    Operation,
+    Shop,
+    body,
+    connected,
+    correct_reply,
+    served,
+    source_to,
+    values,
+)
+from java_peer import NAMESPACE, JavaPeer
+from java_stacks import cxf as words
+from waiting import until
+from wcf.destination import running_destination
+
+import holdfast
+from holdfast.testing.proxy import LossyProxy
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.cxf,
+    pytest.mark.timeout(400),  # the first one builds the peer
+    pytest.mark.skipif(maven_build.available() is not None, reason=maven_build.available() or ""),
+]
+
+every_version = pytest.mark.parametrize(
+    "versions",
+    [holdfast.Versions("1.0", "2004/08", "1.1"), holdfast.Versions("1.1", "2005/08", "1.2")],
+    ids=["rm10-soap11", "rm11-soap12"],
+)
+both_kinds = pytest.mark.parametrize("kind", ["text", "digest"])
+ALICE = {"alice": "secret"}
+
+
+@every_version
+@both_kinds
+@pytest.mark.parametrize("operation", ["notify", "echo"])
+async def test_cxf_sends_with_a_user_name_through_a_bad_network(
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, kind: str, operation: Operation
+) -> None:
+    users = holdfast.UsernameTokenValidator(ALICE, require_timestamp=True, require_digest=kind == "digest")
+    shop = Shop(tmp_path / "inbox", processors=[users])
+    async with running_destination(shop.app) as url, LossyProxy(url, BAD, seed=3) as proxy:
+        caller = await connected(cxf, proxy.url, operation, decoupled=False, **words(versions, security=kind))
+        await caller.call(1, COUNT - 1)
+        await caller.settle()
+        proxy.faults = CLEAN  # what ends a Sequence, CXF says once
+        await caller.call(COUNT, COUNT, is_the_end=True)
+        await until(lambda: shop.ends() == ["terminated"], PATIENCE)
+        assert proxy.counts.lost > 0
+        assert shop.numbers == list(range(1, COUNT + 1))
+
+
+async def test_cxf_as_an_unknown_user_reaches_no_handler(cxf: JavaPeer, tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "inbox", processors=[holdfast.UsernameTokenValidator(ALICE)])
+    versions = holdfast.Versions("1.1", "2005/08", "1.1")
+    async with running_destination(shop.app) as url:
+        caller = await connected(cxf, url, "echo", decoupled=False, **words(versions, security="digest", user="eve"))
+        with pytest.raises(RuntimeError, match=r"Failed to send RM protocol message .*CreateSequence"):
+            await caller.call(1, 1)
+    assert not shop.numbers
+
+
+@every_version
+@both_kinds
+async def test_holdfast_sends_to_cxf_with_a_user_name_through_a_bad_network(
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, kind: str
+) -> None:
+    service = await served(cxf, tmp_path / "log", **words(versions, security=kind))
+    alice = holdfast.UsernameToken("alice", "secret", digest=kind == "digest")
+    async with (
+        LossyProxy(service.url, BAD, seed=5) as proxy,
+        source_to(proxy.url, tmp_path / "outbox", versions, processors=[alice]) as source,
+    ):
+        for number in range(1, COUNT + 1):
+            await source.send(body("notify", number), action=f"{NAMESPACE}/notify")
+        await source.flush(timeout=PATIENCE)
+        await until(lambda: len(service.delivered("notify")) >= COUNT, PATIENCE)
+        await source.end(timeout=PATIENCE)
+        assert proxy.counts.lost > 0
+    assert service.delivered("notify") == list(range(1, COUNT + 1))
+
+
+@both_kinds
+async def test_holdfast_asks_cxf_with_a_user_name(cxf: JavaPeer, tmp_path: Path, kind: str) -> None:
+    versions = holdfast.Versions("1.1", "2005/08", "1.1")
+    service = await served(cxf, tmp_path / "log", **words(versions, security=kind))
+    alice = holdfast.UsernameToken("alice", "secret", digest=kind == "digest")
+    async with source_to(service.url, tmp_path / "outbox", versions, processors=[alice]) as source:
+        for number in range(1, 4):
+            reply = await source.request(body("echo", number), action=f"{NAMESPACE}/echo", timeout=PATIENCE)
+            assert values(reply) == correct_reply(number)
+
+
+async def test_cxf_refuses_a_wrong_password_and_the_messages_wait(cxf: JavaPeer, tmp_path: Path) -> None:
+    versions = holdfast.Versions("1.1", "2005/08", "1.1")
+    service = await served(cxf, tmp_path / "log", **words(versions, security="digest"))
+    wrong, right = (holdfast.UsernameToken("alice", password, digest=True) for password in ("wrong", "secret"))
+    async with source_to(service.url, tmp_path / "outbox", versions, processors=[wrong]) as source:
+        sent = await source.send(body("notify", 1), action=f"{NAMESPACE}/notify")
+        with pytest.raises(holdfast.PeerFault) as refused:
+            await sent.acknowledged(timeout=PATIENCE)
+        assert "wants other credentials" in refused.value.remedy
+    async with source_to(service.url, tmp_path / "outbox", versions, processors=[right]) as source:
+        source.resume()
+        await source.flush(timeout=PATIENCE)
+        await until(lambda: service.delivered("notify") == [1], PATIENCE)
