@@ -1,4 +1,4 @@
-"""Nonces: the ones seen lately. A token that was read from the network cannot be sent again, not even after a restart."""
+"""Nonces: the ones seen lately. A token cannot be used twice, not even after a restart."""
 
 from __future__ import annotations
 
