@@ -1,4 +1,4 @@
-"""The services behind a simulated broker's further queues: each gets what one forwarder sends.
+"""The services behind a simulated broker's further queues; one forwarder sends to each.
 
 A broker puts a message into every queue of its route, and has a forwarder for each queue. So it sends the same message
 to several services, in several Sequences, which share its store, its memory and its crashes.
@@ -21,21 +21,21 @@ from holdfast.simulation.second_world import SecondWorld
 from holdfast.simulation.world import World
 
 FIRST = -3
-"""Stands for the first of these services in a journey; the next one has the number below."""
+"""The number of the first service in a journey; the numbers of the next ones descend."""
 
 
 class ForwardedService(SecondWorld):
     """The service that gets the messages of one further queue.
 
     Args:
-        index: The queue's place among the broker's further queues.
-        options: What the broker's world is like.
+        index: The queue's position among the broker's further queues.
+        options: Options of the broker's world.
         world: The broker's world.
         at: Schedules an event, in seconds from now.
         chance: Chooses every delay.
         request: Carries an HTTP request of the service.
-        respond: Carries its answer to one.
-        invariants: What must hold there.
+        respond: Carries an answer of the service.
+        invariants: Invariants of the service.
         build: Makes its protocol.
     """
 
@@ -64,7 +64,7 @@ class ForwardedService(SecondWorld):
         world.services[self.queue] = self.world
 
     def missing(self) -> str | None:
-        """Return what has not arrived there, in words; None if everything has."""
+        """Describe a message that has not arrived; None if every message has."""
         there = {queued.body for records in self.world.ledger.disks[1].queues.values() for queued in records}
         places = self.first.ledger.disks[self.sender.index].routed.records
         sent = (one.body for place, records in places.items() if place[0] == self.queue for one in records)

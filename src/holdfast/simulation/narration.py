@@ -1,4 +1,4 @@
-"""What ``holdfast simulate`` does: runs of the simulator and searches of the explorer, told on a terminal."""
+"""The output of ``holdfast simulate``: runs of the simulator and searches of the explorer."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _ROWS = (
     ("restarts compared", "destinations compared with restarted ones"),
     ("sequence.created", "Sequences created"),
     ("sequence.terminated", "Sequences terminated"),
-    ("sequence.lost", "Sequences lost, and said so"),
-    ("handed over", "calls of a handler"),
+    ("sequence.lost", "Sequences reported as lost"),
+    ("handed over", "handler calls"),
 )
 
 
 @dataclass(slots=True)
 class Runs:
-    """Several runs, added up."""
+    """The totals of several runs."""
 
     runs: int = 0
     events: int = 0
@@ -40,17 +40,17 @@ class Runs:
     failures: list[SimulationFailed] = field(default_factory=list)
 
     def add(self, report: Report) -> None:
-        """One run more."""
+        """Add the report of a run."""
         self.runs += 1
         self.events += report.events
         self.seconds += report.seconds
         self.counts.update(report.counts)
 
     def table(self) -> list[str]:
-        """The closing table."""
+        """Return the lines of the closing table."""
         rows = [("runs", self.runs), ("events, every invariant checked after each", self.events)]
         rows += [(label, self.counts.get(name, 0)) for name, label in _ROWS]
-        rows.append(("promises broken", len(self.failures)))
+        rows.append(("guarantees broken", len(self.failures)))
         lines = [f"{label:<44}{number:>12,}" for label, number in rows]
         return [*lines, f"{'virtual seconds':<44}{self.seconds:>12,.1f}"]
 
@@ -58,17 +58,17 @@ class Runs:
 def simulate(
     first_seed: int, runs: int = 1, *, loss: float | None = None, trace: bool = False, say: Say = print
 ) -> Runs:
-    """Run the simulator and tell of it.
+    """Run the simulator and print its results.
 
     Args:
         first_seed: The seed of the first run; the next ones follow.
-        runs: How many.
+        runs: Number of runs.
         loss: Replaces the drawn loss of requests and of responses, 0 to 1; None: as drawn.
-        trace: Whether every step is told.
+        trace: Whether to print every step.
         say: Called with each line.
 
     Returns:
-        What happened; ``failures`` holds every broken promise.
+        The totals; ``failures`` holds every broken guarantee.
     """
     total = Runs()
     for seed in range(first_seed, first_seed + runs):
@@ -83,7 +83,7 @@ def simulate(
             total.failures.append(failure)
             say(f"seed {seed} breaks {failure.invariant}: {failure.what}")
             more = f" --loss {loss:g}" if loss is not None else ""
-            say(f"  see it: holdfast simulate --seed {seed}{more} --trace")
+            say(f"  reproduce: holdfast simulate --seed {seed}{more} --trace")
         total.add(simulator.report)
     for line in total.table():
         say(line)
@@ -91,22 +91,22 @@ def simulate(
 
 
 def explore(bounds: Bounds, *, say: Say = print, progress: Callable[[int, int], None] | None = None) -> Exploration:
-    """Search every interleaving within the bounds and tell of it.
+    """Search every interleaving within the bounds and print the results.
 
     Args:
-        bounds: How far the search goes.
+        bounds: Limits of the search.
         say: Called with each line.
-        progress: Called now and then with the states and transitions so far.
+        progress: Called at intervals with the states and transitions so far.
 
     Returns:
-        What was found; ``violation`` is None if nothing broke.
+        The result; ``violation`` is None if no invariant broke.
     """
     say(f"every interleaving of at most {bounds}")
     result = Explorer(bounds, progress=progress).run()
     if result.violation is not None:
-        say(f"broken after {len(result.schedule)} steps, and after no fewer:")
+        say(f"an invariant breaks after {len(result.schedule)} steps, the fewest possible:")
         for line in result.trace:
             say(f"  {line}")
-    found = "all of them" if result.is_complete else "then the search was ended"
+    found = "the search is complete" if result.is_complete else "the search stopped early"
     say(f"{result.states:,} states, {result.transitions:,} transitions, at most {result.depth} steps deep: {found}")
     return result

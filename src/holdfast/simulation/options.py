@@ -1,4 +1,4 @@
-"""What one simulated run is like: everything is drawn from its seed, so that every seed is another world."""
+"""The options of one simulated run, all drawn from its seed, so that every seed gives a different world."""
 
 from __future__ import annotations
 
@@ -26,64 +26,64 @@ _USUAL_RETRANSMISSION = RetransmissionPolicy()
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """One world. Every field is drawn by :meth:`draw`; times in seconds, rates from 0 to 1.
+    """The options of one world. :meth:`draw` draws them; times are in seconds, rates from 0 to 1.
 
     Args:
-        versions: What both speak.
+        versions: Protocol versions of the source and the first endpoint it sends to.
         offer: Whether the source offers a Sequence for replies.
-        requests: Share of messages that want a reply.
-        listener: Whether the source can be reached, for acknowledgements and replies.
-        assurance: What both applications are promised.
-        behavior: Of the destination, for incomplete Sequences.
-        messages: How many are submitted.
-        storm: How long faults and crashes go on.
+        requests: Share of messages that request a reply.
+        listener: Whether the source has an address for acknowledgements and replies.
+        assurance: The delivery assurance of both applications.
+        behavior: The destination's behavior for incomplete Sequences.
+        messages: Number of submitted messages.
+        storm: Duration of faults and crashes.
         window, initial_window: Of the source.
         buffer, max_ranges: Of the destination.
-        mark_ahead: Numbers that the source and the replies may transmit before they must save that they may.
+        mark_ahead: Numbers that the source and the replies may transmit before they must save a new mark.
         source_limit: Messages per Sequence of the source (its roll-over); None: the specification's.
-        destination_limit: The highest message number the destination takes; None: the specification's.
-        expires: Life asked for each Sequence; None: endless.
+        destination_limit: The highest message number the destination accepts; None: the specification's.
+        expires: Requested lifetime of each Sequence; None: unlimited.
         inactivity_timeout: Of the destination; None: it waits for ever.
-        retransmission: Times of the source.
+        retransmission: Retransmission times of the source.
         acknowledgement_interval, acknowledgement_count: Of the destination, for a source with a listener.
         advertise_buffer: Whether acknowledgements carry BufferRemaining.
-        reply_patience: How long a requester's exchange is held open.
+        reply_patience: How long the destination keeps a requester's exchange open.
         partitions: Of the destination's queue.
-        batches: How many batches may be on their way to a disk at once.
+        batches: Batches that may await a disk at once.
         commit_latency: The longest time a batch takes to become durable.
-        read_latency: The longest time that reading a store takes; 0: it is read at once.
-        concurrency: Handlers that run at a time.
-        reader: Whether somebody reads the destination's queue from outside.
+        read_latency: The longest time that a read of a store takes; 0: reads are immediate.
+        concurrency: Handlers that run at once.
+        reader: Whether a reader outside reads the destination's queue.
         keeps: Seconds that the destination keeps records; None: for ever.
-        alone: Whether what follows from each handling is made durable by itself, as in a handler's own transaction.
-        trims: Whether the destination deletes what is handled.
-        handler_latency: The longest time a handler takes: longer than the retransmission timeout in some worlds.
-        handler_failures: How often it fails.
-        network: How bad the network is.
-        partition_rate: How often, at an event, the network is parted for a while.
+        alone: Whether each handling commits its own batch, as in a handler's own transaction.
+        trims: Whether the destination deletes handled records.
+        handler_latency: The longest time a handler takes; in some worlds longer than the retransmission timeout.
+        handler_failures: How often a handler fails.
+        network: The faults of the network.
+        partition_rate: How often, at an event, the network is partitioned for a while.
         crash_source, crash_broker, crash_destination: How often, at an event, an endpoint crashes.
-        again: Whether more is submitted once everything has ended.
-        writer: Whether somebody writes rows to a sink of the broker, which it forwards with all else.
-        broker_offers: Whether that offers a Sequence for replies to the destination.
-        broker: What a broker that is between the two speaks to the destination; None: there is no broker.
-        twin: Whether the source sends to a second destination, too, which grants the same Identifiers.
-        ends: How often somebody closes or terminates a Sequence at the destination.
+        again: Whether the source submits more messages after the end.
+        writer: Whether a writer stages rows in a sink of the broker, which forwards them with all other messages.
+        broker_offers: Whether the broker offers the destination a Sequence for replies.
+        broker: Protocol versions between the broker and the destination; None: there is no broker.
+        twin: Whether the source also sends to a second destination, which grants the same Identifiers.
+        ends: How often an operator closes or terminates a Sequence at the destination.
         clock_jumps: Whether a restarted endpoint finds its wall clock moved.
-        refuses: The service behind the broker refuses every so many-th message each time, and the one before it once;
-            0: it refuses none.
-        repaired: Whether somebody repairs that service after the storm.
-        strangers: How many forged messages arrive during the storm.
-        certified: Whether the endpoints show client certificates; the strangers show another one.
+        refuses: The service behind the broker rejects each ``refuses``-th message every time, and the one before it
+            once; 0: it rejects none.
+        repaired: Whether an operator repairs that service after the storm.
+        strangers: Number of forged messages during the storm.
+        certified: Whether the endpoints present client certificates; the strangers present a different one.
         queues: Further queues of the destination; each has several readers.
         routed_retention: How long these keep records.
-        broker_queues: Further queues of the broker; each has a forwarder, which sends to a service of its own.
-        block_bytes: Bytes of held messages that an endpoint releases in one batch; None: as the core does.
-        block_crashes: How often a destination crashes between two such batches, or soon after readers went back.
-        writers: Sinks that are written to at once, where there is a writer.
+        broker_queues: Further queues of the broker; each has a forwarder and a service.
+        block_bytes: Bytes of held messages that an endpoint releases in one batch; None: the core's default.
+        block_crashes: How often a destination crashes between two such batches.
+        writers: Sinks with a writer at the same time, if there is a writer.
         repeats: How often a request of a writer arrives twice.
-        remembers: Seconds that a sink is remembered after its last batch; None: as the core does.
-        asked_only: Whether the destination acknowledges only what it is asked for; never drawn.
-        hides_limit: Whether its MessageNumberRollover says no limit; never drawn.
+        remembers: Seconds that a sink is remembered after its last batch; None: the core's default.
+        asked_only: Whether the destination acknowledges only on request; never drawn.
+        hides_limit: Whether its MessageNumberRollover omits the limit; never drawn.
         drops_early: Whether a destination in order drops messages that overtake others; never drawn.
     """
 
@@ -151,10 +151,10 @@ class Options:
 
     @classmethod
     def draw(cls, chance: random.Random) -> Options:
-        """One world. Each kind of fault is switched off in some, so that the others are seen alone (swarm testing)."""
+        """Draw one world. Some worlds omit each kind of fault, to test the others alone (swarm testing)."""
         versions = chance.choice(ALL_VERSIONS)
         pattern = chance.choice(("one-way", "one-way", "offer", "offer", "plain"))
-        # At-most-once in order may drop a request, and nobody would answer it: there are none then without an Offer.
+        # At-most-once in order may drop a request, which would then get no reply. So it needs an Offer.
         delivery = chance.choice(
             (Delivery.EXACTLY_ONCE, Delivery.EXACTLY_ONCE, *Delivery)[: 2 if pattern == "plain" else 5]
         )
@@ -162,7 +162,7 @@ class Options:
         source_limit = chance.choice((None, None, None, chance.randint(2, 8)))
         destination_limit = chance.choice((None,) * 9 + (chance.randint(2, 8),))
         if versions.rm.can.rollover_ends and (window > 1 or pattern != "one-way"):
-            # Its fault names no limit and ends the Sequence: only what was acknowledged before is progress.
+            # The fault of this version names no limit and ends the Sequence; only acknowledged messages are progress.
             destination_limit = None
         return cls(
             versions=versions,
@@ -170,7 +170,7 @@ class Options:
             requests=0.0 if pattern == "one-way" else chance.choice((1.0, 0.5)),
             listener=chance.random() < 0.3,
             assurance=Assurance(delivery, chance.random() < 0.7),
-            # DiscardEntireSequence keeps a request from the application until the Sequence ends, and so its reply.
+            # DiscardEntireSequence delays a request, and so its reply, until the Sequence ends.
             behavior=chance.choice(tuple(IncompleteSequenceBehavior)[0 if pattern == "one-way" else 1 :]),
             messages=chance.randint(1, 16),
             storm=chance.choice((3.0, 10.0, 30.0)),
@@ -205,12 +205,13 @@ class Options:
 
     @classmethod
     def of_seed(cls, seed: int, chance: random.Random) -> Options:
-        """Draw the whole world of a seed. What is special in some worlds is drawn separately, so that more of it leaves
-        the other worlds as they are.
+        """Draw the whole world of a seed.
+
+        Each special feature has its own random numbers, so that a new feature leaves the other worlds unchanged.
 
         Args:
             seed: The seed.
-            chance: Draws the rest, and goes on with it.
+            chance: Draws the common options; the run continues with it.
         """
         drawn = cls.draw(chance)
         drawn = drawn.turned_to_the_rare(random.Random(f"rare {seed}"))
@@ -224,15 +225,17 @@ class Options:
         return drawn.with_broker_queues(random.Random(f"queues of the broker of {seed}"))
 
     def turned_to_the_rare(self, chance: random.Random) -> Options:
-        """Every third world is turned to what others seldom see: Sequences that the destination ends, handlers that are
-        retried, at-most-once in order; the others are left as they are."""
+        """Turn every third world to rare cases and leave the others unchanged.
+
+        The cases are Sequences that the destination ends, retried handlers, and at-most-once in order.
+        """
         turn = chance.choice((None,) * 6 + ("ended", "ended and retried", "at most once"))
         options = self
         if turn is None:
             return options
         if turn == "at most once":
             assurance = Assurance(Delivery.AT_MOST_ONCE, True)
-            # With requests, only where an Offer lets nothing be dropped.
+            # Requests need an Offer here, because only that prevents dropped messages.
             requests = self.requests if self.offer else 0.0
             return replace(options, assurance=assurance, requests=requests, handler_failures=chance.choice((0.0, 0.3)))
         ending = chance.choice(("by hand", "expires", "inactivity"))
@@ -240,7 +243,7 @@ class Options:
             options,
             storm=chance.choice((10.0, 30.0)),
             ends=chance.randint(1, 3) if ending == "by hand" else 0,
-            # Longer than a handler takes with all that is between: otherwise nobody would ever get a reply.
+            # Longer than a handler takes, with the exchanges around it: otherwise no requester would ever get a reply.
             expires=chance.uniform(8.0, 12.0) if ending == "expires" else self.expires,
             inactivity_timeout=chance.uniform(6.0, 10.0) if ending == "inactivity" else self.inactivity_timeout,
             handler_latency=chance.choice((0.01, 1.0, 2.0)),
@@ -250,7 +253,7 @@ class Options:
         return options
 
     def with_handlers(self, chance: random.Random) -> Options:
-        """The same world, in which reading a store takes so long, so many handlers run, and marks are so far ahead."""
+        """Vary the time of reads, the number of handlers, and the distance of the marks."""
         return replace(
             self,
             read_latency=chance.choice((0.0, 0.001, 0.02, 0.5)),
@@ -262,7 +265,7 @@ class Options:
         )
 
     def with_broker(self, chance: random.Random) -> Options:
-        """Every eighth world has a broker between the two, and nobody ends a Sequence early there."""
+        """Add a broker to every eighth world; its Sequences never end early."""
         if chance.random() >= 1 / 8:
             return self
         return replace(
@@ -281,19 +284,19 @@ class Options:
         )
 
     def with_refusals(self, chance: random.Random) -> Options:
-        """Let the service behind every other broker refuse messages."""
+        """Let the service behind every other broker reject messages."""
         if self.broker is None or chance.random() >= 1 / 2:
             return self
         repaired = chance.random() < 0.5
-        # A service that keeps order holds the requests behind a refused message: then the forwarder stops again and
-        # again until the service is repaired.
+        # In order, the service holds the requests behind a rejected message, so the forwarder stops repeatedly until
+        # the service is repaired.
         in_order = self.assurance.in_order and (repaired or not self.requests)
         return replace(
             self,
             refuses=chance.choice((2, 3, 5)),
             repaired=repaired,
             assurance=Assurance(self.assurance.delivery, in_order),
-            # Several messages are under way, and answers are lost: otherwise there is no doubt about what arrived.
+            # Several messages in flight and lost answers put the arrival of messages in doubt, which this world tests.
             messages=max(self.messages, 8),
             window=max(self.window, 4),
             initial_window=4,
@@ -320,7 +323,7 @@ class Options:
         )
 
     def with_twin(self, chance: random.Random) -> Options:
-        """Add a second destination to every twelfth world without a broker. Nobody ends a Sequence early there."""
+        """Add a second destination to every twelfth world without a broker; its Sequences never end early."""
         if self.broker is not None or chance.random() >= 1 / 12:
             return self
         return replace(
@@ -334,7 +337,7 @@ class Options:
         )
 
     def with_strangers(self, chance: random.Random) -> Options:
-        """Add forged messages to every sixth world. The source of most of these has a listener, where they arrive."""
+        """Add forged messages to every sixth world; most of its sources get a listener, where those arrive."""
         if chance.random() >= 1 / 6:
             return self
         return replace(
@@ -345,8 +348,10 @@ class Options:
         )
 
     def with_queues(self, chance: random.Random) -> Options:
-        """The same world, in which the destination may have further queues and release held messages in small blocks,
-        and several writers may write to the broker's sinks."""
+        """Add further queues, small blocks of released messages, and several writers to some worlds.
+
+        Further queues and small blocks belong to the destination, and the writers write to the broker's sinks.
+        """
         options = self
         if chance.random() < 1 / 5:
             limits = RetentionPolicy(
@@ -364,7 +369,7 @@ class Options:
                 options,
                 block_bytes=chance.choice((1, 300)),
                 block_crashes=chance.choice((0.0, 0.3)),
-                # Messages overtake each other, so that many are held at a time.
+                # Messages overtake each other, so that the destination holds many at once.
                 network=replace(options.network, delay=0.5, lose_request=max(0.2, options.network.lose_request)),
                 assurance=Assurance(options.assurance.delivery, in_order=True),
                 requests=options.requests if options.offer or not may_drop else 0.0,
@@ -385,7 +390,7 @@ class Options:
         return options
 
     def with_broker_queues(self, chance: random.Random) -> Options:
-        """Add further queues to every third broker, each with a forwarder and a service. These get one-way messages."""
+        """Add further queues with forwarders and services to every third broker; these get one-way messages."""
         if self.broker is None or chance.random() >= 1 / 3:
             return self
         return replace(
@@ -412,11 +417,11 @@ class Options:
         )
 
     def with_loss(self, loss: float) -> Options:
-        """The same world with this loss of requests and of responses."""
+        """Return the same world with this loss of requests and of responses."""
         return replace(self, network=replace(self.network, lose_request=loss, lose_response=loss))
 
     def setups(self) -> tuple[Setup, ...]:
-        """How the source, the broker if there is one, and the destination are built."""
+        """Return the setups of the source, the broker if there is one, and the destination."""
         destination_policy = DestinationPolicy(
             assurance=self.assurance,
             incomplete_sequence_behavior=self.behavior,
@@ -441,7 +446,7 @@ class Options:
         replies_policy = replace(
             destination_policy,
             assurance=Assurance(Delivery.EXACTLY_ONCE, self.assurance.in_order),
-            # Replies come when their requests are sent: a source that cannot hold a window of them waits for ever.
+            # The source cannot slow its replies down: one that cannot hold a window of them would wait for ever.
             buffer=256,
             max_ranges=128,
             max_message_number=MAX_MESSAGE_NUMBER,
@@ -479,7 +484,7 @@ class Options:
         return Setup(
             BROKER_ADDRESS,
             policy,
-            # Otherwise its Sequences would end with its sessions by their numbers alone.
+            # Otherwise the numbers alone would end its Sequences along with its sessions.
             replace(source_policy, max_message_number=MAX_MESSAGE_NUMBER) if self.sessions else source_policy,
             choices=((versions, self.broker_offers),),
             partitions=self.partitions,
@@ -496,17 +501,17 @@ class Options:
 
     @property
     def may_stop(self) -> bool:
-        """Whether the source's application may be told that a Sequence was lost: nothing else here ends one early."""
+        """Whether a Sequence may be lost and reported as such: by a limit, an expiry, a timeout or an operator."""
         refused = self.destination_limit is not None and self.versions.rm.can.rollover_ends
         return refused or self.expires is not None or self.inactivity_timeout is not None or self.ends > 0
 
     def lines(self) -> list[str]:
-        """One line a field, for the head of a run."""
+        """Return one line for each field, to print before a run."""
         return [f"{field.name.replace('_', ' ')}: {words(getattr(self, field.name))}" for field in fields(self)]
 
 
 def words(value: object) -> str:
-    """A value as people write it."""
+    """Format a value for people."""
     if isinstance(value, Versions):
         return f"WS-RM {value.rm.value}, WS-Addressing {value.addressing.value}, SOAP {value.soap.value}"
     if isinstance(value, RetransmissionPolicy | NetworkFaults):

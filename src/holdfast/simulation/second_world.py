@@ -1,7 +1,7 @@
-"""An endpoint in a world of its own, whose packets and events the simulator of the first world carries.
+"""An endpoint in a separate world; the simulator of the first world carries its packets and events.
 
-The endpoint is the real core, with its own disk, ledger and invariants. Its world also has the setup of the endpoint
-that sends to it, which never starts there: the sender lives in the first world.
+The endpoint is the real core, with its own disk, ledger and invariants. Its world also contains the sender's setup, but
+the sender never starts there, because it runs in the first world.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 class SecondWorld:
-    """A world with one endpoint, and the decisions when its packets travel and its batches become durable.
+    """A world with one endpoint. It decides when packets travel and batches become durable.
 
     Args:
-        number: Stands for the endpoint in a journey.
+        number: The endpoint's number in a journey.
         first: The world of the sender.
         sender: The endpoint that sends here.
         setups: The setups of the sender and of the endpoint.
-        options: What the first world is like.
+        options: Options of the first world.
         at: Schedules an event, in seconds from now.
         chance: Chooses every delay.
         request: Carries an HTTP request of the endpoint.
-        respond: Carries its answer to one.
-        invariants: What must hold for it.
+        respond: Carries an answer of the endpoint.
+        invariants: Invariants of the endpoint.
         build: Makes its protocol.
     """
 
@@ -74,7 +74,7 @@ class SecondWorld:
         self._request(Journey(self.number, journey.run, journey.transmit, self.sender.index, self.first.journeys))
 
     def batch_taken(self, node: Node) -> None:
-        """See :class:`Surroundings`. The disk is a steady one: batches become durable in their order."""
+        """See :class:`Surroundings`. Every commit takes the same time, so batches become durable in order."""
         self._at(self.options.commit_latency, self._durable)
 
     def _durable(self) -> Node:

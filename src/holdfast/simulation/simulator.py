@@ -1,8 +1,8 @@
-"""The seeded simulator: the real core of two endpoints in a world where everything goes wrong, and then heals.
+"""The seeded simulator: the real core of two or more endpoints, first under faults, then without them.
 
-One :class:`random.Random` decides everything, so a seed is a whole story that can be told again. First the storm: loss,
-duplicates, delays, partitions, crashes. Every named invariant is checked after every event (safety). Then the faults
-stop, and everything that was submitted must arrive and every Sequence must end within bounded virtual time (liveness).
+One :class:`random.Random` decides everything, so a seed reproduces a whole run. The storm comes first: loss,
+duplicates, delays, partitions, crashes. The simulator checks every named invariant after every event (safety). Then the
+faults stop. Every submitted message must arrive and every Sequence must end within bounded virtual time (liveness).
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from holdfast.simulation.twin import Twin
 from holdfast.simulation.world import World
 
 REQUEST_TIMEOUT = 60.0
-"""Seconds after which a caller that got no answer gives up."""
+"""Seconds after which a caller without an answer stops waiting."""
 HEALING = 900.0
-"""Virtual seconds in which everything must be well after the storm."""
+"""Virtual seconds after the storm within which every message must arrive and every Sequence must end."""
 MOST_EVENTS = 50_000
-"""More events than this in one run are a storm of the protocol's own making."""
+"""Limit of the events in one run. More events mean that the protocol itself floods the network."""
 
 
 class SimulationFailed(AssertionError):
-    """A run broke a promise. Says which, and how to see it again.
+    """A run broke a guarantee. The message names it and the command that reproduces the run.
 
     Args:
         seed: Reproduces the run.
-        invariant: What was broken, or "Liveness".
-        what: How.
-        report: What had happened so far.
+        invariant: The broken invariant, or "Liveness".
+        what: What happened.
+        report: The run up to the failure.
     """
 
     def __init__(self, seed: int, invariant: str, what: str, report: Report) -> None:
-        super().__init__(f"seed {seed}: {invariant}: {what}\n  see it: holdfast simulate --seed {seed} --trace")
+        super().__init__(f"seed {seed}: {invariant}: {what}\n  reproduce: holdfast simulate --seed {seed} --trace")
         self.seed = seed
         self.invariant = invariant
         self.what = what
@@ -62,14 +62,14 @@ class SimulationFailed(AssertionError):
 
 @dataclass(slots=True)
 class Report:
-    """What happened in one run.
+    """The result of one run.
 
     Args:
         seed: Reproduces it.
-        options: What the world was like.
-        events: How many events there were; the invariants were checked after each.
+        options: Options of the world.
+        events: Number of events; the invariants were checked after each.
         seconds: Virtual time from beginning to end.
-        counts: How often what happened.
+        counts: Number of occurrences by kind.
     """
 
     seed: int
@@ -84,11 +84,11 @@ class Simulator:
 
     Args:
         seed: Decides everything that the options leave open.
-        options: What the world is like; None: drawn from the seed as well.
+        options: Options of the world; None: the seed draws them too.
         loss: Replaces the options' loss of requests and of responses.
-        invariants: What must hold.
-        build: Makes each endpoint's protocol; a planted bug comes in here.
-        trace: Called with a line for each thing that happens.
+        invariants: Invariants to check.
+        build: Makes each endpoint's protocol; tests plant bugs through it.
+        trace: Called with a line for each event.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Simulator:
         return made
 
     def _all_invariants(self, always: Iterable[type[Invariant]]) -> list[type[Invariant]]:
-        """Return those that must hold in every world, and those of what this world has besides."""
+        """Return the given invariants and those of the parts that only some worlds have."""
         found = list(always)
         if self.options.refuses:
             found += [RefusedInOnePlace, RequeuedInOneBatch]
@@ -178,10 +178,10 @@ class Simulator:
         return found
 
     def run(self) -> Report:
-        """The storm, then the healing.
+        """Run the storm, then the healing.
 
         Raises:
-            SimulationFailed: an invariant was broken, or not everything healed in time.
+            SimulationFailed: an invariant was broken, or the world did not heal in time.
         """
         try:
             self._storm()
@@ -191,7 +191,7 @@ class Simulator:
         except InvariantViolation as violation:
             self._finish()
             raise SimulationFailed(self.seed, violation.invariant, violation.what, self.report) from violation
-        except Exception as error:  # an error of the core's own: only the seed can tell how it came about
+        except Exception as error:  # an error inside the core: only the seed can reproduce it
             self._finish()
             raise SimulationFailed(self.seed, type(error).__name__, str(error), self.report) from error
         self._finish()
@@ -204,7 +204,7 @@ class Simulator:
         assert self._trace is not None
         self._trace(f"{self.world.clock.now - EPOCH:9.3f}  {text}")
 
-    # --- the course of things -------------------------------------------------------------------------------------
+    # --- storm and healing ----------------------------------------------------------------------------------------
 
     def _storm(self) -> None:
         options, chance = self.options, self.random
@@ -238,7 +238,7 @@ class Simulator:
         self._compare_with_restarted()
 
     def _heal(self) -> None:
-        self.world.note(lambda: "the storm is over: no more faults, everything must arrive")
+        self.world.note(lambda: "the storm is over: the faults end, and every message must arrive")
         self._is_storm = False
         if self.world.service is not None and self.options.repaired:
             self.world.service.repaired_after = self.world.journeys
@@ -258,7 +258,7 @@ class Simulator:
         self._wait_until_well()
 
     def _go_on(self) -> None:
-        """The source's application has more to send after all: in another Sequence, for the last one has ended."""
+        """Submit more messages after the end, which must use a new Sequence because the last one has ended."""
         node, world = self.world.nodes[0], self.world
         world.has_ended = False
         for _ in range(2):
@@ -297,13 +297,13 @@ class Simulator:
         return missing if missing is not None else unsettled(self.world)
 
     def _retry_letters(self, node: Node) -> Node | None:
-        """Play an operator: have every dead letter of an endpoint tried once more."""
+        """Act as an operator: retry every dead letter of an endpoint."""
         if not node.is_up:
             return None
         letters = node.giving_up.letters if node.setup.forwards else node.handling.letters
         if letters.count == letters.asked:
             return None
-        self.world.note(lambda: f"somebody has {letters.count} dead letters of {node.name} tried again")
+        self.world.note(lambda: f"an operator retries {letters.count} dead letters of {node.name}")
         if node.setup.forwards:
             self.world.count("dead letters requeued")
             node.giving_up.requeue()
@@ -312,17 +312,17 @@ class Simulator:
         return node
 
     def _resume_forwarders(self) -> None:
-        """Play the operator of a broker: resume forwarders that stopped behind a refused message."""
+        """Act as the broker's operator: resume forwarders that stopped at a rejected message."""
         if self.world.service is None:
             return
         broker = self.world.nodes[1]
         for outbox in broker.protocol.outbound.outboxes.values():
             if outbox.stopped:
-                self.world.note(lambda: "the operator resumes a forwarder of the broker")
+                self.world.note(lambda: "an operator resumes a forwarder of the broker")
                 outbox.resume([*broker.setup.choices], broker.now)
 
     def _resume_if_stopped(self) -> None:
-        """Play the operator: a Sequence was lost and somebody was told; go on in a new one."""
+        """Act as the operator: resume the outbox in a new Sequence after a reported loss."""
         node, world = self.world.nodes[0], self.world
         outbox = node.outbox
         assert outbox is not None
@@ -330,14 +330,14 @@ class Simulator:
             return
         if not self.options.may_stop:
             raise InvariantViolation("Liveness", f"the outbox stopped without cause: {outbox.stopped}")
-        world.note(lambda: "somebody decides to go on")
+        world.note(lambda: "an operator resumes the outbox")
         world.ledger.doubt(outbox.first, outbox.end)
         outbox.resume([*node.setup.choices], node.now)
         node.end()
         world.settle(node)
 
     def _until(self, end: float, is_done: Callable[[], bool]) -> None:
-        """Let things happen until ``end``, true time, or until it is done."""
+        """Process events until the true time ``end``, or until ``is_done`` returns true."""
         world, events = self.world, self._events
         while not is_done():
             time = events[0][0] if events else end
@@ -364,11 +364,11 @@ class Simulator:
                 self._misfortune()
 
     def _at(self, delay: float, event: Callable[[], Node | None]) -> None:
-        """Let ``event`` happen in ``delay`` seconds; it returns the endpoint it concerned, None for nothing."""
+        """Schedule ``event`` in ``delay`` seconds; it returns the endpoint it changed, or None."""
         self._scheduled += 1
         heapq.heappush(self._events, (self.world.clock.now + delay, self._scheduled, event))
 
-    # --- misfortune -----------------------------------------------------------------------------------------------
+    # --- faults ---------------------------------------------------------------------------------------------------
 
     def _misfortune(self) -> None:
         options, chance = self.options, self.random.random
@@ -379,12 +379,12 @@ class Simulator:
         if options.block_crashes:
             self._crash_between_blocks()
         if options.partition_rate and not self.network.is_partitioned and chance() < options.partition_rate:
-            self.world.note(lambda: "the network is parted")
+            self.world.note(lambda: "the network is partitioned")
             self.network.is_partitioned = True
             self._at(chance() * 10.0, self._rejoin)
 
     def _crash_between_blocks(self) -> None:
-        """Kill an endpoint that has released a part of its held messages, and not all."""
+        """Crash an endpoint that has released a part of its held messages, but not all."""
         for node in self.world.nodes[1:]:
             if not node.is_up or not self._crashes_left:
                 continue
@@ -397,7 +397,7 @@ class Simulator:
         self.network.is_partitioned = False
 
     def _end_inbound(self) -> Node | None:
-        """Play an operator of the destination's: end the newest Sequence that is open there."""
+        """Act as the destination's operator: end the newest open Sequence there."""
         node = self.world.nodes[1]
         if not node.is_up:
             return None
@@ -406,7 +406,7 @@ class Simulator:
         terminate = self.random.random() < 0.5
         if not is_open:
             return None
-        self.world.note(lambda: f"somebody {'terminates' if terminate else 'closes'} {is_open[-1]} at {node.name}")
+        self.world.note(lambda: f"an operator {'terminates' if terminate else 'closes'} {is_open[-1]} at {node.name}")
         node.protocol.end_inbound(is_open[-1], node.now, terminate=terminate)
         return node
 
@@ -442,7 +442,7 @@ class Simulator:
             self.world.settle(node)
 
     def _node(self, index: int) -> Node:
-        """The endpoint with that index in a journey."""
+        """Return the endpoint with that number in a journey."""
         return self._others.get(index) or self.world.nodes[index]
 
     # --- the applications -----------------------------------------------------------------------------------------
@@ -459,7 +459,7 @@ class Simulator:
 
     def _end(self) -> Node | None:
         node = self.world.nodes[0]
-        self.world.note(lambda: "the source's application has nothing more to send")
+        self.world.note(lambda: "the source's application has sent its last message")
         node.end()
         return node if node.is_up else None
 
@@ -476,14 +476,14 @@ class Simulator:
             self.world.note(lambda: f"the handler of {node.name} fails at {where}")
             node.handler_failed(handle)
         else:
-            self.world.note(lambda: f"the handler of {node.name} is done with {where}: {handle.record.body.decode()}")
+            self.world.note(lambda: f"the handler of {node.name} finishes {where}: {handle.record.body.decode()}")
             node.handled(handle)
         return node
 
     # --- the disks ------------------------------------------------------------------------------------------------
 
     def read_wanted(self, node: Node, wanted: ReadWanted) -> None:
-        """See :class:`Surroundings`. Where it takes time, those of one partition are done one after the other."""
+        """See :class:`Surroundings`. Reads that take time finish in order within a partition."""
         if not self.options.read_latency:
             node.read(wanted)
             return
@@ -496,7 +496,7 @@ class Simulator:
     def _read(self, node: Node, run: int, wanted: ReadWanted) -> Node | None:
         if not node.is_up or node.run != run:
             return None
-        self.world.note(lambda: f"{node.name} has read {wanted.queue} from {wanted.start} on")
+        self.world.note(lambda: f"{node.name} has read {wanted.queue}, starting at {wanted.start}")
         node.read(wanted)
         return node
 
@@ -555,7 +555,7 @@ class Simulator:
 
     def _answer(self, journey: Journey, envelope: Envelope | None) -> Node | None:
         node = self._node(journey.sender)
-        # A connection brings one answer, however often the network doubled the request.
+        # A connection carries one answer, however often the network duplicates the request.
         if not node.is_up or node.run != journey.run or journey.has_failed or journey.is_answered:
             return None
         self._requests.concluded(journey)
@@ -569,6 +569,6 @@ class Simulator:
         if not node.is_up or node.run != journey.run or journey.is_answered or journey.has_failed:
             return None
         journey.has_failed = True
-        self.world.note(lambda: f"#{journey.number} has failed, as {node.name} sees it")
+        self.world.note(lambda: f"#{journey.number} fails for {node.name}")
         node.fail(journey)
         return node

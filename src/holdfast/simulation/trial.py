@@ -1,8 +1,7 @@
-"""One Sequence over one network, from CreateSequence to its end: what it cost and how long it took.
+"""One Sequence over one network, from CreateSequence to its end: its cost and its duration.
 
-The simulator asks whether promises hold, in worlds where everything goes wrong. This asks how good a policy is, so it
-does without crashes, invariants and a store; what decides is the same core. A trial and a seed give the same outcome on
-every machine.
+The simulator checks guarantees in worlds with many faults. A trial measures how well a policy works, so it omits
+crashes, invariants and a store, but uses the same core. A trial and a seed give the same outcome on every machine.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from holdfast.settings import check_settings
 
 ADDRESS = "http://destination.test/"
 EXCHANGE_TIMEOUT = 60.0
-"""Seconds after which a source stops waiting for the answer to one request. WCF's send timeout."""
+"""Seconds after which a source stops waiting for the answer to one request; equal to WCF's send timeout."""
 LONGEST = 100_000.0
-"""Virtual seconds after which a trial is ended as it is."""
+"""Virtual seconds after which a trial stops unfinished."""
 BODY = b"<m/>"
 
 
@@ -36,15 +35,15 @@ class Link:
     """A network, and the destination behind it.
 
     Args:
-        loss: Share of requests that are lost, and of answers, 0 to 1, each by itself and without a word.
-        delay: Seconds one way, without what other messages cost.
+        loss: Share of requests that are lost, and of answers, 0 to 1; each loss is independent and silent.
+        delay: Seconds one way, without queueing.
         spread: Up to this share of ``delay`` is added at random, so that messages overtake each other.
-        capacity: Requests a second that get through; what comes faster waits in line.
-        line: Requests that may wait so; the next one is lost.
-        sync: Seconds until what either side stores is durable.
+        capacity: Requests per second that get through; faster ones wait in line.
+        line: Requests that may wait in line; the network drops the next one.
+        sync: Seconds until a side's write is durable.
 
     Raises:
-        ConfigurationError: for a number that cannot be.
+        ConfigurationError: for a number out of range.
     """
 
     loss: float = 0.0
@@ -60,18 +59,18 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is tried.
+    """One trial's parameters.
 
     Args:
         link: The network.
-        source: How the RM Source sends.
-        destination: How the RM Destination takes; None: by its defaults.
-        messages: How many there are.
-        interval: Seconds from one that is submitted to the next; 0: all at once.
-        versions: What both speak.
+        source: The policy of the RM Source.
+        destination: The policy of the RM Destination; None: the default.
+        messages: Number of messages.
+        interval: Seconds between two submissions; 0: all at once.
+        versions: Protocol versions of both sides.
 
     Raises:
-        ConfigurationError: for a number that cannot be.
+        ConfigurationError: for a number out of range.
     """
 
     link: Link = field(default_factory=Link)
@@ -87,15 +86,15 @@ class Trial:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one trial.
+    """The result of one trial.
 
     Args:
-        seconds: From the first message submitted until the last one that was delivered.
-        latencies: Of each message delivered, in order: seconds from submitted to delivered.
-        transmissions: Times that a message was sent, the first included.
-        requests: Those and all other requests of the source.
-        dropped: Requests lost as too many waited in line.
-        is_complete: Whether all were delivered and the source knows it.
+        seconds: From the first submission to the last delivery.
+        latencies: For each delivered message, in order: seconds from submission to delivery.
+        transmissions: Number of transmissions of messages, retransmissions included.
+        requests: Number of all requests of the source.
+        dropped: Requests lost because the line was full.
+        is_complete: Whether every message was delivered and acknowledged.
     """
 
     seconds: float = 0.0
@@ -108,14 +107,14 @@ class Outcome:
 
 @dataclass(slots=True, eq=False)
 class _Exchange:
-    """One request on its way; the handle that the destination answers."""
+    """One request in transit; also the handle that the destination answers."""
 
     sent: Transmit
     is_over: bool = False
 
 
 class _Kept:
-    """What a side has stored, in memory: only an outbox with more messages than it holds asks for it."""
+    """A side's stored records, in memory. Only an outbox with more messages than its buffer reads them."""
 
     def __init__(self) -> None:
         self._queues: dict[tuple[str, int], list[Record]] = {}
@@ -130,7 +129,7 @@ class _Kept:
 
 
 class _Side:
-    """The core with what a shell does for it."""
+    """The core and a minimal shell for it."""
 
     def __init__(
         self,
@@ -164,7 +163,7 @@ class _Side:
         return f"urn:{self._name}:{self._names}"
 
     def settle(self) -> None:
-        """After every input: do what the core wants done."""
+        """Perform the core's effects, as required after every input."""
         protocol, run = self.protocol, self._run
         protocol.outbound.pump(run.now)
         while True:
@@ -199,7 +198,7 @@ class _Side:
 
 
 class _Run:
-    """One trial under way."""
+    """One trial in progress."""
 
     def __init__(self, trial: Trial, seed: int) -> None:
         self.trial = trial
@@ -218,7 +217,7 @@ class _Run:
         self._outbox: Outbox = self._source.protocol.outbound.open("", ADDRESS, [(trial.versions, False)])
 
     def at(self, delay: float, event: Callable[[], None]) -> None:
-        """Let ``event`` happen in ``delay`` seconds."""
+        """Schedule ``event`` in ``delay`` seconds."""
         self._scheduled += 1
         heapq.heappush(self._events, (self.now + delay, self._scheduled, event))
 
@@ -314,7 +313,7 @@ def run(trial: Trial, seed: int) -> Outcome:
     """Run one trial.
 
     Args:
-        trial: What is tried.
-        seed: Decides all that is left to chance.
+        trial: The parameters.
+        seed: Determines all random numbers.
     """
     return _Run(trial, seed).run()

@@ -1,7 +1,7 @@
-"""A second destination of the simulated source, which grants the Identifiers that the first destination grants.
+"""A second destination of the simulated source, which grants the same Identifiers as the first one.
 
-The source sends to both. An acknowledgement, a fault or a closure by one of them must change nothing of the Sequence of
-the other one.
+The source sends to both. An acknowledgement, a fault or a closure from one of them must not change the other's
+Sequence.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 class Twin(SecondWorld):
-    """The second destination, and what the source's application sends to it.
+    """The second destination, and the source's messages to it.
 
     Args:
-        options: What the source's world is like.
+        options: Options of the source's world.
         world: The source's world.
         at: Schedules an event, in seconds from now.
         chance: Chooses every delay.
         request: Carries an HTTP request of the second destination.
-        respond: Carries its answer to one.
-        invariants: What must hold there.
+        respond: Carries an answer of the second destination.
+        invariants: Invariants of the second destination.
         build: Makes its protocol.
     """
 
@@ -64,13 +64,13 @@ class Twin(SecondWorld):
     # --- the source's side ----------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start the second destination, and schedule what the source's application sends to it."""
+        """Start the second destination, and schedule the source's messages to it."""
         self.world.start(self.node)
         for _ in range(self.options.messages):
             self._at(self._chance.random() * self.options.storm * 0.6, self._submit)
 
     def open(self) -> Outbox:
-        """Return the outbox that leads to the second destination, opened again after each start of the source."""
+        """Return the outbox to the second destination; each start of the source opens it again."""
         outbox = self.sender.protocol.outbound.open(SECOND_OUTBOX, SECOND_ADDRESS, [*self._choices])
         if self._is_ending:
             outbox.want_end(self.sender.now)
@@ -91,7 +91,7 @@ class Twin(SecondWorld):
         return self.sender
 
     def end(self) -> None:
-        """The application has nothing more to send there."""
+        """End the outbox: the application has sent its last message."""
         self._is_ending = True
         self.open()
 
@@ -101,9 +101,9 @@ class Twin(SecondWorld):
         super().request(journey)
 
     def missing(self) -> str | None:
-        """Return what has not arrived there, in words; None if everything has."""
+        """Describe a message that has not arrived; None if every message has."""
         if not self.open().is_empty:
-            return "the source waits for acknowledgements of the second destination"
+            return "the source awaits acknowledgements from the second destination"
         disk = self.world.ledger.disks[1]
         there = {queued.body for records in disk.queues.values() for queued in records}
         there |= {disk.records[key].body for key in disk.dropped}

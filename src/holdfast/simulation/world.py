@@ -1,4 +1,4 @@
-"""Two endpoints, or three, what is true about them, and who watches. Time and chance are for a driver to decide."""
+"""Two or three endpoints, the ledger of their world, and the invariants. A driver decides time and chance."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ SOURCE = 0
 
 
 class Watch:
-    """The invariants that watch one endpoint, by the moments that they look at.
+    """The invariants of one endpoint, grouped by the hooks they override.
 
     Args:
-        kinds: Each is made anew.
+        kinds: The classes of the invariants; each gets a new instance.
     """
 
     __slots__ = ("after", "handed_over", "leaving", "pumped", "reported", "said", "sent", "stored")
@@ -60,15 +60,15 @@ class Watch:
 
 
 class World:
-    """A source, a destination, a broker between them if there are three, and everything that watches them.
+    """A source, a destination, an optional broker between them, and the invariants that watch them.
 
     Args:
-        setups: How each is built.
-        surroundings: What happens to what they send and save.
-        jitter: Given to the core.
-        invariants: What must hold; each is made anew for each endpoint of this world.
-        build: Makes each endpoint's protocol; a planted bug comes in here.
-        trace: Called with a line for each thing that happens; None: nobody reads it.
+        setups: The setup of each endpoint.
+        surroundings: Decides when messages travel and batches become durable.
+        jitter: The core's source of randomness.
+        invariants: Invariants to check; each endpoint gets new instances.
+        build: Makes each endpoint's protocol; tests plant bugs through it.
+        trace: Called with a line for each event; None: no trace.
     """
 
     def __init__(
@@ -94,48 +94,46 @@ class World:
         self.is_stopped = False
         self.submitted = 0
         self.service: RefusingService | None = None
-        """Decides what the destination refuses; None: it refuses nothing."""
+        """Decides which messages the destination rejects; None: it rejects none."""
         self.second: World | None = None
-        """The world of a second destination of the source; None: there is none."""
+        """The world of the source's second destination; None: it has only one."""
         self.others: dict[str, tuple[int, World]] = {}
-        """Address -> the number and the world of an endpoint that has a world of its own."""
+        """Address -> the number and the world of an endpoint in a separate world."""
         self.services: dict[str, World] = {}
         """A broker's further queue -> the world of the service that gets its messages."""
         self.broker: tuple[str, DurableState] | None = None
-        """For the world of such a service: the queue, and the disk of the broker."""
+        """In the world of such a service: the queue, and the broker's disk."""
         self.journeys = 0
-        """Requests that were sent so far."""
+        """Number of requests sent so far."""
         names = ("source", "broker", "destination") if count > 2 else ("source", "destination")
         self.nodes = tuple(
             Node(index, name, setup, self, build) for index, (name, setup) in enumerate(zip(names, setups, strict=True))
         )
 
     # --- told by the driver ---------------------------------------------------------------------------------------
-
+    # --- called by the driver -------------------------------------------------------------------------------------
     def start(self, node: Node) -> None:
-        """An endpoint comes up."""
+        """Start an endpoint."""
         self.note(lambda: f"{node.name} starts")
         self.ledger.disks[node.index].outcomes.clear()
         node.start()
         self.settle(node)
 
     def crash(self, node: Node, survivors: int) -> None:
-        """An endpoint dies."""
+        """Crash an endpoint."""
         self.count("crashes")
-        self.note(
-            lambda: f"{node.name} crashes; of {len(node.store.pending)} batches on their way {survivors} are durable"
-        )
+        self.note(lambda: f"{node.name} crashes; {survivors} of {len(node.store.pending)} pending batches are durable")
         node.crash(survivors)
         self.check(node)
 
     def settle(self, node: Node) -> None:
-        """An endpoint had an input: take its outputs, then look whether everything still holds."""
+        """Perform an endpoint's effects after an input, then check the invariants."""
         if node.is_up:
             node.settle()
         self.check(node)
 
     def submit(self, wants_reply: bool) -> None:
-        """The source's application sends its next message."""
+        """Submit the next message of the source's application."""
         number = self.submitted
         self.submitted += 1
         body = b"m%d" % number
@@ -147,24 +145,24 @@ class World:
         source.submit(record)
 
     def check(self, node: Node) -> None:
-        """Look whether everything holds at an endpoint that something happened to; the other one is as it was."""
+        """Check the invariants of the endpoint that changed; the others are unchanged."""
         if node.is_up:
             for invariant in self.watches[node.index].after:
                 invariant.after(self, node)
 
     def note(self, line: Callable[[], str]) -> None:
-        """A line of the trace."""
+        """Write a line of the trace."""
         if self.trace is not None:
             self.trace(line())
 
     def count(self, what: str) -> None:
-        """One more of something, for the closing table."""
+        """Count an occurrence for the closing table."""
         self.counts[what] = self.counts.get(what, 0) + 1
 
     # --- told by the endpoints ------------------------------------------------------------------------------------
 
     def transmit(self, node: Node, transmit: Transmit) -> None:
-        """An endpoint sends a request."""
+        """Carry a request of an endpoint."""
         address, sequence = transmit.to.partition("?")[0], transmit.envelope.sequence
         receiver, other = self.others.get(address, (None, None))
         if other is not None and sequence is not None:
@@ -186,7 +184,7 @@ class World:
         self.surroundings.request(journey)
 
     def respond(self, node: Node, arrival: Arrival, envelope: Envelope | None) -> None:
-        """An endpoint answers a request."""
+        """Carry an endpoint's answer to a request."""
         if envelope is not None and arrival.journey.sender != STRANGER:
             self._leaving(node, envelope)
         self.note(lambda: f"{node.name} answers #{arrival.journey.number} {describe(envelope)}")
@@ -208,40 +206,40 @@ class World:
         self.ledger.words[node.index].acknowledged(acknowledgement)
 
     def batch_durable(self, node: Node, batch: Batch) -> None:
-        """A batch is on the disk (whether or not the endpoint lives to know)."""
+        """Record a durable batch, even if the endpoint crashes before it learns of it."""
         self.ledger.disks[node.index].apply(batch)
         self.count("batches")
         for invariant in self.watches[node.index].stored:
             invariant.stored(self, node, batch)
 
     def pumped(self, node: Node) -> None:
-        """An endpoint's timer fired, and it has done what was due."""
+        """Check the invariants after an endpoint's timer fired and its due work is done."""
         for invariant in self.watches[node.index].pumped:
             invariant.pumped(self, node)
 
     def handed_over(self, node: Node, handle: Handle) -> None:
-        """A record is given to the handler."""
+        """Check the invariants before the handler gets a record."""
         for invariant in self.watches[node.index].handed_over:
             invariant.handed_over(self, node, handle)
         self.count("handed over" if handle.queue == INBOX else "dead letters retried")
 
     def handler_succeeded(self, node: Node, handle: Handle) -> None:
-        """A handler is done with what it was given."""
+        """Record a success of the handler."""
         self.ledger.disks[node.index].outcomes[handle.queue, handle.partition, handle.offset] = -1
 
     def handler_failed(self, node: Node, handle: Handle) -> None:
-        """A handler has failed at what it was given."""
+        """Record a failure of the handler."""
         where = (handle.queue, handle.partition, handle.offset)
         outcomes = self.ledger.disks[node.index].outcomes
         outcomes[where] = outcomes.get(where, 0) + 1
 
     def delivered(self, node: Node, effect: Delivered) -> None:
-        """A record is in an inbound queue."""
-        self.note(lambda: f"{node.name} has a record at offset {effect.offset} for its application")
+        """Trace a record that entered an inbound queue."""
+        self.note(lambda: f"{node.name} delivers the record at offset {effect.offset} to its application")
 
     def acknowledged(self, node: Node, effect: Acknowledged) -> None:
-        """An endpoint tells its application that messages have arrived."""
-        self.note(lambda: f"{node.name} knows that offsets {effect.first}-{effect.last} of {effect.key} arrived")
+        """Check a report that messages have arrived."""
+        self.note(lambda: f"{node.name} learns that offsets {effect.first}-{effect.last} of {effect.key} arrived")
         world = self.second if effect.key == SECOND_OUTBOX else self
         if world is None or (world is self and effect.key != OUTBOX and not effect.key.startswith(FORWARD)):
             return
@@ -249,7 +247,7 @@ class World:
         for offset in range(effect.first, effect.last + 1):
             if offset >= len(records):
                 raise InvariantViolation(
-                    "NothingUnacknowledgedDropped", f"{node.name} reports offset {offset}: no such"
+                    "NothingUnacknowledgedDropped", f"{node.name} reports offset {offset}, which does not exist"
                 )
             if is_routed(effect.key.removeprefix(FORWARD)):
                 self._reached(node, effect.key, records[offset].body)
@@ -265,14 +263,14 @@ class World:
             )
 
     def ended(self, node: Node, effect: Ended) -> None:
-        """An outbox has nothing more to send and its Sequence is over."""
-        self.note(lambda: f"{node.name} has ended {effect.key}")
+        """Record that an outbox has sent all its messages and its Sequence has ended."""
+        self.note(lambda: f"{node.name} ends {effect.key}")
         if effect.key == OUTBOX:
             self.has_ended = True
 
     def stopped(self, node: Node, effect: Stopped) -> None:
-        """An application is told that an outbox sends nothing more."""
-        self.note(lambda: f"{node.name} has stopped {effect.key}: {effect.code}, {effect.reason}")
+        """Record a report that an outbox has stopped."""
+        self.note(lambda: f"{node.name} stops {effect.key}: {effect.code}, {effect.reason}")
         self.count(f"stopped: {effect.code}")
         if effect.key.startswith(FORWARD):
             records = self.ledger.disks[node.index].sent_under(effect.key)
@@ -283,7 +281,7 @@ class World:
             self.ledger.doubt(effect.first, effect.last)
 
     def told(self, node: Node, effect: Submitted | Incident) -> None:
-        """Something for an application or an operator."""
+        """Trace and count an incident; some incidents are violations."""
         if isinstance(effect, Incident):
             self.note(
                 lambda: f"{node.name}: {effect.name} {effect.identifier} {effect.number or ''} {effect.detail or ''}"
@@ -291,7 +289,7 @@ class World:
             self.count(effect.name)
             if effect.name == LEFT_BEHIND:
                 self._left_behind(effect)
-            if effect.name == RETRACTED:  # no destination here forgets what it acknowledged
+            if effect.name == RETRACTED:  # every destination here remembers its acknowledgements
                 raise InvariantViolation("NoFalseAccusation", str(effect.detail))
 
     def _left_behind(self, effect: Incident) -> None:
@@ -301,5 +299,5 @@ class World:
 
 
 def overrides(invariant: Invariant, hook: str) -> bool:
-    """Whether an invariant looks at that moment at all."""
+    """Whether an invariant overrides the hook."""
     return getattr(type(invariant), hook) is not getattr(Invariant, hook)

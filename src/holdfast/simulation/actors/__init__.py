@@ -1,5 +1,5 @@
-"""Those outside the simulated endpoints: readers of queues, writers of sinks, and strangers who forge messages.
+"""Actors outside the simulated endpoints: readers of queues, writers of sinks, and strangers that forge messages.
 
-This room owns what an actor asks for, and the checks of what it is answered. It knows no simulator, which says when an
-actor acts. Open :mod:`holdfast.simulation.actors.reader` first.
+Each actor makes its own requests and checks the answers. The simulator, which this package does not import, decides
+when an actor acts. Open :mod:`holdfast.simulation.actors.reader` first.
 """

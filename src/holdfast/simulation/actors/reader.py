@@ -1,7 +1,8 @@
-"""A simulated reader outside (as a Spark query is one): reads a queue, lands what it read, then moves its cursor.
+"""A simulated reader outside the endpoint, such as a Spark query.
 
-It dies at any moment. What it has landed, and up to where, is saved together; all else is gone with it. It begins where
-its cursor stood when it was made, and from there on must see every record once, whatever is deleted meanwhile.
+It reads a queue, lands the records, then moves its cursor. It may die at any moment. It saves the landed records
+together with their end offsets; a death loses everything else. It starts at the position its cursor had when it was
+created. From there on it must see every record exactly once, whatever the endpoint deletes meanwhile.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ if TYPE_CHECKING:
 INVARIANT = "ReaderSeesAllOnce"
 NAME = "reader"
 MOST_AT_ONCE = 4
-"""Records it asks for at a time."""
+"""The most records it requests at a time."""
 
 At = Callable[[float, Callable[[], Node | None]], None]
-"""Lets something happen later: in so many seconds; what it returns is the endpoint that was touched."""
+"""Schedules a call after a delay in seconds. The call returns the endpoint it changed, or None."""
 
 
 class Reader:
     """The reader of one endpoint's queue.
 
     Args:
-        world: Where it lives.
+        world: The world it belongs to.
         node: The endpoint.
-        at: Lets something happen later.
-        chance: Decides when, and when it dies.
+        at: Schedules a call.
+        chance: Chooses delays and deaths.
         latency: The longest time that a request takes, seconds.
     """
 
@@ -46,41 +47,42 @@ class Reader:
         self._latency = latency
         self._life = 0
         self.landed: list[int] | None = None
-        """Of each partition, up to where it has landed; None: its cursor is not made yet. This it has on a disk."""
+        """For each partition, the offset up to which records are landed. None: the cursor does not exist yet. On a
+        disk."""
         self.records = 0
-        """How many it landed."""
+        """Number of landed records."""
 
     def begin(self) -> None:
-        """Start, or start again after it died: what was under way is gone."""
+        """Start, or restart after a death; requests in progress are lost."""
         self._life += 1
         self._later(self._go_on)
 
     def die(self) -> None:
-        """Die, and come back."""
+        """Die and restart."""
         self._world.note(lambda: "the reader dies")
         self._world.count("reader died")
         self.begin()
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is anything that it has not landed."""
+        """Whether the queue has records that the reader has not landed."""
         return self.landed is None or any(at < end for at, end in zip(self.landed, self._ends, strict=True))
 
     @property
     def _ends(self) -> list[int]:
-        """By the disk's own account."""
+        """The end of each partition according to the disk."""
         queues = self._world.ledger.disks[self._node.index].queues
         return [len(queues[partition]) for partition in range(self._node.setup.partitions)]
 
     def _later(self, call: Callable[[], Node | None]) -> None:
-        """Unless it dies before."""
+        """Schedule a call that is dropped if the reader dies first."""
         self._at(0.001 + self._chance.random() * self._latency, partial(self._if_alive, self._life, call))
 
     def _if_alive(self, life: int, call: Callable[[], Node | None]) -> Node | None:
         return call() if life == self._life else None
 
     def _go_on(self) -> Node | None:
-        """Ask for more; make the cursor first."""
+        """Request more records; create the cursor first."""
         node = self._node
         if not node.is_up:
             self._later(self._go_on)
@@ -93,7 +95,7 @@ class Reader:
             return node
         for partition, (at, one) in enumerate(zip(self.landed, queue.partitions, strict=True)):
             if at < one.first:
-                self._broken(f"what it has not read is deleted: it is at {at} of partition {partition}")
+                self._broken(f"records that it has not read are deleted: it is at {at} of partition {partition}")
             if at < one.durable_end:
                 end = min(one.durable_end, at + self._chance.randint(1, MOST_AT_ONCE))
                 self._later(partial(self._read, node.run, partition, at, end))

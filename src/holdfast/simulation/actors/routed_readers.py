@@ -1,9 +1,9 @@
-"""Simulated readers of a destination's further queues: one fast, one slow, one that goes back, one that is forgotten.
+"""Simulated readers of a destination's further queues: a fast, a slow, a rewinding and a forgotten one.
 
-Each reader has a cursor of its own in every further queue. A reader asks for records, lands them, then settles: it
-moves its cursor. A settlement may be lost, may come twice, and may come after a later one. A reader dies at any moment;
-it keeps what it landed. Where the retention limits what readers protect, a reader may lose records: the endpoint must
-have reported how many.
+Each reader has its own cursor in every further queue. It requests records, lands them, then settles them, which moves
+its cursor. A settlement may be lost, may arrive twice, and may arrive after a later one. A reader may die at any
+moment; landed records survive. If the retention stops protecting unread records, a reader may lose some. The endpoint
+must then have reported how many.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ FAST, SLOW, BACK, FORGOTTEN = "fast", "slow", "back", "forgotten"
 LATENCY = {FAST: 0.1, SLOW: 4.0, BACK: 1.0, FORGOTTEN: 1.0}
 """The longest time that a request of each reader takes, seconds."""
 PAUSE = 1.0
-"""Seconds until a reader asks again that has read everything."""
+"""Seconds before a reader that has read everything asks again."""
 MOST_AT_ONCE = 4
-"""Records that a reader asks for at a time."""
+"""The most records a reader requests at a time."""
 SHORT_AGE = 60.0
-"""Seconds: a record that is kept no longer goes while the world heals."""
+"""Seconds. The endpoint deletes records with this retention or a shorter one while the world heals."""
 LARGEST_RECORD = 300
-"""Bytes of a record, at most, as the retention counts them: bodies here are short."""
+"""Upper bound of a record's size in bytes, as the retention counts it. Bodies are short here."""
 MOST_RETURNS = 2
-"""How often a reader goes back."""
+"""How many times a reader rewinds."""
 
 
 class RoutedReader:
     """One reader of one further queue.
 
     Args:
-        world: Where it lives.
+        world: The world it belongs to.
         node: The endpoint.
         queue: The queue's name.
-        name: The reader's name, which decides what it is like.
-        at: Lets something happen later.
-        chance: Decides when, what is lost, and when the reader dies.
+        name: The reader's name, which selects its behavior.
+        at: Schedules a call.
+        chance: Chooses delays, losses and deaths.
     """
 
     def __init__(self, world: World, node: Node, queue: str, name: str, at: At, chance: random.Random) -> None:
@@ -59,30 +59,31 @@ class RoutedReader:
         self._queue_name = queue
         self._life = 0
         self._era = 0
-        """Settlements of an earlier era come no more: the reader has gone back since."""
+        """Number of rewinds. Late settlements from an earlier era are dropped, because the reader has rewound since."""
         self._returns = 0
         self._is_returning = False
         self._missed: dict[int, int] = {}
-        """Partition -> records that were deleted before the reader came."""
+        """Partition -> records deleted before the reader requested them."""
         self._is_storm = True
         self.is_gone = False
-        """Whether nobody waits for the reader any more."""
+        """Whether the reader has stopped and its cursor may be deleted."""
         self.landed: list[int] | None = None
-        """Of each partition the offset up to which it has landed; None: its cursor is not made yet. On a disk."""
+        """For each partition, the offset up to which records are landed. None: the cursor does not exist yet. On a
+        disk."""
 
     def begin(self) -> None:
-        """Start, or start again after a death."""
+        """Start, or restart after a death."""
         self._life += 1
         self._later(self._go_on)
 
     def heal(self) -> None:
-        """Lose nothing, die no more; an operator deletes the cursor of the forgotten reader."""
+        """Stop losses and deaths. The forgotten reader stops, and an operator deletes its cursor."""
         self._is_storm = False
         if self._name == FORGOTTEN:
             self.is_gone = True
 
     def drop(self) -> Node | None:
-        """Delete the cursor of the forgotten reader, as an operator does."""
+        """Delete the forgotten reader's cursor, as an operator does."""
         if not self.is_gone or self._name not in self._queue.cursors:
             return None
         self._world.count("cursors deleted")
@@ -95,7 +96,7 @@ class RoutedReader:
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is anything that it has not landed."""
+        """Whether the queue has records that the reader has not landed."""
         if self.is_gone:
             return False
         return self.landed is None or any(at < end for at, end in zip(self.landed, self._ends, strict=True))
@@ -108,7 +109,7 @@ class RoutedReader:
     # --- its life -------------------------------------------------------------------------------------------------
 
     def _later(self, call: Callable[[], Node | None], least: float = 0.001) -> None:
-        """Make the call, unless the reader dies before."""
+        """Schedule a call that is dropped if the reader dies first."""
         delay = least + self._chance.random() * LATENCY[self._name]
         self._at(delay, partial(self._if_alive, self._life, call))
 
@@ -123,7 +124,7 @@ class RoutedReader:
         return True
 
     def _go_on(self) -> Node | None:
-        """Ask for more, make the cursor first, or go back."""
+        """Request more records; create the cursor first, or rewind."""
         node = self._node
         if not node.is_up:
             self._later(self._go_on)
@@ -155,7 +156,7 @@ class RoutedReader:
             self.landed = stands
 
     def _go_back(self) -> Node:
-        """Read again from an earlier record on: the reader is stopped, and its cursor is put there."""
+        """Rewind: stop the reader and move its cursor to an earlier record."""
         assert self.landed is not None
         self._returns += 1
         self._era += 1
@@ -175,7 +176,7 @@ class RoutedReader:
         self.landed[partition] = min(stands, self.landed[partition])
 
     def _go_on_there(self, run: int) -> Node | None:
-        """Settle nothing before the cursor is there, or the endpoint has died."""
+        """Wait until the new cursor is durable or the endpoint has crashed; settle nothing before."""
         if self._is_returning and self._node.is_up and self._node.run == run:
             self._later(partial(self._go_on_there, run))
             return None
@@ -184,12 +185,12 @@ class RoutedReader:
     # --- records --------------------------------------------------------------------------------------------------
 
     def _skip(self, partition: int, first: int) -> None:
-        """Go on at the first record there is; the endpoint must have reported what is missed."""
+        """Continue at the first stored record; the endpoint must have reported the deleted ones."""
         assert self.landed is not None
         key = (self._queue_name, partition, self._name)
         missed = self._missed[partition] = self._missed.get(partition, 0) + first - self.landed[partition]
         if self._world.ledger.left_behind.get(key, 0) < missed:
-            self._broken(f"{missed} records of partition {partition} are deleted, and nobody reported that")
+            self._broken(f"{missed} records of partition {partition} are deleted, and the endpoint did not report them")
         self._world.count("records missed, and reported")
         self.landed[partition] = first
 
@@ -200,10 +201,11 @@ class RoutedReader:
         if not node.is_up or node.run != run or self.landed[partition] != start:
             return None
         if start < self._queue.partitions[partition].first:
-            return None  # deleted meanwhile: the next request finds that
+            return None  # the retention deleted them meanwhile: the next request skips them
         found = node.store.read(self._queue_name, partition, start, end)
         if [offset for offset, _ in found] != list(range(start, end)):
-            # What is deleted is not durable yet, or is durable and not reported yet: both come with the next request.
+            # The endpoint may delete a record only after the deletion is durable and reported; the next request then
+            # skips it.
             self._broken(f"it asked for {start} to {end} of partition {partition} and got {[at for at, _ in found]}")
         if self._dies():
             return None
@@ -222,7 +224,7 @@ class RoutedReader:
         self._world.count("records read")
 
     def _settle(self, offsets: dict[int, int]) -> Node | None:
-        """Move the cursor: now, later, twice or, in the storm, never."""
+        """Move the cursor: immediately, late, twice or, during the storm, never."""
         chance = self._chance.random() if self._is_storm else 1.0
         if chance < 0.3:
             delay = self._chance.random() * 2 * LATENCY[self._name]
@@ -244,12 +246,12 @@ class RoutedReader:
 
 
 class RoutedReaders:
-    """Every reader of every further queue of one endpoint, and what the queues must have come to in the end.
+    """Every reader of every further queue of one endpoint, and the final check of the queues.
 
     Args:
-        world: Where they live.
+        world: The world they belong to.
         node: The endpoint.
-        at: Lets something happen later.
+        at: Schedules a call.
         chance: Decides for all of them.
     """
 
@@ -272,7 +274,7 @@ class RoutedReaders:
             reader.heal()
 
     def missing(self) -> str | None:
-        """What has not come to an end, in words; None if all is read, and nothing is kept that may go."""
+        """Describe unfinished work; None if every record is read and every expired record is deleted."""
         if not self._node.is_up:
             return "the destination is down"
         for reader in self._readers:
@@ -284,8 +286,12 @@ class RoutedReaders:
         return next((kept for queue in self._node.setup.routed if (kept := self._kept(queue)) is not None), None)
 
     def _kept(self, queue: str) -> str | None:
-        """What the retention lets go of and is still there. By size, a mark stands after each record at most, and the
-        newest of a partition is counted with the next one."""
+        """Describe records that the retention should have deleted.
+
+        Retention by size deletes at a mark, and marks are at most one record apart. It counts the newest record of a
+        partition only when the next one arrives. So each partition may exceed the limit by one record, plus one for the
+        mark.
+        """
         routed, policy = self._world.ledger.disks[self._node.index].routed, self._node.setup.routed_retention
         held = routed.held(queue)
         slack = LARGEST_RECORD * (1 + self._node.setup.partitions)

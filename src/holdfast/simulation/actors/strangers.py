@@ -1,7 +1,7 @@
-"""A simulated stranger: knows the Identifiers of every Sequence, but no secret, no certificate and no open exchange.
+"""A simulated stranger that knows every Sequence Identifier, but no secret, certificate or open exchange.
 
-It posts forged acknowledgements, Nacks, faults, closures and terminations to the endpoints that can be reached. None of
-them may change the Sequence that it names.
+It posts forged acknowledgements, Nacks, faults, closures and terminations to every endpoint it can reach. None of these
+messages may change the Sequence it names.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Stranger:
         world: The endpoints.
         at: Schedules an event, in seconds from now.
         chance: Chooses what is forged, and when.
-        open_: Called with each forged request when it arrives: its response goes nowhere.
-        is_certified: Whether the endpoints show client certificates, which protect inbound Sequences, too.
+        open_: Called with each forged request on arrival; the response is discarded.
+        is_certified: Whether the endpoints use client certificates, which also protect inbound Sequences.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class Stranger:
         """Schedule forged messages during the storm.
 
         Args:
-            times: How many.
-            storm: The length of the storm in seconds.
+            times: Number of messages.
+            storm: Length of the storm in seconds.
         """
         for _ in range(times):
             self._at(storm * self._chance.random(), self._forge)
@@ -103,7 +103,7 @@ class Stranger:
         return self._post(node, self._about_outbound(source), partial(_state_of, target))
 
     def _post(self, node: Node, envelope: Envelope, state: Callable[[], dict[str, Any]]) -> Node:
-        """Deliver a forged message, and compare the state of the Sequence that it names."""
+        """Deliver a forged message, and compare the state of the named Sequence before and after."""
         journey = Journey(STRANGER, 0, Transmit(node.setup.address, envelope), node.index, 0, has_failed=True)
         arrival = Arrival(journey, node.run, None)
         self._open(arrival)
@@ -115,11 +115,11 @@ class Stranger:
         if after != before:
             changed = sorted(name for name in before if before[name] != after.get(name))
             raise InvariantViolation(
-                INVARIANT, f"{node.name} believes a stranger's {describe(envelope)}: it changed {', '.join(changed)}"
+                INVARIANT, f"{node.name} accepts a stranger's {describe(envelope)}: it changed {', '.join(changed)}"
             )
         return node
 
-    # --- what it says ---------------------------------------------------------------------------------------------
+    # --- forged messages ------------------------------------------------------------------------------------------
 
     def _about_outbound(self, source: RMSource) -> Envelope:
         identifier = source.identifier
@@ -174,7 +174,7 @@ class Stranger:
 
 
 def _state_of(outbox: Outbox) -> dict[str, Any]:
-    """What a statement about the Sequence of an outbox could change, of what is saved and of what is in memory."""
+    """Return the state that a message about the outbox's Sequence could change, both saved and in memory."""
     source = outbox.source
     if source is None:
         return {"sequence": None}

@@ -1,9 +1,9 @@
-"""A simulated writer outside (as a Spark query is one): stages rows at an endpoint's sink, and publishes its batches.
+"""A simulated writer outside the endpoint, such as a Spark query: stages rows in a sink and publishes its batches.
 
-It has a driver and tasks, and a checkpoint of its own that says which batch is next. Requests and answers are lost, and
-come late, after they were sent again; the driver dies between any two steps, also between publication and checkpoint,
-and another one goes on from there, now and then while the old one lives on and writes the same batches. What a batch
-has is a function of its number. So each row must arrive once, in the order of its key, whatever dies.
+The writer has a driver, tasks, and a checkpoint that names the next batch. Requests and answers may be lost, or may
+arrive late, after they were sent again. The driver may die between any two steps, including between publication and
+checkpoint. A new driver then resumes from the checkpoint. Sometimes the old one survives and writes the same batches.
+The number of a batch determines its rows. So each row must arrive once, in the order of its key, whichever part dies.
 """
 
 from __future__ import annotations
@@ -28,48 +28,48 @@ if TYPE_CHECKING:
 INVARIANT = "RowsArriveOnce"
 SINK, QUERY = "sink", "query"
 APART = 100
-"""The first row of each further writer says a batch that is this much higher, so that no two rows are equal."""
+"""Added to the batch number in the rows of each further writer, so that no two rows are equal."""
 BATCHES, TASKS, KEYS = 4, 2, 3
 HOURS = 3600.0
-"""A sink that is remembered for hours is there at the end, another one is forgotten by then."""
+"""A sink remembered for hours still exists at the end of a run; any other sink is forgotten by then."""
 PATIENCE = 5.0
-"""Seconds until a request that is not answered is sent again."""
+"""Seconds before a driver repeats an unanswered request."""
 MOST_DRIVERS = 6
 
 
 def rows_of(batch: int, task: int, writer: int = 0) -> list[bytes]:
-    """The bodies of the rows that a task has: some have none."""
+    """Return the bodies of a task's rows; some tasks have none."""
     count = (batch * 3 + task * 2) % 5
     return [b"w%d-%d-%d" % (writer * APART + batch, task, number) for number in range(count)]
 
 
 def batch_of(body: bytes) -> tuple[int, int]:
-    """The writer and the batch of a row."""
+    """Return the writer and the batch of a row."""
     return divmod(int(body[1:].split(b"-")[0]), APART)
 
 
 def key_of(body: bytes) -> str:
-    """The key of a row, by its number in its task: in every task there are some of each."""
+    """Return the key of a row, derived from its number in its task; a task's rows share out the keys."""
     return f"k{int(body.rsplit(b'-', 1)[1]) % KEYS}"
 
 
 def all_rows(writer: int) -> list[bytes]:
-    """All that a writer writes, in its order."""
+    """Return all rows of a writer, in order."""
     return [body for batch in range(BATCHES) for task in range(TASKS) for body in rows_of(batch, task, writer)]
 
 
 class Writer:
-    """The writer at one endpoint's sink.
+    """The writer of one sink.
 
     Args:
-        world: Where it lives.
-        node: The endpoint, which forwards what comes into its queue.
-        at: Lets something happen later.
-        chance: Decides when, what is lost, and when a driver dies.
+        world: The world it belongs to.
+        node: The endpoint, which forwards its queue.
+        at: Schedules a call.
+        chance: Chooses delays, losses and a driver's death.
         latency: The longest time that a request takes, seconds.
-        loss: The share of requests, and of answers, that are lost while there is a storm.
-        number: Which of the writers; each has a sink of its own.
-        repeats: The share of requests, and of answers, that arrive twice while there is a storm.
+        loss: The share of requests, and of answers, that are lost during the storm.
+        number: The writer's number; each writer has its own sink.
+        repeats: The share of requests, and of answers, that arrive twice during the storm.
     """
 
     def __init__(
@@ -92,82 +92,82 @@ class Writer:
         self.sink = f"{SINK}-{number}" if number else SINK
         self.rows = all_rows(number)
         self.next_batch = 0
-        """What the checkpoint says. This it has on a disk."""
+        """The batch that the checkpoint names. On a disk."""
         self.asked = -1
-        """The highest batch of which a publication ever came."""
+        """The highest batch with a publication that reached the endpoint."""
         self._at = at
         self._latency = latency
         self._drivers = 0
 
     def begin(self) -> None:
-        """Start a driver, from the checkpoint."""
+        """Start a driver from the checkpoint."""
         self._drivers += 1
         driver = Driver(self, self._drivers, self.next_batch)
         self.later(driver.go_on)
 
     def later(self, call: Callable[[], Node | None], least: float = 0.001) -> None:
-        """Let something happen after about as long as a request takes."""
+        """Schedule a call after about the time a request takes."""
         self._at(least + self.chance.random() * self._latency, call)
 
     def dies(self, driver: Driver) -> bool:
-        """Whether a driver dies now; then another one begins. Sometimes it is thought dead, and lives on."""
+        """Decide whether a driver dies now and another one starts; sometimes the old one survives."""
         if self.loss == 0.0 or self._drivers >= MOST_DRIVERS or self.chance.random() >= 0.15:
             return False
         lives_on = self.chance.random() < 0.5
-        self.world.note(lambda: f"driver {driver.number} {'is thought dead' if lives_on else 'dies'}")
+        self.world.note(lambda: f"driver {driver.number} {'is replaced but survives' if lives_on else 'dies'}")
         self.world.count("writers together" if lives_on else "writer died")
         self.begin()
         return not lives_on
 
     def heal(self) -> None:
-        """Nothing is lost, and nobody dies, any more."""
+        """Stop losses, repeats and deaths."""
         self.loss = self.repeats = 0.0
 
-    # --- what must hold -------------------------------------------------------------------------------------------
+    # --- checks ---------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """What came into the endpoint's queue is asked for, each row once, and those of a key are in their order."""
+        """Check that the queue holds only published rows, each once, in order within a key."""
         for queue in self._queues(self.node.index).values():
             places = [self.rows.index(body) for body in queue]
             for key in range(KEYS):
                 of_key = [place for place in places if key_of(self.rows[place]) == f"k{key}"]
                 if of_key != sorted(set(of_key)):
-                    self.broken(f"rows of the key k{key} come as {[self.rows[place].decode() for place in of_key]}")
+                    self.broken(f"rows of the key k{key} arrive as {[self.rows[place].decode() for place in of_key]}")
             if any(batch_of(body)[1] > self.asked for body in queue):
-                self.broken(f"a row of a batch behind {self.asked} is in a queue, which nobody has published")
+                self.broken(f"a row of a batch after {self.asked} is in a queue, but no driver has published it")
 
     def missing(self) -> str | None:
-        """What has not come to an end, in words; None if all has arrived, once, and nothing is left on the way."""
+        """Describe unfinished work; None if every row has arrived once and no staged row is left."""
         self.check()
         if self.next_batch < BATCHES:
             return f"batch {self.next_batch} is not published"
         staging = self.node.protocol.staging if self.node.is_up else None
         sink = None if staging is None else staging.sinks.get(self.sink)
         if staging is None or (sink is not None and sink.moving):
-            return "rows are on their way into their queue"
+            return "rows are moving into their queue"
         arrived = [body for queue in self._queues(-1).values() for body in queue]
         if len(arrived) < len(self.rows):
             return f"{len(self.rows) - len(arrived)} rows have not arrived"
         if sorted(arrived) != sorted(self.rows):
-            self.broken(f"what arrived is {sorted(arrived)}")
+            self.broken(f"the arrived rows are {sorted(arrived)}")
         if sink is not None and sink.parts:
-            self.broken(f"when all is published and has moved there are left {[*sink.parts]}")
+            self.broken(f"after publication, the sink still holds the parts {[*sink.parts]}")
         if sink is not None and self.node.setup.staging.remember < HOURS:
             return f"the sink {self.sink} is not forgotten"
         if sink is None and self.node.setup.staging.remember >= HOURS:
-            self.broken(f"the sink {self.sink} is forgotten, which was to be remembered")
+            self.broken(f"the sink {self.sink} is forgotten too early")
         if any(one.parts for one in staging.every):
-            return None  # another writer is not at its end
+            return None  # another writer has not finished
         if self.node.store.pending or self.node.protocol.wants_commit:
-            return "what was staged is not durably gone"
+            return "staged rows are not durably deleted"
         store = self.node.store.durable.load()
         left = [name for name, _ in store.bounds if name.startswith("staging/")]
         if left or staging.bytes_held:
-            self.broken(f"when all is published and has moved there is left {left}, {staging.bytes_held} bytes")
+            self.broken(f"after publication, the store still holds {left}, {staging.bytes_held} bytes")
         return None
 
     def _queues(self, index: int) -> dict[int, list[bytes]]:
-        """The rows that ever were in the queue of an endpoint, by partition, by the disk's own account."""
+        """Return all rows ever in an endpoint's queue, by partition, according to the disk."""
         queues = self.world.ledger.disks[index].queues
         return {
             number: [one.body for one in queue if is_row(one.body) and batch_of(one.body)[0] == self.number]
@@ -175,7 +175,7 @@ class Writer:
         }
 
     def broken(self, what: str) -> NoReturn:
-        """Say how the promise was broken.
+        """Report a broken promise.
 
         Raises:
             InvariantViolation: always.
@@ -184,12 +184,12 @@ class Writer:
 
 
 class Driver:
-    """One life of the query, which asks for one thing after the other; nothing of it is on a disk.
+    """One driver of the query. It makes one request at a time and stores nothing on a disk.
 
     Args:
-        writer: Whose it is.
-        number: Which life.
-        batch: What it begins with.
+        writer: The writer it belongs to.
+        number: The driver's number.
+        batch: The batch it starts with.
     """
 
     def __init__(self, writer: Writer, number: int, batch: int) -> None:
@@ -201,7 +201,7 @@ class Driver:
         self._is_dead = False
 
     def go_on(self) -> Node | None:
-        """Ask for what is next."""
+        """Send the next request."""
         self._writer.check()
         if self._is_dead or self._batch == BATCHES:
             return None
@@ -215,7 +215,7 @@ class Driver:
         return None
 
     def _send(self, what: Callable[[], Node | None]) -> None:
-        """A request, or an answer: it is lost, or comes, now and then too late."""
+        """Carry a request or an answer; it may be lost or arrive after the driver has stopped waiting."""
         writer = self._writer
         if writer.chance.random() >= writer.loss:
             is_late = writer.loss > 0.0 and writer.chance.random() < 0.1
@@ -232,7 +232,7 @@ class Driver:
     def _arrived(self, run: int, attempt: int, do: Callable[[], Node | None]) -> Node | None:
         node = self._writer.node
         if not node.is_up or (run != node.run and self._writer.chance.random() < 0.5):
-            return None  # there is nobody, or the connection was that of an earlier run
+            return None  # the endpoint is down, or the connection belonged to an earlier run
         try:
             return do()
         except NotStaged as refused:
@@ -240,7 +240,7 @@ class Driver:
             return node
 
     def _stage(self, attempt: int) -> Callable[[], Node | None]:
-        """A task's part, which the endpoint keeps in two slices, each in a commit of its own."""
+        """Stage a task's part, which the endpoint stores in two slices, each in its own commit."""
         sink, number = self._writer.sink, self._writer.number
         batch, bodies = Batch(sink, QUERY, self._batch), rows_of(self._batch, self._task, number)
         token = f"{self.number}-{attempt}"
@@ -284,20 +284,20 @@ class Driver:
         return publish
 
     def _reply(self, attempt: int, said: str | None, now: float) -> None:
-        """What was asked for is durable."""
+        """Answer once the requested change is durable."""
         self._send(partial(self._answered, attempt, said))
 
     # --- at the driver --------------------------------------------------------------------------------------------
 
     def _answered(self, attempt: int, said: str | NotStaged | None) -> Node | None:
-        """A token: the part is staged. None: the batch is published. Or why not: it begins again."""
+        """Handle an answer: a token for a staged part, None for a published batch, or the reason of a rejection."""
         writer = self._writer
         if self._is_dead or attempt != self._attempt:
-            return None  # an answer to what was given up, or one that comes twice
+            return None  # an answer to an abandoned attempt, or a duplicate
         self._attempt += 1
         if isinstance(said, NotStaged):
             if said.why not in (Why.TOKEN, Why.UNKNOWN):
-                writer.broken(f"batch {self._batch} is refused: {said}")
+                writer.broken(f"batch {self._batch} is rejected: {said}")
             writer.world.count("batches staged again")
             self._give_up()
         elif said is not None:
@@ -312,7 +312,7 @@ class Driver:
         return self.go_on()
 
     def _give_up(self) -> None:
-        """Discard what was staged, once, whether or not it comes there; begin the batch again."""
+        """Discard the staged parts with one request, which may be lost, and start the batch again."""
         tokens, node, sink = self._tokens, self._writer.node, self._writer.sink
 
         def discard() -> Node | None:

@@ -1,5 +1,5 @@
-"""The explorer: every order of events in a world so small that all of them can be tried.
+"""The explorer: tries every order of events in a world small enough for that.
 
-This room owns the choices at each step and the states that were seen. It knows the simulated world and its invariants,
-and no randomness. Open :mod:`holdfast.simulation.explorer.exploration` first.
+This package holds the choices at each step and the set of visited states. It uses the simulated world and its
+invariants, and no randomness. Open :mod:`holdfast.simulation.explorer.exploration` first.
 """

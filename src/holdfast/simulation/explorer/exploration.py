@@ -1,9 +1,9 @@
-"""The exhaustive explorer: the real core of two endpoints over every interleaving, for small bounds.
+"""The exhaustive explorer: the real core of two endpoints over every interleaving, within small bounds.
 
-Breadth first, so that the first failure found has the shortest schedule. States that cannot be told apart are met once.
-Any packet in flight may arrive next (every reordering); loss, duplicates, crashes and timers that fire too early have
-budgets. A timer also fires, for free, when nothing else can happen. Of time only its order counts: see
-:mod:`holdfast.simulation.nodes.fingerprint`. When all is explored, a good end must be reachable from every state.
+The search is breadth first, so that the first failure found has the shortest schedule. It visits equivalent states
+once. Any packet in flight may arrive next, so every reordering occurs. Losses, duplicates, crashes and early timers
+have budgets. A timer also fires without a budget when nothing else can happen. Only the order of times matters: see
+:mod:`holdfast.simulation.nodes.fingerprint`. At the end of the search, every state must be able to reach a good end.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from holdfast.simulation.promises.invariants import ALL_INVARIANTS, Invariant, I
 
 @dataclass(slots=True)
 class Exploration:
-    """What a search found.
+    """The result of a search.
 
     Args:
-        states: Different states met.
-        transitions: Steps tried.
-        depth: The longest of the shortest schedules.
-        is_complete: Whether every state within the bounds was met.
-        violation: What was broken, None if nothing was.
+        states: Number of different states.
+        transitions: Number of steps tried.
+        depth: Length of the longest of the shortest schedules.
+        is_complete: Whether the search met every state within the bounds.
+        violation: The broken invariant; None otherwise.
         schedule: The shortest schedule that breaks it.
-        trace: The same told step by step.
+        trace: The same schedule as text, step by step.
     """
 
     states: int = 0
@@ -43,12 +43,12 @@ class Exploration:
 
 
 class Explorer:
-    """A breadth-first search through everything that can happen within the bounds.
+    """A breadth-first search of all events within the bounds.
 
     Args:
-        bounds: How far it goes.
-        invariants: What must hold in each state.
-        progress: Called now and then with the number of states and transitions so far.
+        bounds: Limits of the search.
+        invariants: Invariants of each state.
+        progress: Called at intervals with the number of states and transitions so far.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Explorer:
         self._frontier: deque[tuple[int, Situation]] = deque()
 
     def run(self) -> Exploration:
-        """Search until something breaks, the limit is reached, or nothing is left."""
+        """Search until an invariant breaks, the limit is reached, or no state is left."""
         result, most = self.result, self.bounds.most_states
         self._meet(self._memory.begin(), -1, None)
         while self._frontier and result.violation is None:
@@ -93,17 +93,17 @@ class Explorer:
 
     @property
     def ends(self) -> set[bytes]:
-        """The keys of those in which nothing but a crash can happen any more, and all is well."""
+        """The keys of the finished states, in which every condition holds and only a crash could follow."""
         good = set(self._good)
         return {key for key, number in self._numbers.items() if number in good}
 
     def _expand(self, number: int, situation: Situation) -> None:
-        """Try everything that can happen in one state."""
+        """Try every action in one state."""
         actions = list(situation.actions())
         if not any(action[0] != "crash" for action in actions):
             missing = self._memory.missing(situation)
             if missing is not None:
-                self._fail(InvariantViolation("Liveness", f"{missing}, and nothing more will happen"), number, None)
+                self._fail(InvariantViolation("Liveness", f"{missing}, and no action is left"), number, None)
                 return
             self._good.append(number)
         for action in actions:
@@ -150,7 +150,7 @@ class Explorer:
             self.result.trace.append(str(violation))
 
     def _look_for_dead_ends(self) -> None:
-        """From every state a good end must be in reach, or endpoints may talk for ever and come to nothing."""
+        """Check that every state can reach a good end; otherwise the endpoints could exchange messages for ever."""
         before: list[list[int]] = [[] for _ in self._parents]
         for origin, number in zip(*self._edges, strict=True):
             before[number].append(origin)
@@ -163,11 +163,11 @@ class Explorer:
                 open_ends += before[number]
         lost = reached.find(0)
         if lost >= 0:
-            self._fail(InvariantViolation("Liveness", "no good end can be reached any more"), lost, None)
+            self._fail(InvariantViolation("Liveness", "no good end can be reached"), lost, None)
 
 
 def retell(bounds: Bounds, schedule: list[Action], invariants: Iterable[type[Invariant]] = ALL_INVARIANTS) -> list[str]:
-    """A schedule as a readable trace, by running it again with living endpoints; last of all what they broke, if so."""
+    """Run a schedule again with live endpoints; return its trace, which ends with the violation, if any."""
     lines: list[str] = []
     situation = begin(Stage(bounds, invariants, lambda line: lines.append(f"{len(lines) + 1:3}  {line}")))
     try:

@@ -1,13 +1,13 @@
-"""Endpoints whose steps are remembered: what one does is worked out by the real code once, and looked up ever after.
+"""Endpoints with memorized steps: the real code computes each step once, and later uses look it up.
 
-An endpoint is sans-IO: what it does follows from what it is, from what happens to it, and from nothing else. Two
-situations have most of their endpoints in common, so nearly every step of a search has been taken before. What an
-endpoint is, is saved whole, with all that its invariants hold against it; they may ask of the other endpoint only what
-:func:`~holdfast.simulation.nodes.ledger.seen_by_the_other` names, and that is part of what a step is remembered by.
-While one endpoint takes a step the other one is not there at all, so that a dependence that is not named is an error.
+An endpoint is sans-IO: its state and its input determine its step. Most situations share endpoints with others, so
+nearly every step of a search has been taken before. The memory saves an endpoint's complete state, including that of
+its invariants. The invariants may read only the part of the other endpoint that
+:func:`~holdfast.simulation.nodes.ledger.seen_by_the_other` returns, and that part belongs to the key of a step. While
+one endpoint takes a step, the other one is absent, so that an undeclared dependence raises an error.
 
-Every endpoint has a time of its own, which stands still while nothing happens: nothing that goes over the wire, and
-nothing that an invariant asks of the other one, is a time.
+Every endpoint has its own time, which stands still while it takes no step. This is safe because neither the messages
+nor the invariants' view of the other endpoint contain times.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from holdfast.simulation.promises.invariants import ALL_INVARIANTS, Invariant
 
 
 class Memory:
-    """Every endpoint that a search has met, and every step that one of them has taken.
+    """Every endpoint that a search has met, and every step taken.
 
     Args:
         bounds: Of the search.
-        invariants: What must hold.
+        invariants: Invariants of each state.
     """
 
     def __init__(self, bounds: Bounds, invariants: Iterable[type[Invariant]] = ALL_INVARIANTS) -> None:
         self.stage = stage = Stage(bounds, invariants)
-        """Where whoever takes a step stands meanwhile."""
+        """Holds the endpoint that takes a step."""
         self._nobody = stage.world.nodes
-        """Stand for the endpoint that is not there: built like it, never started."""
+        """Placeholders for the absent endpoint: same setup, never started."""
         self._known: dict[Any, Remembered] = {}
         self._packets: dict[Form, Packet] = {}
         self._envelopes: dict[Form, Envelope] = {}
         self._views: dict[Any, int] = {}
         self.steps = 0
-        """Steps that were worked out."""
-        # What is one and the same for every endpoint, and is asked for by identity or is of no use to copy.
+        """Number of computed steps."""
+        # Shared objects: all endpoints use the same ones, by identity, or gain nothing from a copy.
         shared = [stage, stage.world, ANONYMOUS_EPR]
         for node in self._nobody:
             setup, policy = node.setup, node.setup.source_policy
@@ -54,7 +54,7 @@ class Memory:
         self._shared = _Shared(shared)
 
     def begin(self) -> Situation:
-        """The situation that a search starts from."""
+        """Return the first situation of a search."""
         bounds, stage = self.stage.bounds, self.stage
         one, other = (Node(node.index, node.name, node.setup, stage.world) for node in self._nobody)
         stage.world.nodes = (one, other)
@@ -63,14 +63,14 @@ class Memory:
         return Situation([self._save(0)[0], self._save(1)[0]], packets, [[], []], budget)
 
     def missing(self, situation: Situation) -> str | None:
-        """What is not well in the end, None if all is."""
+        """Describe what is unfinished; None if everything is finished."""
         for index, endpoint in enumerate(situation.endpoints):
             assert isinstance(endpoint, Remembered)
             self._load(index, endpoint)
         return self.stage.missing
 
     def work_out(self, endpoint: Remembered, step: Step, other: Remembered) -> Outcome:
-        """Let the endpoint take the step."""
+        """Compute the endpoint's step."""
         self.steps += 1
         index, world = endpoint.index, self.stage.world
         self._load(index, endpoint)
@@ -91,24 +91,24 @@ class Memory:
     # --- packets --------------------------------------------------------------------------------------------------
 
     def _kept(self, packet: Packet) -> Packet:
-        """The one packet there is of its form."""
+        """Return the canonical packet of this form."""
         return self._packets.setdefault(packet.form, packet)
 
     def _kept_envelope(self, envelope: Envelope | None) -> Envelope | None:
         return None if envelope is None else self._envelopes.setdefault(form_of(envelope), envelope)
 
     def _copied(self, packet: Packet) -> Packet:
-        """What one endpoint may keep and change."""
+        """Return a copy that an endpoint may keep and change."""
         transmit, envelope = self._loads(self._dumps((packet.transmit, packet.envelope)))
         return Packet(packet.sender, packet.receiver, transmit, packet.kind, packet.is_response, envelope)
 
     # --- endpoints ------------------------------------------------------------------------------------------------
 
     def _save(self, index: int) -> tuple[Remembered, tuple[int, ...]]:
-        """The endpoint as it stands on the stage, and the order of its arrivals in what is saved."""
+        """Save the endpoint on the stage; also return the saved order of its arrivals."""
         stage, world = self.stage, self.stage.world
         node, form = world.nodes[index], stage.form(index)
-        # Identifiers that it will make must be new, so how many it made counts here, where they are not renamed.
+        # The identifiers it makes next must be new, so the key includes their number, which is not renamed.
         key = (index, form.shape, form.names, node.run, node.identifiers)
         endpoint = self._known.get(key)
         if endpoint is None:
@@ -129,7 +129,7 @@ class Memory:
         return endpoint, form.arrivals
 
     def _view(self, disk: DurableState, words: Words) -> int:
-        """A number for all that the other one's invariants can see."""
+        """Return a number for everything that the other endpoint's invariants can see."""
         seen_disk, seen_words = seen_by_the_other(disk, words)
         view = (
             tuple((name, ranges.as_pairs()) for name, ranges in seen_disk.accepted.items()),
@@ -167,10 +167,10 @@ class Memory:
 
 
 class _Shared:
-    """What is not copied with an endpoint, and the number it is saved as.
+    """Objects that are not copied with an endpoint, each saved as a number.
 
     Args:
-        values: Known from the beginning, each for itself. Versions come along as they are met: equal ones are one.
+        values: The initial objects, by identity. Versions are added on first use; equal ones share a number.
     """
 
     def __init__(self, values: list[Any]) -> None:
@@ -210,15 +210,15 @@ class _Unpickler(pickle.Unpickler):
 
 
 class Remembered:
-    """One endpoint as it once was. Nothing changes it; a step leads to another one.
+    """One immutable state of an endpoint; a step leads to another one.
 
     Args:
-        memory: Where it is kept.
+        memory: The memory it belongs to.
         index: 0 for the source, 1 for the destination.
         pending, due_in, form: See :class:`Endpoint`.
-        saved: All of it.
-        seen: What may be seen of it from the other side.
-        view: A number for that.
+        saved: The pickled endpoint.
+        seen: The pickled part that the other side may read.
+        view: A number for that part.
     """
 
     __slots__ = ("_memory", "_outcomes", "due_in", "form", "index", "pending", "saved", "seen", "view")

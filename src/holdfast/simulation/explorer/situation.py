@@ -1,7 +1,7 @@
-"""What can happen next between two endpoints, and what it leads to: the network, the disks and whoever kills a process.
+"""The possible events between two endpoints and their effects: network, disks, timers and crashes.
 
-Everything that happens is a few *steps*, each of one endpoint alone. Who takes them is not known here: living endpoints
-(:mod:`holdfast.simulation.explorer.stage`), or ones whose steps are remembered
+Every event consists of a few *steps*, each of one endpoint. A situation does not know how endpoints take them. They are
+live endpoints (:mod:`holdfast.simulation.explorer.stage`) or endpoints with memorized steps
 (:mod:`holdfast.simulation.explorer.memory`).
 """
 
@@ -28,19 +28,20 @@ NEVER = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How far the search goes. Packets may always overtake each other: reorderings need no budget.
+    """Limits of the search. Packets may always overtake each other: reorderings need no budget.
 
     Args:
-        messages: Submitted before anything else happens.
-        late: More messages, each submitted at any moment, also while the Sequence is being ended or when it has ended.
-        losses: Requests or responses lost, at most.
-        duplicates: Requests that arrive twice, at most.
-        crashes: Of either side, at most, each at any moment and with any of the batches on their way durable.
-        early: Timers that fire although something is still on its way, at most; so a packet may be late by much.
-        requests: Whether each message wants a reply, in an offered Sequence.
-        versions: What both speak.
-        listener: Whether the source can be reached, so that acknowledgements and replies are requests of their own.
-        most_states: The search is given up beyond; None: never.
+        messages: Messages submitted before any other event.
+        late: Further messages, each submitted at any moment, even while or after the Sequence ends.
+        losses: Maximum of lost requests and responses.
+        duplicates: Maximum of requests that arrive twice.
+        crashes: Maximum of crashes of either side, each at any moment and with any number of its pending batches
+            durable.
+        early: Maximum of timers that fire while a packet or batch is pending. So a packet may be very late.
+        requests: Whether each message requests a reply, in an offered Sequence.
+        versions: Protocol versions of both sides.
+        listener: Whether the source has an address, so that acknowledgements and replies are separate requests.
+        most_states: Limit of the states, at which the search stops; None: no limit.
     """
 
     messages: int = 2
@@ -70,7 +71,7 @@ class Bounds:
 
 @dataclass(slots=True)
 class Budget:
-    """What may still happen, besides what needs no budget."""
+    """The remaining number of each limited event."""
 
     losses: int
     duplicates: int
@@ -79,32 +80,32 @@ class Budget:
     late: int
 
     def copy(self) -> Budget:
-        """Another one."""
+        """Return a copy."""
         return Budget(self.losses, self.duplicates, self.crashes, self.early, self.late)
 
 
 class Kind(IntEnum):
-    """Who hears of a packet's fate."""
+    """Who learns the fate of a packet."""
 
     USUAL = 0
     """The sender waits for the answer, and learns when the connection breaks."""
     COPY = 1
-    """Made by the network: its answer comes back too, its end is nobody's business."""
+    """The network made it: its answer returns too, but its loss is not reported."""
     ORPHAN = 2
-    """Its sender has died since: no answer comes back to a process that is gone."""
+    """Its sender has crashed since, so the answer has no recipient."""
 
 
 class Packet:
-    """One request in flight, or waiting at its receiver for an answer, or its response in flight.
+    """One request in flight, a request that awaits its answer at the receiver, or its response in flight.
 
     Args:
         sender: Of the request.
         receiver: Of the request.
         transmit: The request.
-        kind: Who hears of its fate.
+        kind: Who learns its fate.
         is_response: Whether this is the response.
         envelope: The response; None: an empty 202.
-        number: For people.
+        number: Number in the trace.
     """
 
     __slots__ = (
@@ -142,7 +143,7 @@ class Packet:
         self._answers: dict[int, Packet] = {}
 
     def of_kind(self, kind: Kind) -> Packet:
-        """The same, of another kind; made once."""
+        """Return the same packet with another kind, made once."""
         known = self._kinds.get(kind)
         if known is None:
             known = Packet(self.sender, self.receiver, self.transmit, kind, False, None, self.number)
@@ -150,7 +151,7 @@ class Packet:
         return known
 
     def answered(self, envelope: Envelope | None) -> Packet:
-        """Its response; made once for an envelope."""
+        """Return its response, made once for each envelope."""
         known = self._answers.get(id(envelope))
         if known is None:
             known = Packet(self.sender, self.receiver, self.transmit, self.kind, True, envelope, self.number)
@@ -159,7 +160,7 @@ class Packet:
 
     @property
     def form(self) -> Form:
-        """All that counts in it."""
+        """Its canonical form."""
         if self._form is None:
             transmit = self.transmit
             content = (transmit.source, transmit.envelope, self.envelope)
@@ -174,18 +175,18 @@ class Packet:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in the trace."""
         return f"the answer to #{self.number}" if self.is_response else f"#{self.number}"
 
 
 class Outcome(NamedTuple):
-    """What a step of an endpoint led to.
+    """The effects of an endpoint's step.
 
     Args:
         endpoint: The endpoint afterwards.
-        requests: What it sent.
-        responses: What it answered: the position of the request among those it had not answered, and with what.
-        unanswered: Positions of the requests that it has still not answered, in its own order from now on.
+        requests: The requests it sent.
+        responses: Its answers: the position of the request among the unanswered ones, and the response.
+        unanswered: Positions of the requests it has still not answered, in its order from now on.
     """
 
     endpoint: Endpoint
@@ -195,12 +196,12 @@ class Outcome(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Something that happens to one endpoint.
+    """An input of one endpoint.
 
     Args:
         verb: "durable", "crash", "timer", "submit", "wait", "receive", "conclude" or "fail".
         packet: Received (a request), concluded (a response), or failed (a request).
-        survivors: Of a crash: how many batches on their way are durable.
+        survivors: Of a crash: the number of pending batches that become durable.
         seconds: To wait.
     """
 
@@ -211,48 +212,48 @@ class Step(NamedTuple):
 
 
 class Endpoint(Protocol):
-    """One of the two, as a situation sees it."""
+    """One of the two endpoints, as a situation uses it."""
 
     @property
     def pending(self) -> int:
-        """How many batches are on their way to its disk."""
+        """Number of batches that await its disk."""
         ...
 
     @property
     def due_in(self) -> float | None:
-        """Seconds until its timer fires, None if that is never, or beyond the horizon."""
+        """Seconds until its timer fires; None if it has none within the horizon."""
         ...
 
     @property
     def form(self) -> Form:
-        """All that counts in it; its arrivals are positions among the requests it has not answered."""
+        """Its canonical form; its arrivals are positions among its unanswered requests."""
         ...
 
     def take(self, step: Step, other: Endpoint) -> Outcome:
-        """Let something happen to it; the other one is there to be looked at by what watches this one.
+        """Take a step; the invariants of this endpoint may read ``other``.
 
         Raises:
-            InvariantViolation: it broke something.
+            InvariantViolation: the step broke an invariant.
         """
         ...
 
 
 Action = tuple[str, int, int]
-"""What happens next: a verb, an index (of a packet or an endpoint), and how many batches survive a crash."""
+"""One event: a verb, an index (of a packet or an endpoint), and the number of batches that survive a crash."""
 
 DURABLE, TIMER, SUBMIT = Step("durable"), Step("timer"), Step("submit")
 
 
 @dataclass(slots=True)
 class Situation:
-    """Two endpoints, what is on its way between them, and what may still happen.
+    """Two endpoints, the packets between them, and the remaining budget.
 
     Args:
         endpoints: The source and the destination.
         packets: In flight.
-        unanswered: Of each endpoint, the requests it has not answered.
-        budget: What may still happen.
-        trace: Called with a line for what happens to packets on their way.
+        unanswered: For each endpoint, the requests it has not answered.
+        budget: The remaining number of each limited event.
+        trace: Called with a line for each event of a packet in flight.
     """
 
     endpoints: list[Endpoint]
@@ -262,17 +263,17 @@ class Situation:
     trace: Callable[[str], None] | None = None
 
     def copy(self) -> Situation:
-        """Another one that goes its own way, as far as its endpoints do."""
+        """Return an independent copy; immutable endpoints are shared."""
         unanswered = [self.unanswered[0].copy(), self.unanswered[1].copy()]
         return Situation(self.endpoints.copy(), self.packets.copy(), unanswered, self.budget.copy(), self.trace)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is on its way, so that only a timer can bring more."""
+        """Whether nothing is in flight or pending, so that only a timer can cause an event."""
         return not self.packets and not self.endpoints[0].pending and not self.endpoints[1].pending
 
     def actions(self) -> Iterator[Action]:
-        """Everything that can happen next. Of packets that are alike only one: whichever it is, the same follows."""
+        """Yield every possible event. Of equal packets it uses only one, as each would have the same effects."""
         budget = self.budget
         seen: set[Form] = set()
         for index, packet in enumerate(self.packets):
@@ -301,10 +302,10 @@ class Situation:
             yield "timer", index, 0
 
     def perform(self, action: Action) -> None:
-        """Let it happen.
+        """Perform an event.
 
         Raises:
-            InvariantViolation: it broke something.
+            InvariantViolation: it broke an invariant.
         """
         verb, index, survivors = action
         if verb == "deliver":
@@ -325,7 +326,7 @@ class Situation:
             self._break(self.packets.pop(index))
         else:
             self.budget.duplicates -= 1
-            self._note(self.packets[index], "is doubled")
+            self._note(self.packets[index], "is duplicated")
             self._deliver(self.packets[index].of_kind(max(Kind.COPY, self.packets[index].kind)))
 
     def _note(self, packet: Packet, fate: str) -> None:
@@ -352,7 +353,7 @@ class Situation:
             self._take(packet.receiver, Step("receive", packet))
 
     def _break(self, packet: Packet) -> None:
-        """A request is lost, or its response, or whoever was to answer it has died."""
+        """Report a broken exchange: the request or its response is lost, or the receiver has crashed."""
         if packet.kind is Kind.USUAL:
             self._take(packet.sender, Step("fail", packet))
 
@@ -365,12 +366,15 @@ class Situation:
         self._take(index, TIMER)
 
     def _crash(self, index: int, survivors: int) -> None:
-        """One dies and starts again. Every connection of it breaks, so the answers on their way to it reach nobody, and
-        who waits for one from it learns that none will come."""
+        """Crash and restart one endpoint.
+
+        All its connections break. The answers to it have no recipient, and the other endpoint learns that its own
+        requests will get no answer.
+        """
         self.packets = [
             packet if packet.sender != index else packet.of_kind(Kind.ORPHAN)
             for packet in self.packets
-            if packet.sender != index or not packet.is_response  # a response goes back to the sender
+            if packet.sender != index or not packet.is_response  # a response returns to the sender
         ]
         others = self.unanswered[1 - index]
         others[:] = [packet if packet.sender != index else packet.of_kind(Kind.ORPHAN) for packet in others]
@@ -381,9 +385,9 @@ class Situation:
 
 
 class Keys:
-    """Tells situations apart: equal keys for those that cannot be told apart from within.
+    """Compares situations: equivalent situations have equal keys.
 
-    Packets may overtake each other, so their order does not count. Identifiers are renamed in the order in which they
+    Packets may overtake each other, so their order does not matter. Identifiers are renamed in the order in which they
     are met: first in the endpoints, then in the packets.
     """
 
@@ -391,7 +395,7 @@ class Keys:
         self._pairs: dict[tuple[Form, Form], _Pair] = {}
 
     def of(self, situation: Situation) -> bytes:
-        """The same bytes for situations that cannot be told apart, other bytes for others (as far as 128 bits can)."""
+        """Return 128 bits that are equal for equivalent situations and, in practice, only for those."""
         one, other = situation.endpoints[0].form, situation.endpoints[1].form
         pair = self._pairs.get((one, other))
         if pair is None:
@@ -406,7 +410,8 @@ class Keys:
         waiting += [situation.unanswered[1][n] for n in other.arrivals]
         parts += [b"|", *[pair.known.get(packet) or pair.meet(packet) for packet in waiting]]
         if pair.strangers:
-            # What only packets name is named after what else is in them: who comes first there is the same for equals.
+            # An identifier found only in packets gets its number from the rest of its packet. Equal packets sort in any
+            # order, with the same result.
             names = pair.names.copy()
             strangers = [packet.form for packet in situation.packets if packet in pair.strangers]
             strangers.sort(key=lambda form: (form.shape, known(form, pair.names), form.names))
@@ -416,10 +421,10 @@ class Keys:
 
 
 class _Pair:
-    """Two endpoints together, and the packets seen with them.
+    """Two endpoint states, and the packets met with them.
 
     Args:
-        one, other: Their forms.
+        one, other: The forms of the endpoints.
     """
 
     def __init__(self, one: Form, other: Form) -> None:
@@ -428,12 +433,12 @@ class _Pair:
             self.names.setdefault(name, len(self.names))
         self.shape = digest((one.shape, other.shape, [self.names[name] for name in other.names]))
         self.known: dict[Packet, bytes] = {}
-        """A packet -> its form, as far as the endpoints know the names in it."""
+        """Packet -> its form, with the numbers of those names that an endpoint knows."""
         self.strangers: set[Packet] = set()
         """Packets with names that neither endpoint knows."""
 
     def meet(self, packet: Packet) -> bytes:
-        """A packet that was not seen with them before."""
+        """Compute the form of a packet on its first encounter."""
         numbers = known(packet.form, self.names)
         if -1 in numbers:
             self.strangers.add(packet)
@@ -442,17 +447,20 @@ class _Pair:
 
 
 def known(form: Form, names: dict[str, int]) -> tuple[int, ...]:
-    """The numbers of its names; -1 for one that has none yet."""
+    """Return the numbers of the form's names; -1 for a name without a number."""
     return tuple([names.get(name, -1) for name in form.names])
 
 
 def renamed(form: Form, names: dict[str, int]) -> tuple[int, ...]:
-    """The numbers of its names; one that has none yet gets the next."""
+    """Return the numbers of the form's names; a name without a number gets the next one."""
     return tuple([names.setdefault(name, len(names)) for name in form.names])
 
 
 def setups(bounds: Bounds) -> tuple[Setup, Setup]:
-    """Both endpoints with every delay of the retransmission alike and every other one beyond the horizon."""
+    """Return the setups of both endpoints.
+
+    Every retransmission delay is the same, and all other times are beyond the horizon.
+    """
     destination = DestinationPolicy(
         inactivity_timeout=None,
         remember_terminated=NEVER,

@@ -1,7 +1,7 @@
-"""Two living endpoints on a stage: takes the steps that a situation asks for, and tells what they led to.
+"""Two live endpoints on a stage, which takes the steps that a situation requests and returns their effects.
 
-The stage is the :class:`~holdfast.simulation.nodes.node.Surroundings` of its world. It holds nothing back and decides
-nothing.
+The stage is the :class:`~holdfast.simulation.nodes.node.Surroundings` of its world. It delays nothing and makes no
+decisions.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from holdfast.simulation.world import World
 
 
 def no_jitter() -> float:
-    """The core's jitter, always the same."""
+    """Return a constant jitter for the core."""
     return 0.0
 
 
 class Stage:
-    """A world in which an endpoint does something when it is told to, and nothing else happens.
+    """A world in which nothing happens except the steps that a search requests.
 
     Args:
         bounds: Of the search.
-        invariants: What must hold.
-        trace: Called with a line for each thing that happens.
+        invariants: Invariants to check.
+        trace: Called with a line for each event.
     """
 
     def __init__(
@@ -41,16 +41,16 @@ class Stage:
         self.bounds = bounds
         self.world = World(setups(bounds), self, no_jitter, invariants=invariants, trace=trace)
         self.arrivals: list[list[Arrival]] = [[], []]
-        """Of each endpoint, what it has not answered."""
+        """For each endpoint, the requests it has not answered."""
         self._sent: list[Journey] = []
         self._answered: list[tuple[Arrival, Envelope | None]] = []
 
     def begin(self) -> tuple[Packet, ...]:
-        """Both start, and the source's application submits all it has; what they send."""
+        """Start both endpoints and submit all messages of the source's application; return the packets."""
         source, destination = self.world.nodes
         for node in (destination, source):
             self.world.start(node)
-            while node.store.pending:  # what a first start saves: a process that dies before that was never there
+            while node.store.pending:  # a first start saves state; a crash before that leaves no trace
                 node.durable()
                 self.world.settle(node)
         for _ in range(self.bounds.messages):
@@ -73,14 +73,14 @@ class Stage:
         self._answered.append((arrival, envelope))
 
     def batch_taken(self, node: Node) -> None:
-        """See :class:`Surroundings`: durable when the search says so."""
+        """See :class:`Surroundings`. The search decides when the batch becomes durable."""
 
     def read_wanted(self, node: Node, wanted: ReadWanted) -> None:
-        """See :class:`Surroundings`: read at once, which keeps the search small."""
+        """See :class:`Surroundings`. The stage reads immediately, which keeps the search small."""
         node.read(wanted)
 
     def handler_started(self, node: Node, handle: Handle) -> None:
-        """See :class:`Surroundings`: the handler succeeds at once."""
+        """See :class:`Surroundings`. The handler succeeds immediately."""
         node.handled(handle)
 
     # --- steps ----------------------------------------------------------------------------------------------------
@@ -88,14 +88,14 @@ class Stage:
     def take(
         self, index: int, step: Step
     ) -> tuple[tuple[Packet, ...], tuple[tuple[int, Envelope | None], ...], tuple[int, ...]]:
-        """Let something happen to an endpoint.
+        """Let an endpoint take a step.
 
         Returns:
-            What it sent; what it answered, and what it has still not answered: positions among those not answered
-            before (and the one that came just now, as the last of them).
+            The packets it sent; its answers; and the requests it has still not answered. Answers and requests are
+            positions among its unanswered requests before the step, with a request received in this step last.
 
         Raises:
-            InvariantViolation: it broke something.
+            InvariantViolation: the step broke an invariant.
         """
         node, world = self.world.nodes[index], self.world
         if step.verb == "durable":
@@ -145,24 +145,24 @@ class Stage:
         world.settle(node)
 
     def sent(self) -> tuple[Packet, ...]:
-        """What was sent since this was asked for last."""
+        """Return the packets sent since the last call."""
         sent = tuple(Packet(e.sender, e.receiver, e.transmit, number=e.number) for e in self._sent)
         self._sent.clear()
         return sent
 
     def due_in(self, index: int) -> float | None:
-        """Seconds until the endpoint's timer fires, None if that is never, or beyond the horizon."""
+        """Return the seconds until the endpoint's timer fires; None if it has none within the horizon."""
         deadline = self.world.nodes[index].deadline()
         since = None if deadline is None else deadline - self.world.clock.now
         return None if since is None or since > HORIZON else max(0.0, since)
 
     def form(self, index: int) -> Form:
-        """All that counts in the endpoint."""
+        """Return the endpoint's canonical form."""
         return form_of_endpoint(self.world, self.world.nodes[index], self.arrivals[index])
 
     @property
     def missing(self) -> str | None:
-        """What is not well in the end, None if all is."""
+        """Describe what is unfinished; None if everything is finished."""
         return unfinished(self.world, may_stop=False)
 
 
@@ -170,8 +170,8 @@ class Living:
     """One endpoint of a stage, for a situation.
 
     Args:
-        stage: Where it lives.
-        index: Which of the two it is.
+        stage: The stage it is on.
+        index: 0 for the source, 1 for the destination.
     """
 
     def __init__(self, stage: Stage, index: int) -> None:
@@ -194,12 +194,12 @@ class Living:
         return self._stage.form(self._index)
 
     def take(self, step: Step, other: Endpoint) -> Outcome:
-        """See :class:`Endpoint`. Both share one clock: when one waits, both do, so it is enough if one is told to."""
+        """See :class:`Endpoint`. Both endpoints share one clock, so one "wait" step moves the time of both."""
         return Outcome(self, *self._stage.take(self._index, step))
 
 
 def begin(stage: Stage) -> Situation:
-    """The situation that a search starts from, with living endpoints."""
+    """Return the first situation of a search, with live endpoints."""
     bounds = stage.bounds
     packets = list(stage.begin())
     budget = Budget(bounds.losses, bounds.duplicates, bounds.crashes, bounds.early, bounds.late)

@@ -1,5 +1,5 @@
-"""Simulated endpoints: their clocks, their disks, what these disks ever held, and the network between them.
+"""Simulated endpoints: their clocks, their disks, the history of each disk, and the network between them.
 
-This room owns what a simulated crash takes away. It knows no invariant and decides no order of events. Open
+This package decides what a simulated crash destroys. It contains no invariants and does not order events. Open
 :mod:`holdfast.simulation.nodes.node` first.
 """

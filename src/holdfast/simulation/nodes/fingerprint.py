@@ -1,9 +1,9 @@
-"""What can be told apart from within, and nothing else: the forms of endpoints and packets that the explorer compares.
+"""Canonical forms of endpoints and packets: the explorer treats two states with equal forms as one.
 
-A form is a *shape*, in which every identifier is a hole, and the identifiers that fill the holes. Two endpoints of one
-shape behave alike, whatever their identifiers are. What is left out of a shape, and why nothing is lost with it, stands
-at ``_REPORTS`` and beside each special case below. ``tests/simulation/test_reductions.py`` lets states that are taken
-for equal do all they can, and compares where that leads.
+A form has a *shape*, in which every identifier is a hole, and the identifiers that fill the holes. Two endpoints of one
+shape behave alike, whatever their identifiers are. ``_REPORTS`` and the special cases below omit state from a shape,
+with the reason why that is safe. ``tests/simulation/test_reductions.py`` runs states with equal forms through every
+step and compares the results.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ if TYPE_CHECKING:
     from holdfast.simulation.world import World
 
 HORIZON = 1000.0
-"""Seconds: a deadline further away never comes."""
+"""Seconds: a later deadline counts as never."""
 BACK = 1.0
-"""Seconds: times further back are alike. The one retransmission delay, which is all that is compared with an age."""
+"""Seconds: all earlier times count as equal. The core compares an age only with the retransmission delay, which is
+this."""
 
 _ALIKE = (Versions, DestinationPolicy, SourcePolicy, RoundTrip, SimStore)
-"""What never changes in a search, or (the round trip, between its floor and cap) has no say in it."""
+"""Types that never change in a search; the round trip does change, but the floor and cap of the delay hide it."""
 _REPORTS = frozenset(
     {
-        # Read by people only, or for limits that are beyond the horizon.
+        # Only reported, or compared with limits beyond the horizon.
         "created_at",
         "ended_at",
         "first_sent_at",
@@ -60,7 +61,7 @@ _REPORTS = frozenset(
         "dead",
         "failed",
         "succeeded",
-        # What follows from other fields: states and records kept for the next use.
+        # Derived from other fields, or cached for reuse.
         "here",
         "history",
         "left_at",
@@ -69,28 +70,28 @@ _REPORTS = frozenset(
         "_state",
         "saved",
         "_usual",
-        # How long a backoff is, where all delays are alike.
+        # The number of backoffs, irrelevant when all delays are equal.
         "tries",
-        # Requesters whose patience ends beyond the horizon; who is waiting says ``_waiting``.
+        # Requesters with patience beyond the horizon; ``_waiting`` lists the waiting requesters.
         "_patience",
         "_waited",
     }
 )
-"""Names of fields, and keys of saved states, that nothing depends on in the explorer's setups."""
+"""Fields, and keys of saved states, that do not affect behavior in the explorer's setups."""
 _MADE = ("urn:source:", "urn:destination:")
-"""How the identifiers begin that an endpoint makes: see :meth:`Node.new_identifier`."""
+"""Prefixes of the identifiers that endpoints make: see :meth:`Node.new_identifier`."""
 _MOST = 3
-"""Attempts that are told apart: the core asks for one, and for so many answered ones."""
+"""Higher numbers of attempts count as this one: the core asks for one attempt, and for this many answered ones."""
 _FIELDS: dict[type[Any], tuple[str, ...] | None] = {}
 
 
 class Form(NamedTuple):
-    """Something as it can be told from others.
+    """The canonical form of an object.
 
     Args:
-        shape: The same bytes for what differs in identifiers only, other bytes for others (as far as 128 bits can).
-        names: Its identifiers, each once, in the order they are met.
-        arrivals: Of an endpoint: positions, among those given, of the requests it has not answered, as they are met.
+        shape: A 128-bit digest, equal for objects that differ only in identifiers.
+        names: Its identifiers, each once, in the order the walk meets them.
+        arrivals: For an endpoint: positions, among the given arrivals, of its unanswered requests, in the same order.
     """
 
     shape: bytes
@@ -99,19 +100,19 @@ class Form(NamedTuple):
 
 
 def digest(value: Any) -> bytes:
-    """The same 128 bits for equal values of the simple built-in types."""
+    """Return 128 bits that are equal for equal values of the simple built-in types."""
     # Version 2 of marshal's format has no references, so equal values give equal bytes.
     return blake2b(marshal.dumps(value, 2), digest_size=16).digest()
 
 
 def form_of(value: Any) -> Form:
-    """The form of an envelope, or whatever else knows no time."""
+    """Return the form of an envelope, or of another value without times."""
     walk = _Walk(0.0, ())
     return Form(digest(walk.of(value)), tuple(walk.names))
 
 
 def form_of_endpoint(world: World, node: Node, arrivals: Sequence[Arrival]) -> Form:
-    """The form of an endpoint with all that is kept about it, and the requests it has not answered."""
+    """Return the form of an endpoint, its store, its recorded history, and its unanswered requests."""
     walk = _Walk(world.clock.local(node.index), arrivals)
     disk, words = world.ledger.disks[node.index], world.ledger.words[node.index]
     parts = [
@@ -126,7 +127,7 @@ def form_of_endpoint(world: World, node: Node, arrivals: Sequence[Arrival]) -> F
 
 
 def _past(walk: _Walk, disk: DurableState, words: Words) -> list[Any]:
-    """What invariants may still hold against the endpoint: what it took over, queued, said and sent."""
+    """Return the history that invariants may compare later: accepted, queued, acknowledged and sent messages."""
     submitted = {queue: [record.body for record in records] for queue, records in disk.outbound.items() if records}
     queues = [[(queued.sequence, queued.number, queued.body) for queued in disk.queues[key]] for key in disk.queues]
     accepted = {name: ranges.as_pairs() for name, ranges in disk.accepted.items()}
@@ -137,7 +138,7 @@ def _past(walk: _Walk, disk: DurableState, words: Words) -> list[Any]:
         walk.of(accepted),
         walk.of(disk.dropped),
         tuple(sorted(disk.replies)),
-        # Of a Sequence that neither its memory nor its disk knows any more, nothing can be said or sent again.
+        # Neither memory nor disk knows the other Sequences, so the endpoint cannot mention them again.
         walk.of_known(said),
         walk.of_known(words.finals),
         walk.of_known(words.bodies),
@@ -147,7 +148,7 @@ def _past(walk: _Walk, disk: DurableState, words: Words) -> list[Any]:
 
 
 class _Walk:
-    """Goes through objects, always in the same order, and makes plain values of what counts in them."""
+    """Walks objects in a fixed order and reduces them to the plain values that affect behavior."""
 
     def __init__(self, now: float, arrivals: Sequence[Arrival]) -> None:
         self.names: dict[str, int] = {}
@@ -155,10 +156,10 @@ class _Walk:
         self._now = now
         self._positions = {id(arrival): position for position, arrival in enumerate(arrivals)}
         self._met: dict[int, tuple[int, object]] = {}
-        """Every object met; held, so that no other one gets its id meanwhile."""
+        """Every object met. The reference keeps it alive, so that no other object reuses its id."""
 
     def of(self, value: Any) -> Any:
-        """What counts in a value."""
+        """Reduce a value to plain values."""
         kind = type(value)
         if value is None or kind is int or kind is bool or kind is bytes:
             return value
@@ -184,7 +185,7 @@ class _Walk:
         return (kind, self.names.setdefault(name, len(self.names)))
 
     def of_known(self, past: dict[Any, Any]) -> Any:
-        """What counts of a dict whose keys are, or begin with, identifiers: what is about those met before."""
+        """Reduce a dict keyed by identifiers to the entries with an identifier already met."""
         known = {}
         for key, part in past.items():
             name = key if isinstance(key, str) else key[0]
@@ -243,8 +244,11 @@ class _Walk:
         return ("open", list(self.arrivals).index(position))
 
     def _of_flight(self, source: RMSource) -> Any:
-        """Messages in flight. Of the times they were sent at only the order is ever looked at, and whether it is now:
-        nothing is sent before that."""
+        """Reduce the messages in flight.
+
+        The core compares their send times only with each other and with the current time: it sends nothing before
+        those. So ranks replace the times.
+        """
         moments = sorted({entry.sent_at for entry in source.flight.values()} | {self._now}, reverse=True)
         return tuple(
             (number, moments.index(entry.sent_at), self._of_entry(entry, polled=source.polled))
@@ -265,7 +269,7 @@ class _Walk:
 
 
 def _fields(kind: type[Any]) -> tuple[str, ...] | None:
-    """The names of an object's fields; None: those it has in its ``__dict__``."""
+    """Return the names of an object's fields; None: they are in its ``__dict__``."""
     if is_dataclass(kind):
         return tuple(field.name for field in fields(kind))
     slots = getattr(kind, "__slots__", None)

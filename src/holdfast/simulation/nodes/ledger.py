@@ -1,6 +1,6 @@
-"""The truth about a simulated run, kept from outside: what was durable, what went over the wire, what was said.
+"""The truth about a simulated run, recorded from outside: durable state, envelopes on the wire, and reports.
 
-Written from batches that became durable and envelopes that left an endpoint; never from what an endpoint believes.
+Durable batches and sent envelopes are the only sources of this record; an endpoint's own state never is.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ Key = tuple[str, int]
 """A Sequence's Identifier and a message number in it."""
 
 Where = tuple[str, int, int]
-"""Where something is that a handler is given: queue, partition, offset."""
+"""The place of a record given to a handler: queue, partition, offset."""
 
 LAST_MESSAGE = b"LastMessage"
-"""Stands for the body of 1.0's empty last message."""
+"""Stands for the body of WS-RM 1.0's empty last message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """One record in an inbound queue partition, or a dead letter. Of replies that came in no Sequence the body tells
-    them apart."""
+    """One record in an inbound queue partition, or a dead letter.
+
+    The body distinguishes replies that arrived outside a Sequence.
+    """
 
     sequence: str
     number: int
@@ -43,17 +45,17 @@ class Queued:
 
 
 def is_reply(body: bytes) -> bool:
-    """Whether it goes back the line: requests are m0, m1 ..., replies r0, r1 ..."""
+    """Whether the body is a reply, which travels back to the source: requests are m0, m1 ..., replies r0, r1 ..."""
     return body.startswith(b"r")
 
 
 def is_staged(queue: str) -> bool:
-    """Whether it holds what a writer staged, which is of no concern before it is in the queue that it is for."""
+    """Whether the queue holds staged rows, which the invariants ignore until publication moves them."""
     return queue.startswith(f"{STAGING}/")
 
 
 def is_row(body: bytes) -> bool:
-    """Whether a writer outside wrote it: its bodies are w0-0-0 and so on. What holds for them, the writer looks at."""
+    """Whether an outside writer wrote the body. Such bodies are w0-0-0 and so on; the writer checks them itself."""
     return body.startswith(b"w")
 
 
@@ -62,43 +64,43 @@ class DurableState:
     """What one endpoint's disk holds, and ever held."""
 
     records: dict[Key, Record] = field(default_factory=dict)
-    """Every message that ever was durable here, held or queued."""
+    """Every message that was ever durable here, held or queued."""
     queues: dict[int, list[Queued]] = field(default_factory=lambda: defaultdict(list))
-    """Partition -> every record that ever was in it, in order."""
+    """Partition -> every record ever in it, in order."""
     by_body: dict[bytes, Key] = field(default_factory=dict)
-    """Under which number each of them came."""
+    """Body -> the Sequence and number it arrived under."""
     held: set[Key] = field(default_factory=set)
     dropped: set[Key] = field(default_factory=set)
     sequences: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Saved states, the newest of each Sequence that is not forgotten."""
+    """The newest saved state of each Sequence that is not forgotten."""
     accepted: dict[str, AcknowledgementRanges] = field(default_factory=dict)
-    """The newest saved acceptance of each inbound Sequence, also of forgotten ones."""
+    """The newest saved acceptance of each inbound Sequence, including forgotten ones."""
     behaviors: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The newest saved state of each inbound Sequence, also of forgotten ones."""
+    """The newest saved state of each inbound Sequence, including forgotten ones."""
     outbound: dict[str, list[Record]] = field(default_factory=lambda: defaultdict(list))
     """Outbound queue -> every record ever appended."""
     trimmed: dict[str, int] = field(default_factory=dict)
-    """Outbound queue -> the first offset that is still there."""
+    """Outbound queue -> the first offset still stored."""
     starts: dict[str, int] = field(default_factory=dict)
     """Identifier of an outbound Sequence -> the offset of its number 1, as saved."""
     done: dict[int, AcknowledgementRanges] = field(default_factory=dict)
-    """Partition -> what the handler is durably done with, as offsets plus one."""
+    """Partition -> offsets plus one of the records that the handler has durably finished."""
     readers: dict[tuple[int, str], int] = field(default_factory=dict)
-    """Partition and name -> where a reader's cursor stands durably."""
+    """Partition and name -> a reader's durable cursor."""
     letters: list[Queued] = field(default_factory=list)
-    """Every dead letter that ever was there, as the message that it is of."""
+    """Every dead letter ever stored, as its original message."""
     letters_over: AcknowledgementRanges = field(default_factory=AcknowledgementRanges)
     letters_asked: AcknowledgementRanges = field(default_factory=AcknowledgementRanges)
-    """Which are over, and which are asked for, as offsets plus one."""
+    """Offsets plus one of the dead letters that are settled, and of those with a requested retry."""
     outcomes: dict[Where, int] = field(default_factory=dict)
-    """What the handlers said in this run of the endpoint: how often they failed at something; -1: they succeeded."""
+    """Results of the handlers in this run of the endpoint: the number of failures; -1: success."""
     replies: set[bytes] = field(default_factory=set)
-    """Bodies of replies that are durable here, ours or the peer's."""
+    """Bodies of replies that are durable here, sent or received."""
     routed: RoutedQueues = field(default_factory=RoutedQueues)
     """Its further queues."""
 
     def apply(self, batch: Batch) -> None:
-        """A batch is durable."""
+        """Apply a durable batch."""
         placed = []
         for queue, partition, offset, record in appended(batch):
             if queue == INBOX:
@@ -123,7 +125,7 @@ class DurableState:
             self.held.discard((sequence, number))
             self.dropped.add((sequence, number))
         for name, state in batch.sequences.items():
-            assert state is None or name in self.sequences or name in batch.homes, f"nobody says where {name} lives"
+            assert state is None or name in self.sequences or name in batch.homes, f"the batch gives {name} no home"
             self._save(name, state)
         for (queue, partition, cursor), saved in batch.cursors.items():
             if queue == INBOX and cursor == HANDLER and saved is not None:
@@ -139,14 +141,14 @@ class DurableState:
         self.routed.apply(batch, self.records)
 
     def sent_under(self, key: str) -> Sequence[Record | Queued | Kept]:
-        """What ever was in the outbox with that key."""
+        """Return every record ever in the outbox with that key."""
         if key.startswith(FORWARD):
             queue, _, partition = key.removeprefix(FORWARD).rpartition("/")
             return self.routed.records[queue, int(partition)] if queue else self.queues[int(partition)]
         return self.outbound.get(outbox_queue(key)) or self.outbound.get(replies_queue(key)) or []
 
     def sending(self, identifier: str) -> list[dict[str, Any]]:
-        """Saved states of the Sequences that send under that Identifier, without that to a second destination."""
+        """Return saved states of Sequences that send under that Identifier, except the second destination's."""
         states = [one for one in self.sequences.values() if one["role"] == "source" and one["identifier"] == identifier]
         return [one for one in states if one["outbox"] != SECOND_OUTBOX]
 
@@ -170,23 +172,23 @@ class DurableState:
 
 @dataclass(slots=True)
 class Words:
-    """What one endpoint ever said over the wire, and told its application."""
+    """What one endpoint has sent on the wire and reported to its application."""
 
     bodies: dict[Key, bytes] = field(default_factory=dict)
-    """What it first transmitted each number of each Sequence with."""
+    """The body of the first transmission of each number of each Sequence."""
     numbers: dict[bytes, list[Key]] = field(default_factory=lambda: defaultdict(list))
-    """Body -> every number it was ever transmitted under."""
+    """Body -> every number it was transmitted under."""
     said: dict[str, AcknowledgementRanges] = field(default_factory=dict)
-    """Everything it ever acknowledged, per Sequence."""
+    """Everything it acknowledged, per Sequence."""
     finals: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    """The ranges it said with Final, per Sequence."""
+    """The ranges it sent with Final, per Sequence."""
     stopped: list[str] = field(default_factory=list)
-    """Codes of the errors that its application was told."""
+    """Codes of the errors it reported to its application."""
     in_doubt: set[bytes] = field(default_factory=set)
-    """Bodies of messages that its application was told are in doubt, and so may be doubled when it goes on."""
+    """Bodies of messages it reported as in doubt. Resuming may duplicate these."""
 
     def transmitted(self, envelope: Envelope) -> None:
-        """An application's message, or 1.0's LastMessage, left it."""
+        """Record a sent message of an application, or WS-RM 1.0's LastMessage."""
         sequence = envelope.sequence
         assert sequence is not None
         body = LAST_MESSAGE if isinstance(envelope.control, LastMessage) else envelope.body
@@ -196,7 +198,7 @@ class Words:
             self.numbers[body].append(key)
 
     def acknowledged(self, acknowledgement: SequenceAcknowledgement) -> None:
-        """An acknowledgement left it."""
+        """Record a sent acknowledgement."""
         said = self.said.setdefault(acknowledgement.identifier, AcknowledgementRanges())
         said.update(acknowledgement.ranges)
         if acknowledgement.final:
@@ -205,49 +207,51 @@ class Words:
 
 @dataclass(slots=True)
 class Ledger:
-    """Both endpoints' durable truth, and everything that ever went over the wire.
+    """The durable state of every endpoint, and every sent envelope.
 
-    What watches one endpoint may ask of the other one only what :func:`seen_by_the_other` names.
+    An invariant of one endpoint may read only that part of the other endpoint that :func:`seen_by_the_other` returns.
     """
 
     disks: list[DurableState] = field(default_factory=lambda: [DurableState(), DurableState()])
     words: list[Words] = field(default_factory=lambda: [Words(), Words()])
-    """Of the source, of a broker if there is one, and last of the destination."""
+    """One entry each for the source, for a broker if there is one, and for the destination, in this order."""
     wants_reply: set[bytes] = field(default_factory=set)
     """Bodies of requests."""
     left_behind: dict[tuple[str, int, str], int] = field(default_factory=dict)
-    """Queue, partition and reader -> how many records the endpoint reported that the reader has missed."""
+    """Queue, partition and reader -> number of missed records that the endpoint reported for this reader."""
     put_back: dict[tuple[str, int, str], set[int]] = field(default_factory=dict)
-    """The same -> offsets that the reader had its cursor put to."""
+    """The same key -> offsets that the reader rewound its cursor to."""
 
     def came_as(self, index: int, key: Key) -> bytes:
-        """What a neighbour of that endpoint first transmitted that number with; b"" if none did."""
+        """Return the body of a neighbor's first transmission of that number; b"" without one."""
         for neighbour in (index - 1, index + 1):
             if 0 <= neighbour < len(self.words) and key in self.words[neighbour].bodies:
                 return self.words[neighbour].bodies[key]
         return b""
 
     def doubt(self, first: int, last: int) -> None:
-        """The source's application was told that these offsets of its outbox may or may not have arrived."""
+        """Record that the source reported these offsets of its outbox as in doubt."""
         records = self.disks[0].outbound[outbox_queue(OUTBOX)]
         self.words[0].in_doubt.update(record.body for record in records[first : last + 1])
 
     def is_discarded(self, body: bytes) -> bool:
-        """Whether a message was discarded at the destination with its Sequence, so that nobody replies to it there."""
+        """Whether the destination discarded the message with its Sequence, and so sends no reply."""
         dropped, numbers = self.disks[-1].dropped, self.words[0].numbers
         return any(key in dropped for key in numbers.get(body, ()))
 
     def has_arrived(self, receiver: int, body: bytes) -> bool:
-        """Whether the message is durably accepted at the receiver under any number."""
+        """Whether the receiver has durably accepted the message under any number."""
         sender = receiver + 1 if is_reply(body) else receiver - 1
         accepted, numbers = self.disks[receiver].accepted, self.words[sender].numbers
         return any(number in accepted[name] for name, number in numbers.get(body, ()) if name in accepted)
 
 
 def seen_by_the_other(disk: DurableState, words: Words) -> tuple[DurableState, Words]:
-    """What the invariants that watch one endpoint may ask of the other one: which messages are accepted there and which
-    were discarded, what it transmitted, and what its application was told. Of what is returned nothing else is there,
-    so that asking for it is an AttributeError."""
+    """Return the part of one endpoint that invariants of the other may read.
+
+    It holds the accepted and the discarded messages, the transmissions, and the messages in doubt. All other attributes
+    are missing, so that reading one raises AttributeError.
+    """
     seen_disk, seen_words = object.__new__(DurableState), object.__new__(Words)
     seen_disk.accepted = disk.accepted
     seen_disk.dropped = disk.dropped

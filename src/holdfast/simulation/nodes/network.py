@@ -1,6 +1,7 @@
-"""What a bad network does to one exchange, decided from a seed. Carries nothing itself and knows no time but delays.
+"""The faults of a bad network, drawn from a seed for one exchange at a time.
 
-The simulator asks it for the fate of every exchange; a transport between real endpoints can ask it just the same.
+This module carries no messages and knows no time except delays. The simulator asks it for the fate of every exchange. A
+transport between real endpoints can use it in the same way.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from holdfast.settings import check_settings, check_share
 
 @dataclass(frozen=True, slots=True)
 class NetworkFaults:
-    """How often what goes wrong. Probabilities from 0 to 1, independent of each other; times in seconds.
+    """How often each fault occurs. Probabilities from 0 to 1, independent of each other; times in seconds.
 
     Args:
-        lose_request: The request never arrives; the caller learns that it failed, sooner or later.
-        lose_response: The request was processed, the response never arrives.
-        duplicate: The request is processed twice, and both responses come back, in some order.
-        delay: The request or the response is held up, so that later ones overtake it.
+        lose_request: The request never arrives; the caller learns of the failure, sooner or later.
+        lose_response: The request is processed, but the response never arrives.
+        duplicate: The request is processed twice, and both responses return, in either order.
+        delay: The request or the response is delayed, so that later ones overtake it.
         latency: The longest time an undisturbed request or response takes.
         max_delay: The longest time a delayed one takes.
-        silent: A lost exchange is found out by the caller's timeout only, not by a broken connection.
+        silent: The caller notices a lost exchange only by its timeout, not by a broken connection.
 
     Raises:
         ConfigurationError: for a probability outside 0..1 or a negative time.
@@ -54,11 +55,11 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of one exchange.
+    """The fate of one exchange.
 
     Args:
-        copies: Each arrival of the request at the other side; none: it was lost.
-        silent: Whether a caller that gets no response has to wait for its own timeout to know.
+        copies: Each arrival of the request at the other side; empty if it is lost.
+        silent: Whether a caller without a response must wait for its own timeout.
     """
 
     copies: tuple[Copy, ...] = field(default=())
@@ -66,21 +67,21 @@ class Fate:
 
 
 class Network:
-    """Draws the fates of exchanges, the same ones for the same seed.
+    """Draws the fates of exchanges; the same seed gives the same fates.
 
     Args:
-        faults: How bad it is; may be replaced at any time, e.g. by :data:`PERFECT` to let everything heal.
-        random_: Where chance comes from.
+        faults: The faults to draw; replace it at any time, e.g. by :data:`PERFECT` to heal the network.
+        random_: The source of randomness.
     """
 
     def __init__(self, faults: NetworkFaults, random_: random.Random) -> None:
         self.faults = faults
         self.is_partitioned = False
-        """Nothing gets through, either way."""
+        """Whether the network is partitioned: no message gets through in either direction."""
         self._random = random_
 
     def fate(self) -> Fate:
-        """What becomes of the next exchange."""
+        """Draw the fate of the next exchange."""
         faults, chance = self.faults, self._random.random
         silent = chance() < faults.silent
         if self.is_partitioned or chance() < faults.lose_request:
@@ -95,21 +96,21 @@ class Network:
         return Copy(self.delay(), None if lost else self.delay())
 
     def delay(self) -> float:
-        """Seconds one request or response takes."""
+        """Draw the time in seconds that one request or response takes."""
         faults, chance = self.faults, self._random.random
         longest = faults.max_delay if chance() < faults.delay else faults.latency
         return chance() * longest
 
 
 def lossy(probability: float, seed: int = 0) -> Network:
-    """A network that loses the given share of requests and the same share of responses, and sometimes does worse.
+    """Return a network that loses this share of requests and of responses, with some duplicates and delays.
 
     Args:
-        probability: From 0 to 1: of losing a request, and of losing a response; half of it of a duplicate or a delay.
-        seed: Makes it do the same every time.
+        probability: From 0 to 1: of losing a request, and of losing a response. Duplicates and delays have half of it.
+        seed: Makes the network repeatable.
 
     Raises:
-        ConfigurationError: it is no probability.
+        ConfigurationError: for a number that is not a probability.
     """
     check_share("the probability of lossy()", probability)
     half = probability / 2

@@ -1,7 +1,7 @@
 """One simulated endpoint: the real core, a store that can crash, and a model of the application above them.
 
-It plays the part of a shell without a socket or a clock of its own: what the core wants done goes to its
-:class:`Surroundings`, which decide when, and whether, it happens.
+It acts as a shell, but has no socket and no clock. It passes the core's effects to its :class:`Surroundings`,
+which decide when, and whether, each effect happens.
 """
 
 from __future__ import annotations
@@ -50,24 +50,27 @@ INBOX = "inbox"
 REFUSED = Fault("Refused", "The service refuses this message.")
 USUAL_HANDLING = HandlingPolicy()
 STRANGER = -1
-"""Stands for the sender of a forged message, which is no endpoint of the world."""
+"""Sender number of a forged message; no endpoint of the world has it."""
 USUAL_RETENTION = RetentionPolicy()
 USUAL_STAGING = StagingPolicy()
 OUTBOX = "orders"
-"""The key of the one outbox that the source's application fills."""
+"""Key of the outbox that the source's application fills."""
 SECOND = -2
-"""Stands for the second destination in a journey (see :mod:`holdfast.simulation.twin`)."""
+"""Receiver number of the second destination in a journey (see :mod:`holdfast.simulation.twin`)."""
 SECOND_ADDRESS = "http://second.test/"
 SECOND_OUTBOX = "orders for the second destination"
-"""The key of the outbox that leads to it."""
+"""Key of the outbox that sends to the second destination."""
 FORWARD = "forward/"
-"""Before the number of a partition: the key of the outbox that forwards that partition of a broker's first queue. For a
-further queue, the queue's name and a slash are before the number."""
+"""Prefix of a forwarder's outbox key. The partition's number follows; for a further queue, the queue's name and a slash
+come before the number."""
 
 
 @dataclass(slots=True, eq=False)
 class Journey:
-    """One request on its way: who sent what, which run of the sender waits for the answer, and how it ended."""
+    """One request in transit: sender, content, receiver, and result.
+
+    ``run`` is the run of the sender that waits for the answer.
+    """
 
     sender: int
     run: int
@@ -80,40 +83,40 @@ class Journey:
 
 @dataclass(slots=True, eq=False)
 class Arrival:
-    """One arrival of a request, the handle that the core answers; ``run`` is the receiver's."""
+    """One arrival of a request, used as the handle that the core answers; ``run`` is the receiver's."""
 
     journey: Journey
     run: int
     response_delay: float | None = 0.0
-    """Seconds until its response is back at the sender; None: it is lost. For a driver that knows time."""
+    """Seconds until the response reaches the sender; None: it is lost. Only for drivers with time."""
 
 
 class Surroundings(Protocol):
-    """What a driver of the world decides: when things travel and become durable."""
+    """The decisions of a driver: when messages travel and batches become durable."""
 
     def request(self, journey: Journey) -> None:
-        """An endpoint sends a request."""
+        """Carry a request of an endpoint."""
         ...
 
     def respond(self, arrival: Arrival, envelope: Envelope | None) -> None:
-        """An endpoint answers one; None: with an empty 202."""
+        """Carry an endpoint's response to a request; None is an empty 202."""
         ...
 
     def batch_taken(self, node: Node) -> None:
-        """A batch of the endpoint is on its way to the disk."""
+        """Take note that a batch of the endpoint awaits the disk."""
         ...
 
     def read_wanted(self, node: Node, wanted: ReadWanted) -> None:
-        """An endpoint wants to read its store; :meth:`Node.read` is to follow, at once or in the order of asking."""
+        """Schedule a read of the store; call :meth:`Node.read` in the order of the requests."""
         ...
 
     def handler_started(self, node: Node, handle: Handle) -> None:
-        """A record was given to the handler; :meth:`Node.handled` or :meth:`Node.handler_failed` is to follow."""
+        """Schedule the end of a handler: call :meth:`Node.handled` or :meth:`Node.handler_failed`."""
         ...
 
 
 def reply_to(record: Record) -> Record | None:
-    """What a request is answered with, be it handled or given up: requests are m0, m1 ..., replies r0, r1 ..."""
+    """Return the reply to a request, handled or not: requests are m0, m1 ..., replies r0, r1 ..."""
     if not record.wants_reply:
         return None
     body = b"r" + record.body[1:]
@@ -121,35 +124,35 @@ def reply_to(record: Record) -> Record | None:
 
 
 def always(_value: str) -> bool:
-    """Allow every address, accept every action."""
+    """Allow every address and accept every action."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How one endpoint is built, the same after every restart.
+    """How one endpoint is built; the same after every restart.
 
     Args:
-        address: Where it is reached; "" for a source without a listener.
-        destination_policy, source_policy: What the core is given.
+        address: Its address; "" for a source without a listener.
+        destination_policy, source_policy: Policies for the core.
         handling: How the handler is called.
-        choices: What its outbox tries with CreateSequence.
-        partitions: Of its queue.
-        sessions: Further ones, for sessions.
-        batches: How many batches may be on their way to the disk at once.
-        concurrency: How many handlers run at a time.
+        choices: The versions that its outbox tries with CreateSequence, in order.
+        partitions: Partitions of its queue.
+        sessions: Additional partitions, for sessions.
+        batches: Batches that may await the disk at once.
+        concurrency: Handlers that may run at once.
         retention: How long its queue keeps records; None: for ever.
-        alone: Whether what follows from each handling is made durable by itself.
-        trims: Whether records that the handler is done with are deleted.
-        asked_only: Whether it acknowledges a message only if asked to, and answers with nothing otherwise, as Metro
-            does with one that is sent again.
-        hides_limit: Whether its MessageNumberRollover names no MaxMessageNumber, as CXF's does.
-        certified: Whether every sender shows a client certificate of its own.
-        forwarding: When a broker gives a message up; None: the default.
-        forwards: Whether it is a broker: without handlers, it sends on to the last endpoint what it receives.
-        routed: The names of its further queues: see :mod:`holdfast.simulation.nodes.routed_queues`.
-        routed_retention: How long these keep records; those of a broker keep what is not forwarded yet.
-        block_bytes: Bytes of held messages that it releases in one batch; None: as the core does.
+        alone: Whether each handling commits its own batch.
+        trims: Whether records that the handler has finished are deleted.
+        asked_only: Whether it acknowledges a message only on request and otherwise answers with an empty 202, as Metro
+            does for a retransmission.
+        hides_limit: Whether its MessageNumberRollover omits MaxMessageNumber, as CXF's does.
+        certified: Whether every sender presents its own client certificate.
+        forwarding: When a broker makes a message a dead letter; None: the default.
+        forwards: Whether it is a broker, which has no handlers and forwards its messages to the last endpoint.
+        routed: Names of its further queues: see :mod:`holdfast.simulation.nodes.routed_queues`.
+        routed_retention: How long further queues keep records; a broker's also keep every record not yet forwarded.
+        block_bytes: Bytes of held messages released in one batch; None: the core's default.
         staging: Limits of its sinks.
     """
 
@@ -180,11 +183,11 @@ class Node:
     """One endpoint.
 
     Args:
-        index: 0 for the source; the last one is the destination, and a broker may be between them.
-        name: For people.
+        index: 0 for the source; the highest for the destination; a broker may be between them.
+        name: Name in the trace.
         setup: How it is built.
-        world: What it lives in.
-        build: Makes the protocol; a planted bug comes in here.
+        world: The world it belongs to.
+        build: Makes the protocol; tests plant bugs through it.
     """
 
     def __init__(
@@ -201,14 +204,14 @@ class Node:
         self.identifiers = 0
         self.protocol: RMProtocol
         self.reading = 0
-        """Reads that are under way."""
+        """Reads in progress."""
         self.outbox: Outbox | None = None
         self.end_wanted = False
 
     # --- life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Come up with whatever the store holds."""
+        """Start with the state in the store."""
         now = self.world.clock.local(self.index)
         self.run += 1
         self.is_up = True
@@ -248,7 +251,7 @@ class Node:
             self.protocol.sessions.on_begin = follow
 
     def make_protocol(self, read: ReadRecords, new_identifier: Callable[[], str]) -> RMProtocol:
-        """Its core, as it is before it has recovered."""
+        """Make its core, before recovery."""
         letters = DeadLetters()
         setup = self.setup
         if setup.forwards:
@@ -314,18 +317,18 @@ class Node:
 
     @property
     def giving_up(self) -> GivingUp:
-        """What a broker gives up, and requeues."""
+        """The part of a broker that makes dead letters and requeues them."""
         giving_up = self.protocol.outbound.context.forwarders.giving_up
         assert isinstance(giving_up, GivingUp)
         return giving_up
 
     def crash(self, survivors: int) -> None:
-        """Die. Of the batches on their way to the disk, the oldest ``survivors`` made it."""
+        """Die; the oldest ``survivors`` of the batches that await the disk become durable."""
         self.is_up = False
         self.store.crash(survivors)
 
     def new_identifier(self) -> str:
-        """An Identifier never used before, not even by an earlier run."""
+        """Return an Identifier that no run of this endpoint has used."""
         self.identifiers += 1
         return f"urn:{self.name}:{self.identifiers}"
 
@@ -333,28 +336,28 @@ class Node:
 
     @property
     def is_listening(self) -> bool:
-        """Whether it takes in what comes: not before it has read what an earlier run may have sent."""
+        """Whether it accepts requests: only after it has read what an earlier run may have sent."""
         return self.is_up and not self.protocol.outbound.reading.is_recovering
 
     @property
     def now(self) -> float:
-        """What its clock shows."""
+        """The time its clock shows."""
         return self.world.clock.local(self.index)
 
     def submit(self, record: Record) -> None:
-        """The application sends a message."""
+        """Submit a message of the application."""
         assert self.outbox is not None
         self.protocol.submit(self.outbox, record, self.now)
 
     def end(self) -> None:
-        """The application has nothing more to send."""
+        """End the outbox: the application has sent its last message."""
         self.end_wanted = True
         if self.is_up:
             assert self.outbox is not None
             self.outbox.want_end(self.now)
 
     def receive(self, arrival: Arrival) -> None:
-        """A request arrives."""
+        """Receive a request."""
         journey = arrival.journey
         envelope = replace(journey.transmit.envelope)
         service = self.world.service
@@ -367,41 +370,41 @@ class Node:
         self.protocol.receive(envelope, BackChannel(arrival), self.now, origin=self.origin_of(journey))
 
     def route_of(self, body: bytes) -> tuple[str, ...]:
-        """Return the further queues of a message. Those of a broker get one-way messages only: one service replies."""
+        """Return the further queues of a message. A broker routes only one-way messages there: one service replies."""
         if self.setup.forwards and (not body.startswith(b"m") or body in self.world.ledger.wants_reply):
             return ()
         return route_of(body, self.setup.routed)
 
     def origin_of(self, journey: Journey) -> Origin:
-        """Where a request came from, as its transport tells."""
+        """Return the origin of a request, as its transport would report it."""
         party = f"{CERTIFIED}{journey.sender}" if self.setup.certified else ""
         return Origin(secret=secret_in(journey.transmit.to), party=party)
 
     def conclude(self, journey: Journey, envelope: Envelope | None) -> None:
-        """The answer to a request arrives."""
+        """Receive the answer to a request."""
         self.protocol.received(journey.transmit, None if envelope is None else replace(envelope), self.now)
 
     def fail(self, journey: Journey) -> None:
-        """A request failed."""
+        """Report a failed request to the core."""
         self.protocol.failed(journey.transmit, self.now, "it was lost")
 
     def pump(self) -> None:
-        """Its timer fires."""
+        """Run the core's timer."""
         self.protocol.pump(self.now)
 
     def durable(self) -> None:
-        """Its oldest batch reached the disk, and it is told."""
+        """Make its oldest batch durable and notify the core."""
         self.store.make_durable()
         self.protocol.batch_durable(self.now)
 
     def read(self, wanted: ReadWanted) -> None:
-        """What it wanted to read is there."""
+        """Complete a read of the store."""
         self.reading -= 1
         found = self.store.read(wanted.queue, wanted.partition, wanted.start, wanted.end)
         self.protocol.records_read(wanted, found, self.now)
 
     def handled(self, handle: Handle) -> None:
-        """The handler succeeded: its answer, if one is awaited, and that it is done are saved together."""
+        """Finish a handling: save the reply, if the sender awaits one, together with the handler's progress."""
         self.world.handler_succeeded(self, handle)
         reply = reply_to(handle.record)
         if self.setup.alone:
@@ -413,20 +416,21 @@ class Node:
         self._trim(handle)
 
     def handler_failed(self, handle: Handle) -> None:
-        """The handler failed: it is due again, or given up, which a requester is told of."""
+        """Report a failed handling: the core retries the record, or makes it a dead letter and sends the requester a
+        fault."""
         self.world.handler_failed(self, handle)
         self.handling.handling_failed(handle, "it failed", "it failed", self.now)
         self._trim(handle)
 
     def _trim(self, handle: Handle) -> None:
-        """At once, and not only now and then, what is handled goes."""
+        """Delete handled records immediately, which the core does only occasionally."""
         if self.setup.trims and handle.queue == INBOX:
             self.protocol.inbound.queue.trim(handle.partition)
 
     # --- outputs --------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """After every input: do what the core wants done."""
+        """Perform the core's effects, as required after every input."""
         world = self.world
         self.protocol.outbound.pump(self.now)
         while True:
@@ -473,7 +477,7 @@ class Node:
             world.told(self, effect)
 
     def _said(self, envelope: Envelope | None, arrival: Arrival | None) -> Envelope | None:
-        """What it says where the core would say this: less than that, if it is set up so."""
+        """Return the envelope to send in reply, reduced as ``asked_only`` and ``hides_limit`` require."""
         if envelope is None:
             return None
         if self.setup.hides_limit and envelope.fault is not None:
@@ -484,7 +488,7 @@ class Node:
         return envelope
 
     def deadline(self) -> float | None:
-        """When it wants attention next, in true time; None: never by itself, or it is down."""
+        """Return the true time of its next timer; None if it has none or is down."""
         if not self.is_up:
             return None
         local = self.protocol.deadline()
@@ -492,5 +496,5 @@ class Node:
 
 
 def saved_sequences(batch: Batch, role: str) -> dict[str, dict[str, object]]:
-    """The states of Sequences of one role that a batch saves."""
+    """Return the states that a batch saves for Sequences of one role."""
     return {name: state for name, state in batch.sequences.items() if state is not None and state["role"] == role}

@@ -1,8 +1,8 @@
-"""The further queues of a simulated destination or broker: the routes to them, and what a disk says of each queue.
+"""The further queues of a simulated destination or broker: their routes, and their content according to the disk.
 
 A message's body decides its route, so every run of the endpoint routes a repeat in the same way. Each route also
-names the endpoint's first queue, whose records the other invariants watch. A broker has a forwarder for each of its
-further queues, which sends to a service of its own.
+contains the endpoint's first queue; other invariants check the records there. A broker has a forwarder for each further
+queue, and each forwarder sends to a separate service.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from holdfast.core.records import Batch, Record
 from holdfast.store.staged import appended
 
 PREFIX = "routed-"
-"""Before the number of a further queue: its name."""
+"""Prefix of a further queue's name; its number follows."""
 LEFT_BEHIND = "reader.left_behind"
-"""The incident that reports records which a reader has missed."""
+"""The incident that reports how many records a reader has missed."""
 
 Place = tuple[str, int]
 """A queue's name and a partition."""
 
 
 def names_of(count: int) -> tuple[str, ...]:
-    """Return the names of so many further queues."""
+    """Return the names of this many further queues."""
     return tuple(f"{PREFIX}{number}" for number in range(count))
 
 
@@ -36,7 +36,7 @@ def service_address(queue: str) -> str:
 
 
 def is_routed(queue: str) -> bool:
-    """Whether the queue is a further one."""
+    """Whether the queue is a further queue."""
     return queue.startswith(PREFIX)
 
 
@@ -65,12 +65,12 @@ class Kept(NamedTuple):
 
 @dataclass(slots=True)
 class RoutedQueues:
-    """What one disk says of its further queues, and ever said."""
+    """The content of one disk's further queues, now and in the past."""
 
     records: dict[Place, list[Kept]] = field(default_factory=lambda: defaultdict(list))
-    """Every record that ever was there, in order."""
+    """Every record ever stored there, in order."""
     firsts: dict[Place, int] = field(default_factory=dict)
-    """The first offset that is still there."""
+    """The first offset still stored."""
     cursors: dict[tuple[str, int, str], int] = field(default_factory=dict)
     """Queue, partition and reader -> the reader's cursor."""
 
@@ -79,7 +79,7 @@ class RoutedQueues:
 
         Args:
             batch: The batch.
-            records: Every message that ever was durable there, for those that were held.
+            records: Every message that was ever durable there, to look up released messages.
         """
         placed = [
             (queue, partition, offset, record, record.delivered_at)

@@ -1,4 +1,4 @@
-"""A store that loses at a crash what was not yet durable. The content itself is the shipped memory store's."""
+"""A store that loses non-durable batches in a crash. The shipped memory store holds the content."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from holdfast.store.memory import MemoryStore
 class SimStore:
     """A :class:`~holdfast.store.memory.MemoryStore` with a disk in front of it.
 
-    A batch that was :meth:`taken <take>` becomes durable later, in order, by :meth:`make_durable`. A :meth:`crash`
-    keeps some of the batches on their way, from the oldest on, and loses the others: a sync may have reached the disk
-    before anybody was told.
+    A batch given to :meth:`take` becomes durable later, in order, by :meth:`make_durable`. A :meth:`crash` keeps some
+    of the pending batches, from the oldest on, and loses the others: a sync may have reached the disk before the
+    endpoint knew.
 
     Args:
-        observe: Called with every batch right after it became durable.
+        observe: Called with every batch as soon as it is durable.
     """
 
     def __init__(self, observe: Callable[[Batch], None]) -> None:
@@ -26,25 +26,25 @@ class SimStore:
         self._observe = observe
 
     def take(self, batch: Batch) -> None:
-        """A batch is on its way to the disk."""
+        """Queue a batch for the disk."""
         self.pending.append(batch)
 
     def make_durable(self) -> None:
-        """The oldest batch on its way is durable now."""
+        """Make the oldest pending batch durable."""
         batch = self.pending.popleft()
         self.durable.commit(batch)
         self._observe(batch)
 
     def crash(self, survivors: int) -> None:
-        """The endpoint dies: the oldest ``survivors`` of the batches on their way are durable, the others lost."""
+        """Crash the endpoint: the oldest ``survivors`` of the pending batches become durable, the others are lost."""
         for _ in range(survivors):
             self.make_durable()
         self.pending.clear()
 
     def load(self) -> Snapshot:
-        """What a restarted endpoint finds."""
+        """Return the content that a restarted endpoint finds."""
         return self.durable.load()
 
     def read(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
-        """Durable records."""
+        """Return durable records."""
         return self.durable.read(queue, partition, start, end)

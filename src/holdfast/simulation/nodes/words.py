@@ -1,4 +1,4 @@
-"""Envelopes in a few words, for traces that people read."""
+"""Short descriptions of envelopes, for traces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from holdfast.core.messages import CreateSequence, CreateSequenceResponse, Envel
 
 
 def describe(envelope: Envelope | None) -> str:
-    """What an envelope says, on one line."""
+    """Describe an envelope on one line."""
     if envelope is None:
         return "with nothing (202)"
     words = []

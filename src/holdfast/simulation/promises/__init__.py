@@ -1,5 +1,5 @@
-"""What must hold in every simulated world, after every event (invariants) and at the end (liveness).
+"""Conditions on every simulated world: invariants, checked after each event, and liveness, checked at the end.
 
-This room owns the invariants; it reads ledgers and nodes, and changes neither. It knows no simulator. Open
+The invariants read ledgers and nodes and change neither. They do not depend on the simulator. Open
 :mod:`holdfast.simulation.promises.invariants` first.
 """

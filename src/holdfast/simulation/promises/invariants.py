@@ -1,8 +1,8 @@
-"""What must hold whatever the network, the disks and the clocks do: named invariants, each checked from outside.
+"""Named invariants that hold whatever the network, the disks and the clocks do, each checked from outside.
 
-An invariant looks at the :class:`~holdfast.simulation.nodes.ledger.Ledger` (what was durable, what was said) and at the
-living endpoints; it never asks an endpoint whether it did right. Override the moments that matter and call
-:meth:`broken`.
+An invariant reads the :class:`~holdfast.simulation.nodes.ledger.Ledger` (durable state, sent acknowledgements) and the
+running endpoints. It never asks an endpoint whether it acted correctly. To write one, override the hooks you need and
+call :meth:`broken`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class InvariantViolation(AssertionError):
-    """Something that must never happen has happened.
+    """An invariant does not hold.
 
     Args:
         invariant: The name of the invariant.
@@ -53,14 +53,14 @@ class InvariantViolation(AssertionError):
 
 
 class Invariant:
-    """One thing that must hold. Its name is its class's; its docstring says it in a sentence.
+    """One condition, named after its class; the class's docstring states it.
 
-    Each endpoint is watched by an instance of its own, which may remember what it saw there. What it may ask of the
-    other endpoint :func:`~holdfast.simulation.nodes.ledger.seen_by_the_other` names.
+    Each endpoint has its own instance, which may remember what it saw there. Of the other endpoint, it may read only
+    the part that :func:`~holdfast.simulation.nodes.ledger.seen_by_the_other` returns.
     """
 
     def broken(self, what: str) -> NoReturn:
-        """Say how it was broken.
+        """Report a violation.
 
         Raises:
             InvariantViolation: always.
@@ -68,65 +68,67 @@ class Invariant:
         raise InvariantViolation(type(self).__name__, what)
 
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
-        """An acknowledgement leaves an endpoint."""
+        """Called before an endpoint sends an acknowledgement."""
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
-        """A batch became durable; the ledger has it already."""
+        """Called after a batch became durable and the ledger recorded it."""
 
     def leaving(self, world: World, node: Node, envelope: Envelope) -> None:
-        """Any envelope leaves an endpoint; the ledger does not have it yet."""
+        """Called before an endpoint sends any envelope and the ledger records it."""
 
     def sent(self, world: World, node: Node, envelope: Envelope) -> None:
-        """An envelope with a Sequence header leaves an endpoint; the ledger does not have it yet."""
+        """Called before an endpoint sends an envelope with a Sequence header and the ledger records it."""
 
     def reported(self, world: World, node: Node, body: bytes) -> None:
-        """The source's application is told that a message has arrived."""
+        """Called when the core reports to the source's application that a message has arrived."""
 
     def handed_over(self, world: World, node: Node, handle: Handle) -> None:
-        """A record is given to the handler."""
+        """Called when the core gives a record to the handler."""
 
     def pumped(self, world: World, node: Node) -> None:
-        """An endpoint's timer fired."""
+        """Called after an endpoint's timer fired."""
 
     def after(self, world: World, node: Node) -> None:
-        """Anything has happened to the endpoint, and it is up."""
+        """Called after each event of a running endpoint."""
 
 
 def numbers_of(acknowledgement: SequenceAcknowledgement) -> list[int]:
-    """Every number an acknowledgement names."""
+    """Return every number that an acknowledgement names."""
     return [number for lower, upper in acknowledgement.ranges for number in range(lower, upper + 1)]
 
 
 def skips(node: Node) -> bool:
-    """Whether the endpoint drops what comes too late: at-most-once, in order, where no replies go back."""
+    """Whether the endpoint drops late messages: at-most-once, in order, without replies."""
     policy = node.setup.destination_policy
     if policy.incomplete_sequence_behavior is not IncompleteSequenceBehavior.NO_DISCARD:
-        return False  # held until it is certain that nothing will have to be discarded
+        return False  # it holds messages until no rule can discard them
     offers = any(offer for _, offer in node.world.nodes[0].setup.choices)
     return policy.assurance.in_order and policy.assurance.delivery is Delivery.AT_MOST_ONCE and not offers
 
 
 def repeats(world: World) -> bool:
-    """Whether the source sends again in a new Sequence by itself."""
+    """Whether the source automatically sends unacknowledged messages again in a new Sequence."""
     return world.nodes[0].setup.source_policy.assurance.delivery is Delivery.AT_LEAST_ONCE
 
 
 def is_requeued(world: World, body: bytes) -> bool:
-    """Whether a message was a dead letter of a broker: an operator may have put it into its queue again."""
+    """Whether a message was a dead letter of a broker, so that an operator may have requeued it."""
     brokers = (node.index for node in world.nodes if node.setup.forwards)
     return any(letter.body == body for index in brokers for letter in world.ledger.disks[index].letters)
 
 
 def is_of_replies(world: World, node: Node, identifier: str) -> bool:
-    """Whether a Sequence brings an endpoint the replies to what it asked. It is over with that of the requests, the end
-    of which was durable."""
+    """Whether a Sequence carries the replies to an endpoint's requests.
+
+    Such a Sequence ends with the Sequence of the requests, after the end of that one is durable.
+    """
     if not node.setup.forwards:
         return node.index == 0
     return all(name != identifier for name, _ in world.ledger.words[node.index - 1].bodies)
 
 
 class AcknowledgedIsStored(Invariant):
-    """What is acknowledged is on the disk, whole, at the moment it is said."""
+    """A message is on the disk, complete, when an endpoint acknowledges it."""
 
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
         disk = world.ledger.disks[node.index]
@@ -141,13 +143,13 @@ class AcknowledgedIsStored(Invariant):
 
 
 class AcknowledgedIsRemembered(Invariant):
-    """What is acknowledged is in the saved state, so that a restart says and filters the same."""
+    """An acknowledged number is in the saved state, so that a restart acknowledges and filters the same."""
 
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
         disk = world.ledger.disks[node.index]
         accepted = disk.accepted.get(acknowledgement.identifier)
         state = disk.behaviors[acknowledgement.identifier] if accepted is not None else {}
-        # One with a saved reply is acknowledged by that, and awaits only that its requester has it.
+        # A saved reply acknowledges its request; the request then only awaits the delivery of that reply.
         unanswered = set(state.get("awaiting", ())).difference(state.get("replies", ())[0::2])
         for number in numbers_of(acknowledgement):
             if accepted is None or number not in accepted:
@@ -157,7 +159,7 @@ class AcknowledgedIsRemembered(Invariant):
 
 
 class RangesNeverShrink(Invariant):
-    """What was acknowledged once is acknowledged ever after, over every crash."""
+    """An acknowledged number stays acknowledged, across every crash."""
 
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
         said = world.ledger.words[node.index].said.get(acknowledgement.identifier)
@@ -181,7 +183,7 @@ class RangesNeverShrink(Invariant):
 
 
 class FinalIsFinal(Invariant):
-    """After an acknowledgement with Final nothing is added: no other range is said, no message accepted."""
+    """After an acknowledgement with Final, the ranges stay the same and the endpoint accepts no message."""
 
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
         state = world.ledger.disks[node.index].behaviors.get(acknowledgement.identifier)
@@ -191,11 +193,11 @@ class FinalIsFinal(Invariant):
             and state is not None
             and state["state"] == "created"
         ):
-            self.broken(f"{node.name} says Final of {acknowledgement.identifier}, whose end is not durable")
+            self.broken(f"{node.name} sends Final for {acknowledgement.identifier}, but its end is not durable")
         final = world.ledger.words[node.index].finals.get(acknowledgement.identifier)
         if final is not None and final != acknowledgement.ranges:
             self.broken(
-                f"{node.name} says {acknowledgement.ranges} of {acknowledgement.identifier} after Final {final}"
+                f"{node.name} acknowledges {acknowledgement.ranges} of {acknowledgement.identifier} after Final {final}"
             )
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
@@ -207,7 +209,7 @@ class FinalIsFinal(Invariant):
 
 
 class EndsAreDurable(Invariant):
-    """That a Sequence has ended is said only once it is durable, and no request that was accepted awaits its reply."""
+    """An endpoint reports the end of a Sequence only when it is durable and every accepted request has its reply."""
 
     def leaving(self, world: World, node: Node, envelope: Envelope) -> None:
         for identifier, is_answered in _told_ended(envelope):
@@ -217,14 +219,16 @@ class EndsAreDurable(Invariant):
             if state is None or state["role"] == "source":
                 continue
             if state["state"] == "created":
-                self.broken(f"{node.name} says that {identifier} has ended, which is not durable")
+                self.broken(f"{node.name} reports the end of {identifier}, which is not durable")
             if is_answered and state["awaiting"]:
-                self.broken(f"{node.name} says that {identifier} has ended, while {state['awaiting']} await replies")
+                self.broken(f"{node.name} reports the end of {identifier}, while {state['awaiting']} await replies")
 
 
 def _told_ended(envelope: Envelope) -> Iterator[tuple[str, bool]]:
-    """The Sequences that an envelope says have ended, and whether their requests must have been answered: whose source
-    ended them, or broke them, waits for nothing."""
+    """Yield each Sequence that an envelope reports as ended, and whether its requests must already have replies.
+
+    A source that ended or broke its Sequence awaits no replies.
+    """
     control, fault = envelope.control, envelope.fault
     if isinstance(control, CloseSequenceResponse | TerminateSequenceResponse):
         yield control.identifier, False
@@ -235,8 +239,10 @@ def _told_ended(envelope: Envelope) -> Iterator[tuple[str, bool]]:
 
 
 class ReplyBeforeAcknowledgement(Invariant):
-    """A request is never acknowledged before its reply is durable (wcf: the call would end without it), unless it was
-    discarded with its Sequence."""
+    """An endpoint acknowledges a request only once the reply is durable, or discards it with its Sequence.
+
+    In the wcf profile, the call would otherwise end without its reply.
+    """
 
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
         ledger = world.ledger
@@ -250,7 +256,7 @@ class ReplyBeforeAcknowledgement(Invariant):
 
 
 class ForwardedInOrder(Invariant):
-    """Where order is promised, the destination gets what a Sequence brought to the broker by its numbers there."""
+    """If order is promised, the destination gets a Sequence's messages in the order of their broker numbers."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -266,26 +272,25 @@ class ForwardedInOrder(Invariant):
         arrived = world.ledger.disks[node.index].queues[0]
         for queued in arrived[self._seen :]:
             if (world.service is not None and queued.body in world.service.refused) or is_requeued(world, queued.body):
-                continue  # what followed it was accepted, and goes on without it
+                continue  # the service accepted the messages behind it without waiting for it
             sequence, number = came[queued.body]
             if number <= self._last.get(sequence, 0):
                 self.broken(
-                    f"{node.name} queues {number} of {sequence} after {self._last[sequence]}, as a broker had it"
+                    f"{node.name} queues {number} of {sequence} after {self._last[sequence]}, unlike the broker"
                 )
             self._last[sequence] = number
         self._seen = len(arrived)
 
 
 class SessionsApart(Invariant):
-    """No Sequence at the destination carries messages of two sessions of which one had ended at the broker before the
-    other began."""
+    """No Sequence at the destination mixes two sessions if one ended at the broker before the other began."""
 
     def __init__(self) -> None:
         self._over: set[str] = set()
         self._over_before: dict[str, set[str]] = {}
-        """Session -> those that had ended when its first message went into the queue."""
+        """Session -> the sessions that had ended when its first message entered the queue."""
         self._carried: dict[str, set[str]] = defaultdict(set)
-        """Sequence at the destination -> the sessions whose messages it brought."""
+        """Sequence at the destination -> the sessions of the messages in it."""
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
         if node.setup.sessions:
@@ -305,7 +310,7 @@ class SessionsApart(Invariant):
         came += [sequence for sequence, _, queue, at, _, _ in batch.releases if queue == INBOX and at >= first]
         for session in came:
             self._over_before.setdefault(session, set(self._over))
-            if session in self._over:  # messages that were held, or were dead letters, come after its end
+            if session in self._over:  # held messages and requeued dead letters arrive after the session's end
                 for over in self._over_before.values():
                     over.discard(session)
         self._over |= {name for name, state in batch.sequences.items() if state and state.get("ended_at") is not None}
@@ -318,7 +323,7 @@ class SessionsApart(Invariant):
 
 
 class AtMostOnce(Invariant):
-    """No message is twice in an application's queue, unless the source's application chose or allowed to repeat it."""
+    """No message is twice in a queue, unless the source's application requested or allowed the repeat."""
 
     def __init__(self) -> None:
         self._keys: set[tuple[str, int]] = set()
@@ -330,7 +335,7 @@ class AtMostOnce(Invariant):
         for partition, records in world.ledger.disks[node.index].queues.items():
             for queued in records[seen.get(partition, 0) :]:
                 if node.setup.forwards and is_requeued(world, queued.body):
-                    continue  # the broker takes a dead letter back
+                    continue  # an operator requeued the dead letter
                 key = (queued.sequence, queued.number)
                 if queued.sequence and key in keys:
                     self.broken(f"{node.name} delivers {queued.number} of {queued.sequence} twice")
@@ -347,12 +352,12 @@ class AtMostOnce(Invariant):
 
 
 def order_of(body: bytes) -> int:
-    """When it was submitted: the simulator's bodies are m0, m1 ..., their replies r0, r1 ..."""
+    """Return the position in which it was submitted: bodies are m0, m1 ..., their replies r0, r1 ..."""
     return int(body[1:])
 
 
 class InOrder(Invariant):
-    """Where order is promised, a Sequence's messages are queued by their numbers, without a hole while it is open."""
+    """If order is promised, a Sequence's messages are queued by number, without a gap while the Sequence is open."""
 
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}
@@ -366,12 +371,12 @@ class InOrder(Invariant):
         for partition, records in disk.queues.items():
             for queued in records[self._seen.get(partition, 0) :]:
                 if node.setup.forwards and is_requeued(world, queued.body):
-                    continue  # an operator puts a dead letter behind what is there
+                    continue  # an operator requeues a dead letter behind newer records
                 was_refused = world.service is not None and queued.body in world.service.refused
                 was_refused |= is_requeued(world, queued.body)
-                is_of_sink = node.setup.forwards and is_row(queued.body)  # its numbers are those of no Sequence of ours
+                is_of_sink = node.setup.forwards and is_row(queued.body)  # its number belongs to no simulated Sequence
                 if queued.sequence and not is_of_sink:
-                    # A Sequence of replies ends, and is forgotten, in the batch that releases what it held.
+                    # A Sequence of replies ends, and is forgotten, in the batch that releases its held messages.
                     is_open = disk.sequences.get(queued.sequence, {}).get("state") == "created"
                     self._follow(node, queued.sequence, queued.number, is_open and not skips(node))
                 if not is_row(queued.body) and not was_refused:
@@ -386,8 +391,8 @@ class InOrder(Invariant):
 
     def _follow_outbox(self, world: World, node: Node, body: bytes) -> None:
         if world.broker is not None:
-            return  # the broker's queue has the order
-        # A broker keeps the order of a Sequence, not of two: the next one may have another partition, or a session.
+            return  # the broker's queue defines the order
+        # A broker keeps order within a Sequence only: the next Sequence may use another partition or session.
         passed = [one.setup for one in world.nodes[1 : node.index + 1]]
         is_one_line = all(one.partitions == 1 and not one.sessions for one in passed)
         if not node.index or not is_one_line or repeats(world) or world.ledger.words[0].in_doubt:
@@ -399,7 +404,7 @@ class InOrder(Invariant):
 
 
 class NumbersNeverReused(Invariant):
-    """A message number of a Sequence means one message for ever, over every crash."""
+    """A message number of a Sequence always means the same message, across every crash."""
 
     def sent(self, world: World, node: Node, envelope: Envelope) -> None:
         assert envelope.sequence is not None
@@ -411,7 +416,7 @@ class NumbersNeverReused(Invariant):
 
 
 class TransmittedIsDurable(Invariant):
-    """Nothing is transmitted before it, and what gives it its number, is on the sender's disk."""
+    """An endpoint transmits a message only when it, and the state that numbers it, are on the disk."""
 
     def sent(self, world: World, node: Node, envelope: Envelope) -> None:
         sequence = envelope.sequence
@@ -419,7 +424,7 @@ class TransmittedIsDurable(Invariant):
         disk = world.ledger.disks[node.index]
         state = next(iter(disk.sending(sequence.identifier)), None)
         if state is None:
-            self.broken(f"{node.name} uses {sequence.identifier}, of which nothing is durable")
+            self.broken(f"{node.name} uses {sequence.identifier}, which has no durable state")
         if sequence.last_message:
             return
         records = disk.sent_under(state["outbox"])
@@ -429,18 +434,18 @@ class TransmittedIsDurable(Invariant):
 
 
 class TransmittedIsMarked(Invariant):
-    """No number is transmitted beyond the mark on the sender's disk: after a crash it is known what may have been."""
+    """An endpoint transmits no number beyond its saved mark, so that it knows after a crash which it may have sent."""
 
     def sent(self, world: World, node: Node, envelope: Envelope) -> None:
         assert envelope.sequence is not None
         identifier, number = envelope.sequence.identifier, envelope.sequence.message_number
         for state in world.ledger.disks[node.index].sending(identifier):
             if not state["polled"] and number > state["mark"]:
-                self.broken(f"{node.name} transmits {number} of {identifier}, marked are those up to {state['mark']}")
+                self.broken(f"{node.name} transmits {number} of {identifier}, but the saved mark is {state['mark']}")
 
 
 class NothingUnacknowledgedDropped(Invariant):
-    """A message leaves an outbox, and is reported as arrived, only when the peer has it (and we have its reply)."""
+    """A message leaves an outbox, or is reported as arrived, only when the peer has it and the sender has its reply."""
 
     def __init__(self) -> None:
         self._checked: dict[str, int] = {}
@@ -466,7 +471,10 @@ class NothingUnacknowledgedDropped(Invariant):
             self._look(world, node, body, "reports as arrived")
 
     def _drop(self, world: World, node: Node, body: bytes) -> None:
-        """A broker drops a message, each time that it was in the queue: it has become a dead letter, or has arrived."""
+        """Check a deletion from a broker's queue: the message is a dead letter or has arrived.
+
+        A requeued message is in the queue several times, so this counts the deletions.
+        """
         self._times[body] += 1
         letters = world.ledger.disks[node.index].letters
         if [letter.body for letter in letters].count(body) < self._times[body]:
@@ -481,8 +489,11 @@ class NothingUnacknowledgedDropped(Invariant):
 
 
 class HandledOnce(Invariant):
-    """The handler gets nothing again that is durably done, and in order only what follows what it is done with; at most
-    once, it gets nothing that is not durably marked as done before, and nothing twice."""
+    """The handler never gets a record again that is durably done.
+
+    In order, it gets a record only after every earlier record of the Sequence is done. At most once, it gets a record
+    only after the durable mark that it is done, and never twice.
+    """
 
     def __init__(self) -> None:
         self._called: set[tuple[int, int]] = set()
@@ -496,24 +507,26 @@ class HandledOnce(Invariant):
         is_marked = done is not None and offset + 1 in done
         if node.setup.destination_policy.assurance.delivery is Delivery.AT_MOST_ONCE:
             if not is_marked or (partition, offset) in self._called:
-                self.broken(f"{node.name} hands over offset {offset} of partition {partition}, which may happen twice")
+                self.broken(f"{node.name} handles offset {offset} of partition {partition}, which may happen twice")
             self._called.add((partition, offset))
         elif is_marked:
-            self.broken(f"{node.name} hands over offset {offset} of partition {partition}, which is done with")
+            self.broken(f"{node.name} handles offset {offset} of partition {partition}, which is already done")
         records = disk.queues[partition]
         if offset >= len(records):
-            self.broken(f"{node.name} hands over offset {offset} of partition {partition}, which is not durable")
+            self.broken(f"{node.name} handles offset {offset} of partition {partition}, which is not durable")
         if not node.setup.destination_policy.assurance.in_order:
             return
         cursor = node.handling.cursors[partition]
         for earlier in range(offset):
             if records[earlier].sequence == records[offset].sequence and not cursor.is_done(earlier):
-                self.broken(f"{node.name} hands over offset {offset} before offset {earlier} of the same Sequence")
+                self.broken(f"{node.name} handles offset {offset} before offset {earlier} of the same Sequence")
 
 
 class HandledOrDeadLetter(Invariant):
-    """What the handlers are done with succeeded, or has become a dead letter in the same batch after as many failures
-    as it may have; never both. At most once, there are no dead letters."""
+    """A finished record succeeded, or became a dead letter in the same batch after all its attempts; never both.
+
+    At most once, there are no dead letters.
+    """
 
     def __init__(self) -> None:
         self._done: dict[int, AcknowledgementRanges] = {}
@@ -536,16 +549,15 @@ class HandledOrDeadLetter(Invariant):
         failures = disk.outcomes.get(where, 0)
         if node.setup.destination_policy.assurance.delivery is Delivery.AT_MOST_ONCE:
             if times:
-                self.broken(f"{node.name} makes a dead letter of {queued.body.decode()}, which is handled at most once")
+                self.broken(f"{node.name} makes {queued.body.decode()} a dead letter, but handles it at most once")
         elif times != (0 if failures < 0 else 1):
-            self.broken(f"{node.name} is done with {queued.body.decode()}: {failures} failures, {times} dead letters")
+            self.broken(f"{node.name} finishes {queued.body.decode()}: {failures} failures, {times} dead letters")
         elif failures >= 0 and failures != node.setup.handling.attempts:
-            self.broken(f"{node.name} gives up {queued.body.decode()} after {failures} failures")
+            self.broken(f"{node.name} stops retrying {queued.body.decode()} after {failures} failures")
 
 
 class DeadLettersOnce(Invariant):
-    """A message that was given up is a dead letter once, until it is handled after all; one is handed over once more
-    only when that was asked for, durably."""
+    """A message is a dead letter once, until a handler succeeds with it; each retry follows a durable request."""
 
     def __init__(self) -> None:
         self._over = AcknowledgementRanges()
@@ -554,7 +566,7 @@ class DeadLettersOnce(Invariant):
         disk, number = world.ledger.disks[node.index], handle.offset + 1
         is_asked = number in disk.letters_asked and number not in disk.letters_over
         if handle.queue == DEAD_LETTERS and not is_asked:
-            self.broken(f"{node.name} hands over the dead letter {handle.offset}, which nobody asked for")
+            self.broken(f"{node.name} retries the dead letter {handle.offset} without a request")
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
         disk, letters = world.ledger.disks[node.index], letters_of(batch)
@@ -566,7 +578,9 @@ class DeadLettersOnce(Invariant):
             failures = disk.outcomes.get((DEAD_LETTERS, 0, number - 1), 0)
             times = letters.count(disk.letters[number - 1])
             if failures == 0 or times != (0 if failures < 0 else 1):
-                self.broken(f"{node.name} is done with the dead letter {number - 1}: {failures} failures, {times} anew")
+                self.broken(
+                    f"{node.name} finishes the dead letter {number - 1}: {failures} failures, {times} new dead letters"
+                )
         self._over = disk.letters_over.copy()
         live = [key for number, key in enumerate(disk.letters, 1) if number not in disk.letters_over]
         if len(set(live)) != len(live):
@@ -574,7 +588,7 @@ class DeadLettersOnce(Invariant):
 
 
 def letters_of(batch: Batch) -> list[Queued]:
-    """The messages that become dead letters with a batch."""
+    """Return the messages that a batch makes dead letters."""
     return [
         Queued(one.sequence, one.message_number, one.body)
         for queue, _, _, one in batch.appends
@@ -583,8 +597,8 @@ def letters_of(batch: Batch) -> list[Queued]:
 
 
 class NothingNeededDeleted(Invariant):
-    """Nothing goes from a queue that the handlers are not durably done with, or that a reader's durable cursor has not
-    passed."""
+    """A queue keeps each record until the handlers are durably done with it and every reader's durable cursor passed
+    it."""
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
         disk = world.ledger.disks[node.index]
@@ -600,8 +614,10 @@ class NothingNeededDeleted(Invariant):
 
 
 class WrittenOnce(Invariant):
-    """A broker writes the body of a message that it forwards once for each queue, whether it is held, queued or sent
-    on; and so a row that moves into its queue, from where it was staged."""
+    """A broker writes a forwarded message's body once for each queue, whether it holds, queues or forwards it.
+
+    The same applies to a staged row that moves into its queue.
+    """
 
     def __init__(self) -> None:
         self._written: set[tuple[str, bytes]] = set()
@@ -613,7 +629,7 @@ class WrittenOnce(Invariant):
         written = [(queue, record) for queue, record in elsewhere if queue != DEAD_LETTERS]
         for queue, record in [*written, *((INBOX, one[2]) for one in batch.holds)]:
             if is_reply(record.body):
-                continue  # kept for its requester, beside what keeps it in order
+                continue  # stored for its requester, in addition to the copy that keeps the order
             key = (queue if is_routed(queue) else INBOX, record.body)
             if key in self._written and not is_requeued(world, record.body):
                 self.broken(f"{node.name} writes {record.body.decode()} a second time")
@@ -621,8 +637,10 @@ class WrittenOnce(Invariant):
 
 
 class IncompleteSequences(Invariant):
-    """A Sequence that ended gives to the queue exactly what its IncompleteSequenceBehavior says, and tells its gaps.
-    Messages that it still holds are on their way there."""
+    """An ended Sequence gives the queue what its IncompleteSequenceBehavior requires, and reports its gaps.
+
+    Messages that it still holds count as queued.
+    """
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
         disk = world.ledger.disks[node.index]
@@ -633,9 +651,9 @@ class IncompleteSequences(Invariant):
             last: Any = state["last_message_number"]
             gaps = list(accepted.gaps(last or accepted.highest))
             if state["gaps"] != [number for gap in gaps for number in gap]:
-                self.broken(f"{node.name} tells of the gaps {state['gaps']} of {identifier}, they are {gaps}")
+                self.broken(f"{node.name} reports the gaps {state['gaps']} of {identifier}, but they are {gaps}")
             expected = {number for lower, upper in accepted for number in range(lower, upper + 1)} - {state["marker"]}
-            if node.setup.forwards:  # a reply goes to who asked, and into no queue
+            if node.setup.forwards:  # a reply goes to its requester, not into a queue
                 came = {number: world.ledger.came_as(node.index, (identifier, number)) for number in expected}
                 expected = {number for number, body in came.items() if not is_reply(body)}
             if gaps and state["behavior"] == IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE.value:
@@ -649,18 +667,17 @@ class IncompleteSequences(Invariant):
 
 
 class EndsAreRemembered(Invariant):
-    """A Sequence of which a durable state says that it is closed or terminated is never open again, over every
-    crash."""
+    """A Sequence that is durably closed or terminated never opens again, across every crash."""
 
     def after(self, world: World, node: Node) -> None:
         saved = world.ledger.disks[node.index].behaviors
         for name, destination in node.protocol.inbound.destinations.items():
             if destination.state is DestinationState.CREATED and name in saved and saved[name]["state"] != "created":
-                self.broken(f"{node.name} has {name} open, which is durably {saved[name]['state']}")
+                self.broken(f"{node.name} has {name} open, but it is durably {saved[name]['state']}")
 
 
 class LegalMoves(Invariant):
-    """A Sequence moves by its state table only."""
+    """A Sequence changes state only as its state table allows."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[object, Enum]] = {}
@@ -678,19 +695,19 @@ class LegalMoves(Invariant):
         known, before = self._known.get(what, (None, state))
         self._known[what] = (sequence, state)
         if before is state or known is not sequence:
-            return  # another object: a restart read it back, or a late CreateSequence made it anew
+            return  # another object: a restart restored it, or a late CreateSequence created it again
         if state not in reachable(table, before):
             self.broken(f"{what} of {node.name} moved from {before.value} to {state.value}")
 
 
 def reachable(table: dict[tuple[Enum, Enum], Any], state: Enum) -> set[Enum]:
-    """The states that one event can lead to: by one cell, or by two (some inputs are two events at once)."""
+    """Return the states after one event: one cell, or two, because some inputs are two events at once."""
     once = {cell[1] for (before, _), cell in table.items() if before is state}
     return once | {cell[1] for (before, _), cell in table.items() if before in once}
 
 
 class TimersMakeProgress(Invariant):
-    """A timer that fired is not due again at the same moment for ever."""
+    """A timer that fired is not due again at the same moment without end."""
 
     def __init__(self) -> None:
         self._when = -1.0
@@ -701,11 +718,11 @@ class TimersMakeProgress(Invariant):
         self._times = self._times + 1 if when == self._when else 0
         self._when = when
         if self._times > 200:
-            self.broken(f"the timer of {node.name} is due again and again at one moment")
+            self.broken(f"the timer of {node.name} fires more than 200 times at one moment")
 
 
 class Bounded(Invariant):
-    """Ranges, held messages and messages in flight stay within the limits that the policies name."""
+    """Ranges, held messages and messages in flight stay within the limits of the policies."""
 
     def after(self, world: World, node: Node) -> None:
         policy = node.setup.destination_policy

@@ -1,7 +1,7 @@
-"""What a restart must not change: a destination that was killed answers what is said again as one that was not.
+"""A restart must not change answers: after a kill, a destination answers repeated requests as it would have without.
 
-At a moment at which everything is durable the living endpoint is copied, and another one is made from its disk. Both
-hear again all that the endpoint was ever told, and must give the same answers.
+At a moment when everything is durable, the check copies the running endpoint and builds another one from its disk. Both
+receive every earlier request again and must give the same answers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INVARIANT = "AnswersSurviveRestart"
 
 
 class Heard:
-    """What an endpoint was told, each thing once.
+    """Records each request that an endpoint received, without duplicates.
 
     Args:
         node: The endpoint.
@@ -35,15 +35,17 @@ class Heard:
         self._envelopes: dict[str, tuple[Envelope, Origin]] = {}
 
     def hear(self, envelope: Envelope, origin: Origin) -> None:
-        """A request arrives from there."""
+        """Record a request and its origin."""
         self._envelopes.setdefault(repr(envelope), (replace(envelope), origin))
 
     def compare(self) -> bool:
-        """See that a restart would change no answer; whether it could be seen: not while something is not durable,
-        or is being read.
+        """Check that a restart would change no answer.
+
+        Returns:
+            Whether the check was possible. It is not while a batch is pending or a read is in progress.
 
         Raises:
-            InvariantViolation: it would.
+            InvariantViolation: a restart would change an answer.
         """
         node = self._node
         is_resting = not (node.store.pending or node.reading or node.protocol.wants_commit or node.protocol.effects)
@@ -59,7 +61,7 @@ class Heard:
 
 
 class _Name:
-    """Stands for an endpoint whose copy makes identifiers."""
+    """Stands in for the endpoint, so that a copy's new identifiers do not affect it."""
 
     def __init__(self, node: Node) -> None:
         self.name = node.name
@@ -71,20 +73,20 @@ class _Name:
 
 
 class _Twin:
-    """A copy of an endpoint that nobody hears but who asks it, with a disk of its own that is never late."""
+    """A copy of an endpoint with its own, immediately durable disk; only the check sends to it."""
 
     def __init__(self, protocol: RMProtocol, disk: MemoryStore, now: float) -> None:
         self._protocol = protocol
         self._disk = disk
         self._now = now
-        # The run's own chance is not to be used up by what never happens.
+        # A hypothetical request must not consume the run's random numbers.
         protocol.outbound.context.jitter = _no_jitter
-        # What is heard, not what is handled, is compared.
+        # The check compares answers, not handling.
         protocol.inbound.handling = None
 
     @classmethod
     def living(cls, node: Node) -> _Twin:
-        """The endpoint as it is."""
+        """Copy the endpoint in its current state."""
         store = SimStore(_nobody)
         store.durable = deepcopy(node.store.durable)
         shared = {id(node): _Name(node), id(node.store): store, id(ANONYMOUS_EPR): ANONYMOUS_EPR}
@@ -92,17 +94,17 @@ class _Twin:
 
     @classmethod
     def restarted(cls, node: Node) -> _Twin:
-        """The endpoint that would come up if this one were killed now."""
+        """Build the endpoint that would start if this one were killed now."""
         disk, name = deepcopy(node.store.durable), _Name(node)
         protocol = node.make_protocol(disk.read, name.new_identifier)
         protocol.recover(disk.load(), node.now)
         twin = cls(protocol, disk, node.now)
-        twin._settle(BackChannel(object()))  # it takes nothing in before it has read what it needs
+        twin._settle(BackChannel(object()))  # it accepts requests only after its recovery reads
         return twin
 
     def ask(self, envelope: Envelope, origin: Origin) -> str:
-        """What it answers, in words; "nothing yet" if that takes time."""
-        self._now += APART  # a sooner repeat waits, unless a kill has ended the other exchange of its request
+        """Return the endpoint's answer in words; "nothing yet" if the answer takes time."""
+        self._now += APART  # an earlier repeat waits, unless a kill has ended the other exchange of its request
         asker = BackChannel(object())
         self._protocol.receive(replace(envelope), asker, self._now, origin=origin)
         return self._settle(asker)

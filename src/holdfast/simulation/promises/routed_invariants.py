@@ -1,6 +1,6 @@
-"""What must hold of several queues: records in every queue of their route, deleted as retention and readers say.
+"""Invariants of several queues: routing to every queue, and deletion by retention and readers.
 
-These invariants watch the further queues of a destination or of a broker, in worlds that have them.
+They apply to the further queues of a destination or a broker, in worlds that have them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RoutedToEvery(Invariant):
-    """A message enters every queue of its route in one batch, once, and no other queue; in order where that holds."""
+    """A message enters every queue of its route in one batch, once, and no other queue; in order if promised."""
 
     def __init__(self) -> None:
         self._seen: dict[Place, int] = {}
@@ -40,14 +40,14 @@ class RoutedToEvery(Invariant):
                 continue  # a plain message has no route
             body = disk.records[sequence, number].body
             if node.setup.forwards and (is_row(body) or is_requeued(world, body)):
-                continue  # a sink and a dead letter name their queue
+                continue  # a row or a requeued dead letter names its queue
             wanted = [INBOX, *node.route_of(body)]
             if sorted(queues) != sorted(wanted):
-                self.broken(f"{node.name} puts {number} of {sequence} into {queues}, its route is {wanted}")
+                self.broken(f"{node.name} puts {number} of {sequence} into {queues}, but its route is {wanted}")
         self._follow(world, node)
 
     def _follow(self, world: World, node: Node) -> None:
-        """Each queue's records of a Sequence ascend by their numbers, or are at least different."""
+        """Check that the numbers of a Sequence ascend in each queue, if order is promised."""
         in_order = node.setup.destination_policy.assurance.in_order
         for place, records in world.ledger.disks[node.index].routed.records.items():
             for kept in records[self._seen.get(place, 0) :]:
@@ -59,15 +59,17 @@ class RoutedToEvery(Invariant):
 
 
 class RetentionKeepsItsWord(Invariant):
-    """A record goes when the retention lets go of it and every named reader has passed it; a reader protects records
-    only up to its own limits."""
+    """A record is deleted when the retention allows it and every named reader has passed it.
+
+    A reader protects records only up to its own limits.
+    """
 
     def __init__(self) -> None:
         self._firsts: dict[Place, int] = {}
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
         if node.setup.forwards:
-            return  # its forwarders let go of records: see EveryForwarderSendsItsQueue
+            return  # its forwarders decide when records are deleted: see EveryForwarderSendsItsQueue
         policy, routed = node.setup.routed_retention, world.ledger.disks[node.index].routed
         for place in batch.trims:
             first, before = routed.firsts.get(place, 0), self._firsts.get(place, 0)
@@ -76,7 +78,7 @@ class RetentionKeepsItsWord(Invariant):
                 continue
             gone, held = routed.records[place][before:first], routed.held(place[0])
             if not self._may_go(world, node, gone, held, policy.age, policy.size):
-                self.broken(f"{place} is cut at {first}: {held} bytes are left, and the retention is {policy}")
+                self.broken(f"{place} is trimmed to {first}: {held} bytes are left, and the retention is {policy}")
             self._look_at_readers(world, node, place, held, policy)
 
     def _look_at_readers(self, world: World, node: Node, place: Place, held: int, policy: RetentionPolicy) -> None:
@@ -87,21 +89,21 @@ class RetentionKeepsItsWord(Invariant):
                 continue
             unread = routed.records[place][position:first]
             if not self._may_go(world, node, unread, held, policy.reader_age, policy.reader_size):
-                self.broken(f"{place} is cut at {first}, the reader {name!r} is at {position}; retention: {policy}")
+                self.broken(f"{place} is trimmed to {first}, the reader {name!r} is at {position}; retention: {policy}")
 
     @staticmethod
     def _may_go(world: World, node: Node, gone: list[Kept], held: int, age: float | None, size: int | None) -> bool:
-        """Whether so many bytes are left that these records may go by size, or all of them may by age."""
+        """Whether the deletion leaves enough bytes for the size limit, or the age limit allows every record to go."""
         if size is not None and held >= size:
             return True
         if age is None:
             return False
-        # Where its clock was set elsewhere, the endpoint cannot know how old a record is.
+        # After a clock change, the endpoint cannot know the age of earlier records.
         return world.clock.differs(node.index) or all(one.delivered_at <= node.now - age for one in gone)
 
 
 class CursorsAreTheReaders(Invariant):
-    """A reader's durable cursor goes back only when its reader asked for that."""
+    """A reader's durable cursor goes back only at its reader's request."""
 
     def __init__(self) -> None:
         self._stood: dict[tuple[str, int, str], int] = {}
@@ -114,13 +116,15 @@ class CursorsAreTheReaders(Invariant):
                 continue
             stands, stood = cursors[key], self._stood.get(key, 0)
             if stands < stood and stands not in world.ledger.put_back.get(key, ()):
-                self.broken(f"the cursor {key} goes back from {stood} to {stands}, which nobody asked for")
+                self.broken(f"the cursor {key} goes back from {stood} to {stands} without a request")
             self._stood[key] = stands
 
 
 class EveryForwarderSendsItsQueue(Invariant):
-    """A forwarder sends its queue, and no other: its service gets each message once, in order where that is promised,
-    and the broker deletes only what the service has."""
+    """A forwarder sends its queue, and no other.
+
+    Its service gets each message once, in order if promised, and the broker deletes only messages that the service has.
+    """
 
     def __init__(self) -> None:
         self._places: dict[bytes, tuple[int, int]] = {}

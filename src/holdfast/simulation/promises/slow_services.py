@@ -1,4 +1,4 @@
-"""What a requester and a service promise each other while a handler takes longer than the retransmission timeout."""
+"""Promises between a requester and a service while a handler takes longer than the retransmission timeout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.simulation.world import World
 
 Key = tuple[int, int, str, int]
-"""A sender and its run, a Sequence and a number in it."""
+"""A sender and its run, a Sequence, and a message number."""
 OPEN = "RepeatedAfterItsExchange"
 ANSWER = "AnswerHasTheReply"
 
@@ -30,11 +30,11 @@ class OpenRequests:
         self._doubled: set[Key] = set()
 
     def sent(self, journey: Journey) -> None:
-        """An endpoint sends an HTTP request.
+        """Record an HTTP request that an endpoint sends.
 
         Raises:
-            InvariantViolation: it repeats a request while an exchange that carries it is open: a reply that came there
-                would answer no question (CXF's server drops it).
+            InvariantViolation: an open exchange already carries the request. A reply in that exchange would then have
+                no matching request (CXF's server drops it).
         """
         sequence = journey.transmit.envelope.sequence
         if sequence is None or not self._awaits_reply(journey):
@@ -47,18 +47,21 @@ class OpenRequests:
         self._open[key] = journey
 
     def concluded(self, journey: Journey) -> None:
-        """The answer to an HTTP request arrives. The network may double it, which the sender takes for the answer to a
-        later request: then a repeat is no mistake."""
+        """Record the answer to an HTTP request.
+
+        The network may duplicate an answer, and the sender takes the copy for the answer to a later request. A repeat
+        after that is no violation.
+        """
         sequence = journey.transmit.envelope.sequence
         if journey.is_answered and sequence is not None:
             self._doubled.add((journey.sender, journey.run, sequence.identifier, sequence.message_number))
 
     def answered(self, arrival: Arrival, answer: Envelope | None) -> None:
-        """An endpoint answers an HTTP request.
+        """Check an endpoint's answer to an HTTP request.
 
         Raises:
-            InvariantViolation: the answer to a request is an acknowledgement that does not name it: Metro takes it for
-                the reply, and WCF ends its session.
+            InvariantViolation: the answer is an acknowledgement that omits the request. Metro takes it for the reply,
+                and WCF ends its session.
         """
         sequence = arrival.journey.transmit.envelope.sequence
         if answer is None or sequence is None or not isinstance(answer.control, Acknowledge):
