@@ -1,1 +1,1 @@
-"""scripts/demo: Holdfast at work on real input, through a bad network and kills. No part of what is installed."""
+"""scripts/demo: Holdfast on real input, through a bad network and kills. Not part of the installed package."""

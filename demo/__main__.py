@@ -1,4 +1,4 @@
-"""The command behind scripts/demo, which sets everything up first."""
+"""The command behind scripts/demo; the script sets up the environment first."""
 
 from __future__ import annotations
 
@@ -40,33 +40,34 @@ class Messages(click.ParamType):  # type: ignore[type-arg]  # at run time only t
     type=click.FloatRange(0.0, 0.9),
     default=0.1,
     show_default=True,
-    help="The share of requests that are lost, and of responses.",
+    help="The share of requests, and of responses, that are lost.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of what the network does, and when.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the network faults and of the kills.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     default="demo-out",
     show_default=True,
-    help="Directory for stores, logs and the landed table. What an earlier demo left there is replaced; a directory "
-    "with anything else in it is refused.",
+    help="Directory for stores, logs and the landed table. A run replaces the files of an earlier demo; a directory "
+    "with other files is refused.",
 )
 def demo(messages: int, loss: float, seed: int, out: Path) -> None:
     """Send real departures through a broker, a bad network and kills, and check each one at both ends.
 
     \b
     An RM Source reads the departures from New York City in 2013 and sends each as a SOAP message to a broker, one
-    Sequence an airline. The broker forwards them to a second service, and Spark reads them from it and lands them in a
-    Delta table, OUT/landed. On both ways, proxies lose requests and responses, double and delay. The source, the
-    broker, the service and the Spark driver are killed in turn with SIGKILL, in the middle of their work, and started
-    again. At the end, the broker's queue, the service's, and the table are compared with the data set, field by field.
+    Sequence an airline. The broker forwards them to a second service. Spark also reads them from the broker and lands
+    them in a Delta table, OUT/landed. On both connections, proxies lose requests and responses, duplicate them and
+    delay them. The source, the broker, the service and the Spark driver are killed in turn with SIGKILL while they
+    work, and restarted. At the end, both queues and the table are compared with the data set, field by field.
 
     \b
     scripts/demo
     scripts/demo --messages 20000 --loss 0.3 --seed 7 --out /tmp/departures
 
     \b
-    Exit code 0: every departure was forwarded and landed once and in order. 1: not so; says which. 2: wrong usage.
+    Exit code 0: every departure was forwarded and landed once and in order. 1: some were not; the output names them.
+    2: wrong usage.
     """
     click.echo(f"{messages:,} departures: source -> broker -> second service, and broker -> Spark")
     click.echo(f"both networks lose {loss:.0%} of the requests and {loss:.0%} of the responses")
@@ -76,14 +77,14 @@ def demo(messages: int, loss: float, seed: int, out: Path) -> None:
         click.echo(f"\nholdfast demo: {error}", err=True)
         sys.exit(1)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        click.echo("\nholdfast demo: stopped; no process is left. Another run begins anew.", err=True)
+        click.echo("\nholdfast demo: stopped; no process is left. The next run starts from the beginning.", err=True)
         sys.exit(130)
     report(outcome, messages, out)
     sys.exit(0 if outcome.is_exact else 1)
 
 
 def report(outcome: Outcome, messages: int, out: Path) -> None:
-    """The tables, what is wrong if something is, and where to look further."""
+    """Print the tables, the faults if there are any, and where to look further."""
     console = Console(highlight=False)
     console.print(_numbers(outcome))
     if outcome.airlines:
@@ -118,9 +119,9 @@ def _numbers(outcome: Outcome) -> Table:
     rows = [
         ("sent", counts["sent"], "departures, each acknowledged by the broker"),
         ("processes killed", counts["kills"], "source, broker, second service, Spark driver"),
-        ("lost on the wire", before + behind, f"{before:,} before the broker, {behind:,} behind it"),
-        ("unanswered", counts["unreachable"], "while the one that was asked was dead"),
-        ("doubled on the wire", counts["doubled"], f"and {counts['delayed']:,} delayed"),
+        ("lost on the wire", before + behind, f"{before:,} before the broker, {behind:,} after it"),
+        ("unanswered", counts["unreachable"], "while the receiver was dead"),
+        ("duplicated on the wire", counts["doubled"], f"and {counts['delayed']:,} delayed"),
         ("duplicates dropped", by_broker + by_service, f"{by_broker:,} by the broker, {by_service:,} by the service"),
         ("accepted", outcome.queue.rows, "in the broker's queue"),
         ("forwarded", outcome.forwarded.rows, "in the second service's queue"),

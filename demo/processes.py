@@ -1,7 +1,6 @@
-"""The processes of the demo, each in a process group of its own, to be killed.
+"""The demo's processes. Each runs in a separate process group, so that the demo can kill it with its children.
 
-Owns starting them, killing them as a machine that loses power would, and leaving none behind. Knows nothing of what
-they are for.
+This module starts them, kills them as a power failure would, and leaves none behind. It does not know their purpose.
 """
 
 from __future__ import annotations
@@ -24,23 +23,24 @@ from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import Response, TransportError
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a run of minutes: a JVM that compiles quickly and leaves the cores to others. The user's own go first."""
+"""Options for a run of minutes: a JVM that compiles quickly and leaves processors to other processes. The user's
+options come first."""
 
 STALLED_AFTER = 180.0
-"""Seconds without progress after which the demo gives up rather than wait for ever."""
+"""Seconds without progress after which the demo fails instead of waiting for ever."""
 
 
 class DemoFailed(HoldfastError):
-    """The demo could not be carried through; says which part, and where its log is."""
+    """The demo failed. The error names the failed part and its log."""
 
 
 class Child:
-    """A Python program run as a process of its own, one life after another.
+    """A Python program that runs as a separate process and may be started several times.
 
     Args:
         name: For errors.
         program: A module, for ``python -m``, or a file.
-        arguments: Its arguments, the same in every life.
+        arguments: Its arguments, the same in every run.
         log: File that its standard error is appended to.
     """
 
@@ -53,7 +53,7 @@ class Child:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> asyncio.StreamReader:
-        """Begin a life; its standard output."""
+        """Start the process; return its standard output."""
         ours = [str(Path(holdfast.__file__).parent.parent), str(Path(__file__).parent.parent)]
         path = os.pathsep.join(filter(None, [*ours, os.environ.get("PYTHONPATH")]))
         with self.log.open("ab") as log:
@@ -71,25 +71,25 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process is running."""
         return self._process is not None and self._process.returncode is None
 
     async def kill(self) -> None:
-        """SIGKILL to it and to all it started: nothing is written, closed or said any more."""
+        """Kill the process and its children with SIGKILL, so that none of them can write or close anything."""
         if self._process is None:
             return
-        # The group outlives its leader: a driver that is gone may have left its JVM.
+        # The group outlives its leader: a driver that has ended may leave its JVM.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
 
     async def ended(self) -> int:
-        """Wait until it ends by itself; its exit code."""
+        """Wait until the process ends; return its exit code."""
         assert self._process is not None
         return await self._process.wait()
 
     async def stop(self, seconds: float) -> int:
-        """Ask it to end, and wait; kill it if it has not after ``seconds``. Its exit code."""
+        """Ask the process to end, kill it after ``seconds`` if it has not, and return its exit code."""
         assert self._process is not None
         if self.is_running:
             with contextlib.suppress(ProcessLookupError):
@@ -103,20 +103,20 @@ class Child:
         return self._process.returncode
 
     def failed(self, what: str) -> DemoFailed:
-        """An error that shows the end of its log."""
+        """Return an error with the last lines of the log."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:] if self.log.exists() else []
         return DemoFailed(f"{self.name} {what}", remedy="\n  ".join([f"the end of {self.log}:", *lines]))
 
 
 class Server(Child):
-    """A ``holdfast`` command that serves, and is asked by its admin listener.
+    """A ``holdfast`` command that runs a server, with requests to its admin listener.
 
     Args:
         name: For errors.
         arguments: Of ``holdfast``.
         log: File that its standard error is appended to.
-        admin: Its admin listener's URL.
-        http: Asks it.
+        admin: The URL of its admin listener.
+        http: The client for requests to it.
     """
 
     def __init__(self, name: str, arguments: list[str], log: Path, admin: str, http: HTTPClient) -> None:
@@ -127,18 +127,18 @@ class Server(Child):
         self._output: asyncio.StreamReader | None = None
 
     async def come_up(self) -> float:
-        """Begin a life, and wait until it serves; the seconds that took.
+        """Start the server and wait until it serves; return the seconds that this took.
 
         Raises:
-            DemoFailed: it does not.
+            DemoFailed: it does not start.
         """
         began = time.monotonic()
-        self._output = await self.start()  # a few lines, which nobody reads
+        self._output = await self.start()  # a few lines, which the demo does not read
         while not await self._is_well():
             if not self.is_running:
-                raise self.failed("ended by itself")
+                raise self.failed("ended unexpectedly")
             if time.monotonic() - began > STALLED_AFTER:
-                raise self.failed("does not come up")
+                raise self.failed("does not start")
             await asyncio.sleep(0.02)
         return time.monotonic() - began
 
@@ -149,7 +149,7 @@ class Server(Child):
             return False
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> Response:
-        """Ask its admin listener.
+        """Send a request to its admin listener.
 
         Raises:
             TransportError: it does not answer, or is starting.
@@ -160,18 +160,18 @@ class Server(Child):
         return response
 
     async def kill(self) -> None:
-        """See :meth:`Child.kill`; what it had counted is kept as it was last read."""
+        """See :meth:`Child.kill`; the last read counts are kept."""
         await super().kill()
         self._dropped += self._dropped_now
         self._dropped_now = 0
 
     @property
     def duplicates_dropped(self) -> int:
-        """In all its lives, as far as :meth:`read_counts` saw: a kill loses the last counts."""
+        """Duplicates dropped in all runs, as far as :meth:`read_counts` read them: a kill loses the last counts."""
         return self._dropped + self._dropped_now
 
     async def read_counts(self) -> None:
-        """Read what it counts.
+        """Read the server's counters.
 
         Raises:
             TransportError: it does not answer.
@@ -182,7 +182,7 @@ class Server(Child):
             self._dropped_now = int(float(found[1]))
 
     async def ends(self, queue: str) -> dict[int, int]:
-        """Partition -> the offset behind its last message.
+        """Return the end offset of each partition.
 
         Raises:
             TransportError: it does not answer.
@@ -191,7 +191,7 @@ class Server(Child):
         return {int(partition): int(bounds["end"]) for partition, bounds in partitions.items()}
 
     async def hold(self, queue: str, cursor: str) -> None:
-        """A cursor that never moves, so that the whole queue is there to be judged at the end."""
+        """Create a cursor that never moves, so that the whole queue is still stored for the final comparison."""
         described: Any = json.loads((await self.ask("GET", "/queues")).body)["queues"][queue]
         body = {"epoch": described["epoch"], "offsets": dict.fromkeys(described["partitions"], 0)}
         answer = await self.ask("PUT", f"/queues/{queue}/cursors/{cursor}", json.dumps(body).encode())
@@ -199,7 +199,7 @@ class Server(Child):
 
 
 async def lines_of(output: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
-    """Each whole line of JSON that a process says until it ends; a kill may cut the last one off."""
+    """Yield each whole line of JSON that a process prints; a kill may cut off the last one."""
     async for line in output:
         if line.endswith(b"\n"):
             yield json.loads(line)

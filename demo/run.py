@@ -1,8 +1,8 @@
 """The demo: real departures through a broker, a bad network and kills, into a Delta table and to a second service.
 
-Owns the course of one run: who is started, killed and restarted when, and what is told meanwhile. Both networks are in
-this process; the RM Source, the broker, the service behind it and the Spark driver are processes of their own, for
-they get killed. What it all came to is judged by ``demo.check``, which trusts none of the counters here.
+This module controls one run: it starts, kills and restarts processes and reports progress. Both networks are in this
+process. The RM Source, the broker, the service behind it and the Spark driver are separate processes, so that they can
+be killed. ``demo.check`` judges the result, and trusts none of the counters here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from holdfast.testing.proxy import Faults, LossyProxy
 MARKER = "holdfast-demo.json"
 LOGS = ("source.log", "broker.log", "service.log", "spark.log")
 OWNED = (MARKER, "broker.toml", "broker", "service", "outbox", "landed", "checkpoint", *LOGS)
-"""What a run makes in its directory, and all that the next one removes."""
+"""Everything that a run creates in its directory; the next run removes exactly this."""
 
 QUEUE = "inbox"
 """The broker's queue, and the service's."""
@@ -42,12 +42,13 @@ PARTITIONS = 4
 SOURCE, BROKER, SERVICE, SPARK = "the source", "the broker", "the second service", "the Spark driver"
 
 KILLS = ((0.1, SOURCE), (0.25, BROKER), (0.4, SERVICE), (0.5, SOURCE), (0.7, BROKER), (0.85, SERVICE))
-"""Shares of the messages that the broker has acknowledged, and who is killed then."""
+"""Shares of the messages that the broker has acknowledged, and the process killed at that share."""
 KILL_DRIVER_AFTER = 2
-"""Batches landed when the Spark driver is killed; the broker is killed after the first, while Spark reads from it."""
+"""Number of landed batches before the Spark driver is killed. The broker is killed after the first batch, while Spark
+reads from it."""
 
 BROKER_TOML = """\
-# A broker with one queue. Spark reads it, and a forwarder sends all of it on to a second service.
+# A broker with one queue. Spark reads it, and a forwarder sends every message to a second service.
 store = "{store}"
 partitions = {partitions}
 listen.port = {port}
@@ -59,8 +60,8 @@ admin.port = {admin_port}
 queue = "{queue}"
 to = "{to}"
 
-# Made for this network: it is local, so a round trip is milliseconds, and it loses at random, not because it is full,
-# so that sending again soon does no harm. The defaults suit the open network.
+# Made for this network: it is local, so a round trip takes milliseconds, and it loses messages at random, not because
+# it is full. So early retransmission does no harm. The defaults suit the open network.
 [forwarders.service.policy.sending]
 window = 32
 initial_window = 16
@@ -74,13 +75,13 @@ cap = "1s"
 
 @dataclass(frozen=True)
 class Options:
-    """What one run is to be like.
+    """The options of one run.
 
     Args:
-        messages: How many departures.
-        loss: Probability that a request is lost, and, again, that a response is.
-        seed: Of what the network does, and of the moments of the kills.
-        out: Directory for everything the run makes.
+        messages: Number of departures.
+        loss: Probability that a request is lost, and separately that a response is lost.
+        seed: Of the network's faults and of the moments of the kills.
+        out: Directory for all files of the run.
     """
 
     messages: int
@@ -91,15 +92,15 @@ class Options:
 
 @dataclass
 class Outcome:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
-        queue: What is in the broker's queue.
-        forwarded: What the second service got.
-        landed: What is in the landed table.
-        counts: What was counted on the way, by the table's labels.
+        queue: Verdict on the broker's queue.
+        forwarded: Verdict on the second service's queue.
+        landed: Verdict on the landed table.
+        counts: Counters of the run, by the table's labels.
         airlines: The delay summary.
-        seconds: How long it took.
+        seconds: Duration of the run.
     """
 
     queue: Verdict
@@ -111,12 +112,12 @@ class Outcome:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every departure was accepted, forwarded and landed once, in order, as it was sent."""
+        """Whether every departure was accepted, forwarded and landed once, in order and unchanged."""
         return self.queue.is_exact and self.forwarded.is_exact and self.landed.is_exact
 
 
 def progress_text(acknowledged: int, messages: int, forwarded: int, landed: int, *, lost: int) -> str:
-    """How far a run is. Spark starts for half a minute, in which nothing lands."""
+    """Describe the progress of a run. Spark takes about half a minute to start, in which no rows land."""
     by_spark = f"{landed:,} landed by Spark" if landed else "Spark is starting"
     return (
         f"{acknowledged:,}/{messages:,} acknowledged by the broker, {forwarded:,} forwarded, {by_spark}; "
@@ -125,10 +126,10 @@ def progress_text(acknowledged: int, messages: int, forwarded: int, landed: int,
 
 
 class Teller:
-    """Tells how far a run is: one live line on a terminal, a line every few seconds in a log.
+    """Reports progress: one live line on a terminal, or a line every few seconds in a log.
 
     Args:
-        stream: Where to.
+        stream: The output.
         every: Seconds between lines in a log.
     """
 
@@ -139,13 +140,13 @@ class Teller:
         self._began = self._told = time.monotonic()
 
     def event(self, text: str) -> None:
-        """Something that stays to be read."""
+        """Print a permanent line."""
         start = "\r\x1b[2K" if self._is_live else ""
         self._stream.write(f"{start}{self.seconds:6.1f} s  {text}\n")
         self._stream.flush()
 
     def status(self, text: str) -> None:
-        """How far it is; may be called often."""
+        """Print the current progress; may be called often."""
         if self._is_live:
             width = shutil.get_terminal_size().columns - 1
             self._stream.write(f"\r\x1b[2K{f'{self.seconds:6.1f} s  {text}'[:width]}")
@@ -156,24 +157,24 @@ class Teller:
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Seconds since the start."""
         return time.monotonic() - self._began
 
 
 def prepare(out: Path, owned: Sequence[str] = OWNED) -> None:
-    """Make the directory ready: made if missing; what an earlier demo left there is removed, and nothing else.
+    """Create the output directory, or remove the files of an earlier demo from it, and nothing else.
 
     Args:
         out: The directory.
-        owned: What the demo makes in it.
+        owned: Names that the demo creates in it.
 
     Raises:
-        ConfigurationError: something else is in it.
+        ConfigurationError: the directory contains other files.
     """
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARKER).is_file())):
         raise ConfigurationError(
-            f"{out} is not empty, and not from an earlier demo",
-            remedy="Give another directory with --out, or empty this one yourself.",
+            f"{out} is not empty, and its content is not from an earlier demo",
+            remedy="Choose another directory with --out, or delete the content of this one.",
         )
     out.mkdir(parents=True, exist_ok=True)
     for name in owned:
@@ -189,8 +190,8 @@ class Demo:
     """One run.
 
     Args:
-        options: What it is to be like; ``options.out`` is prepared.
-        teller: Told how far it is.
+        options: Its options; ``options.out`` is prepared.
+        teller: Reports the progress.
     """
 
     def __init__(self, options: Options, teller: Teller) -> None:
@@ -205,10 +206,10 @@ class Demo:
         self._moved_at = time.monotonic()
 
     async def run(self) -> Outcome:
-        """From the first process to the verdict; none is left behind, however it ends.
+        """Run from the first process to the verdict, and leave no process behind in any case.
 
         Raises:
-            DemoFailed: a part of it failed, or nothing moves any more.
+            DemoFailed: a part of the demo failed, or there is no further progress.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -268,11 +269,11 @@ class Demo:
 
     def _job(self, admin: str) -> list[str]:
         options = self._options
-        # Few batches, for each costs Spark seconds of processor time; but enough to be killed among them.
+        # Few batches, because each costs Spark seconds of processor time, but enough for kills between them.
         rows = max(1, min(20_000, options.messages // 5))
         interval = min(15.0, options.messages / 10_000)
         job = ["--broker", admin, "--queue", QUEUE, "--out", str(options.out / "landed")]
-        job += ["--away-seconds", "60"]  # also where it is started while the broker is dead
+        job += ["--away-seconds", "60"]  # also if the broker is dead when Spark starts
         job += ["--checkpoint", str(options.out / "checkpoint"), "--schema", SCHEMA_DDL]
         return [*job, "--max-rows-per-batch", str(rows), "--interval", f"{interval:g}"]
 
@@ -312,7 +313,7 @@ class Demo:
             if name != SOURCE:
                 await self._kill(self._broker if name == BROKER else self._service)
             elif self._source.is_running:
-                await self._source.kill()  # whoever listens to it starts it again
+                await self._source.kill()  # the loop that reads its output starts it again
                 self._told_kill(name)
 
     async def _kill(self, server: Server) -> None:
@@ -329,7 +330,7 @@ class Demo:
         while True:
             await asyncio.sleep(0.5)
             for server in (self._broker, self._service):
-                with contextlib.suppress(TransportError):  # it is being killed just now
+                with contextlib.suppress(TransportError):  # the demo is just killing it
                     await server.read_counts()
             with contextlib.suppress(TransportError):
                 self._forwarded = sum((await self._service.ends(QUEUE)).values())
@@ -341,7 +342,7 @@ class Demo:
     # --- the source -----------------------------------------------------------------------------------------------
 
     async def _send(self) -> None:
-        """Let the source send every departure, one Sequence an airline, however often it is killed."""
+        """Run the source until every departure is sent, one Sequence an airline; restart it after each kill."""
         while True:
             async for told in lines_of(await self._source.start()):
                 self._acknowledged = max(self._acknowledged, told["acknowledged"])
@@ -358,7 +359,7 @@ class Demo:
     # --- the Spark driver -----------------------------------------------------------------------------------------
 
     async def _land(self, all_sent: asyncio.Event) -> None:
-        """Land the queue, with kills among the first batches; until all that was delivered is landed."""
+        """Run Spark until every delivered message has landed, with kills among the first batches."""
         batches = 0
         self._teller.event(f"starting {SPARK}: its first rows may take half a minute")
         async for event in self._events(await self._driver.start()):
@@ -381,10 +382,10 @@ class Demo:
             if ends is not None and all(self._landed_to.get(one, 0) >= end for one, end in ends.items()):
                 break
         if await self._driver.stop(60.0) != 0:
-            raise self._driver.failed("did not end well")
+            raise self._driver.failed("ended with an error")
 
     async def _events(self, output: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
-        """What the driver says, and ``{"event": "nothing"}`` now and then while it says nothing."""
+        """Yield the driver's events, and ``{"event": "nothing"}`` at intervals while it prints none."""
         while True:
             try:
                 async with asyncio.timeout(0.5):
@@ -393,7 +394,7 @@ class Demo:
                 yield {"event": "nothing"}
                 continue
             except asyncio.IncompleteReadError:
-                raise self._driver.failed("ended by itself") from None
+                raise self._driver.failed("ended unexpectedly") from None
             yield json.loads(line)
 
     def _take(self, event: dict[str, Any]) -> None:
@@ -460,11 +461,11 @@ class Demo:
 
 
 def run(options: Options, teller: Teller | None = None) -> Outcome:
-    """Carry out one run; see :class:`Demo`. Ctrl-C ends it, and every process of it.
+    """Run the demo; see :class:`Demo`. Ctrl-C ends it and all its processes.
 
     Raises:
-        ConfigurationError: the directory is in use for something else.
-        DemoFailed: a part of it failed.
+        ConfigurationError: the directory contains other files.
+        DemoFailed: a part of the demo failed.
     """
     prepare(options.out)
     with asyncio.Runner(loop_factory=event_loop_factory()) as runner:

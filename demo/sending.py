@@ -1,8 +1,8 @@
-"""The demo's RM Source, a process of its own, to be killed: ``python -m demo.sending STORE URL COUNT``.
+"""The demo's RM Source, run as a separate process that can be killed: ``python -m demo.sending STORE URL COUNT``.
 
-Sends each of the first COUNT departures, one Sequence an airline. A new life goes on where the last one ended: the
-store knows how many of each airline it has. Prints a line of JSON now and then: how many the destination has, and how
-many messages were transmitted again.
+It sends each of the first COUNT departures, one Sequence for each airline. A restart continues where the last run
+ended, because the store knows how many departures of each airline it has. At intervals the process prints a line of
+JSON: how many messages the destination has acknowledged, and how many were retransmitted.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from holdfast.endpoint.source.source import Source
 from holdfast.http.server.server import event_loop_factory
 
 BATCH = 64
-"""Departures handed to the source together: they share a sync of its store."""
+"""Departures passed to the source together, so that they share a sync of its store."""
 OUTSTANDING = 4_096
-"""Messages that are not acknowledged yet, at most: the memory stays the same however many there are to send."""
+"""Maximum of unacknowledged messages, so that memory does not grow with the number of departures."""
 
 POLICY = SourcePolicy(
-    # Made for this network: it is local, so a round trip is milliseconds, and it loses at random, not because it is
-    # full, so that sending again soon does no harm. The defaults suit the open network.
+    # Made for this network: it is local, so a round trip takes milliseconds, and it loses messages at random, not
+    # because it is full. So early retransmission does no harm. The defaults suit the open network.
     retransmission=RetransmissionPolicy(initial=0.25, floor=0.05, cap=0.25),
     window=32,
     initial_window=16,
@@ -37,11 +37,11 @@ POLICY = SourcePolicy(
 
 
 class Sending:
-    """One life of the source.
+    """One run of the source.
 
     Args:
-        source: Open.
-        count: How many departures there are to send.
+        source: The open source.
+        count: Number of departures to send.
     """
 
     def __init__(self, source: Source, count: int) -> None:
@@ -51,15 +51,15 @@ class Sending:
 
     @property
     def acknowledged(self) -> int:
-        """How many the destination has, by all lives."""
+        """Number of messages that the destination has acknowledged, over all runs."""
         stored = sum(self._source.next_offset(airline) for airline in self._airlines)
         return stored - self._source.progress.outstanding
 
     async def run(self) -> None:
-        """Send what no earlier life stored, and wait until all is acknowledged."""
+        """Send the departures that no earlier run stored, and wait until every message is acknowledged."""
         progress = self._source.progress
         for batch in _batches(self._unstored()):
-            # In the order of the data set: each send() takes its number before it first waits.
+            # In the order of the data set: each send() takes its number before its first await.
             await asyncio.gather(
                 *(
                     self._source.send(departure_xml(one), action=ACTION, sequence_key=str(one["carrier"]))
@@ -80,7 +80,7 @@ class Sending:
                 yield departure
 
     def tell(self) -> None:
-        """Print how far it is."""
+        """Print the progress."""
         told = {"acknowledged": self.acknowledged, "resent": self._source.progress.resent}
         print(json.dumps(told | {"problem": self._source.progress.problem}), flush=True)
 
@@ -91,7 +91,7 @@ def _batches(every: Iterator[Departure]) -> Iterator[list[Departure]]:
 
 
 async def send(store: str, url: str, count: int) -> None:
-    """Send the departures, and tell how far it is."""
+    """Send the departures, and print the progress."""
     async with Source(url, store, offer=False, policy=POLICY) as source:
         sending = Sending(source, count)
 

@@ -1,6 +1,6 @@
-"""The demo's last word, by Spark: how late each airline was. ``python -m demo.summary LANDED``.
+"""The demo's summary by Spark: the delay of each airline. ``python -m demo.summary LANDED``.
 
-Prints one JSON object an airline, the latest first. Knows nothing but the landed table.
+It prints one JSON object for each airline, the one with the longest delay first. It reads only the landed table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import sys
 
 
 def summarise(landed: str) -> list[dict[str, object]]:
-    """By airline: departures, cancelled ones, the mean delay in minutes and the share of an hour or more.
+    """Return for each airline: departures, cancellations, the mean delay in minutes, and the share delayed by an hour
+    or more.
 
     Args:
         landed: Directory that ``holdfast land`` wrote.

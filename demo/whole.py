@@ -1,9 +1,9 @@
-"""All departures through everything: broker, Spark, tables, and alerts back out; all of it killed meanwhile.
+"""All departures through every part: broker, Spark, tables, and alerts back out, with kills of each part.
 
-    python -m demo.whole --messages all --out whole-out
+    python -m demo.whole --messages all
 
-It runs ``examples/departures.py`` as its user would, and audits the journals at the end. What it all came to is judged
-by ``demo.whole_check``, from the data set itself.
+It runs ``examples/departures.py`` as a user would, and audits the journals at the end. ``demo.whole_check`` judges the
+result from the data set.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from holdfast.testing.ports import free_ports
 PROGRAM = Path(__file__).resolve().parents[1] / "examples" / "departures.py"
 SOURCE, BROKER, SERVICE, SPARK = "the source", "the broker", "the second service", "the Spark program"
 KILLS = ((0.15, SOURCE), (0.3, BROKER), (0.45, SPARK), (0.6, SOURCE), (0.7, BROKER), (0.75, SERVICE), (0.85, SPARK))
-"""Shares of the messages that the broker has acknowledged, and who is killed then."""
+"""Shares of the messages that the broker has acknowledged, and the process killed at that share."""
 LOGS = ("broker.log", "service.log", "source.log", "spark.log", "audit.log")
 OWNED = (MARKER, "broker.toml", "broker", "service", "outbox", "spark", "audit", *LOGS)
-"""What a run makes in its directory, and all that the next one removes."""
+"""Everything that a run creates in its directory; the next run removes exactly this."""
 
 
 BROKER_TOML = """\
-# Departures come in and are read by Spark; what Spark writes into the queue alerts goes to a second service.
+# Spark reads the departures from one queue. A forwarder sends Spark's alerts from the other one to a second service.
 store = "{store}"
 partitions = 4
 listen.port = {port}
@@ -59,7 +59,7 @@ to = "http://127.0.0.1:{service_port}/"
 
 @dataclass
 class Outcome:
-    """What a run came to: what is wrong, by kind, and what the audit said."""
+    """The result of a run: the faults by kind, and the results of the audits."""
 
     faults: dict[str, Faults] = field(default_factory=dict)
     audits: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Outcome:
 
     @property
     def is_exact(self) -> bool:
-        """Whether nothing is wrong, and no journal tells of a broken promise."""
+        """Whether there are no faults, and no journal shows a broken guarantee."""
         return not any(one.count for one in self.faults.values()) and not any(code for code, _ in self.audits.values())
 
 
@@ -77,10 +77,10 @@ class Whole:
     """One run.
 
     Args:
-        count: How many departures.
-        out: Directory for everything it makes, prepared.
+        count: Number of departures.
+        out: Directory for all files of the run, prepared.
         seed: Of the moments of the kills.
-        teller: Told how far it is.
+        teller: Reports the progress.
     """
 
     def __init__(self, count: int, out: Path, seed: int, teller: Teller) -> None:
@@ -93,10 +93,10 @@ class Whole:
         self._tables = data_file().parent  # airlines, airports, planes and weather, as CSV
 
     async def run(self) -> Outcome:
-        """From the first process to the verdict; none is left behind, however it ends.
+        """Run from the first process to the verdict, and leave no process behind in any case.
 
         Raises:
-            DemoFailed: a part of it failed.
+            DemoFailed: a part of the demo failed.
         """
         out, (port, admin_port, service_port, service_admin_port) = self._out, free_ports(4)
         config = BROKER_TOML.format(store=out / "broker", port=port, admin_port=admin_port, service_port=service_port)
@@ -134,7 +134,7 @@ class Whole:
             await self._work_on()
             running.cancel()
             await self._spark.kill()
-            self._teller.event("killed the Spark program again; it goes on until there is nothing more")
+            self._teller.event("killed the Spark program again; it now runs until it has read every message")
             await self._keep_running(self._last)
             telling.cancel()
         alerts = sum(1 for _ in late_departures(self._count))
@@ -167,11 +167,14 @@ class Whole:
         await child.kill()
         self._teller.event(f"killed {name} with SIGKILL; {self._acknowledged:,} acknowledged so far")
         if isinstance(child, Server):
-            await child.come_up()  # the others are started again by whoever waits for their end
+            await child.come_up()  # the loops that wait for the other processes restart them
 
     async def _keep_running(self, program: Child) -> None:
-        """Start the Spark program, and again whenever it was killed, or Spark had no patience with a busy machine: it
-        gives a process of Python ten seconds to start. Until it ends by itself, and well."""
+        """Run the Spark program until it ends successfully, and restart it after a kill.
+
+        It is also restarted if Spark fails because a busy machine needs more than ten seconds to start a Python
+        process.
+        """
         while True:
             await program.start()
             code = await program.ended()
@@ -181,7 +184,7 @@ class Whole:
                 raise program.failed(f"ended with exit code {code}")
 
     async def _work_on(self) -> None:
-        """Let Spark read on; it is killed in the middle of that, too."""
+        """Let Spark read the rest; it is killed in the middle of that, too."""
         while not await self._has_begun():
             await asyncio.sleep(0.2)
         await asyncio.sleep(self._draw.uniform(0, 3))
@@ -189,7 +192,7 @@ class Whole:
         await asyncio.sleep(self._draw.uniform(5, 15))
 
     async def _has_begun(self) -> bool:
-        """Whether every query has done a batch."""
+        """Whether every query has finished a batch."""
         return all(
             (self._out / "spark" / "at" / name / "commits" / "0").is_file() for name in ("landed", "delays", "alerts")
         )
@@ -198,7 +201,7 @@ class Whole:
         while True:
             await asyncio.sleep(1)
             arrived = 0
-            with suppress(TransportError):  # it is being killed just now
+            with suppress(TransportError):  # the demo is just killing it
                 arrived = sum((await self._service.ends("inbox")).values())
             self._teller.status(f"{self._acknowledged:,}/{self._count:,} acknowledged, {arrived:,} alerts arrived")
 
@@ -230,19 +233,23 @@ class Whole:
 
 @click.command()
 @click.option("--messages", type=Messages(), default="20000", show_default=True, help="How many departures to send.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of when who is killed.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the kills.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default="whole-out", show_default=True, help="For all it makes."
+    "--out",
+    type=click.Path(path_type=Path),
+    default="whole-out",
+    show_default=True,
+    help="Directory for all files of the run.",
 )
 def whole(messages: int, seed: int, out: Path) -> None:
-    """Send departures through a broker into Spark, and the late ones back out; kill everything meanwhile.
+    """Send departures through a broker into Spark, and alerts for late ones back out; kill each part meanwhile.
 
     \b
     python -m demo.whole --messages all
     python -m demo.whole --messages 5000 --seed 7 --out /tmp/whole
 
     \b
-    Exit code 0: tables, sums and alerts are exactly what the data set says, and the audit finds nothing. 1: not so.
+    Exit code 0: tables, sums and alerts match the data set exactly, and the audit finds nothing. 1: otherwise.
     """
     try:
         prepare(out, OWNED)

@@ -1,7 +1,7 @@
-"""The verdict on the whole run: tables, sums and alerts, each computed again from the data set itself.
+"""The verdict on the whole run: tables, sums and alerts, each compared with a new computation from the data set.
 
-The tables are read by pyarrow without Spark, the alerts from the second service's queue; what should be there is
-computed from the CSV files by plain Python.
+It reads the tables with pyarrow, without Spark, and the alerts from the second service's queue. It computes the
+expected values from the CSV files in plain Python.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 LATE = 120
 SAID = ("carrier", "flight", "origin", "dest", "time_hour", "sched_dep_time", "dep_delay")
-"""Of an alert."""
+"""The fields of an alert."""
 JOINED = (
     ("airlines_name", ("carrier",), "airlines", ("carrier",), "name"),
     ("airports_name", ("dest",), "airports", ("faa",), "name"),
     ("planes_model", ("tailnum",), "planes", ("tailnum",), "model"),
     ("weather_temp", ("origin", "time_hour"), "weather", ("origin", "time_hour"), "temp"),
 )
-"""A column of what was landed, the departure's columns that decide it; the table it is from, its key and its column."""
+"""A landed column, and the columns of the departure that determine it; then its table, key and column there."""
 
 Row = tuple[Any, ...]
 
 
 def check_landed(out: Path, tables: Path, count: int) -> dict[str, Faults]:
-    """Compare what Spark's file sink has committed with the departures, field by field, joined columns included."""
+    """Compare the committed files of Spark's sink with the departures, field by field, including joined columns."""
     missing, doubled, joined = Faults(), Faults(), Faults()
     expected = Counter(tuple(departure[name] for name in COLUMNS) for departure in departures(count))
     lookups = _lookups(tables)
@@ -52,11 +52,11 @@ def check_landed(out: Path, tables: Path, count: int) -> dict[str, Faults]:
     for row, left in expected.items():
         for _ in range(left):
             missing.add(f"{row}")
-    return {"departures missing": missing, "departures doubled or different": doubled, "joins wrong": joined}
+    return {"departures missing": missing, "departures duplicated or different": doubled, "joins wrong": joined}
 
 
 def _committed(directory: Path) -> Iterator[pa.Table]:
-    """What the sink's own log names; files of batches that a kill cut off are not among it."""
+    """Yield the files that the sink's log names; it omits files of batches that a kill interrupted."""
     import pyarrow.parquet as pq
 
     log = directory / "_spark_metadata"
@@ -104,13 +104,13 @@ def check_delays(out: Path, count: int) -> dict[str, Faults]:
         start = row["hour"]["start"]  # Spark's own INT96 has no zone: it is UTC
         key = (start.astimezone(UTC) if start.tzinfo else start.replace(tzinfo=UTC), row["origin"])
         if key not in late:
-            wrong.add(f"{key} is no hour of the data set, or is there twice")
+            wrong.add(f"{key} is not an hour of the data set, or appears twice")
             continue
         delays = late.pop(key)
         if (row["departed"], row["most"]) != (len(delays), max(delays, default=None)) or not _is_mean(row, delays):
             wrong.add(f"{key}: {row['departed']}, {row['mean']}, {row['most']}")
     for key in late:
-        wrong.add(f"{key} is not there")
+        wrong.add(f"{key} is missing")
     return {"hours wrong": wrong}
 
 
@@ -119,14 +119,14 @@ def _is_mean(row: dict[str, Any], delays: list[int]) -> bool:
 
 
 def late_departures(count: int) -> Iterator[Departure]:
-    """Those that an alert is due for, in the data set's order."""
+    """Yield the departures that require an alert, in the data set's order."""
     for departure in departures(count):
         if isinstance(departure["dep_delay"], int) and departure["dep_delay"] > LATE:
             yield departure
 
 
 def check_alerts(service: str, queue: str, count: int) -> dict[str, Faults]:
-    """Compare the alerts that the second service got with the late departures: once each, an airline's in order."""
+    """Compare the second service's alerts with the late departures: each once, and those of an airline in order."""
     missing, doubled, disordered = Faults(), Faults(), Faults()
     due = [tuple(departure[name] for name in SAID) for departure in late_departures(count)]
     places: dict[Row, list[int]] = defaultdict(list)
@@ -145,7 +145,7 @@ def check_alerts(service: str, queue: str, count: int) -> dict[str, Faults]:
     for alert, left in places.items():
         for _ in left:
             missing.add(f"{alert}")
-    return {"alerts missing": missing, "alerts doubled or never due": doubled, "alerts out of order": disordered}
+    return {"alerts missing": missing, "alerts duplicated or never due": doubled, "alerts out of order": disordered}
 
 
 def _alert(body: bytes) -> Row:

@@ -1,7 +1,7 @@
-"""Writes the pages that are drawn from the code: ``python docs/generate.py``. ``tests/docs`` checks that they are so.
+"""Writes the pages generated from the code: ``python docs/generate.py``. ``tests/docs`` checks that they are current.
 
-Sources are read, not imported, wherever that suffices: then a page says the same on every machine. A page may be
-drawn whole, or between a pair of marker lines while the rest of it is written by hand.
+The script reads sources instead of importing them where possible, so that a page is the same on every machine. It
+generates a whole page, or the part between a pair of marker lines in a page written by hand.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ Section = dict[str, list[tuple[str, str]]]
 
 
 def as_markdown(text: str) -> str:
-    """A docstring's roles and double backticks as Markdown."""
+    """Convert a docstring's roles and double backticks to Markdown."""
     text = re.sub(r":\w+:`~[\w.]*\.(\w+)`", r"`\1`", text)
     text = re.sub(r":\w+:`([\w.]+)`", r"`\1`", text)
     return text.replace("``", "`")
 
 
 def split_docstring(text: str) -> tuple[list[str], Section]:
-    """The paragraphs, each one line, and the entries of the sections Args, Attributes, Returns and Raises."""
+    """Return the paragraphs, each on one line, and the entries of Args, Attributes, Returns and Raises."""
     paragraphs: list[str] = []
     sections: Section = {}
     for block in re.split(r"\n\s*\n", text):
@@ -74,7 +74,7 @@ def _entries(lines: list[str]) -> list[tuple[str, str]]:
 
 
 def render_docstring(text: str) -> str:
-    """A docstring as Markdown."""
+    """Convert a docstring to Markdown."""
     paragraphs, sections = split_docstring(text)
     parts = ["\n\n".join(paragraphs)]
     for title, entries in sections.items():
@@ -120,7 +120,7 @@ API: list[tuple[str, str, list[str]]] = [
     ("Tests of your own code", "holdfast.testing", ["pair", "lossy", "message"]),
     ("The pytest plugin", "holdfast.pytest_plugin", ["holdfast_pair"]),
 ]
-"""Heading, module a user imports from, names. What is not there (yet) is left out."""
+"""Heading, module that users import from, names. Names that do not exist are omitted."""
 
 FILES = {
     "holdfast.sync": ["endpoint/source/sync.py"],
@@ -156,7 +156,7 @@ def _files(module: str, name: str) -> list[str]:
 
 
 def find(module: str, name: str) -> Definition | None:
-    """The definition of a name that users import from ``module``; None if there is none."""
+    """Return the definition of a name that users import from ``module``; None if the name does not exist."""
     for file in _files(module, name):
         for node in ast.parse((SOURCES / file).read_text(encoding="utf-8")).body:
             if isinstance(node, Definition) and node.name == name:
@@ -168,7 +168,7 @@ def _is_public(node: ast.stmt) -> bool:
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or ast.get_docstring(node) is None:
         return False
     if re.search(r"\b_[A-Z]", ast.unparse(node.args)):
-        return False  # it takes what only we have
+        return False  # users cannot make the arguments
     return not node.name.startswith("_") or node.name == "__call__"
 
 
@@ -212,8 +212,8 @@ def api() -> str:
     parts = [
         "# API",
         DRAWN,
-        "What an application uses, from its docstrings. Everything else in the package may change without a word.\n"
-        "Settings have [a page of their own](configuration.md), errors are at the end of this one.",
+        "The names that applications use, with their docstrings. All others may change without notice.\n"
+        "Settings are on [a separate page](configuration.md), and errors are at the end of this one.",
     ]
     for title, module, names in API:
         found = [node for name in names if (node := find(module, name)) is not None]
@@ -236,8 +236,8 @@ def _errors() -> str:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     public = set(importlib.import_module("holdfast").__all__)
     lines = [
-        "Each is a `holdfast.HoldfastError` with a `message` (what happened, and what is safe) and a `remedy` (what to",
-        "do about it).",
+        "Each is a `holdfast.HoldfastError` with a `message` (what happened, and which data is safe) and a `remedy`",
+        "(what to do about it).",
         "",
         "| class | base | meaning |",
         "| --- | --- | --- |",
@@ -301,10 +301,10 @@ def _number(text: str) -> str:
 
 
 def settings_table(file: str, name: str) -> str:
-    """A settings class as a table of names, defaults and meanings.
+    """Return a table of a settings class: names, defaults and meanings.
 
     Raises:
-        LookupError: a field that the docstring does not explain.
+        LookupError: the docstring does not explain a field.
     """
     node = _class_of(file, name)
     _, sections = split_docstring(ast.get_docstring(node) or "")
@@ -320,7 +320,7 @@ def settings_table(file: str, name: str) -> str:
 
 
 def settings(name: str) -> str:
-    """One settings class: heading, where it goes, table."""
+    """Return the section of a settings class: heading, place of use, table."""
     file, _, where = next(one for one in SETTINGS if one[1] == name)
     first = split_docstring(ast.get_docstring(_class_of(file, name)) or "")[0][0]
     module = PUBLIC_SETTINGS.get(name, "holdfast")
@@ -385,12 +385,12 @@ _PIPELINE_TABLES = {
 
 
 def broker_keys() -> str:
-    """Every key of a broker's configuration, table by table."""
+    """Return every key of a broker's configuration, table by table."""
     return "\n\n".join(_key_table("broker.config", name, title, _BROKER_TABLES) for name, title in BROKER.items())
 
 
 def pipeline_keys() -> str:
-    """Every key of a pipeline's file, table by table."""
+    """Return every key of a pipeline's file, table by table."""
     room = "pipeline.mediation.definition.plan"
     return "\n\n".join(_key_table(room, name, title, _PIPELINE_TABLES) for name, title in PIPELINE.items())
 
@@ -407,7 +407,7 @@ def _key_table(room: str, name: str, title: str, tables: Mapping[str, str]) -> s
             continue
         key = field.target.id
         if key == "name" and title.endswith(".NAME]"):
-            continue  # it stands in the table's
+            continue  # the name is part of the table's header
         kind = kind_of(getattr(config, name), key)
         value = kind.told if kind is not None else tables.get(key, "a table, below")
         is_name = isinstance(field.value, ast.Name)
@@ -428,12 +428,12 @@ def _key_default(node: ast.expr | None) -> str:
 
 
 def broker_example() -> str:
-    """The whole example."""
+    """Return the whole example."""
     return _toml("broker.toml")
 
 
 def pipeline_example() -> str:
-    """The whole example."""
+    """Return the whole example."""
     return _toml("mediation/orders.toml")
 
 
@@ -450,10 +450,10 @@ def commands() -> str:
     parts = [
         "# Commands",
         DRAWN,
-        "`holdfast COMMAND --help` says the same. Exit codes: 0 done; 1 not done, and standard error says in a\n"
-        "sentence why and what to do; 2 wrong usage. Ctrl-C ends a command cleanly, a second one at once. The command\n"
-        "line is also there as `python -m holdfast`. Where a command has `--json`, it prints JSON on failure too: the\n"
-        "`error`, its `remedy`, and its `kind`, which is the name of its class.",
+        "`holdfast COMMAND --help` prints the same text. Exit codes: 0 success; 1 failure, and standard error states\n"
+        "the cause and the remedy; 2 wrong usage. Ctrl-C ends a command cleanly, and a second Ctrl-C immediately.\n"
+        "`python -m holdfast` is the same program. A command with `--json` also prints JSON on failure: the\n"
+        "`error`, its `remedy`, and its `kind`, which is the name of the error's class.",
     ]
     for name, (module, attribute, summary) in main.COMMANDS.items():
         if find_spec(module) is None:
@@ -464,7 +464,7 @@ def commands() -> str:
 
 
 def _command(name: str, command: click.Command) -> Iterator[str]:
-    """What a command does and takes; of a group each of its commands."""
+    """Yield a command's description and parameters; for a group, those of each command."""
     if not isinstance(command, click.Group):
         yield from (_usage(name, command), _help_text(command.help or ""), _options(command))
         return
@@ -535,7 +535,7 @@ def _meaning(option: click.Option) -> str:
 
 
 def routes() -> str:
-    """The table of the admin listener's routes."""
+    """Return the table of the admin listener's routes."""
     import holdfast
     from holdfast.endpoint.admin.application import Admin
     from holdfast.endpoint.admin.routes import plain_path
@@ -578,7 +578,7 @@ METRICS = {
 
 
 def metrics(file: str = "endpoint/admin/metrics.py") -> str:
-    """The table of metrics of a file."""
+    """Return the table of a file's metrics."""
     lines = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
     for function, call in _calls(file, *METRICS):
         texts = _texts(call)
@@ -593,28 +593,28 @@ def metrics(file: str = "endpoint/admin/metrics.py") -> str:
 
 
 def journal_columns() -> str:
-    """What a row of the event journal has."""
+    """Return the columns of the event journal."""
     columns = importlib.import_module("holdfast.endpoint.journal.columns").COLUMNS
     rows = [f"| `{one.name}` | `{one.type}` | {one.says} |" for one in columns]
     return "\n".join(["| column | type | meaning |", "| --- | --- | --- |", *rows])
 
 
 def audit_rules() -> str:
-    """What an audit looks for."""
+    """Return the rules of the audit."""
     rules = importlib.import_module("holdfast.pipeline.audit.rules").RULES
     rows = [f"| {one} | {says} |" for one, says in rules.items()]
     return "\n".join(["| rule | when it is broken |", "| --- | --- |", *rows])
 
 
 def journal_events() -> str:
-    """What a row of the event journal may be about."""
+    """Return the events of the event journal."""
     events = importlib.import_module("holdfast.endpoint.journal.columns").EVENTS
     rows = [f"| `{one}` | {says} |" for one, says in events.items()]
     return "\n".join(["| event | what happened |", "| --- | --- |", *rows])
 
 
 def incidents() -> str:
-    """The names of incidents, with the level of their log line."""
+    """Return the names of incidents, with the level of their log line."""
     found: dict[str, set[str]] = {}
     for file in sorted((SOURCES / "core").rglob("*.py")):
         for _, call in _calls(str(file.relative_to(SOURCES)), "Incident"):
@@ -635,21 +635,21 @@ def incidents() -> str:
 
 
 def spark_options(room: str = "reader/options", name: str = "ReadOptions") -> str:
-    """The options of the ``wsrm`` source, or of another class that is made as that one."""
+    """Return the options of the ``wsrm`` source, or of another options class."""
     cls = getattr(importlib.import_module(f"holdfast.pipeline.{room.replace('/', '.')}"), name)
     base = ("options/server", "ServerOptions")
     meanings: dict[str, str] = {}
     for one in (base, (room, name)):
         node = _class_of(f"pipeline/{one[0]}.py", one[1])
         meanings |= split_docstring(ast.get_docstring(node) or "")[1]["Args"]
-    # What says where the server is comes first, how it is reached last.
+    # The address of the server comes first, the other connection options last.
     fields = sorted(
         dataclasses.fields(cls), key=lambda field: (field.name != "broker", field.name not in cls.__annotations__)
     )
     lines = ["| option | default | meaning |", "| --- | --- | --- |"]
     for field in fields:
         if not field.metadata:
-            continue  # made of the others
+            continue  # computed from the other options
         if field.default is dataclasses.MISSING:
             default = "required"
         elif field.default in ("", None, (), frozenset()):
@@ -662,12 +662,12 @@ def spark_options(room: str = "reader/options", name: str = "ReadOptions") -> st
 
 
 def spark_columns() -> str:
-    """The columns of the ``wsrm`` source."""
+    """Return the columns of the ``wsrm`` source."""
     return _typed_columns("columns")
 
 
 def spark_letters() -> str:
-    """The columns of dead letters."""
+    """Return the columns of dead letters."""
     return _typed_columns("letter_columns")
 
 
@@ -681,22 +681,22 @@ def _typed_columns(room: str) -> str:
 
 
 def states(name: str) -> str:
-    """One diagram and its whole table."""
+    """Return one diagram and its table."""
     module = importlib.import_module("holdfast.core.states")
     table = module.TABLES[name]
-    lines = ["```mermaid", module.diagram(name).rstrip(), "```", "", "| state | event | whose | does | next state |"]
+    lines = ["```mermaid", module.diagram(name).rstrip(), "```", "", "| state | event | origin | action | next state |"]
     lines.append("| --- | --- | --- | --- | --- |")
     order, events = list(table.states), list(table.events)
     for state, event in sorted(table.cells, key=lambda cell: (order.index(cell[0]), events.index(cell[1]))):
         action, after = table.cells[state, event]
-        whose = "ours" if event.is_ours else "the peer's"
+        origin = "ours" if event.is_ours else "the peer's"
         moved = after.value if after is not state else "—"
-        lines.append(f"| {state.value} | {event.value} | {whose} | {action.value} | {moved} |")
+        lines.append(f"| {state.value} | {event.value} | {origin} | {action.value} | {moved} |")
     return "\n".join(lines)
 
 
 def tables() -> list[str]:
-    """The names of the state tables."""
+    """Return the names of the state tables."""
     return list(importlib.import_module("holdfast.core.states").TABLES)
 
 
@@ -704,7 +704,7 @@ def tables() -> list[str]:
 
 
 def paper() -> str:
-    """What ``python -m bench.paper --json`` printed in the run that is kept, as a table, with its notes below it."""
+    """Return the recorded output of ``python -m bench.paper --json`` as a table with notes."""
     rows = json.loads((DOCS / "internals" / "paper" / "run.json").read_text(encoding="utf-8"))["rows"]
     lines = [
         "| operation | 2005 | here | times as fast | deviation | error | outliers | min | max | memory | 2005 |",
@@ -734,7 +734,7 @@ def _run_of(name: str) -> Any:
 def _conditions(run: Any) -> str:
     return (
         f"{run['date']}, {run['processors']} processors, {run['python']}; processes that wanted a processor: "
-        f"{run['load_before']} before, {run['load_after']} at the end, what is measured among them."
+        f"{run['load_before']} before, {run['load_after']} at the end, including the measured ones."
     )
 
 
@@ -749,7 +749,7 @@ def _quantiles(row: Any) -> list[str]:
 
 
 def comparison() -> str:
-    """What ``bench/broker.py --json`` printed in the run that is kept."""
+    """Return the recorded output of ``bench/broker.py --json``."""
     run = _run_of("broker")
     parts = [_conditions(run)]
     for body in dict.fromkeys(row["body"] for row in run["rows"]):
@@ -776,7 +776,7 @@ def comparison() -> str:
 
 
 def backlog() -> str:
-    """What ``bench/backlog.py --json`` printed in the run that is kept."""
+    """Return the recorded output of ``bench/backlog.py --json``."""
     run = _run_of("backlog")
     rows = []
     for row in run["sizes"]:
@@ -802,13 +802,13 @@ def backlog() -> str:
 
 
 def buffers() -> str:
-    """Every buffer of a server, with its bound."""
+    """Return the table of every buffer of a server, with its bound."""
     found: str = runpy.run_path(str(DOCS / "buffers.py"))["table"]()
     return found
 
 
 def wcf_tests() -> str:
-    """What the tests run with Microsoft's WCF client."""
+    """Return the table of the tests with Microsoft's WCF client."""
     found: str = runpy.run_path(str(DOCS / "wcf_tests.py"))["table"]()
     return found
 
@@ -844,10 +844,10 @@ _PART = re.compile(r"(<!-- drawn: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL
 
 
 def draw(path: Path) -> str:
-    """What the page should be.
+    """Return the current text of a page.
 
     Raises:
-        KeyError: it asks for a part that there is not.
+        KeyError: a marker names an unknown part.
     """
     whole = WHOLE.get(path.relative_to(DOCS).as_posix())
     if whole is not None:
@@ -857,13 +857,13 @@ def draw(path: Path) -> str:
 
 
 def pages() -> list[Path]:
-    """Every page that is drawn, wholly or in part."""
+    """Return every page that is generated, wholly or in part."""
     drawn = {DOCS / name for name in WHOLE}
     return sorted(drawn | {path for path in DOCS.rglob("*.md") if "<!-- drawn: " in path.read_text(encoding="utf-8")})
 
 
 def main() -> None:
-    """Write what is not current."""
+    """Write the pages that are not current."""
     for path in pages():
         text = draw(path)
         if not path.exists() or path.read_text(encoding="utf-8") != text:

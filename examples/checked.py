@@ -3,8 +3,8 @@
     DIGEST_KEY=secret holdfast serve checked:app --port 8080
     DIGEST_KEY=secret python checked.py http://localhost:8080/
 
-Every envelope carries its tenant, and a keyed digest (HMAC, RFC 2104) over all its octets and the time. Each attempt
-is written anew, so that the time of a retransmission is that of the retransmission.
+Every envelope carries its tenant, and a keyed digest (HMAC, RFC 2104) of all its octets and the time. Each attempt
+writes the headers again, so that a retransmission carries its own time.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ import holdfast
 
 
 class Digest(holdfast.Processor):
-    """Signs what leaves and checks what comes, octet for octet: nobody in between may write it otherwise.
+    """Signs each sent envelope and checks each received one; an intermediary must not change a single octet.
 
     Args:
-        key: What both ends know.
-        patience: Seconds that a message may be old, or ahead of this machine's clock.
+        key: The secret that both ends share.
+        patience: Seconds by which a message may be older than this machine's clock, or ahead of it.
     """
 
     understands = ("{urn:example:digest}Digest",)
@@ -36,7 +36,7 @@ class Digest(holdfast.Processor):
 
     def encoded(self, context: holdfast.MessageContext, data: bytes) -> bytes:
         at = b"%d" % time.time()
-        # A destination that cannot check a request must refuse it. Of an answer nobody must: it may say why.
+        # A destination that cannot check a request must refuse it. An answer stays readable: it may be a fault.
         mark = b"" if context.is_answer else b' s:mustUnderstand="1"'
         header = b'<d:Digest xmlns:d="urn:example:digest"%b at="%b">%b</d:Digest>' % (mark, at, self.digest(at, data))
         return data.replace(b"</s:Header>", header + b"</s:Header>", 1)
@@ -47,7 +47,7 @@ class Digest(holdfast.Processor):
             raise holdfast.ProcessingError("The header Digest is missing.")
         rest = context.data[: found.start()] + context.data[found.end() :]
         if not hmac.compare_digest(self.digest(found[1], rest), found[2]):
-            raise holdfast.ProcessingError("The Digest is not one of this message with the right key.")
+            raise holdfast.ProcessingError("The Digest does not match this message and key.")
         if abs(time.time() - int(found[1])) > self.patience:
             raise holdfast.ProcessingError("The Digest is too old.", sender=False)  # a newer attempt may do
 
@@ -56,7 +56,7 @@ class Digest(holdfast.Processor):
 
 
 class Tenant(holdfast.Processor):
-    """Says whose requests these are, at a source; knows who may ask, at a destination."""
+    """Names the tenant of each request at a source, and accepts only known tenants at a destination."""
 
     name = "{urn:example:tenants}Tenant"
     understands = (name,)
@@ -74,12 +74,12 @@ class Tenant(holdfast.Processor):
             return
         tenant = context.header(self.name)
         if tenant is None or tenant.text not in self.names:
-            raise holdfast.ProcessingError("The header Tenant names nobody who is known here.")
+            raise holdfast.ProcessingError("The header Tenant names an unknown tenant.")
 
 
 KEY = os.environ.get("DIGEST_KEY", "secret").encode()
 
-# The first stands next to the network: the digest is over the tenant, too.
+# The first processor is next to the network, so that its digest covers the tenant, too.
 app = holdfast.Destination(store="checked", processors=[Digest(KEY), Tenant("acme", "zenith")])
 
 

@@ -1,11 +1,11 @@
-"""Departures of a year, as SOAP messages in a broker's queue, into tables; late ones go back out as reliable messages.
+"""A year of departures, as SOAP messages in a broker's queue, into tables; late ones go back out as reliable messages.
 
-    holdfast broker --config departures.toml                   # beside this file
+    holdfast broker --config departures.toml                   # in this directory
     python departures.py http://127.0.0.1:8081 out tables      # tables: airlines, airports, planes, weather as CSV
     python departures.py http://127.0.0.1:8081 out tables --available-now
 
-Three queries, each exactly once, each with its place in its own checkpoint. Kill it when you like and start it again.
-In a clone, python -m demo.whole makes the tables, sends the departures, runs this, and kills each of them.
+Three queries, each exactly once, and each with its own checkpoint. You can kill the program at any time and start it
+again. In a clone, python -m demo.whole makes the tables, sends the departures, runs this program, and kills each part.
 """
 
 import sys
@@ -24,7 +24,7 @@ DEPARTURE = (
 
 
 def departures(spark: SparkSession, broker: str, reader: str) -> DataFrame:
-    """The queue as a stream of departures, a column for each field."""
+    """Read the queue as a stream of departures, with a column for each field."""
     stream = spark.readStream.format("wsrm").option("broker", broker).option("queue", "departures")
     messages = stream.option("reader", reader).option("maxRowsPerBatch", 50_000).load()
     place = ("partition", "offset", "sequence", "message_number", "received_at")
@@ -32,7 +32,7 @@ def departures(spark: SparkSession, broker: str, reader: str) -> DataFrame:
 
 
 def table(spark: SparkSession, tables: str, name: str, *key: str) -> DataFrame:
-    """A table of the same data set, one row for each key; its other columns begin with its name."""
+    """Read a table of the same data set, one row for each key; the names of its other columns begin with its name."""
     rows = spark.read.csv(f"{tables}/{name}.csv", header=True, nullValue="NA").dropDuplicates(key)
     return rows.select(
         *(column if column in key else F.col(column).alias(f"{name}_{column}") for column in rows.columns)
@@ -40,7 +40,7 @@ def table(spark: SparkSession, tables: str, name: str, *key: str) -> DataFrame:
 
 
 def enriched(flights: DataFrame, tables: str) -> DataFrame:
-    """Each departure with its airline, where it goes, its plane, and the weather of its hour."""
+    """Join each departure with its airline, its destination, its plane, and the weather of its hour."""
     spark = flights.sparkSession
     airports = table(spark, tables, "airports", "faa").withColumnRenamed("faa", "dest")
     weather = table(spark, tables, "weather", "origin", "time_hour")
@@ -53,14 +53,14 @@ def enriched(flights: DataFrame, tables: str) -> DataFrame:
 
 
 def delays(flights: DataFrame) -> DataFrame:
-    """By hour and airport: how many departed, and how late."""
+    """Count the departures by hour and airport, with their delays."""
     late = F.col("dep_delay")
     hours = flights.groupBy(F.window(F.to_timestamp("time_hour"), "1 hour").alias("hour"), "origin")
     return hours.agg(F.count(late).alias("departed"), F.avg(late).alias("mean"), F.max(late).alias("most"))
 
 
 def alerts(flights: DataFrame) -> DataFrame:
-    """A message for each departure that is late."""
+    """Make a message for each late departure."""
     said = F.struct("carrier", "flight", "origin", "dest", "time_hour", "sched_dep_time", "dep_delay")
     body = F.to_xml(said, {"rowTag": "alert"}).alias("body")
     return flights.where(F.col("dep_delay") > LATE).select(body, F.lit("urn:flights:Late").alias("action"), "carrier")
@@ -83,7 +83,7 @@ def main(broker: str, out: str, tables: str, *how: str) -> None:
     sink = sink.option("queue", "alerts").option("sinkId", "late-departures").option("sequenceKey", "carrier")
     alerted = sink.start()
 
-    spark.streams.awaitAnyTermination()  # raises what ended it
+    spark.streams.awaitAnyTermination()  # raises the error that ended a query
     for each in (landed, hourly, alerted):
         each.awaitTermination()
 

@@ -1,10 +1,10 @@
-"""Read a running server's queue with Spark, each message exactly once, and keep the flights that are late.
+"""Read a running server's queue with Spark, each message exactly once, and keep the late flights.
 
     holdfast receive --port 8080 --admin 8081         # messages stay in its queue "inbox"
     python late_flights.py http://127.0.0.1:8081 late
 
-Started again it reads what is new: its place is in the checkpoint, and under the reader's name the server keeps what is
-not committed there.
+After a restart it reads only new messages, because its position is in the checkpoint. The server keeps the records that
+this reader has not committed yet.
 """
 
 import sys

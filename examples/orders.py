@@ -1,9 +1,9 @@
-"""Receive, once, in order.
+"""Receive messages once and in order.
 
     holdfast serve orders:app --port 8080
 
-Every order becomes a row of orders.db. A handler that was interrupted by a crash is called again with the same message,
-so what it does must bear a repeat: here the Sequence and the number are the row's key.
+Every order becomes a row of orders.db. After a crash, the destination calls an interrupted handler again with the same
+message, so the handler must tolerate a repeat. Here the Sequence and the number are the row's key.
 """
 
 import sqlite3

@@ -1,8 +1,8 @@
-"""Send something, and know that it arrived.
+"""Send a message, and know that it arrived.
 
     python send.py http://localhost:8080/
 
-Kill it between the two awaits and start it again: it carries on, and the order arrives once.
+Kill it between the two awaits and start it again: it resumes, and the order arrives once.
 """
 
 import asyncio

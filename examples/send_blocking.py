@@ -1,4 +1,4 @@
-"""The same as send.py for a program that is not async: the same names, no ``await``.
+"""The same as send.py for a program that is not async: the same names, without ``await``.
 
 python send_blocking.py http://localhost:8080/
 """

@@ -1,11 +1,12 @@
-"""A shop: the order's row, the mark that its message is handled, and the confirmation are one transaction.
+"""A shop: the order's row, the delivery mark and the confirmation are one transaction.
 
     export SHOP=postgresql://shop@localhost/shop        # or mariadb://…; pip install 'holdfast[sql]'
     export CUSTOMER=https://customer.example/confirmations
-    python transactions.py                              # sends confirmations for as long as it runs; makes the tables
-    holdfast serve transactions:app --port 8080         # beside it
+    python transactions.py                              # makes the tables, and sends confirmations until it is stopped
+    holdfast serve transactions:app --port 8080         # in a second terminal
 
-Killed at any moment, either of them, and started again: each order has one row, and each row one confirmation.
+If you kill either process at any moment and start it again, each order still has one row, and each row one
+confirmation.
 """
 
 import asyncio

@@ -106,7 +106,7 @@ def test_two_rows_that_changed_places_are_out_of_order(tmp_path: Path, rows: lis
     rows[one], rows[other] = rows[other], rows[one]
     verdict = check_landed(land(tmp_path, rows), COUNT)
     assert found(verdict) == {"out of order": 1}
-    assert "urn:sequence:UA number 4 stands behind number 5" in verdict.out_of_order.examples[0]
+    assert "urn:sequence:UA number 4 is behind number 5" in verdict.out_of_order.examples[0]
 
 
 def test_numbers_that_do_not_follow_the_data_set_are_different_rows(tmp_path: Path, rows: list[Row]):
@@ -194,7 +194,7 @@ async def test_departures_that_come_in_another_order_than_the_data_sets_are_out_
 
 def test_a_directory_with_something_else_in_it_is_refused_and_left_alone(tmp_path: Path):
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(ConfigurationError, match="not from an earlier demo"):
+    with pytest.raises(ConfigurationError, match="is not from an earlier demo"):
         prepare(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 

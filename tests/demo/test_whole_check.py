@@ -87,10 +87,10 @@ def test_what_is_compacted_in_the_log_is_read_once(tmp_path: Path, rows: list[Ro
     ("damage", "expected"),
     [
         (lambda rows: rows.pop(7), {"departures missing": 1}),
-        (lambda rows: rows.append(rows[7]), {"departures doubled or different": 1}),
+        (lambda rows: rows.append(rows[7]), {"departures duplicated or different": 1}),
         (
             lambda rows: rows[7].update(dep_delay=1234),
-            {"departures missing": 1, "departures doubled or different": 1},
+            {"departures missing": 1, "departures duplicated or different": 1},
         ),
         (lambda rows: rows[7].update(airports_name="Nowhere"), {"joins wrong": 1}),
         (lambda rows: rows[7].update(weather_temp=None), {"joins wrong": 1}),
@@ -152,8 +152,8 @@ def alert(departure: dict[str, Any]) -> Record:
     [
         (lambda alerts: None, {}),
         (lambda alerts: alerts.pop(2), {"alerts missing": 1}),
-        (lambda alerts: alerts.append(alerts[2]), {"alerts doubled or never due": 1}),
-        (lambda alerts: alerts.append(alert(dict(next(departures(1))))), {"alerts doubled or never due": 1}),
+        (lambda alerts: alerts.append(alerts[2]), {"alerts duplicated or never due": 1}),
+        (lambda alerts: alerts.append(alert(dict(next(departures(1))))), {"alerts duplicated or never due": 1}),
     ],
 )
 def test_alerts_are_held_against_the_late_departures(

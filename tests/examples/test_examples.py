@@ -115,7 +115,7 @@ async def test_checked(tmp_path: Path, environment: dict[str, str]) -> None:
         def inbound(self, context: holdfast.MessageContext) -> None:
             pass
 
-    refusals = {"is missing": [], "with the right key": [Deaf(b"wrong")], "nobody": [Deaf(b"right")]}
+    refusals = {"is missing": [], "does not match this message": [Deaf(b"wrong")], "unknown tenant": [Deaf(b"right")]}
     for why, processors in refusals.items():
         async with holdfast.Source(url, ":memory:", processors=processors) as source:
             sent = await source.send("<order/>", action="urn:orders/Submit")

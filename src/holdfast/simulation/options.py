@@ -69,8 +69,8 @@ class Options:
         twin: Whether the source also sends to a second destination, which grants the same Identifiers.
         ends: How often an operator closes or terminates a Sequence at the destination.
         clock_jumps: Whether a restarted endpoint finds its wall clock moved.
-        refuses: The service behind the broker rejects each ``refuses``-th message every time, and the one before it
-            once; 0: it rejects none.
+        refuses: The service behind the broker refuses each ``refuses``-th message every time, and the one before it
+            once; 0: it refuses none.
         repaired: Whether an operator repairs that service after the storm.
         strangers: Number of forged messages during the storm.
         certified: Whether the endpoints present client certificates; the strangers present a different one.
@@ -284,11 +284,11 @@ class Options:
         )
 
     def with_refusals(self, chance: random.Random) -> Options:
-        """Let the service behind every other broker reject messages."""
+        """Let the service behind every other broker refuse messages."""
         if self.broker is None or chance.random() >= 1 / 2:
             return self
         repaired = chance.random() < 0.5
-        # In order, the service holds the requests behind a rejected message, so the forwarder stops repeatedly until
+        # In order, the service holds the requests behind a refused message, so the forwarder stops repeatedly until
         # the service is repaired.
         in_order = self.assurance.in_order and (repaired or not self.requests)
         return replace(

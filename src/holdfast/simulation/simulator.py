@@ -312,7 +312,7 @@ class Simulator:
         return node
 
     def _resume_forwarders(self) -> None:
-        """Act as the broker's operator: resume forwarders that stopped at a rejected message."""
+        """Act as the broker's operator: resume forwarders that stopped at a refused message."""
         if self.world.service is None:
             return
         broker = self.world.nodes[1]

@@ -94,7 +94,7 @@ class World:
         self.is_stopped = False
         self.submitted = 0
         self.service: RefusingService | None = None
-        """Decides which messages the destination rejects; None: it rejects none."""
+        """Decides which messages the destination refuses; None: it refuses none."""
         self.second: World | None = None
         """The world of the source's second destination; None: it has only one."""
         self.others: dict[str, tuple[int, World]] = {}

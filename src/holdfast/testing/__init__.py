@@ -1,6 +1,6 @@
-"""What your own tests need: a pair of endpoints, a message, a bad network, a proxy over real sockets, free ports.
+"""Helpers for your own tests: a pair of endpoints, a message, a bad network, a proxy over real sockets, free ports.
 
-This room owns no rule. It may know every other room, and nothing in production may know it. Open
+This package contains no protocol rules. It may import every other package, but no production code may import it. Open
 :mod:`holdfast.testing.pair` first.
 """
 

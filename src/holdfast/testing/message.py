@@ -1,4 +1,4 @@
-"""Messages for unit tests of handlers: what a destination would have handed over, without one."""
+"""Messages for unit tests of handlers, built without a destination."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.settings import check_whole
 from holdfast.wire import parse_element
 
 RECEIVED_AT = 1_000_000_000.0
-"""When a message was received if a test does not say: 2001-09-09T01:46:40Z."""
+"""When a message was received, unless the test says otherwise: 2001-09-09T01:46:40Z."""
 
 
 def message(
@@ -29,24 +29,24 @@ def message(
     attempt: int = 1,
     **others: Any,
 ) -> Message:
-    """A message as a handler is given it: ``submit(message("<order/>"))``.
+    """Return a message as a handler receives it: ``submit(message("<order/>"))``.
 
-    The same arguments give the same message. Whatever is not given is as in a one-way message that came alone in its
-    Sequence.
+    The same arguments give the same message. An omitted argument has the value of a one-way message that is alone in
+    its Sequence.
 
     Args:
         body: One XML element, as text, UTF-8 bytes or an lxml element; b"" for an empty soap:Body.
         action: wsa:Action.
-        headers: Header blocks of the application's own: XML, or lxml elements.
-        sequence, message_number: Where it stood.
+        headers: Header blocks of the application: XML, or lxml elements.
+        sequence, message_number: The position of the message.
         soap: "1.1" or "1.2".
         received_at: Seconds since 1970-01-01 UTC.
-        attempt: 2 or more for one that was handed over before.
+        attempt: 2 or more for a message that the handler gets again.
         others: Any other attribute of :class:`holdfast.Message`, such as ``message_id`` and ``reply_to``.
 
     Raises:
         EnvelopeError: the body or a header is not XML.
-        ConfigurationError: an attribute that a message does not have, or a number that cannot be.
+        ConfigurationError: an attribute that a message does not have, or a number out of range.
     """
     check_whole("message_number", message_number)
     check_whole("attempt", attempt)
@@ -74,7 +74,7 @@ def message(
 
 
 def _header_bytes(headers: str | bytes | etree._Element | Iterable[etree._Element]) -> bytes:
-    """The blocks one after the other, each of them whole."""
+    """Return the header blocks, serialized one after the other."""
     if isinstance(headers, etree._Element):
         headers = [headers]
     if not isinstance(headers, str | bytes):

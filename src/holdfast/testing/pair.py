@@ -1,7 +1,7 @@
-"""A source and a destination joined without sockets, in virtual time: for tests of an application's own handlers.
+"""A source and a destination connected without sockets, in virtual time, to test an application's handlers.
 
-Both are the real thing, stores included; only HTTP and the clock are replaced. Nothing waits: when neither side has
-anything to do, time jumps to the next thing that is due, so that minutes of retransmission pass in milliseconds.
+Both are the real objects, stores included; only HTTP and the clock are replaced. When both sides are idle, time jumps
+to the next scheduled call, so that minutes of retransmission pass in milliseconds.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ _LOOK_EVERY = 0.0005
 """Real seconds between two checks of whether both sides are idle."""
 
 _PATIENCE = 40
-"""So many looks may find a handler running before time moves all the same: it may be waiting for time to pass."""
+"""Number of checks that may find a handler running before time moves anyway: the handler may itself wait for time to
+pass."""
 
 _SETTLE = 20
-"""Turns of the loop in which whatever is on its way from one callback to the next arrives."""
+"""Turns of the event loop that let pending callbacks finish."""
 
 
 @dataclass(order=True)
@@ -50,15 +51,15 @@ class _Call:
     cancelled: bool = field(default=False, compare=False)
 
     def cancel(self) -> None:
-        """Call it off."""
+        """Cancel the call."""
         self.cancelled = True
 
 
 class VirtualClock(Clock):
-    """Time that stands still while an endpoint is busy, and jumps to the next scheduled call otherwise.
+    """Virtual time. It stands still while an endpoint is busy and otherwise jumps to the next scheduled call.
 
     Args:
-        now: Seconds since 1970 to begin with.
+        now: Initial time in seconds since 1970.
     """
 
     def __init__(self, now: float = 1_000_000_000.0) -> None:
@@ -66,16 +67,17 @@ class VirtualClock(Clock):
         self._calls: list[_Call] = []
         self._order = itertools.count()
         self.busy: list[Callable[[], bool]] = []
-        """Each says whether its owner has something to do now, such as a commit: time waits for that however long."""
+        """Functions that return whether their owner is busy now, for example with a commit. Time waits for that without
+        limit."""
         self.handling: list[Callable[[], bool]] = []
-        """Each says whether its owner does something that may itself be waiting for time to pass."""
+        """Functions that return whether their owner does work that may itself wait for time to pass."""
 
     def __call__(self) -> float:
         """Now."""
         return self._now
 
     def call_at(self, when: float, callback: Callable[[], None]) -> _Call:
-        """Make the call when it is ``when``."""
+        """Schedule a call at the time ``when``."""
         call = _Call(max(when, self._now), next(self._order), callback)
         heapq.heappush(self._calls, call)
         return call
@@ -87,7 +89,7 @@ class VirtualClock(Clock):
         await woken
 
     async def run(self) -> None:
-        """Move time along until cancelled."""
+        """Advance time until cancelled."""
         waited = 0
         while True:
             await asyncio.sleep(_LOOK_EVERY)
@@ -111,11 +113,11 @@ class VirtualClock(Clock):
 
 
 class MemoryTransport:
-    """Carries requests to a destination in the same process, as badly as the network says.
+    """Carries requests to a destination in the same process, with the faults of the network.
 
     Args:
         app: The destination, started.
-        network: What becomes of each exchange.
+        network: Decides the fate of each exchange.
         clock: Virtual time.
     """
 
@@ -181,10 +183,10 @@ def _several(count: int) -> str:
 
 
 class Pair:
-    """What :func:`pair` returns: ``async with`` gives a :class:`holdfast.Source`, ``with`` the blocking one.
+    """The result of :func:`pair`: ``async with`` gives a :class:`holdfast.Source`, ``with`` the blocking one.
 
     Args:
-        app, network, store, patience, options: See there.
+        app, network, store, patience, options: See :func:`pair`.
     """
 
     def __init__(
@@ -293,20 +295,21 @@ def pair(
     patience: float = 3600.0,
     **options: Any,
 ) -> Pair:
-    """A source whose messages go to ``app``, over no socket, in virtual time: ``async with pair(app) as source``.
+    """A source that sends to ``app`` without a socket, in virtual time: ``async with pair(app) as source``.
 
-    A test that is not asynchronous writes ``with pair(app) as source`` and gets the blocking source. Leaving waits, in
-    virtual time, until everything that was sent is at the destination and done with there: handled, with every
-    attempt that it takes, or a dead letter. Within the block, ``await app.handled()`` waits for the same.
+    A test that is not asynchronous uses ``with pair(app) as source`` and gets the blocking source. At the end of the
+    block, the pair waits in virtual time until the destination has every message and has finished it. A message is
+    finished when it is handled, after as many attempts as it needs, or is a dead letter. Within the block, ``await
+    app.handled()`` waits for the same.
 
     Args:
-        app: The application's destination, not started; it is started here, and closed at the end.
-        network: How bad it is, e.g. ``lossy(0.3, seed=7)``; perfect if None.
+        app: The application's destination, not started. The pair starts it, and closes it at the end.
+        network: The faults of the network, e.g. ``lossy(0.3, seed=7)``; a perfect network if None.
         store: A directory for both stores; in memory if None.
-        patience: Seconds of virtual time that leaving waits at most, for each of the two.
+        patience: The longest wait at the end of the block, in seconds of virtual time, for each of the two conditions.
         options: For the :class:`holdfast.Source`.
 
     Raises:
-        NotAcknowledged: on leaving: something is not there, or not handled, in that time.
+        NotAcknowledged: at the end of the block, if a message has not arrived or is not handled in that time.
     """
     return Pair(app, network or lossy(0.0), store, patience, options)

@@ -1,9 +1,9 @@
-"""Ports for processes that are killed and come back at the same address.
+"""Ports for processes that are killed and restarted at the same address.
 
-Owns the choice of a port that stays free while nobody listens on it. The ports that the system itself gives out, to
-whoever binds port 0 or connects, do not: between two lives of a server another program may get its port, and even a
-client that calls in vain can be given it, and be connected to itself. Nor do those that another process chose here: a
-lock on a byte of a file, which ends with the process, says that a port is one's own.
+A chosen port stays free while no process listens on it. The system's ephemeral ports do not. The system gives them to
+any program that binds port 0 or connects. So another program may get a server's port between two runs of the server. A
+client that tries to connect to the server may even be given that port, and connect to itself. To keep other processes
+from choosing the same port, a process locks one byte of a shared file; the lock ends with the process.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from pathlib import Path
 
 _FIRST = 10_000
 _EACH = 100
-"""Ports apart that processes with neighbouring ids begin to look."""
+"""Distance between the first ports that processes with neighboring ids try."""
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _looks = itertools.count()
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports of 127.0.0.1 that nobody listens on and that the system gives to nobody.
+    """Return distinct free ports of 127.0.0.1 outside the system's ephemeral range.
 
     Args:
         count: How many.
 
     Returns:
-        The ports. Another call gives others, and so does one by another process of this user's, until this one ends.
+        The ports. Until this process ends, no other call returns them, in this process or in another one of this user.
 
     Raises:
-        OSError: so many are not free.
+        OSError: there are not enough free ports.
     """
     end = _first_given_out()
     found: list[int] = []
@@ -50,7 +50,7 @@ def _first_given_out() -> int:
     try:
         first = int(_RANGE.read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):
-        first = 32_768  # Linux's own choice, and below that of other systems
+        first = 32_768  # Linux's default, and below that of other systems
     return first if first > _FIRST + _EACH else 32_768
 
 
@@ -64,7 +64,7 @@ def _is_free(port: int) -> bool:
 
 
 def _is_ours(port: int) -> bool:
-    """Whether no other process chose it, which none will from now on."""
+    """Lock the port against other processes of this user; return whether the lock was free."""
     chosen = _chosen(os.getpid())
     try:
         if chosen is not None:
@@ -76,8 +76,10 @@ def _is_ours(port: int) -> bool:
 
 @cache
 def _chosen(_process: int) -> int | None:
-    """The file whose bytes are locked, never closed: that would end all of this process's locks. None: there can be
-    none, and ports are chosen without."""
+    """Open the file of the locks, or return None if that is impossible; ports are then chosen without locks.
+
+    The file is never closed, because closing any descriptor of it would release all of this process's locks.
+    """
     path = Path(tempfile.gettempdir()) / f"holdfast-ports-{os.getuid()}"
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

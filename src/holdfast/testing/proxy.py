@@ -1,8 +1,7 @@
-"""A bad network for tests and demonstrations: an HTTP proxy that loses, doubles and delays exchanges on purpose.
+"""A bad network for tests and demonstrations: an HTTP proxy that loses, duplicates and delays exchanges.
 
-Owns the relaying of HTTP/1.1 exchanges between one listening port and one target, and the choice of what goes wrong.
-It may not know SOAP or reliable messaging: what it carries is bytes with a length. Real sockets and real time; the
-simulator beside it needs neither.
+It relays HTTP/1.1 exchanges between one listening port and one target, and chooses the faults. It knows neither SOAP
+nor reliable messaging; an exchange is bytes with a length. It uses real sockets and real time, unlike the simulator.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ _HEAD_LIMIT = 64 * 1024
 """Longest request or response head read, in bytes."""
 _NO_BODY = frozenset({204, 304})
 _BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
-"""The other side is gone, or does not speak HTTP: nothing more can be read from it."""
+"""The peer has disconnected or does not speak HTTP, so that nothing further can be read from it."""
 
 
 class Fate(Enum):
-    """What became of one exchange."""
+    """The outcome of one exchange."""
 
     ANSWERED = "answered"
     """The target got the request and the caller got the response."""
@@ -44,7 +43,7 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How often what goes wrong. Probabilities are from 0 (never) to 1 (always) and independent of each other.
+    """How often each fault occurs. Probabilities are from 0 (never) to 1 (always) and independent of each other.
 
     Raises:
         ConfigurationError: a probability outside 0..1, or a negative delay.
@@ -57,9 +56,9 @@ class Faults:
     double: float = 0.0
     """Probability that the target gets the request twice. The caller gets the answer to the first."""
     delay: float = 0.0
-    """Probability that the request is held up on its way."""
+    """Probability that the request is delayed."""
     max_delay: float = 0.05
-    """Seconds: a delayed request is held up for a time drawn evenly from zero to this."""
+    """Seconds: the proxy draws the delay of a request evenly from zero to this."""
 
     def __post_init__(self) -> None:
         rates = ("lose_request", "lose_response", "double", "delay")
@@ -68,7 +67,7 @@ class Faults:
 
 @dataclass(slots=True)
 class ProxyCounts:
-    """What the proxy has done so far. Each exchange counts once as answered, lost or unreachable."""
+    """Counters of the proxy. Each exchange counts once as answered, lost or unreachable."""
 
     exchanges: int = 0
     answered: int = 0
@@ -80,24 +79,24 @@ class ProxyCounts:
 
     @property
     def lost(self) -> int:
-        """Exchanges the caller got no answer to because the proxy wanted it so."""
+        """Exchanges without an answer because of an injected fault."""
         return self.requests_lost + self.responses_lost
 
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
-    """One exchange as it passed, heads and bodies as they were on the wire."""
+    """One relayed exchange, with heads and bodies as they were on the wire."""
 
     request: bytes
     response: bytes | None
-    """The target's response, also when the caller never got it; None when the target never gave one."""
+    """The target's response, even if the caller never received it; None if the target sent none."""
     fate: Fate
     doubled: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is going to happen to one exchange, decided when its request has arrived."""
+    """The faults of one exchange, drawn when its request has arrived."""
 
     lose_request: bool
     lose_response: bool
@@ -114,20 +113,21 @@ class LossyProxy:
             ...                                  # let the caller talk to proxy.url
         assert proxy.counts.responses_lost > 0
 
-    Losing means: the caller's connection is closed without an answer, before the request went on (the request is lost)
-    or after the target answered (the response is lost). The caller cannot tell the two apart; only one of them has
-    happened to the target. The proxy reads a request whole before it decides, so a caller never sees a broken write.
+    If the proxy loses an exchange, it closes the caller's connection without an answer. If the request is lost, this
+    happens before the target sees it. If the response is lost, it happens after the target has answered. The caller
+    cannot tell the two apart. The proxy reads the whole request before it decides, so a caller never sees a broken
+    write.
 
     Each exchange draws from one random stream in the order in which requests arrive: the same seed and the same order
-    of arrival give the same fates. ``faults`` and ``target`` may be changed while the proxy runs; they hold from the
+    of arrival give the same fates. ``faults`` and ``target`` may be changed while the proxy runs; they apply from the
     next request on. Every exchange has its own connection to the target; the caller's may be kept alive.
 
     Args:
-        target: ``http://host:port/path`` of the service. ``url`` carries the same path.
-        faults: what goes wrong, nothing by default.
-        seed: of the random stream.
-        host, port: where to listen; port 0 takes a free one.
-        on_relayed: called with each finished exchange, on the event loop. For captures.
+        target: ``http://host:port/path`` of the service. ``url`` has the same path.
+        faults: The faults to inject; none by default.
+        seed: Of the random stream.
+        host, port: The listening address; port 0 chooses a free one.
+        on_relayed: Called with each finished exchange, on the event loop. For captures.
 
     Raises:
         ConfigurationError: the target is not an http URL with a host.
@@ -155,7 +155,7 @@ class LossyProxy:
 
     @property
     def target(self) -> str:
-        """Where requests go. May be set while the proxy runs."""
+        """The target of the requests. May be set while the proxy runs."""
         return self._target
 
     @target.setter
@@ -209,14 +209,14 @@ class LossyProxy:
                 await writer.drain()
                 keep_alive = _keeps_alive(request) and _keeps_alive(response)
         except _BROKEN:
-            return  # closing is all there is to say to such a caller
+            return  # closing the connection is the only possible answer to malformed HTTP
         finally:
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
     async def _exchange(self, request: bytes) -> bytes | None:
-        """Carry one request. Returns the response to pass on, or None when the caller is to get nothing."""
+        """Carry one request; return the response for the caller, or None if the fault leaves it without one."""
         relayed = await self._carry(request, self._plan())
         counts, fate = self.counts, relayed.fate
         counts.answered += fate is Fate.ANSWERED
@@ -231,7 +231,7 @@ class LossyProxy:
     def _plan(self) -> _Plan:
         self.counts.exchanges += 1
         faults, draw = self.faults, self._random.random
-        # Always five draws: changing one probability must not change what the others decide later.
+        # Always make five draws, so that changing one probability does not change the later draws of the others.
         request, response, double, delay, duration = draw(), draw(), draw(), draw(), draw()
         return _Plan(
             lose_request=request < faults.lose_request,
@@ -253,7 +253,7 @@ class LossyProxy:
         return Relayed(request, response, Fate.RESPONSE_LOST if plan.lose_response else Fate.ANSWERED, doubled)
 
     async def _ask_target(self, request: bytes) -> bytes | None:
-        """The target's response, or None when it gave none: refused, cut off, or not HTTP."""
+        """Return the target's response; None if it refused, broke off, or did not speak HTTP."""
         try:
             reader, writer = await asyncio.open_connection(self._target_host, self._target_port, limit=_HEAD_LIMIT)
         except OSError:
@@ -274,7 +274,7 @@ class LossyProxy:
 
 
 def _headers(head: bytes) -> dict[str, str]:
-    """Header fields of a head, names in lower case, a repeated field joined by commas."""
+    """Return the header fields of a head: names in lower case, repeated fields joined by commas."""
     headers: dict[str, str] = {}
     for line in head.decode("latin-1").split("\r\n")[1:]:
         name, colon, value = line.partition(":")
@@ -299,7 +299,7 @@ def _keeps_alive(message: bytes) -> bool:
 
 
 async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | None:
-    """One whole request, or None when the caller has closed instead of sending another."""
+    """Read one whole request; return None if the caller closed the connection instead."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:
@@ -316,7 +316,7 @@ async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
 
 
 async def _read_response(reader: asyncio.StreamReader, *, head_only: bool) -> bytes:
-    """One whole final response; interim ones (1xx) are passed over."""
+    """Read one whole final response; skip interim responses (1xx)."""
     while True:
         head = await reader.readuntil(b"\r\n\r\n")
         status = _status(head)
@@ -348,7 +348,7 @@ def _length(headers: dict[str, str]) -> int | None:
 
 
 async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
-    """A chunked body with its trailer, as it is on the wire (RFC 9112 section 7.1)."""
+    """Read a chunked body with its trailer, unchanged (RFC 9112 section 7.1)."""
     body = bytearray()
     while True:
         line = await reader.readuntil(b"\r\n")

@@ -1,13 +1,13 @@
-"""State tables of both ends as data: whatever moves from state to state does so by one of them.
+"""State tables of both endpoints, as data. Every change of state follows one of them.
 
-Rows and columns of an inbound and an outbound Sequence follow the non-normative state tables of WS-RM 1.2 (appendix D).
-A cell is (what to do, next state). What a cell says is done, and nothing else is done about its event. An event is the
-peer's or ours. Where a table has no cell for what a peer did, the peer is told that it speaks of an unknown Sequence.
-Where it has none for what we did (a call, a timer), that is a mistake of ours, and an error: :class:`NoSuchMove`.
+The tables of an inbound and an outbound Sequence follow the non-normative state tables of WS-RM 1.2 (appendix D). A
+cell is (action, next state). The code performs the cell's action for an event, and nothing else. An event is the peer's
+or ours. If a table has no cell for the peer's event, the peer refers to an unknown Sequence and is answered
+accordingly. If it has no cell for our own event (a call, a timer), Holdfast has a bug and raises :class:`NoSuchMove`.
 
-This room owns states, events, actions and cells. It knows no object that has a state. Open ``outbound`` first;
-``inbound`` has the tables of the other end, ``outbox`` those of what outlives a Sequence. ``drawing`` makes the
-diagrams of the docs (``python -m holdfast.core.states``).
+This package holds states, events, actions and cells, but no object that has a state. Open ``outbound`` first.
+``inbound`` has the tables of the other end, and ``outbox`` those of objects that outlive a Sequence. ``drawing`` makes
+the diagrams of the docs (``python -m holdfast.core.states``).
 """
 
 from __future__ import annotations

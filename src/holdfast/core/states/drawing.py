@@ -1,4 +1,4 @@
-"""Drawings of the state tables for the docs."""
+"""Diagrams of the state tables for the docs."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ TABLES: dict[str, Drawn] = {
     "circuit": Drawn(CIRCUIT_TABLE, CircuitState, CircuitEvent, CircuitAction),
     "withdrawal": Drawn(WITHDRAWAL_TABLE, WithdrawalState, WithdrawalEvent, WithdrawalAction),
 }
-"""Every table there is, by the name it is drawn under."""
+"""Every table, by the name of its diagram."""
 
 
 def diagram(name: str) -> str:
-    """The Mermaid state diagram of one of :data:`TABLES`."""
+    """Return the Mermaid state diagram of one of :data:`TABLES`."""
     aliases = {state: state.value.replace(",", "").replace(" ", "_") for state in TABLES[name].states}
     lines = ["stateDiagram-v2"]
     lines += [f'    state "{state.value}" as {alias}' for state, alias in aliases.items() if alias != state.value]

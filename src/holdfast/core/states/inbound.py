@@ -8,7 +8,7 @@ from holdfast.exceptions import LastMessageNumberExceeded
 
 
 class DestinationState(Name):
-    """States of one inbound Sequence. TERMINATED is a memory kept for a while, to answer repeats in kind."""
+    """States of one inbound Sequence. TERMINATED is remembered for a while, to answer repeats in kind."""
 
     CREATED = "created"
     CLOSED = "closed"
@@ -17,7 +17,7 @@ class DestinationState(Name):
 
 
 class DestinationEvent(Event):
-    """What can happen to an inbound Sequence."""
+    """Events of an inbound Sequence."""
 
     NEW_MESSAGE = "new message"
     MESSAGE_WITHOUT_ROOM = "new message without room for it"
@@ -39,7 +39,7 @@ class DestinationEvent(Event):
 
 
 class DestinationAction(Name):
-    """What an RM Destination does about it."""
+    """Actions of an RM Destination."""
 
     ACCEPT = "accept"
     LEAVE = "do not accept: the source retransmits"
@@ -116,7 +116,7 @@ _DESTINATION: DestinationTable = {
     (_D.TERMINATED, _E.DUPLICATE_MESSAGE): (_A.ACKNOWLEDGE, _D.TERMINATED),
     (_D.TERMINATED, _E.MESSAGE_ABOVE_LIMIT): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATED),
     (_D.TERMINATED, _E.MESSAGE_AFTER_LAST): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATED),
-    # AckRequested for an ended Sequence, whose end may be told, has no cell: UnknownSequence.
+    # AckRequested after the end may be reported has no cell here: the answer is UnknownSequence.
     (_D.TERMINATED, _E.ACK_REQUESTED_BEFORE_END_IS_TOLD): (_A.ACKNOWLEDGE, _D.TERMINATED),
     (_D.TERMINATED, _E.CLOSE_SEQUENCE): (_A.ANSWER_CLOSE, _D.TERMINATED),
     (_D.TERMINATED, _E.TERMINATE_SEQUENCE): (_A.ANSWER_TERMINATE, _D.TERMINATED),
@@ -130,7 +130,7 @@ _CLOSING = (_E.CLOSE_SEQUENCE, _E.CLOSE_SEQUENCE_RESPONSE)
 
 
 def _destination_table(can: Capabilities) -> DestinationTable:
-    """The whole table without what a version cannot do (WS-RM appendix D)."""
+    """Return the table of one version, without the cells that the version lacks (WS-RM appendix D)."""
     absent_states = {*(() if can.closes else (_D.CLOSED,)), *(() if can.answers_terminate else (_D.TERMINATING,))}
     absent_events = {
         *(() if can.closes else _CLOSING),
@@ -141,7 +141,7 @@ def _destination_table(can: Capabilities) -> DestinationTable:
         for (state, event), outcome in _DESTINATION.items()
         if state not in absent_states and event not in absent_events
     }
-    # Whoever cannot say that it ends a Sequence says it by a fault.
+    # A version without CloseSequence or a destination's TerminateSequence reports the end by a fault.
     if not can.closes:
         table[_D.CREATED, _E.DECIDE_TO_CLOSE] = (_A.SEND_FAULT, _D.TERMINATED)
     if not can.answers_terminate:
@@ -159,7 +159,7 @@ DESTINATION_TABLES: dict[RM, DestinationTable] = {rm: _destination_table(rm.can)
 
 
 class SettlingState(Name):
-    """Progress of an inbound Sequence's end: in every state but CREATED, it says what may be reported."""
+    """Progress of an inbound Sequence's end, which decides what may be reported. OPEN: the Sequence has not ended."""
 
     OPEN = "open"
     SETTLING = "settling"
@@ -168,7 +168,7 @@ class SettlingState(Name):
 
 
 class SettlingEvent(Event):
-    """What can happen to the end of an inbound Sequence."""
+    """Events of an inbound Sequence's end."""
 
     END = "the Sequence accepts no new messages", OURS
     WAIVED = "the source ends the Sequence without replies", OURS
@@ -180,7 +180,7 @@ class SettlingEvent(Event):
 
 
 class SettlingAction(Name):
-    """What is done about it."""
+    """Actions of an inbound Sequence's end."""
 
     SETTLE = "release or discard held messages, and save"
     SAVE = "save"
@@ -217,5 +217,5 @@ SETTLING_TABLE: dict[tuple[SettlingState, SettlingEvent], tuple[SettlingAction, 
     (_U.SETTLED, _UE.REFUSED): (_UA.ANSWER, _U.SETTLED),
     (_U.SETTLED, _UE.REFUSED_FOR_ITSELF): (_UA.ANSWER, _U.SETTLED),
 }
-"""A source that knew of the end before it is durable would not come back if that is lost; one that knew of it while a
-request is handled would give that up."""
+"""Why the end is reported so late: a source that learns of it before it is durable does not ask again, so a crash would
+lose the end. A source that learns of it while a request is being handled gives that request up."""

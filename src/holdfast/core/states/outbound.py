@@ -1,4 +1,4 @@
-"""The tables of an RM Source: the states of an outbound Sequence, how its end comes, and what it asks of its peer."""
+"""The tables of an RM Source: states of an outbound Sequence, the course of its end, and questions to its peer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.core.versions import RM, Capabilities
 
 
 class SourceState(Name):
-    """States of one outbound Sequence. NONE: not begun; TERMINATED: over, and forgotten at once."""
+    """States of one outbound Sequence. NONE: not begun. TERMINATED: ended, and forgotten immediately."""
 
     NONE = "none"
     CREATING = "creating"
@@ -23,7 +23,7 @@ class SourceState(Name):
 
 
 class SourceEvent(Event):
-    """What can happen to an outbound Sequence."""
+    """Events of an outbound Sequence."""
 
     WANT_SEQUENCE = "want a Sequence", OURS
     TURN = "turn to send", OURS
@@ -60,7 +60,7 @@ class SourceEvent(Event):
 
 
 class SourceAction(Name):
-    """What an RM Source does about it."""
+    """Actions of an RM Source."""
 
     SEND_CREATE = "send CreateSequence"
     KEEP = "save the grant"
@@ -96,7 +96,7 @@ _S, _V, _T = SourceState, SourceEvent, SourceAction
 SourceTable = dict[tuple[SourceState, SourceEvent], tuple[SourceAction, SourceState]]
 
 _KNOWN = (_S.GRANTED, _S.CREATED, _S.ROLLOVER, _S.CLOSING, _S.CLOSED, _S.TERMINATING)
-"""States in which the destination knows it."""
+"""States in which the destination knows the Sequence."""
 _OPEN = (_S.CREATED, _S.ROLLOVER)
 _UNENDED = (_S.GRANTED, _S.CREATED, _S.ROLLOVER, _S.CLOSING)
 _FAULTS = (
@@ -111,7 +111,7 @@ _FAULTS = (
 
 
 def _way(can: Capabilities) -> SourceTable:
-    """The way of a Sequence from state to state, if nothing comes between."""
+    """Return the regular course of a Sequence, without faults and interruptions."""
     first_step = (_T.SEND_CLOSE, _S.CLOSING) if can.closes else (_T.SEND_TERMINATE, _S.TERMINATING)
     return {
         (_S.NONE, _V.WANT_SEQUENCE): (_T.SEND_CREATE, _S.CREATING),
@@ -123,7 +123,7 @@ def _way(can: Capabilities) -> SourceTable:
         (_S.GRANTED, _V.MESSAGE_FAULT): (_T.NOTHING, _S.GRANTED),
         (_S.CREATED, _V.SEND_MESSAGE): (_T.NUMBER, _S.CREATED),
         (_S.CREATED, _V.SEND_LAST_NUMBER): (_T.NUMBER, _S.ROLLOVER),
-        # After a restart the numbers before the highest one are assigned once more.
+        # After a restart, the numbers below the highest one are assigned again.
         (_S.ROLLOVER, _V.SEND_MESSAGE): (_T.NUMBER, _S.ROLLOVER),
         (_S.ROLLOVER, _V.SEND_LAST_NUMBER): (_T.NUMBER, _S.ROLLOVER),
         (_S.ROLLOVER, _V.TAKES_NO_NUMBER): (_T.STOP, _S.ROLLOVER),
@@ -145,7 +145,7 @@ def _way(can: Capabilities) -> SourceTable:
         (_S.TERMINATING, _V.CLOSE_SEQUENCE): (_T.ANSWER_CLOSE, _S.TERMINATING),
         (_S.TERMINATING, _V.FINAL_ACKNOWLEDGEMENT): (_T.MARK, _S.TERMINATING),
         (_S.TERMINATING, _V.CLOSED_FAULT): (_T.NOTHING, _S.TERMINATING),
-        # The peer may have ended it before we know that its grant is durable. What it says later is of nobody.
+        # The peer may end the Sequence before we know that its grant is durable. The late event then changes nothing.
         (_S.CLOSED, _V.GRANT_DURABLE): (_T.NOTHING, _S.CLOSED),
         (_S.TERMINATING, _V.GRANT_DURABLE): (_T.NOTHING, _S.TERMINATING),
         (_S.TERMINATED, _V.GRANT_DURABLE): (_T.NOTHING, _S.TERMINATED),
@@ -153,7 +153,7 @@ def _way(can: Capabilities) -> SourceTable:
 
 
 def _source_table(can: Capabilities) -> SourceTable:
-    # WS-RM appendix D, the RM Source's
+    # Complete the table of WS-RM appendix D for the RM Source.
     table = _way(can)
     for fault in _FAULTS:
         table[_S.CREATING, fault] = (_T.REPORT_REFUSED, _S.NONE)
@@ -162,7 +162,7 @@ def _source_table(can: Capabilities) -> SourceTable:
         table[state, _V.NACK] = (_T.RETRANSMIT_NACKED, state)
         table[state, _V.ROLLOVER_FAULT] = (_T.STOP_NUMBERING, _S.ROLLOVER)
         table[state, _V.SILENT] = (_T.STOP, state)
-        # Those answers say which messages the peer refused, too. What is sent meanwhile is refused as well.
+        # Those answers also say which messages the peer refused. It refuses messages sent meanwhile, too.
         table[state, _V.ENDING_FAULT_EARLY] = (_T.RETRY, state)
     for state in _UNENDED:
         table[state, _V.FINAL_ACKNOWLEDGEMENT] = (_T.MARK_AND_REPORT, _S.CLOSED)
@@ -183,7 +183,7 @@ def _source_table(can: Capabilities) -> SourceTable:
         table.setdefault((state, _V.ACKNOWLEDGEMENT_FAULT), (_T.REPORT_ACKNOWLEDGEMENT, state))
         table.setdefault((state, _V.MESSAGE_FAULT), (_T.STOP, state))
         table.setdefault((state, _V.OTHER_FAULT), (_T.RETRY, state))
-        # What comes late, or twice, says nothing new.
+        # Late and repeated messages carry no new information.
         for late in (_V.CREATE_SEQUENCE_RESPONSE, _V.CREATE_SEQUENCE_REFUSED, _V.ROLLOVER_FAULT, _V.NACK):
             table.setdefault((state, late), (_T.NOTHING, state))
         for late in (_V.CLOSE_SEQUENCE_RESPONSE, _V.TERMINATE_SEQUENCE_RESPONSE):
@@ -206,7 +206,7 @@ SOURCE_TABLES: dict[RM, SourceTable] = {rm: _source_table(rm.can) for rm in RM}
 
 
 class Request(Enum):
-    """What a Sequence wants to send besides messages; one at a time, repeated until it is answered."""
+    """A Sequence's request in addition to messages; one at a time, repeated until it is answered."""
 
     CREATE = "CreateSequence"
     CLOSE = "CloseSequence"
@@ -225,7 +225,7 @@ REQUESTS = {
     for (state, event), (action, _) in table.items()
     if event is SourceEvent.TURN and action in _REQUEST_OF
 }
-"""The request that a Sequence sends at its turn, in the states that have one."""
+"""The request that a Sequence sends at its turn, for the states that have one."""
 
 
 class EndState(Name):
@@ -235,13 +235,13 @@ class EndState(Name):
     WANTED = "wanted"
     SAVING = "being saved"
     DURABLE = "durable"
-    TELLING = "being told"
+    TELLING = "being reported"
 
 
 class EndEvent(Event):
-    """What can happen to the end of an outbound Sequence."""
+    """Events of an outbound Sequence's end."""
 
-    WANT = "no more messages follow", OURS
+    WANT = "no further message follows", OURS
     USED_UP = "every possible number is acknowledged", OURS
     STEP = "a step towards the end is decided", OURS
     SAVED = "the decision is durable", OURS
@@ -249,7 +249,7 @@ class EndEvent(Event):
 
 
 class EndAction(Name):
-    """What is done about it."""
+    """Actions of an outbound Sequence's end."""
 
     SAVE = "save the decision"
     TELL = "notify the peer"
@@ -270,15 +270,15 @@ END_TABLE: dict[tuple[EndState, EndEvent], tuple[EndAction, EndState]] = {
     (_N.DURABLE, _NE.STEP): (_NA.NOTHING, _N.DURABLE),
     (_N.DURABLE, _NE.REPLIES_DURABLE): (_NA.TELL, _N.TELLING),
     (_N.TELLING, _NE.WANT): (_NA.NOTHING, _N.TELLING),
-    # The last word on the requests acknowledges every reply, also those that came since the step before.
+    # The final acknowledgement of the requests covers every reply, including those since the previous step.
     (_N.TELLING, _NE.STEP): (_NA.NOTHING, _N.DURABLE),
 }
-"""The decision is durable before the peer hears of it: after a crash nothing may be added to what the peer knows to be
-closed, and no message may get the number of a LastMessage."""
+"""The decision is durable before the peer learns of it. Otherwise, after a crash, the source could add messages to a
+Sequence that the peer regards as closed, or give a message the number of a LastMessage."""
 
 
 class DoubtState(Name):
-    """Whether a destination that refused a number is asked which of those above its limit it took before it had one."""
+    """Whether the source asks a destination that refused a number which higher numbers it has accepted."""
 
     NONE = "none"
     ASKING = "asking what arrived"
@@ -287,7 +287,7 @@ class DoubtState(Name):
 
 
 class DoubtEvent(Event):
-    """What can happen to a doubt."""
+    """Events of a doubt."""
 
     LEFT_BEHIND = "numbers above the limit were transmitted", OURS
     LIMIT_UNKNOWN = "the refused number is unknown", OURS
@@ -298,7 +298,7 @@ class DoubtEvent(Event):
 
 
 class DoubtAction(Name):
-    """What is done about it."""
+    """Actions of a doubt."""
 
     ASK = "send AckRequested"
     MOVE = "move the messages above the limit to the next Sequence"
@@ -318,7 +318,7 @@ DOUBT_TABLE: dict[tuple[DoubtState, DoubtEvent], tuple[DoubtAction, DoubtState]]
     (_B.ASKING, _BE.LEFT_BEHIND): (_BA.NOTHING, _B.ASKING),
     (_B.ASKING, _BE.LIMIT_UNKNOWN): (_BA.NOTHING, _B.ASKING),
     (_B.ASKING, _BE.SAID): (_BA.MOVE, _B.NONE),
-    # It was told which number was refused, and every higher one is refused for the same reason.
+    # The source knows which number was refused; the destination refuses every higher one for the same reason.
     (_B.ASKING, _BE.SAYS_NOTHING): (_BA.MOVE, _B.NONE),
     (_B.ASKING, _BE.MOVED): (_BA.MOVE, _B.NONE),
     (_B.ASKING_FOR_LIMIT, _BE.LEFT_BEHIND): (_BA.NOTHING, _B.ASKING_FOR_LIMIT),
@@ -332,5 +332,5 @@ DOUBT_TABLE: dict[tuple[DoubtState, DoubtEvent], tuple[DoubtAction, DoubtState]]
     (_B.ASKING_BESIDE, _BE.SAYS_NOTHING): (_BA.LOSE, _B.ASKING_BESIDE),
     (_B.ASKING_BESIDE, _BE.MOVED): (_BA.MOVE, _B.NONE),
 }
-"""Until the peer has said what it has, numbers above its limit do not go to the next Sequence: they would arrive once
-more."""
+"""Numbers above the peer's limit move to the next Sequence only after the peer has reported what it accepted. Otherwise
+they could arrive twice."""

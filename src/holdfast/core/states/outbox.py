@@ -1,4 +1,4 @@
-"""The tables of what outlives a Sequence: an outbox, the address that forwarders send to, a withdrawal of messages."""
+"""The tables of objects that outlive a Sequence: an outbox, a forwarding address, and a withdrawal of messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from holdfast.core.states.table import OURS, Event, Name
 
 
 class OutboxState(Name):
-    """Whether an outbox sends, and whether its end is wanted."""
+    """Whether an outbox sends, and whether its end is requested."""
 
     OPEN = "open"
     ENDING = "ending"
@@ -17,10 +17,10 @@ class OutboxState(Name):
 
 
 class OutboxEvent(Event):
-    """What can happen to an outbox."""
+    """Events of an outbox."""
 
     TURN = "turn to send", OURS
-    WANT_END = "no more messages follow", OURS
+    WANT_END = "no further message follows", OURS
     EMPTIED = "it is empty, and no Sequence carries it", OURS
     SUSPEND = "the operator suspends it", OURS
     STOP = "it cannot continue without a decision", OURS
@@ -28,7 +28,7 @@ class OutboxEvent(Event):
 
 
 class OutboxAction(Name):
-    """What is done about it."""
+    """Actions of an outbox."""
 
     SEND = "send"
     END = "end its Sequence once all messages are acknowledged"
@@ -55,7 +55,7 @@ OUTBOX_TABLE: dict[tuple[OutboxState, OutboxEvent], tuple[OutboxAction, OutboxSt
     (_O.SUSPENDED, _OE.TURN): (_OA.NOTHING, _O.SUSPENDED),
     (_O.SUSPENDED, _OE.WANT_END): (_OA.END, _O.SUSPENDED_ENDING),
     (_O.SUSPENDED, _OE.SUSPEND): (_OA.HOLD_BACK, _O.SUSPENDED),
-    # What the peer says meanwhile may need a decision, which is another than to let it go on.
+    # An answer of the peer may meanwhile require a decision, which is not the same as to resume.
     (_O.SUSPENDED, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED),
     (_O.SUSPENDED, _OE.RESUME): (_OA.GO_ON, _O.OPEN),
     (_O.SUSPENDED_ENDING, _OE.TURN): (_OA.NOTHING, _O.SUSPENDED_ENDING),
@@ -88,7 +88,7 @@ class CircuitState(Name):
 
 
 class CircuitEvent(Event):
-    """What can happen at an address."""
+    """Events at an address."""
 
     ANSWERED = "it answers"
     FAILED = "an attempt gets no answer"
@@ -100,7 +100,7 @@ class CircuitEvent(Event):
 
 
 class CircuitAction(Name):
-    """What is done about it."""
+    """Actions of a circuit."""
 
     FORGET = "reset the count"
     OPEN = "send nothing there, and report it"
@@ -115,11 +115,11 @@ _C, _CE, _CA = CircuitState, CircuitEvent, CircuitAction
 
 CIRCUIT_TABLE: dict[tuple[CircuitState, CircuitEvent], tuple[CircuitAction, CircuitState]] = {
     (_C.CLOSED, _CE.ANSWERED): (_CA.FORGET, _C.CLOSED),
-    # Attempts without an answer are counted in every state, to know whether they are as many as may be.
+    # Every state counts attempts without an answer, to compare them with the limit.
     (_C.CLOSED, _CE.FAILED): (_CA.NOTHING, _C.CLOSED),
     (_C.CLOSED, _CE.FAILED_OFTEN): (_CA.OPEN, _C.OPEN),
     (_C.CLOSED, _CE.ASKS_FOR_PAUSE): (_CA.OPEN, _C.OPEN),
-    # What was on its way when it opened says nothing new; the next that is tried will.
+    # Answers to requests from before the circuit opened say nothing about the address now; the next probe will.
     (_C.OPEN, _CE.ANSWERED): (_CA.NOTHING, _C.OPEN),
     (_C.OPEN, _CE.FAILED): (_CA.NOTHING, _C.OPEN),
     (_C.OPEN, _CE.FAILED_OFTEN): (_CA.NOTHING, _C.OPEN),
@@ -137,15 +137,15 @@ CIRCUIT_TABLE: dict[tuple[CircuitState, CircuitEvent], tuple[CircuitAction, Circ
     (_C.RAMPING, _CE.ASKS_FOR_PAUSE): (_CA.OPEN, _C.OPEN),
     (_C.RAMPING, _CE.ALL_LET_IN): (_CA.FORGET, _C.CLOSED),
 }
-"""A destination that is away gets one message at a time, however many wait for it; one that is back is not run over.
-Nothing that waits is looked at meanwhile."""
+"""A destination that is down gets one message at a time, however many outboxes wait for it. A destination that is back
+is not flooded. Waiting outboxes cost no processing meanwhile."""
 
 
 # --- a withdrawal ----------------------------------------------------------------------------------------------------
 
 
 class WithdrawalState(Name):
-    """How far a forwarder is that takes permanently refused messages out of their Sequence."""
+    """Progress of a forwarder that takes permanently refused messages out of their Sequence."""
 
     NONE = "none"
     DRAINING = "waiting for answers"
@@ -153,7 +153,7 @@ class WithdrawalState(Name):
 
 
 class WithdrawalEvent(Event):
-    """What can happen to a withdrawal. In each turn of the outbox exactly one event of ours does."""
+    """Events of a withdrawal. In each turn of the outbox, exactly one of the events marked OURS occurs."""
 
     REFUSED = "one more message is refused permanently", OURS
     REFUSED_AGAIN = "a withdrawn message is refused again"
@@ -170,7 +170,7 @@ class WithdrawalEvent(Event):
 
 
 class WithdrawalAction(Name):
-    """What is done about it."""
+    """Actions of a withdrawal."""
 
     HOLD = "send nothing new, and do not retransmit the message"
     WITHHOLD = "do not retransmit the message"
@@ -209,12 +209,12 @@ WITHDRAWAL_TABLE: dict[tuple[WithdrawalState, WithdrawalEvent], tuple[Withdrawal
     (_W.ASKED, _WE.SEQUENCE_OVER): (_WA.NOTHING, _W.NONE),
     (_W.ASKED, _WE.PENDING): (_WA.NOTHING, _W.ASKED),
     (_W.ASKED, _WE.UNANSWERED): (_WA.HURRY, _W.ASKED),
-    # What the destination did not acknowledge when it was asked did not arrive, except for requests without a reply.
+    # A message that the destination did not acknowledge when asked did not arrive, except a request without a reply.
     (_W.ASKED, _WE.UNREPLIED): (_WA.AWAIT_REPLIES, _W.ASKED),
     (_W.ASKED, _WE.UNREPLIED_TOO_LONG): (_WA.STOP_UNREPLIED, _W.NONE),
     (_W.ASKED, _WE.UNREAD): (_WA.READ, _W.ASKED),
     (_W.ASKED, _WE.CERTAIN): (_WA.DEAD_LETTER, _W.NONE),
 }
-"""A number cannot be skipped, so the Sequence ends before a refused message, and what was transmitted with it must not
-arrive again in the next one. Where nothing happens in the last event of the Sequence, the refused messages are retried
-in the next one."""
+"""A Sequence cannot skip a number, so it ends before a refused message. Messages transmitted after that one must not
+arrive again in the next Sequence. If the last event of the Sequence has no action, the forwarder retries the refused
+messages in the next one."""

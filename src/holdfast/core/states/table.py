@@ -1,4 +1,4 @@
-"""What all state tables share: their names, whose an event is, and what an absent cell means."""
+"""Common parts of all state tables: names, the originator of an event, and the meaning of an absent cell."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from enum import Enum
 
 
 class NoSuchMove(RuntimeError):
-    """This side did something to a Sequence in a state that does not allow it: a bug in Holdfast, not in the peer."""
+    """Our own event has no cell in the current state of a Sequence: a bug in Holdfast, not in the peer."""
 
 
 class Name(Enum):
-    """An enum hashed by identity: the tables are looked up for every message, and Enum's own hash is slow."""
+    """An enum hashed by identity. Every message looks up the tables, and Enum's own hash is slow."""
 
     __hash__ = object.__hash__
 
 
 class Event(Name):
-    """Something that happens: what it is called, and whether it is we who do it (a call, a timer, a commit)."""
+    """An event: its description, and whether this side causes it (a call, a timer, a commit)."""
 
     is_ours: bool
 
@@ -32,15 +32,15 @@ OURS = True
 
 
 def absent(about: str, state: Enum, event: Event) -> None:
-    """What to do where a table has no cell: nothing, for what a peer did, which is then answered as unknown.
+    """Handle an event without a cell: do nothing for the peer's event, which is then answered as unknown.
 
     Args:
-        about: Which Sequence or outbox.
+        about: The Sequence or outbox.
         state: Its state.
-        event: What happened.
+        event: The event.
 
     Raises:
-        NoSuchMove: for what we did ourselves.
+        NoSuchMove: for our own event.
     """
     if event.is_ours:
         raise NoSuchMove(

@@ -290,14 +290,14 @@ class Driver:
     # --- at the driver --------------------------------------------------------------------------------------------
 
     def _answered(self, attempt: int, said: str | NotStaged | None) -> Node | None:
-        """Handle an answer: a token for a staged part, None for a published batch, or the reason of a rejection."""
+        """Handle an answer: a token for a staged part, None for a published batch, or the reason of a refusal."""
         writer = self._writer
         if self._is_dead or attempt != self._attempt:
             return None  # an answer to an abandoned attempt, or a duplicate
         self._attempt += 1
         if isinstance(said, NotStaged):
             if said.why not in (Why.TOKEN, Why.UNKNOWN):
-                writer.broken(f"batch {self._batch} is rejected: {said}")
+                writer.broken(f"batch {self._batch} is refused: {said}")
             writer.world.count("batches staged again")
             self._give_up()
         elif said is not None:

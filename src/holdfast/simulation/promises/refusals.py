@@ -1,11 +1,11 @@
 """A simulated service that answers some messages with a fault, once or every time.
 
-The broker in front of it retries a one-way message. A message that the service rejects once must arrive. A message that
-it rejects every time must become one dead letter of the broker. A request becomes a dead letter immediately, and its
+The broker in front of it retries a one-way message. A message that the service refuses once must arrive. A message that
+it refuses every time must become one dead letter of the broker. A request becomes a dead letter immediately, and its
 requester receives a reply. The same applies to a request whose requester was silent for too long. An operator requeues
 dead letters: each returns to its queue, and arrives once the operator has repaired the service.
 
-The network duplicates nothing here, because a broker counts each fault. The service rejects every request from before
+The network duplicates nothing here, because a broker counts each fault. The service refuses every request from before
 the repair, however late it arrives. With WS-RM 1.0, which has no final acknowledgement, a forwarder could otherwise not
 know the outcome.
 """
@@ -33,10 +33,10 @@ FORWARDING = replace(PATIENT, refusals=TIMES, patience=0.5, on_refused=OnRefused
 
 
 class RefusingService:
-    """Decides which messages a service rejects.
+    """Decides which messages a service refuses.
 
     Args:
-        every: The service rejects each ``every``-th message every time, and the message before it once.
+        every: The service refuses each ``every``-th message every time, and the message before it once.
     """
 
     def __init__(self, every: int) -> None:
@@ -44,10 +44,10 @@ class RefusingService:
         self.repaired_after: int | None = None
         """The last request before the repair of the service; None: it is not repaired."""
         self.refused: set[bytes] = set()
-        """Bodies of the messages that it has rejected so far."""
+        """Bodies of the messages that it has refused so far."""
 
     def refuses(self, body: bytes, journey: int) -> bool:
-        """Whether the service rejects a message that arrives with this request."""
+        """Whether the service refuses a message that arrives with this request."""
         is_repaired = self.repaired_after is not None and journey > self.repaired_after
         if is_repaired or not body.startswith(b"m"):
             return False
@@ -58,12 +58,12 @@ class RefusingService:
         return is_refused
 
     def is_for_good(self, body: bytes) -> bool:
-        """Whether the service rejects a message every time, until it is repaired."""
+        """Whether the service refuses a message every time, until it is repaired."""
         return not is_reply(body) and not is_row(body) and int(body[1:]) % self.every == self.every - 1
 
 
 class RefusedInOnePlace(Invariant):
-    """A broker's dead letters are requests and messages that the service always rejects, each once.
+    """A broker's dead letters are requests and messages that the service always refuses, each once.
 
     The reply to the requester is in the same batch.
     """
@@ -78,7 +78,7 @@ class RefusedInOnePlace(Invariant):
             body = letter.body.decode()
             is_request = letter.body in world.ledger.wants_reply
             if not service.is_for_good(letter.body) and not is_request:
-                self.broken(f"{body}, which the service rejects only once, becomes a dead letter of {node.name}")
+                self.broken(f"{body}, which the service refuses only once, becomes a dead letter of {node.name}")
             numbers = [number for number, one in enumerate(disk.letters, 1) if one.body == letter.body]
             if sum(number not in disk.letters_over for number in numbers) > 1:
                 self.broken(f"{body} is a dead letter of {node.name} twice")
@@ -115,7 +115,7 @@ def dead_letters(world: World) -> set[bytes]:
 
 
 def unsettled(world: World) -> str | None:
-    """Describe a rejected message that is in the wrong place at the end; None otherwise."""
+    """Describe a refused message that is in the wrong place at the end; None otherwise."""
     service = world.service
     if service is None:
         return None
@@ -124,4 +124,4 @@ def unsettled(world: World) -> str | None:
         return f"{min(buried).decode()} is still a dead letter" if buried else None
     sent = [queued.body for records in world.ledger.disks[1].queues.values() for queued in records]
     missing = next((body for body in sent if service.is_for_good(body) and body not in buried), None)
-    return None if missing is None else f"{missing.decode()}, which the service rejects, has not become a dead letter"
+    return None if missing is None else f"{missing.decode()}, which the service refuses, has not become a dead letter"
