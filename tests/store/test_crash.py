@@ -251,7 +251,7 @@ def test_when_the_disk_says_no_the_commit_fails_and_so_does_every_later_one(tmp_
     assert readable == committed
     assert "could not write" in said
     assert "Free space" in said
-    assert said.count("again:") == said.count("accepts no more batches") == 2
+    assert said.count("again:") == said.count("accepts no further batches") == 2
     store = RocksDBStore(tmp_path / "store")
     assert store.load().bounds[("q", 0)] in [(0, committed), (0, committed + 1)]
     assert len(store.read("q", 0, 0, 999, 1 << 40)) >= committed

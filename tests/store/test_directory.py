@@ -272,7 +272,7 @@ def test_a_directory_that_is_taken_away_while_it_is_open_takes_no_further_batch(
         store.commit(Batch(appends=[("q", 0, 2, record(3))]))
     assert "None of the data written since was acknowledged" in caught.value.message
     assert caught.value.remedy
-    with pytest.raises(StoreFailed, match="accepts no more batches"):
+    with pytest.raises(StoreFailed, match="accepts no further batches"):
         store.commit(Batch(appends=[("q", 0, 2, record(3))]))
     store.close()
     if how == "moved":

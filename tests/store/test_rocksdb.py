@@ -65,7 +65,7 @@ def test_after_a_failed_write_or_sync_nothing_more_is_taken_or_shown(store, reco
     with pytest.raises(StoreFailed, match="No space left") as caught:
         store.commit(Batch(appends=[("q", 0, 1, record(1))]))
     assert "Free space" in caught.value.remedy
-    with pytest.raises(StoreFailed, match="accepts no more batches"):
+    with pytest.raises(StoreFailed, match="accepts no further batches"):
         store.commit(Batch(appends=[("q", 0, 1, record(1))]))
     assert [o for o, _ in store.read("q", 0, 0, 9)] == [0]
 

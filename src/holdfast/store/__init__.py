@@ -1,7 +1,7 @@
-"""Stores: where records and states are kept. One interface, several stores.
+"""Stores: where records and states are kept. One interface, several implementations.
 
-This room owns how a batch becomes durable and is read again. It knows records and batches, and no protocol rule. Open
-``base`` first, then ``records``; ``rocksdb`` is the embedded store, ``sql`` has the databases.
+This package makes batches durable and reads them back. It knows records and batches, but no protocol rules. Open
+``base`` first, then ``records``. ``rocksdb`` is the embedded store, and ``sql`` has the databases.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.writer import CommitThread
 
 IN_MEMORY = ":memory:"
-"""The location of a store that is gone with its process."""
+"""The location of a store that ends with its process."""
 
 __all__ = [
     "IN_MEMORY",
@@ -32,18 +32,18 @@ __all__ = [
 
 
 def open_store(location: str | Path | Store, *, read_only: bool = False) -> Store:
-    """Return the store at ``location``; create it if there is none.
+    """Return the store at ``location``; create it if it does not exist.
 
     Args:
-        location: ``":memory:"`` for a store that ends with the process, the path of a directory, the URL of a
-            database (``postgresql://``, ``mysql://`` or ``mariadb://``), or an open store, which is returned unchanged.
-        read_only: Open it for reading as it is now, also while another process has it open; nothing is created or
-            changed.
+        location: ``":memory:"`` for a store that ends with the process, the path of a directory, the URL of a database
+            (``postgresql://``, ``mysql://`` or ``mariadb://``), or an open store, which is returned unchanged.
+        read_only: Open the store's current content for reading, even if another process has it open; nothing is created
+            or changed.
 
     Raises:
         ConfigurationError: The location is invalid, or the packages that a database needs are not installed.
         StoreLocked: Another process, or this one, has it open already.
-        StoreFormatError: It is something else, or was written by another version; it is unchanged.
+        StoreFormatError: The location holds something else, or another version wrote the store; it is unchanged.
         StoreMissing: If read-only: there is no store.
         StoreFailed: It cannot be opened.
     """
@@ -59,16 +59,16 @@ def open_store(location: str | Path | Store, *, read_only: bool = False) -> Stor
             remedy="Give the path of a directory, ':memory:', or the URL of a database: postgresql://, mysql:// or "
             "mariadb://.",
         )
-    from holdfast.store.rocksdb.store import RocksDBStore  # its engine is loaded only where it is used
+    from holdfast.store.rocksdb.store import RocksDBStore  # imported here so that other stores need not load its engine
 
     return RocksDBStore(location, read_only=read_only)
 
 
 def store_exists(location: str | Path | Store) -> bool:
-    """Whether there is a store, or anything else, at the location; none is made.
+    """Whether the location holds a store or anything else; creates nothing.
 
     Raises:
-        StoreError: A database cannot be asked.
+        StoreError: A database does not answer.
     """
     if not isinstance(location, str | Path):
         return True

@@ -1,6 +1,7 @@
 """The location of a store, as users write it, and as logs and errors show it: without the password of a URL.
 
-Imports no engine, so that a location can be recognized, and an error about it written, where none is installed.
+This module imports no engine, so that it can recognize a location, and write an error about it, even if no engine is
+installed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from holdfast.exceptions import ConfigurationError
 
 DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
-"""The databases there are, and through which driver each is spoken to."""
+"""The supported databases, and the driver for each."""
 
 DEFAULT_SPACE = "default"
 DEFAULT_PATIENCE = 300.0
@@ -26,14 +27,14 @@ _EXAMPLE = "postgresql://user@host/database?space=orders"
 
 @dataclass(frozen=True, slots=True)
 class SQLAddress:
-    """A database, and the part of it to use.
+    """A database, and the space in it.
 
     Args:
         url: For SQLAlchemy, with the driver, and with the password if there is one: never show it.
         database: "postgresql", "mysql" or "mariadb".
-        space: The part of the database: one endpoint's or broker's, under this name.
-        patience: Seconds for which an opening, or a call of a store that no endpoint runs with, retries while the
-            database does not answer.
+        space: The part of the database that belongs to one endpoint or broker.
+        patience: Seconds for which an opening retries while the database does not answer. The same limit applies to a
+            call of a store without a running endpoint.
         shown: The URL without the password, for people.
     """
 
@@ -45,7 +46,7 @@ class SQLAddress:
 
 
 def is_sql(location: object) -> bool:
-    """Whether a location is the URL of a database of a kind that there is a store for."""
+    """Whether a location is the URL of a supported kind of database."""
     found = _SCHEME.match(location) if isinstance(location, str) else None
     return found is not None and _database(found.group(1)) in DRIVERS
 
@@ -55,12 +56,12 @@ def _database(scheme: str) -> str:
 
 
 def shown(location: object) -> str:
-    """A location for people: of a URL the user, the host, the database and the space, and never a password."""
+    """Return a location for people: of a URL the user, the host, the database and the space, and never a password."""
     text = str(location)
     scheme, mark, rest = text.partition("://")
     if not mark:
         return text
-    # A password may have any character that should have been quoted: what is before the last @ counts as one.
+    # A password may contain characters that should have been quoted, so everything before the last @ may be part of it.
     before, at, after = rest.rpartition("@")
     rest = f"{before.partition(':')[0]}@{after}" if at else after
     place, question, query = rest.partition("?")
@@ -69,10 +70,10 @@ def shown(location: object) -> str:
 
 
 def read_address(location: str) -> SQLAddress:
-    """The database and space that a URL names.
+    """Return the database and space that a URL names.
 
     Raises:
-        ConfigurationError: It is not the URL of a database, or one of its parts cannot be used.
+        ConfigurationError: It is not the URL of a database, or a part of it is invalid.
     """
     found = _SCHEME.match(location)
     database = _database(found.group(1)) if found is not None else ""
@@ -104,7 +105,7 @@ def read_address(location: str) -> SQLAddress:
 
 
 def beside(location: str, name: str) -> str:
-    """The URL of another space of the same database, which belongs to the one that a URL names: ``orders/name``."""
+    """Return the URL of another space in the same database, named after the space of this URL: ``orders/name``."""
     space = f"{read_address(location).space}/{name}"
     rest, _, query = location.partition("?")
     options = [(key, value) for key, value in parse_qsl(query, keep_blank_values=True) if key != "space"]

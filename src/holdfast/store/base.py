@@ -1,4 +1,4 @@
-"""What a store promises, whatever it is made of. The contract suite in ``tests/store`` runs against every one."""
+"""The interface of every store. The contract suite in ``tests/store`` runs against each implementation."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from holdfast.store.records import decode_record
 
 
 class Store(Protocol):
-    """Durable state and records of one endpoint. One process at a time has it open.
+    """Durable state and records of one endpoint. Only one process at a time may have it open.
 
-    ``commit`` is called from one thread, one batch at a time, in order; ``read`` and ``read_encoded`` from any
-    thread at any time, and see every batch whose ``commit`` has returned.
+    One thread calls ``commit``, one batch at a time, in order. Any thread may call ``read`` and ``read_encoded`` at any
+    time, and sees every batch that was committed before the call.
     """
 
     reads_at_once: bool
     """Whether ``read`` never waits for a disk or a network, so that an event loop may call it."""
     trouble: str
-    """Why callers should store no new messages, though the store could (the disk is nearly full); "" if none."""
+    """Why callers should store no new messages although the store still works (the disk is nearly full); otherwise "".
+    """
     outlasts: bool
-    """Whether calls wait for a database that is away for as long as it is: so while an endpoint runs, which a restart
-    would not help. Otherwise they fail after the patience of its URL. A store on a disk does not look at it."""
+    """Whether calls wait without limit for an unavailable database. An endpoint sets this while it runs, because a
+    restart would not help. Otherwise calls fail after the patience of the URL. A store on a disk ignores it."""
     went_back: str
-    """How an earlier process found out that the store had been put back to an older copy; "" for nothing."""
+    """How an earlier process noticed that the store went back to an older copy; "" if it did not."""
 
     def load(self) -> Snapshot:
-        """Everything but the records, as the last durable batch left it. Called once, after opening."""
+        """Load everything except the records, as of the last durable batch. Called once, after opening."""
         ...
 
     def load_partition(self, queue: str, partition: int) -> Snapshot:
@@ -40,10 +41,10 @@ class Store(Protocol):
         ...
 
     def commit(self, batch: Batch) -> None:
-        """Apply the batch, atomically; durable when this returns.
+        """Apply the batch atomically; it is durable when this returns.
 
         Raises:
-            StoreFailed: it may or may not have become durable; the store takes no further batch.
+            StoreFailed: it may or may not have become durable; the store accepts no further batch.
         """
         ...
 
@@ -52,14 +53,14 @@ class Store(Protocol):
     ) -> list[tuple[int, Record]]:
         """Return records with start <= offset < end, ascending, as ``(offset, record)``.
 
-        At least one record if any exists; stops once ``max_bytes`` of encoded records are reached.
+        Returns at least one record if any exists, and stops once ``max_bytes`` of encoded records are reached.
         """
         ...
 
     def read_encoded(
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
     ) -> list[tuple[int, bytes]]:
-        """The same, each record as ``store.records.encode_record`` wrote it."""
+        """Return the same records, each as ``store.records.encode_record`` wrote it."""
         ...
 
     def forget_went_back(self) -> None:
@@ -67,12 +68,12 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Give up the store. Nothing is lost by not calling it."""
+        """Close the store. A process that ends without closing it loses nothing."""
         ...
 
 
 class Reads:
-    """A store's ``read`` by its ``read_encoded``. It cannot know that it went back, unless it says otherwise."""
+    """Implements a store's ``read`` with its ``read_encoded``. By default such a store never went back."""
 
     went_back = ""
     outlasts = False
@@ -95,21 +96,21 @@ class Reads:
 
 
 class Transaction(Protocol):
-    """A transaction of a store's database for the application's work; a batch is its last part."""
+    """A transaction of a store's database for the application's work, with a batch as its last part."""
 
     connection: Any
-    """Where it is open: what a handler gets."""
+    """The open connection, which the handler gets."""
 
     def check(self) -> None:
-        """See that nothing but the commit is left to be done. Raises whatever is wrong."""
+        """Check that only the commit is left to do; raise the error otherwise."""
         ...
 
     def commit(self, batch: Batch) -> None:
-        """Commit it with the batch, as ``Store.commit`` is called, and with the same promise; then it is over."""
+        """Commit the transaction together with the batch, with the same guarantee as ``Store.commit``; then it ends."""
         ...
 
     def end(self) -> None:
-        """Undo it, if it is not committed. It is over."""
+        """Roll the transaction back unless it is committed; then it ends."""
         ...
 
 
@@ -118,7 +119,7 @@ class Transactional(Protocol):
     """A store in a database that lets the application share its transactions."""
 
     def begin(self) -> Transaction:
-        """A transaction; from any thread.
+        """Return a transaction; from any thread.
 
         Raises:
             StoreFailed: The database does not answer.
@@ -126,12 +127,13 @@ class Transactional(Protocol):
         ...
 
     def enqueued(self, limit: int, max_bytes: int = 1 << 20) -> Sequence[Record]:
-        """Return records that other transactions have enqueued for an outbox, the oldest first. The batch that appends
-        one of them to a queue, as the very same object, removes it from there.
+        """Return records that other transactions have enqueued for an outbox, the oldest first.
+
+        A batch that appends one of these record objects to a queue also removes it from the enqueued ones.
 
         Args:
-            limit: Records at most.
-            max_bytes: Bytes after which no further record is read. One record may exceed this alone.
+            limit: Maximum number of records.
+            max_bytes: Bytes after which no further record is read. A single record may exceed this.
 
         Raises:
             StoreFailed: The database does not answer.

@@ -1,6 +1,6 @@
-"""What a store remembers of its content: bounds, held numbers, names of cursors. Knows no engine.
+"""A store's index of its content: bounds, held numbers, names of cursors. Independent of the engine.
 
-It is what is durable, and so what readers may see: a commit changes it when it is through, and not before.
+It describes the durable content, which readers may see: a commit changes it only after it has finished.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Generic, TypeVar
 from holdfast.store.plan import Bounds, Plan, Where
 
 Key = TypeVar("Key")
-"""What an engine calls the records of one partition by."""
+"""The engine's key of a partition's records."""
 
-UNKNOWN_RECORD_BYTES = 64 << 10  # what a record counts before any was written: rather sweep too early than too late
+UNKNOWN_RECORD_BYTES = 64 << 10  # assumed for a record before any was written: rather sweep too early than too late
 
 
 @dataclass(slots=True)
 class Partition(Generic[Key]):
-    """Where a partition begins and ends, below which offset its bytes are deleted, what its records are called by, and
-    how many bytes of how many records were written into it since the store was opened.
+    """The bounds of a partition, the offset below which its bytes are deleted, the key of its records, and its written
+    bytes and records since the store was opened.
 
-    It is changed while others read. If they saw an older beginning, they miss records and look again.
+    It changes while others read. A reader that used the old first offset misses records, and looks again.
     """
 
     records: Key
@@ -34,20 +34,20 @@ class Partition(Generic[Key]):
 
 
 class Content(Generic[Key]):
-    """What is durable.
+    """The durable content.
 
     Args:
-        key_of: What the records of a new partition are called by.
+        key_of: Returns the key of a new partition's records.
 
     Attributes:
-        partitions: What there is.
+        partitions: The existing partitions.
         unswept: Those of them that have bytes left below their first offset.
-        held: Sequence -> numbers of what is held for it.
-        cursors: Partition -> names of its cursors. Like ``held`` what there is to delete with something else; looking
-            it up would step over all deleted keys.
-        homes: Sequence -> the partition that it lives with.
+        held: Sequence -> numbers of its held messages.
+        cursors: Partition -> names of its cursors. Like ``held``, it lists entries to delete with their owner; a search
+            in the engine would step over all deleted keys.
+        homes: Sequence -> the partition that it belongs to.
         serial: The number of the last batch.
-        garbage: About how many bytes are trimmed and not deleted.
+        garbage: Approximate number of trimmed bytes that are not deleted yet.
         written_bytes, written_records: Since the start.
     """
 
@@ -82,26 +82,26 @@ class Content(Generic[Key]):
 
     @property
     def mean_bytes(self) -> float:
-        """About how many bytes a record has."""
+        """Approximate bytes of a record."""
         return self.written_bytes / self.written_records if self.written_records else UNKNOWN_RECORD_BYTES
 
     def mean_of(self, where: Where) -> float:
-        """The same of a partition; records of some have a thousand times what those of others have."""
+        """Return the same for one partition; its records may be a thousand times as large as those of another."""
         one = self.partitions.get(where)
         return one.written_bytes / one.written_records if one is not None and one.written_records else self.mean_bytes
 
     def put(self, where: Where, one: Partition[Key]) -> None:
-        """There is this partition."""
+        """Add or replace a partition."""
         self.partitions[where] = one
         if one.swept < one.first:
             self.unswept[where] = one
 
     def take_over(self, plan: Plan, swept: Mapping[Where, int]) -> None:
-        """What was planned is durable.
+        """Record the effects of a durable plan.
 
         Args:
             plan: The plan.
-            swept: Below which offset a partition's bytes are deleted now; of those where that has changed.
+            swept: Partition -> the offset below which its bytes are now deleted, for partitions where it has changed.
         """
         partitions = self.partitions
         for where, bounds in plan.bounds.items():

@@ -1,9 +1,9 @@
-"""The directory of a store on disk: its owner, its format, and the process that has it open. Knows no storage engine.
+"""The directory of a store on disk: its owner, its format, and the process that has it open. Independent of the engine.
 
-A store's directory holds ``HOLDFAST`` (JSON: format and engine, written once and changed by upgrades only), ``lock``
-(the id of the process that has it open, under an advisory lock) and ``db``, the engine's directory; ``durable``, a
-note of how far everything is durable; ``ballast``, space kept in reserve. The format is read before any change, so a
-store of a newer version does not change.
+A store's directory contains ``HOLDFAST`` (JSON: format and engine, written once and changed by upgrades only), ``lock``
+(the id of the process that has it open, under an advisory lock) and ``db``, the engine's directory. It also contains
+``durable``, a note of the last durable batch, and ``ballast``, reserved space. The format is read before any change, so
+a store of a newer version stays unchanged.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FORMAT = 1
 """The format of the directory, its keys and its values that this version writes."""
 
 UPGRADES: dict[int, Callable[[Path], None]] = {}
-"""Format -> what rewrites a directory of that format into the next one. It may be killed at any moment and is then run
-again, so it must be repeatable. Empty while there is one format."""
+"""Format -> the function that rewrites a directory of that format into the next one. A killed upgrade is run again, so
+it must be repeatable. Empty while there is only one format."""
 
 MARKER = "HOLDFAST"
 DRAFT = "HOLDFAST.new"
@@ -33,7 +33,7 @@ BALLAST = "ballast"
 
 
 def read_format(path: Path) -> int | None:
-    """The format of the store at ``path``; None if nothing is there yet. Touches nothing.
+    """Return the format of the store at ``path``; None if nothing is there yet. Changes nothing.
 
     Raises:
         StoreFormatError: Something else is there, or a store of a format this version neither reads nor upgrades.
@@ -76,13 +76,13 @@ def holds_store(path: Path) -> bool:
         names = {entry.name for entry in path.iterdir()}
     except PermissionError:
         return True
-    except OSError:  # none there, no directory, a name too long for one
+    except OSError:  # it does not exist, is not a directory, or its name is too long
         return False
     return not names.isdisjoint((MARKER, DRAFT)) or (path / ENGINE / "CURRENT").exists()
 
 
 def begin(path: Path) -> None:
-    """Note that a store is being made here, so that a first start that is killed can be repeated. Needs the lock.
+    """Record that a store is being created here, so that a killed first start can be repeated. Needs the lock.
 
     Raises:
         StoreFailed: The directory cannot be written.
@@ -92,7 +92,7 @@ def begin(path: Path) -> None:
 
 
 def finish(path: Path) -> None:
-    """Make the directory a store, once its engine is there. From now on an engine that is missing is an error.
+    """Complete the store, once its engine exists. From now on a missing engine is an error.
 
     Raises:
         StoreFailed: The directory cannot be written.
@@ -102,11 +102,11 @@ def finish(path: Path) -> None:
 
 
 def upgrade(path: Path, found: int) -> None:
-    """Bring a store to the present format, step by step. Needs the lock.
+    """Upgrade a store to the present format, step by step. Needs the lock.
 
     Args:
         path: The directory.
-        found: What :func:`read_format` said of it.
+        found: The format that :func:`read_format` returned.
 
     Raises:
         StoreFailed: The directory cannot be written.
@@ -119,7 +119,7 @@ def upgrade(path: Path, found: int) -> None:
 
 
 class DirectoryLock:
-    """The right to write a store's directory, held until released or the process ends, however it ends.
+    """Exclusive write access to a store's directory, held until released or until the process ends in any way.
 
     Args:
         path: The directory, created if it is missing.
@@ -150,10 +150,10 @@ class DirectoryLock:
         self._identity = (mine.st_dev, mine.st_ino)
 
     def require_in_place(self) -> None:
-        """Refuse to continue in a directory that is no longer in its place: anything written there would be lost.
+        """Raise if the directory is no longer in its place, because data written there would be lost.
 
         Raises:
-            StoreFailed: The directory was deleted, moved or replaced, or its engine's files were, since it was locked.
+            StoreFailed: The directory or its engine's files were deleted, moved or replaced since it was locked.
         """
         try:
             found = os.stat(self._place)
@@ -169,22 +169,22 @@ class DirectoryLock:
             )
 
     def release(self) -> None:
-        """Let others have it. The file stays: removing it would let two processes lock two files of one name."""
+        """Release the lock. The file stays: if it were removed, two processes could lock two files of one name."""
         os.close(self._file)
 
 
 def make_private(path: Path) -> None:
-    """Make a directory that only its owner may look into, unless it is there: message bodies are in it.
+    """Create a directory that only its owner may read, unless it exists: it will contain message bodies.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: It cannot be created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
 
 
 def is_public(path: Path) -> bool:
-    """Whether every user of the machine may look into a directory."""
+    """Whether every user of the machine may read a directory."""
     try:
         return bool(path.stat().st_mode & 0o007)
     except OSError:
@@ -193,7 +193,7 @@ def is_public(path: Path) -> bool:
 
 @contextlib.contextmanager
 def kept_shut(path: Path) -> Iterator[bool]:
-    """Yield whether no process has the store open; then none can open it while the block runs. Changes nothing."""
+    """Yield whether no process has the store open; if so, none can open it while the block runs. Changes nothing."""
     try:
         file = os.open(path / LOCK, os.O_RDONLY)
     except OSError:
@@ -231,7 +231,7 @@ def sync_directory(path: Path) -> None:
 
 
 def _try_lock(file: int) -> bool:
-    # Windows has no flock; there the engine's own lock file is what keeps others out.
+    # Windows has no flock; there the engine's own lock file excludes other processes.
     if sys.platform != "win32":
         import fcntl
 
@@ -267,12 +267,12 @@ def _publish_draft(path: Path) -> None:
     (path / DRAFT).replace(path / MARKER)
     sync_directory(path)
     for parent in path.resolve().parents:
-        with contextlib.suppress(PermissionError):  # a parent that we may not read was not made by us
+        with contextlib.suppress(PermissionError):  # a parent directory that we may not read already existed
             sync_directory(parent)
 
 
 def _require_nothing_else(path: Path) -> None:
-    """Raise unless ``path`` is absent, empty, or what a first start that was killed has left."""
+    """Raise unless ``path`` is absent, empty, or contains only what a killed first start leaves."""
     try:
         names = {entry.name for entry in path.iterdir()}
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""How long things took, counted by how long: cheap enough for every commit, and for some of the requests."""
+"""Histograms of durations, cheap enough for every commit and for some of the requests."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Seconds: the usual upper ends of the buckets; what took longer is in one more."""
+"""Seconds: the upper bounds of the buckets; one more bucket holds longer durations."""
 
 
 class Durations:
-    """Of one kind of things.
+    """Durations of one kind.
 
     Args:
-        bounds: Seconds, rising: the upper ends of the buckets.
+        bounds: Seconds, ascending: the upper bounds of the buckets.
 
     Attributes:
-        counts: How many are in each bucket, and in none before.
-        seconds: All of them together.
+        counts: Number of durations in each bucket, without those in lower buckets.
+        seconds: Sum of all durations.
     """
 
     __slots__ = ("_bounds", "counts", "seconds")
@@ -28,12 +28,12 @@ class Durations:
         self.seconds = 0.0
 
     def add(self, seconds: float) -> None:
-        """One more."""
+        """Add a duration."""
         self.counts[bisect_left(self._bounds, seconds)] += 1
         self.seconds += seconds
 
     def buckets(self) -> Iterator[tuple[str, float]]:
-        """Upper end, as text, and how many took no longer, as Prometheus wants them."""
+        """Yield each upper bound as text, and the number of durations up to it, in Prometheus's format."""
         below = 0
         for bound, count in zip((*map(str, self._bounds), "+Inf"), self.counts, strict=True):
             below += count

@@ -1,6 +1,6 @@
-"""A store in memory: for tests, simulations, and endpoints that may forget. Knows nothing of files.
+"""A store in memory: for tests, simulations, and endpoints without durable state. Uses no files.
 
-It keeps encoded bytes, so what is loaded or read never shares an object with what was committed.
+It keeps encoded bytes, so that loaded or read objects are never shared with committed ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Part = TypeVar("_Part")
 
 @dataclass(slots=True)
 class _Encoded:
-    """What a batch writes, as bytes; None for what goes."""
+    """A batch's values as bytes; None for deleted ones."""
 
     queues: dict[str, bytes]
     records: list[tuple[Where, int, bytes]]
@@ -35,7 +35,7 @@ class _Encoded:
 class MemoryStore(Reads):
     """A :class:`~holdfast.store.base.Store` that keeps everything until it is garbage collected.
 
-    ``load`` may be called again, also after ``close``: that is how a test or a simulation restarts an endpoint.
+    ``load`` may be called again, even after ``close``: a test or a simulation restarts an endpoint that way.
     """
 
     reads_at_once = True
@@ -83,7 +83,7 @@ class MemoryStore(Reads):
         """See :meth:`Store.commit`."""
         if self._failure is not None:
             raise StoreFailed(
-                "The store failed earlier and accepts no more batches.", remedy="Start again."
+                "The store failed earlier and accepts no further batches.", remedy="Start again."
             ) from self._failure
         try:
             plan = Plan(self, batch)
@@ -110,7 +110,7 @@ class MemoryStore(Reads):
             for offset in range(max(start, first), min(end, end_there)):
                 data = records.get(offset)
                 if data is None:
-                    break  # deleted since we looked: look again
+                    break  # deleted since the bounds were read: read them again
                 found.append((offset, data))
                 size += len(data)
                 if size >= max_bytes:
@@ -119,7 +119,7 @@ class MemoryStore(Reads):
                 return found
 
     def close(self) -> None:
-        """Nothing to give up; the content stays."""
+        """Do nothing; the content stays."""
 
     def bounds_of(self, where: Where) -> Bounds | None:
         """See :class:`~holdfast.store.plan.Known`."""
@@ -167,10 +167,10 @@ class MemoryStore(Reads):
         )
 
     def _apply(self, plan: Plan, encoded: _Encoded) -> None:
-        """Apply a plan; nothing here can fail.
+        """Apply a plan; no step can fail.
 
-        Records are added before the bounds include them, and removed after the bounds exclude them, since other
-        threads may read meanwhile.
+        The store adds records before the bounds include them, and removes records after the bounds exclude them,
+        because other threads may read meanwhile.
         """
         self._queues.update(encoded.queues)
         for where, offset, data in encoded.records:

@@ -1,9 +1,9 @@
-"""What a batch does to a store, checked whole before anything is changed. Knows no engine, protocol rule.
+"""The effects of a batch on a store, checked completely before any change. Independent of engine and protocol.
 
-The rules of a batch are here and nowhere else. A store makes a :class:`Plan` of the batch and writes what it says. Once
-that is durable it takes over what the plan says of its partitions, held numbers, cursors and homes.
+The rules of a batch are defined only here. A store makes a :class:`Plan` of the batch and writes its effects. Once they
+are durable, the store applies the plan's changes to its partitions, held numbers, cursors and homes.
 
-A plan asks the store only for what the batch names, so a store need not have everything in memory.
+A plan asks the store only about the batch's own keys, so a store need not have everything in memory.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from holdfast.exceptions import StoreFailed
 Where = tuple[str, int]
 """Queue and partition."""
 Bounds = tuple[int, int]
-"""``(first, end)``: offsets first <= o < end are there."""
+"""``(first, end)``: the offsets first <= o < end are stored."""
 Home = tuple[str, Where]
-"""A Sequence and the partition that it lives with."""
+"""A Sequence and the partition that it belongs to."""
 CursorKey = tuple[str, int, str]
 """Queue, partition and name."""
 
@@ -30,11 +30,11 @@ _MOST = (1 << 64) - 1
 
 @dataclass(slots=True)
 class Move:
-    """A held record that goes into a queue.
+    """A held record that moves into a queue.
 
     Args:
-        sequence, number: What it was held as.
-        where, offset: Where it goes.
+        sequence, number: Its key while it is held.
+        where, offset: Its new place.
         now: Its ``released_at``.
         record: The record if the batch itself holds it; None if it is in the store.
     """
@@ -48,22 +48,22 @@ class Move:
 
 
 class Known(Protocol):
-    """What a plan asks of a store, for what the batch names."""
+    """What a plan asks of a store, for the keys of the batch."""
 
     def bounds_of(self, where: Where) -> Bounds | None:
         """Return the bounds of a partition, None if it does not exist."""
         ...
 
     def held_of(self, sequence: str) -> Collection[int]:
-        """The numbers of what is held for a Sequence."""
+        """Return the numbers of a Sequence's held messages."""
         ...
 
     def cursors_of(self, where: Where) -> Collection[str]:
-        """The names of a partition's cursors."""
+        """Return the names of a partition's cursors."""
         ...
 
     def home_of(self, sequence: str) -> Where | None:
-        """The partition that a Sequence lives with, None if it is not known."""
+        """Return the partition that a Sequence belongs to, None if it is unknown."""
         ...
 
 
@@ -145,7 +145,7 @@ class Plan:
             self._delete(batch)
 
     def bounds_of(self, where: Where) -> Bounds | None:
-        """What there is of a partition by now."""
+        """Return the bounds of a partition, including the effects planned so far."""
         return self.bounds[where] if where in self.bounds else self._known.bounds_of(where)
 
     def _append(self, batch: Batch) -> None:
@@ -209,7 +209,8 @@ class Plan:
             self.bounds[where] = (first, end)
 
     def _put_ahead(self, where: Where, offset: int, end: int) -> None:
-        """Appends, runs and releases of a batch fill a partition together, so an offset may come before a lower one."""
+        """Plan an append. Appends, runs and releases of a batch fill a partition together, so offsets may arrive in any
+        order."""
         waiting = self._ahead.setdefault(where, set())
         if offset < end or offset in waiting:
             raise StoreFailed(f"Offset {offset} of {where} already exists; its end is {end}.", remedy=BATCH_REMEDY)

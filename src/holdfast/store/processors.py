@@ -1,8 +1,8 @@
-"""The processor that a thread runs on, where the system reports it and lets it be chosen (Linux). Knows no store.
+"""The processor of a thread, where the system reports it and lets a program choose it (Linux). Independent of stores.
 
-A thread that another thread waits for runs best on that thread's processor: the data is in its caches, and the system
-need not wake another processor, which costs as much as a quick disk's sync. Threads that it starts meanwhile inherit
-its processor, so they begin with :func:`run_anywhere`.
+If one thread waits for another, the other runs best on the same processor. The data is in that processor's caches, and
+the system need not wake another processor, which costs as much as a quick disk's sync. Threads that it starts meanwhile
+inherit its processor, so they begin with :func:`run_anywhere`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _current: Final = _find()
 
 
 class Place:
-    """Where a thread may run; said by the one who waits for it.
+    """The processor of a thread, chosen by the thread that waits for it.
 
     Args:
         thread: Its native id.
@@ -51,7 +51,7 @@ class Place:
             self._bound_to = -1
 
     def _bind(self, processors: set[int]) -> None:
-        with contextlib.suppress(OSError):  # it has ended, or binding is not permitted: then it stays
+        with contextlib.suppress(OSError):  # it has ended, or binding is not permitted: then nothing changes
             os.sched_setaffinity(self._thread, processors)
 
 

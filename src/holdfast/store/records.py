@@ -1,10 +1,10 @@
-"""How records, states and keys look as bytes in a store. Knows no storage engine and no protocol rule.
+"""The encoding of records, states and keys in a store. Independent of engine and protocol.
 
 A record is a MessagePack array: a format number, then the fields of :class:`Record` in their order. A field added later
-gets a higher format number; :func:`decode_record` keeps reading the older ones.
+gets a higher format number; :func:`decode_record` still reads the older formats.
 
-A key is a tag byte, a length-prefixed name, and numbers as eight big-endian bytes, so that the order of the bytes is
-the order of the numbers, and everything of one partition or one sequence is one contiguous range.
+A key is a tag byte, a length-prefixed name, and numbers as eight big-endian bytes. So the order of the bytes is the
+order of the numbers, and all keys of one partition or one Sequence are one contiguous range.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SEQUENCE = b"s"
 CURSOR = b"c"
 HOME = b"l"
 TRIMMED = b"!holdfast-trimmed"
-"""The key of about how many bytes were deleted and are still on the disk."""
+"""The key of the approximate number of bytes that were deleted but are still on the disk."""
 
 PREFIX_END = b"\xff" * 9
 """Appended to the prefix of a partition or sequence, it sorts after every key of it (numbers have eight bytes, names
@@ -43,7 +43,7 @@ _two_numbers = struct.Struct(">QQ")
 
 
 def encode_record(record: Record) -> bytes:
-    """One record as bytes; :func:`decode_record` gives an equal one back."""
+    """Encode a record; :func:`decode_record` returns an equal one."""
     return _encode(
         (
             RECORD_FORMAT,
@@ -66,10 +66,10 @@ def encode_record(record: Record) -> bytes:
 
 
 def release_record(data: bytes, now: float) -> bytes:
-    """A held record as its queue keeps it, which it enters at ``now``.
+    """Encode a held record for the queue that it enters at ``now``.
 
     Raises:
-        StoreFormatError: The bytes are no record, or one of a newer format.
+        StoreFormatError: The bytes are not a record, or have a newer format.
     """
     record = decode_record(data)
     record.released_at = now
@@ -77,10 +77,10 @@ def release_record(data: bytes, now: float) -> bytes:
 
 
 def decode_record(data: bytes) -> Record:
-    """The record that :func:`encode_record` wrote.
+    """Return the record that :func:`encode_record` wrote.
 
     Raises:
-        StoreFormatError: The bytes are no record, or one of a newer format.
+        StoreFormatError: The bytes are not a record, or have a newer format.
     """
     try:
         version, *fields = _decode(data)
@@ -119,21 +119,23 @@ class _Parts(msgspec.Struct, array_like=True, gc=False):
 
 _decode_parts = msgspec.msgpack.Decoder(_Parts).decode
 RECORD_BEGINNING = bytes([0x90 + len(_Parts.__struct_fields__), RECORD_FORMAT])
-"""Of every record that is written now."""
+"""The first bytes of every record written by this version."""
 _EMPTY = msgspec.Raw(_encode(b""))
 
 LARGE_FIELDS = frozenset({"body", "headers", "transport"})
 
 
 def emptied(records: list[bytes], names: Collection[str]) -> list[bytes]:
-    """Encoded records with these of the LARGE_FIELDS empty. One of an older format, or that cannot be read, stays as it
-    is."""
+    """Empty these of the LARGE_FIELDS in encoded records.
+
+    A record of an older format, or an unreadable one, stays unchanged.
+    """
     body, headers, transport = "body" in names, "headers" in names, "transport" in names
     found = []
     for data in records:
         try:
             parts = _decode_parts(data)
-        except (msgspec.DecodeError, ValueError, RecursionError):  # the second: a text that is no UTF-8
+        except (msgspec.DecodeError, ValueError, RecursionError):  # the second: text that is not valid UTF-8
             parts = None
         if parts is None or not data.startswith(RECORD_BEGINNING):
             found.append(data)
@@ -149,15 +151,15 @@ def emptied(records: list[bytes], names: Collection[str]) -> list[bytes]:
 
 
 def encode_state(state: State) -> bytes:
-    """A saved state as MessagePack bytes."""
+    """Encode a saved state as MessagePack bytes."""
     return _encode(state)
 
 
 def decode_state(data: bytes) -> State:
-    """The state that :func:`encode_state` wrote; tuples come back as lists.
+    """Return the state that :func:`encode_state` wrote; tuples come back as lists.
 
     Raises:
-        StoreFormatError: The bytes are no state.
+        StoreFormatError: The bytes are not a state.
     """
     try:
         state = _decode(data)
@@ -175,48 +177,49 @@ def decode_state(data: bytes) -> State:
 
 
 def number(value: int) -> bytes:
-    """A number of 0 to 2**64 - 1 as the last part of a key."""
+    """Encode a number from 0 to 2**64 - 1 as the last part of a key."""
     return value.to_bytes(8, "big")
 
 
 def last_number(key: bytes) -> int:
-    """The number a key ends with."""
+    """Return the number at the end of a key."""
     return int.from_bytes(key[-8:], "big")
 
 
 def name_key(tag: bytes, name: str) -> bytes:
-    """Key of what has a name only (a queue's description, a sequence), and the prefix of what has a name and more."""
+    """Return the key of an object with only a name (a queue's description, a Sequence), or a prefix of longer keys."""
     encoded = name.encode()
     return tag + _length(len(encoded)) + encoded
 
 
 def key_name(key: bytes) -> str:
-    """The name in a key."""
+    """Return the name in a key."""
     return key[5 : 5 + int.from_bytes(key[1:5], "big")].decode()
 
 
 def home_key(sequence: str, queue: str, partition: int) -> bytes:
-    """Key that says that a Sequence lives with a partition; those of one partition have one prefix."""
+    """Return the key that assigns a Sequence to a partition; all keys of one partition share a prefix."""
     return partition_key(HOME, queue, partition) + sequence.encode()
 
 
 def held_key(sequence: str, message: int) -> bytes:
-    """Key of a held record; what is held for one Sequence has the prefix ``name_key(HELD, sequence)``."""
+    """Return the key of a held record; those of one Sequence have the prefix ``name_key(HELD, sequence)``."""
     return name_key(HELD, sequence) + number(message)
 
 
 def partition_key(tag: bytes, queue: str, partition: int) -> bytes:
-    """Key of a partition's entry (tag PARTITION), and the prefix of its records (RECORD) and cursors (CURSOR)."""
+    """Return the key of a partition's entry (tag PARTITION), or the prefix of its records (RECORD) and cursors
+    (CURSOR)."""
     return name_key(tag, queue) + number(partition)
 
 
 def retag(key: bytes, tag: bytes) -> bytes:
-    """The same key under another tag."""
+    """Return the same key with another tag."""
     return tag + key[1:]
 
 
 def split_partition_key(key: bytes) -> tuple[str, int, bytes]:
-    """Queue, partition, and what follows them in a key."""
+    """Return a key's queue, its partition, and the bytes after them."""
     start = 5 + int.from_bytes(key[1:5], "big")
     return key[5:start].decode(), int.from_bytes(key[start : start + 8], "big"), key[start + 8 :]
 
@@ -227,10 +230,10 @@ def encode_entry(first: int, swept: int) -> bytes:
 
 
 def decode_entry(data: bytes) -> tuple[int, int]:
-    """``(first, swept)`` of a partition's entry.
+    """Return ``(first, swept)`` of a partition's entry.
 
     Raises:
-        StoreFormatError: The bytes are no entry.
+        StoreFormatError: The bytes are not an entry.
     """
     try:
         first, swept = _two_numbers.unpack(data)

@@ -21,12 +21,12 @@ _UINT64 = b"\xcf"
 _DIGITS = 12
 _SOAP = "1.2"
 _ALONE = _encode((None, None, None, None, _SOAP, b"", False))[1:]
-"""From the MessageID on, of a row that has an action and a body alone."""
+"""The end of a row with only an action and a body, from the MessageID on."""
 _NO_TRANSPORT = _encode(b"")
 
 
 class RowEncoder:
-    """Encodes rows that came at the same time.
+    """Encodes rows that arrived together.
 
     Args:
         received_at: Seconds since 1970-01-01 UTC.
@@ -37,7 +37,7 @@ class RowEncoder:
         self._received = _encode(received_at)
         self._alone = self._received + _ALONE
         self._fronts: dict[tuple[str, int], bytes] = {}
-        """What stands before a body, by the action and the length of the body."""
+        """Action and length of the body -> the bytes before the body."""
 
     def encode(
         self,
@@ -51,7 +51,10 @@ class RowEncoder:
         reply_to: str | None = None,
         relates_to: str | None = None,
     ) -> EncodedRow:
-        """A row for that queue. Rows with the same key stay in order; the rest is as in a record."""
+        """Encode a row for that queue.
+
+        Rows with the same key stay in order; the other arguments are those of a record.
+        """
         octets = len(body)
         front = self._fronts.get((action, octets))
         if front is None:
@@ -72,7 +75,7 @@ class RowEncoder:
 
 
 def _bytes_head(length: int) -> bytes:
-    """What MessagePack writes before so many bytes."""
+    """Return MessagePack's header for this many bytes."""
     if length < 1 << 8:
         return b"\xc4" + length.to_bytes(1, "big")
     return b"\xc5" + length.to_bytes(2, "big") if length < 1 << 16 else b"\xc6" + length.to_bytes(4, "big")
@@ -101,7 +104,7 @@ def blocks_of_records(rows: Iterable[tuple[str, Record]], received_at: float) ->
 
 
 def fill(run: Run) -> list[bytes]:
-    """The records of rows that move, encoded."""
+    """Return the encoded records of rows that move into their queue."""
     head: bytes = RECORD_BEGINNING + _encode(run.sequence) + _UINT64
     tail: bytes = _encode(run.now) + _NO_TRANSPORT
     made = _encode(run.message_ids + "0" * _DIGITS)[:-_DIGITS]

@@ -1,14 +1,14 @@
-"""The thread that commits, for a shell on one asyncio loop. Knows stores and batches, no protocol rule.
+"""The thread that commits, for a shell on one asyncio loop. Knows stores and batches, but no protocol rules.
 
 Passing a batch to the thread and receiving the result wakes a sleeping thread three times, which costs more than a
-quick disk does. So the loop itself waits briefly for a commit: most are durable by then, and the answers leave at
-once. A longer commit reports through the loop, which continues meanwhile, and the loop does not wait for some later
-commits.
+commit on a quick disk. So the loop itself waits briefly for a commit. Most are durable by then, and the answers leave
+immediately. A longer commit reports through the loop, which continues meanwhile, and the loop does not wait for some
+later commits.
 
-While the loop waits its processor has nothing to do, so that is where the thread does its work (``processors``).
+While the loop waits, its processor is idle, so the thread works there (``processors``).
 
-A server with such a thread should call ``sys.setswitchinterval(0.0005)`` once at its start: with Python's default of
-5 ms, a busy loop keeps the thread waiting for the interpreter lock many times longer than the disk takes.
+A server with such a thread should call ``sys.setswitchinterval(0.0005)`` once at its start: with Python's default of 5
+ms, a busy loop keeps the thread waiting for the interpreter lock many times longer than the disk takes.
 """
 
 from __future__ import annotations
@@ -27,29 +27,30 @@ from holdfast.store.durations import Durations
 from holdfast.store.processors import Place
 
 LONGEST_WAIT: Final = 0.003
-"""Maximum seconds that the loop waits for a commit. Other work in the loop, also of a program that shares it, is
+"""Maximum seconds that the loop waits for a commit. Other work in the loop, even of a program that shares it, is
 delayed by no more than this."""
 FEWEST_NOT_WAITED: Final = 1
 MOST_NOT_WAITED: Final = 1024
-"""Commits that are not waited for after one that took longer: twice as many each time, until one is in time."""
+"""Maximum number of commits without a wait after a slow one; the number doubles each time until a commit is quick
+enough."""
 
 
 class Patience:
-    """Whether to wait for the next commit, by how the last ones did. Knows no clock."""
+    """Decides whether to wait for the next commit, from the durations of previous ones. Reads no clock."""
 
     def __init__(self) -> None:
         self._left = 0
         self._next = FEWEST_NOT_WAITED
 
     def waits(self) -> bool:
-        """Whether to wait for the commit that begins now; to be asked once for each."""
+        """Return whether to wait for the commit that begins now; call it once for each commit."""
         if self._left:
             self._left -= 1
             return False
         return True
 
     def waited(self, *, in_time: bool) -> None:
-        """Whether the one that was waited for was in time."""
+        """Record whether the last commit with a wait was quick enough."""
         if in_time:
             self._next = FEWEST_NOT_WAITED
         else:
@@ -106,7 +107,7 @@ class CommitThread:
 
     @property
     def pending_seconds(self) -> float:
-        """Seconds since the commit in progress began, 0.0 if there is none: a disk may hang."""
+        """Seconds since the commit in progress began, 0.0 otherwise: a disk may hang."""
         since = self._since
         return perf_counter() - since if since else 0.0
 
@@ -130,7 +131,7 @@ class CommitThread:
                 remedy="Free space or repair the disk, then start again.",
             ) from self._failure
         if self._closing:
-            raise StoreFailed("The store is closing and accepts no more batches.", remedy="Start again.")
+            raise StoreFailed("The store is closing and accepts no further batches.", remedy="Start again.")
         self._is_waited_for = waits = self._longest_wait > 0.0 and self._patience.waits()
         if waits:
             self._place.here()

@@ -1,7 +1,8 @@
 """A batch as one write of the engine.
 
-Trimming moves a partition's first offset at once; the bytes below it are deleted a few megabytes at a time, since each
-range deletion makes every later read a little slower. Until then they are below ``first`` and no reader sees them.
+Trimming moves a partition's first offset immediately. The store deletes the bytes below it a few megabytes at a time,
+because each range deletion makes every later read a little slower. Until then those bytes are below ``first``, where no
+reader sees them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Held = tuple[str, int]
 
 
 class _Store(Protocol):
-    """What there is to know of the store."""
+    """The parts of the store that this module uses."""
 
     content: Content[bytes]
     trouble: str
@@ -39,21 +40,21 @@ class _Store(Protocol):
 
 
 class Changes:
-    """A batch as one atomic write of the engine, and what the store's content is once it is durable.
+    """A batch as one atomic write of the engine, and the store's content afterwards.
 
     Args:
-        store: The store, of which nothing is changed before :meth:`take_over`.
+        store: The store; it does not change before :meth:`take_over`.
         batch: The batch.
 
     Attributes:
-        plan: What the batch does.
-        write: All of it, for the engine.
-        erased: The ranges of keys that are deleted.
-        erased_bytes: About how many bytes those have.
+        plan: The effects of the batch.
+        write: The whole write for the engine.
+        erased: The deleted key ranges.
+        erased_bytes: The approximate number of bytes in them.
 
     Raises:
         StoreFailed: The batch breaks a rule of :mod:`holdfast.store.plan`.
-        StoreDamaged: A record that it releases is not there.
+        StoreDamaged: A record that it releases is missing.
     """
 
     __slots__ = (
@@ -107,7 +108,7 @@ class Changes:
 
     @property
     def size(self) -> int:
-        """Bytes of the records that go into queues."""
+        """Bytes of the records that enter queues."""
         return sum([size for size, _ in self._written.values()])
 
     def take_over(self) -> None:
@@ -201,7 +202,7 @@ class Changes:
             self.write.delete(layout.retag(self._prefix(where), layout.PARTITION))
 
     def _erase(self, where: Where, end: int) -> None:
-        """Delete a partition's bytes below ``end``, and note that they are still on the disk."""
+        """Delete a partition's bytes below ``end``, and record that they are still on the disk."""
         records, swept = self._prefix(where), self._swept_of(where)
         erase(self.write, records, swept, end)
         if end > swept:
@@ -210,14 +211,14 @@ class Changes:
             self.write.put(layout.TRIMMED, layout.number(self._store.trimmed_bytes + self.erased_bytes))
 
     def _swept_of(self, where: Where) -> int:
-        """Below which offset a partition's bytes are deleted by now."""
+        """Return the offset below which a partition's bytes are deleted, including this batch."""
         if where in self._swept:
             return self._swept[where]
         there = self._content.partitions.get(where)
         return 0 if there is None else there.swept
 
     def _prefix(self, where: Where) -> bytes:
-        """What the keys of a partition's records begin with."""
+        """Return the prefix of the keys of a partition's records."""
         there = self._content.partitions.get(where)
         if there is not None:
             return there.records
@@ -235,7 +236,7 @@ def _save(out: WriteBatch, key: bytes, state: State | None) -> None:
 
 
 def erase(out: WriteBatch, records: bytes, start: int, end: int) -> None:
-    """Delete the records from ``start`` up to ``end``. Few go one by one: a range deletion costs every reader."""
+    """Delete the records from ``start`` up to ``end``; few ones singly, as a range deletion slows every read."""
     if end - start > FEW_RECORDS:
         out.delete_range(records + layout.number(start), records + layout.number(end))
         return

@@ -1,6 +1,6 @@
 """A check of a whole store: it reads everything and changes nothing.
 
-Knows only the store's own guarantees; the protocol's states are bytes to it.
+It checks only the store's own guarantees, and treats protocol states as bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Report:
     """The result of a check.
 
     Attributes:
-        problems: The problems, a sentence each; empty if there are none.
+        problems: The problems, a sentence each; empty for an intact store.
         serial: The last readable batch.
         durable: The last batch that is known to have been durable.
         records: How many records are readable.
@@ -46,7 +46,7 @@ class Report:
 
 
 def check_store(path: Path) -> Report:
-    """Read all of a store and verify each checksum and whatever it promises. Changes nothing.
+    """Read the whole store and verify each checksum and each guarantee. Changes nothing.
 
     Raises:
         StoreFormatError: There is no store, or one of another format.
@@ -76,7 +76,7 @@ def check_store(path: Path) -> Report:
 
 
 def problems_of_tables(path: Path) -> list[str]:
-    """A sentence for each table that MANIFEST names and of which not every block can be read, or that is missing."""
+    """Return a sentence for each table in MANIFEST that is missing or has an unreadable block."""
     tables = read_manifest(path / directory.ENGINE).tables
     return [
         f"not every block of the table {name} is readable. If nothing else is reported, only deleted data is "
@@ -137,7 +137,7 @@ def _check_snapshot(snapshot: Snapshot, report: Report) -> None:
 
 
 def readable(store: RocksDBStore, where: Where, first: int, end: int, report: Report) -> Iterator[tuple[int, bytes]]:
-    """The records that can be read; the others are put into the report."""
+    """Yield the readable records, and add the others to the report."""
     while first < end:
         try:
             found = store.read_encoded(*where, first, end, COPY_BYTES)
@@ -157,7 +157,7 @@ def readable(store: RocksDBStore, where: Where, first: int, end: int, report: Re
 
 
 def _before_damage(store: RocksDBStore, where: Where, first: int, end: int) -> list[tuple[int, bytes]]:
-    """Records from ``first`` on, one by one, up to one that cannot be read."""
+    """Return the records from ``first`` on, read one by one, up to the first unreadable one."""
     found: list[tuple[int, bytes]] = []
     with contextlib.suppress(StoreDamaged):
         for offset in range(first, end):

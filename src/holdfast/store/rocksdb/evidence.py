@@ -1,12 +1,12 @@
-"""Proof of which batches were durable, read from a damaged write-ahead log. Knows the log's bytes, no batch.
+"""Proof of which batches were durable, read from a damaged write-ahead log, without decoding the batches.
 
-A batch is written only after the one before it was synced. So every batch carries a stamp: its serial, and the serial
-up to which everything was durable when it was written. A log may be damaged at its end because the machine went down
-before a sync completed; then no batch there was acknowledged, and dropping them is right. If the damage is in batches
-that were durable, stamps after the damage show it (``log_format``).
+The store writes a batch only after the previous one is synced. So every batch carries a stamp: its serial, and the
+serial up to which everything was durable when it was written. A log may be damaged at its end because the machine
+failed before a sync completed. Then no batch there was acknowledged, and it is right to drop them. If the damage is in
+batches that were durable, stamps after the damage show it (``log_format``).
 
-A log that is cut off cleanly has nothing after the cut. So occasionally, and when the store is closed, a note next to
-the engine records the serial up to which everything is durable.
+A cleanly truncated log has nothing after the cut. So occasionally, and when the store is closed, the store writes a
+note next to the engine with the serial up to which everything is durable.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ STAMP = b"!holdfast-durable"
 _pair = struct.Struct(">QQ")
 BATCH_HEADER = 12  # sequence number and count of changes
 _MARK = bytes((1, len(STAMP))) + STAMP
-"""What each batch in a log begins with, behind its header: its first change, which puts the stamp."""
+"""The start of each batch in a log, after its header: its first change, which puts the stamp."""
 _STAMP_AT = BATCH_HEADER + len(_MARK) + 1
 
 
 def encode_stamp(serial: int, durable: int) -> bytes:
-    """The stamp of batch ``serial``, written when every batch up to ``durable`` was durable."""
+    """Return the stamp of batch ``serial``, written when every batch up to ``durable`` was durable."""
     return _pair.pack(serial, durable)
 
 
@@ -43,33 +43,33 @@ def stamp(data: bytes | None) -> tuple[int, int]:
 
 
 def stamped_serial(data: bytes | None) -> int:
-    """The serial in a store's newest stamp, 0 if it has none."""
+    """Return the serial in a store's newest stamp, 0 without one."""
     return stamp(data)[0]
 
 
 def logs(engine: Path) -> list[Path]:
-    """The logs in the engine's directory, oldest first."""
+    """Return the logs in the engine's directory, oldest first."""
     return sorted(engine.glob("*.log"), key=lambda log: (len(log.name), log.name))
 
 
 def proven_durable(engine: Path) -> int:
-    """The highest serial that the logs in ``engine`` prove to have been durable, 0 if they prove none.
+    """Return the highest serial that the logs in ``engine`` prove to have been durable, 0 without proof.
 
-    Only a whole record with a right checksum proves something: in the log's bytes as they lie, a stamp may be split by
-    a block's header, or be what a torn write has left.
+    Only a whole record with a correct checksum is proof. In the raw bytes of a log, a block's header may split a stamp,
+    or a torn write may have left it.
     """
     return max((_last_stamp(path)[1] for path in logs(engine)), default=0)
 
 
 def log_serials(path: Path) -> tuple[int, int]:
-    """Return the serials of the first and the last whole batch in one log, damaged or not; zeros if there are none."""
+    """Return the serials of the first and the last whole batch in a log, damaged or not; zeros without a batch."""
     with log_format.mapped(path) as data:
         first = next((found[0] for batch in batches(data) if (found := stamp_of(batch))), 0)
     return first, _last_stamp(path)[0]
 
 
 def batches(data: log_format.Bytes) -> Iterator[bytes]:
-    """The whole batches in a log, damaged or not, as RocksDB wrote them."""
+    """Yield the whole batches in a log, damaged or not, as RocksDB wrote them."""
     return log_format.records(data, mark=_MARK, mark_at=BATCH_HEADER)
 
 
@@ -97,14 +97,14 @@ def stamp_of(batch: bytes) -> tuple[int, int] | None:
 
 
 def _last_stamp(path: Path) -> tuple[int, int]:
-    """Stamps grow, so the last one in a log says most."""
+    """Return the last stamp of a log, which is the highest, because stamps grow."""
     with log_format.mapped(path) as data:
         newest = log_format.last_records(data, mark=_MARK, mark_at=BATCH_HEADER)
         return next((found for batch in newest if (found := stamp_of(batch))), (0, 0))
 
 
 def note(store: Path, serial: int) -> None:
-    """Note that every batch up to ``serial`` is durable.
+    """Write a note that every batch up to ``serial`` is durable.
 
     Raises:
         OSError: It cannot be written; the older note stays.
@@ -118,15 +118,15 @@ def note(store: Path, serial: int) -> None:
 
 
 def forget_note(store: Path) -> None:
-    """Take the note away, before a store is cut back on purpose."""
+    """Delete the note, before a store is deliberately truncated."""
     (store / directory.NOTE).unlink(missing_ok=True)
 
 
 def noted_serial(store: Path) -> int:
-    """The serial in the store's note, 0 if it has none.
+    """Return the serial in the store's note, 0 without a note.
 
     Raises:
-        StoreDamaged: The note is not as it was written.
+        StoreDamaged: The note was changed or truncated.
     """
     try:
         text = (store / directory.NOTE).read_bytes()

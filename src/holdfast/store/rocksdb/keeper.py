@@ -20,29 +20,29 @@ from holdfast.store.rocksdb.free_space import FreeSpace, Table
 from holdfast.store.rocksdb.reserve import Reserve
 
 KEEP_BYTES = 4 << 20
-"""Written since it last looked after the store."""
+"""Bytes written between two checks of the store."""
 COMPACT_BYTES = 32 << 20
-"""Trimmed and swept, at least, before a compaction while the store is open."""
+"""Minimum of trimmed and swept bytes for a compaction while the store is open."""
 COMPACT_SHARE = 8
-"""So many times what was trimmed may be in the tables; more is waited for until the share is reached."""
+"""Compaction starts once the tables hold at most this many times the trimmed bytes."""
 MOST_RANGES = 64
-"""Ranges compacted one by one after a start; more are joined."""
+"""Maximum number of ranges that are compacted singly after a start; further ranges are joined."""
 LOOK_AGAIN_SECONDS = 10.0
-"""Between looks for free space while it is short or the reserve is in use, and before what could not be compacted is
-tried again."""
+"""Seconds between checks of free space while it is short or the reserve is in use, and before a failed compaction is
+retried."""
 
 Range = tuple[bytes, bytes]
 
 
 class Keeper:
-    """Looks after one store that is open for writing.
+    """Maintains one store that is open for writing.
 
     Args:
         engine: The store's engine.
         reserve: Its reserve.
         space: The free space on the store's disk.
-        note: Leaves a note of how far everything is durable; False if the store's directory is not its own any more.
-        count: How many records there are.
+        note: Writes the note of the last durable batch; returns False if the store no longer owns its directory.
+        count: Returns the number of records.
     """
 
     def __init__(
@@ -64,23 +64,23 @@ class Keeper:
         self._lock = threading.Lock()
         self._ranges: list[Range] = []
         self.trimmed = 0
-        """About how many bytes were deleted and are not given back."""
+        """Approximate number of deleted bytes that are still on the disk."""
 
     def add(self, ranges: Iterable[Range], trimmed: int) -> None:
-        """Records in these ranges of keys were deleted, about so many bytes."""
+        """Record a deletion of about this many bytes in these key ranges."""
         with self._lock:
             self._ranges += ranges
             self.trimmed += trimmed
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Wake the thread to check for work."""
         self._wanted.set()
         if self._thread is None and not self._closing.is_set():
             self._thread = threading.Thread(target=self._run, name="holdfast-keeper", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """Finish the piece in progress, then end."""
+        """Finish the piece in progress, then end the thread."""
         self._closing.set()
         self._wanted.set()
         if self._thread is not None:
@@ -102,13 +102,13 @@ class Keeper:
             self._wanted.clear()
 
     def _give_back(self, tables: list[Table]) -> bool:
-        """Compact what was trimmed, if it is worth it; False if it could not be done now.
+        """Compact the trimmed ranges if that is worthwhile; return False if it is impossible now.
 
         Args:
-            tables: Those of this look.
+            tables: The engine's tables as of this check.
         """
         with self._lock:
-            ranges, trimmed = list(self._ranges), self.trimmed  # more may come during the compaction
+            ranges, trimmed = list(self._ranges), self.trimmed  # the list may grow during the compaction
         least = 0 if self._space.is_low else COMPACT_BYTES
         if trimmed <= least:
             return True
@@ -121,7 +121,7 @@ class Keeper:
                 if self._closing.is_set():
                     return True
                 _compact(self._engine, *piece)
-        # The engine does not say whether it has done it: what was on top must be gone.
+        # The engine does not report whether it compacted, so check that the upper tables are gone.
         left = {table["name"] for table in self._engine.live_files()}
         if any(table["name"] in left for table in tables if not table["level"] and _touches(table, ranges)):
             return False
@@ -131,8 +131,10 @@ class Keeper:
         return True
 
     def _fits(self, tables: list[Table]) -> bool:
-        """Whether there is space for the records that are not trimmed. The engine writes them before it deletes its
-        inputs, and stops if the disk is full."""
+        """Whether there is space for the records that remain.
+
+        The engine writes them before it deletes its inputs, and stops if the disk is full.
+        """
         share = self._count() / max(sum(table["num_entries"] for table in tables), 1)
         return self._space.fits(2 * share * sum(table["size"] for table in tables))
 
@@ -151,7 +153,7 @@ def gaps_between(partitions: Iterable[Partition[bytes]]) -> list[Range]:
 
 
 def _joined(ranges: list[Range]) -> list[Range]:
-    """The same ranges, those that touch made one."""
+    """Return the same ranges, with adjacent ones joined."""
     joined: list[Range] = []
     for begin, end in sorted(ranges):
         if joined and begin <= joined[-1][1]:
@@ -166,7 +168,7 @@ def _touches(table: Table, ranges: list[Range]) -> bool:
 
 
 def _pieces(tables: list[Table], begin: bytes, end: bytes) -> list[Range]:
-    """The range cut where tables end, so that no piece covers many."""
+    """Split the range at the ends of tables, so that no piece covers many of them."""
     ends = {table["end_key"] for table in tables if table["level"]}
     cuts = [begin, *sorted(cut for cut in ends if begin < cut < end), end]
     return list(itertools.pairwise(cuts))
@@ -174,5 +176,5 @@ def _pieces(tables: list[Table], begin: bytes, end: bytes) -> list[Range]:
 
 def _compact(engine: Rdict, begin: bytes, end: bytes) -> None:
     options = CompactOptions()
-    options.set_exclusive_manual_compaction(False)  # else what the engine itself wants to compact would wait
+    options.set_exclusive_manual_compaction(False)  # otherwise the engine's own compactions would wait
     engine.compact_range(begin, end, options)

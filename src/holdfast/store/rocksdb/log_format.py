@@ -1,12 +1,12 @@
-"""The format of RocksDB's logs and MANIFESTs: which records are whole, wherever the file is damaged.
+"""The format of RocksDB's logs and MANIFESTs, to find the whole records in a damaged file.
 
-A file is a row of blocks of 32 KB. A record lies in one piece, or is split where a block ends; each piece has a header
-with a separate checksum, and no header crosses a block's end
+A file consists of blocks of 32 KB. A record is in one piece, or is split at the end of a block. Each piece has a header
+with a separate checksum, and no header crosses the end of a block
 (https://github.com/facebook/rocksdb/wiki/Write-Ahead-Log-File-Format). RocksDB stops at the first damage. This module
 reads further, to find the records after it.
 
-The checksum is CRC-32C, which the standard library lacks. Only a few records of a log are verified at a start, so the
-thirty lines here are fast enough, and save every installation one more compiled dependency.
+The checksum is CRC-32C, which the standard library lacks. A start verifies only a few records of a log, so the thirty
+lines here are fast enough, and save every installation one more compiled dependency.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _POLYNOMIAL = 0x82F63B78
 
 @contextlib.contextmanager
 def mapped(path: Path) -> Iterator[Bytes]:
-    """The bytes of a file, read as they are used."""
+    """Map the bytes of a file into memory."""
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
-            yield b""  # nothing can be mapped of an empty file
+            yield b""  # an empty file cannot be mapped
             return
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             yield data
@@ -48,7 +48,7 @@ def mapped(path: Path) -> Iterator[Bytes]:
 def records(
     data: Bytes, start: int = 0, stop: int | None = None, *, mark: bytes = b"", mark_at: int = 0
 ) -> Iterator[bytes]:
-    """Yield the whole records that begin from ``start`` up to ``stop``, and pass over what is damaged.
+    """Yield the whole records that begin from ``start`` up to ``stop``, and skip damaged ones.
 
     Args:
         data: The file.
@@ -85,12 +85,12 @@ def last_records(data: Bytes, *, mark: bytes, mark_at: int) -> Iterator[bytes]:
 
 
 def is_whole(data: Bytes) -> bool:
-    """Whether every byte is of a whole record, or fills a block up."""
+    """Whether every byte belongs to a whole record or to the padding of a block."""
     return not any(data[whole_length(data) :])
 
 
 def whole_length(data: Bytes) -> int:
-    """Where the last whole record before the first damage ends."""
+    """Return the end of the last whole record before the first damage."""
     is_split, end = False, 0
     for _, kind, _, following in _pieces(data, 0, b"", 0):
         if kind == _DAMAGE or (kind in (_MIDDLE, _LAST)) is not is_split:
@@ -105,12 +105,12 @@ _DAMAGE = 0
 
 
 def _pieces(data: Bytes, at: int, mark: bytes, mark_at: int) -> Iterator[tuple[int, int, bytes, int]]:
-    """Where each piece begins, its kind, its bytes, its end; kind ``_DAMAGE`` where something could not be read."""
+    """Yield each piece's start, kind, bytes and end; kind ``_DAMAGE`` for an unreadable part."""
     while at < len(data):
         end = min(at - at % BLOCK + BLOCK, len(data))
         left = end - at
         if left < _header.size + _LOG_NUMBER and not any(data[at:end]):
-            at = end  # no header fits in
+            at = end  # too short for a header
             continue
         if left < _header.size:
             yield at, _DAMAGE, b"", at
@@ -128,7 +128,8 @@ def _pieces(data: Bytes, at: int, mark: bytes, mark_at: int) -> Iterator[tuple[i
 
 
 def _piece(data: Bytes, at: int, end: int) -> tuple[int, bytes, int] | None:
-    """Kind, bytes and end of the piece at ``at``; kind 0 for one of which we need nothing; None if it is damaged."""
+    """Return the kind, bytes and end of the piece at ``at``; kind 0 for padding and other ignored pieces; None if
+    damaged."""
     checksum, length, kind = _header.unpack_from(data, at)
     begin = at + _header.size
     if kind in _RECYCLABLE:
@@ -142,7 +143,8 @@ def _piece(data: Bytes, at: int, end: int) -> tuple[int, bytes, int] | None:
 
 
 def _next_header(data: Bytes, at: int, end: int, mark: bytes, mark_at: int) -> int:
-    """Where to read on in a block with a damage at ``at``: behind it, if its length is right, or before a mark."""
+    """Return where to continue in a damaged block: after the damage at ``at``, if its length is right, or before a
+    mark."""
     _, length, kind = _header.unpack_from(data, at)
     behind: int = at + _header.size + length + (_LOG_NUMBER if kind in _RECYCLABLE else 0)
     if kind and behind + _header.size <= end and _piece(data, behind, end) is not None:
@@ -159,7 +161,7 @@ def _masked(checksum: int) -> int:
 
 
 def crc32c(data: bytes) -> int:
-    """The CRC-32C (Castagnoli) of ``data``, two bytes at a time."""
+    """Return the CRC-32C (Castagnoli) of ``data``, computed two bytes at a time."""
     table = _table()
     crc: int = 0xFFFFFFFF
     even = len(data) & ~1

@@ -1,7 +1,7 @@
-"""The tables that RocksDB's MANIFEST names. A named table that is missing is a loss.
+"""The tables that RocksDB's MANIFEST names, to detect missing ones.
 
-RocksDB's repair rebuilds a MANIFEST from the tables it finds, and so cannot detect that one is missing. The format is a
-row of edits, each a row of tagged fields, in a file of the logs' format.
+RocksDB's repair rebuilds a MANIFEST from the tables it finds, and so cannot detect that one is missing. A MANIFEST has
+the format of a log. Its records are edits, each a series of tagged fields.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ _SKIPPABLE = 1 << 13  # a field of a newer RocksDB, with its length
 
 @dataclass(slots=True)
 class Manifest:
-    """What a MANIFEST says.
+    """The content of a MANIFEST.
 
     Attributes:
         tables: The names of the tables.
-        is_whole: Whether all of it could be read. If not, it may name tables that were deleted since, and lack others.
+        is_whole: Whether the whole file was readable. If not, it may name tables that were deleted since, and lack
+            others.
     """
 
     tables: set[str] = field(default_factory=set)
@@ -36,11 +37,11 @@ class Manifest:
 
 
 class _Unreadable(Exception):
-    """A field that we do not know, or that ends too early."""
+    """An unknown or truncated field."""
 
 
 def read_manifest(engine: Path) -> Manifest:
-    """Return the MANIFEST of the engine in a directory; an empty, incomplete one if there is none.
+    """Return the MANIFEST of the engine in a directory; an empty, incomplete one if the file is missing.
 
     Raises:
         OSError: A file cannot be read.
@@ -55,7 +56,7 @@ def read_manifest(engine: Path) -> Manifest:
         if not written:
             return Manifest()
         path = written[-1]
-    # CURRENT may be damaged while the newest MANIFEST is whole: what that one names is still known.
+    # CURRENT may be damaged while the newest MANIFEST is whole, so read the newest one.
     with log_format.mapped(path) as data:
         found = Manifest(is_whole=bool(data) and log_format.is_whole(data))
         numbers: set[int] = set()
@@ -76,7 +77,7 @@ class _Edit:
         self._at = 0
 
     def apply(self, tables: set[int]) -> None:
-        """Change the numbers of the tables that are named as the edit says."""
+        """Apply the edit to the numbers of the tables."""
         while self._at < len(self._data):
             tag = self._number()
             if tag == _DELETED:
@@ -98,7 +99,7 @@ class _Edit:
         self._number()  # its level
         number = self._number()
         if tag == _NEW_FILES[1]:
-            self._number()  # where it is
+            self._number()  # its path
         self._number()  # its size
         self._text()  # its smallest key
         self._text()  # its largest key

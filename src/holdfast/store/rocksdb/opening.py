@@ -1,8 +1,8 @@
-"""Opening the engine's files: with which options, through which links, and whether they are whole. Knows no batch.
+"""Opening the engine's files: options, views through links, and the check that the files are complete.
 
-What RocksDB takes for a clean beginning may be one that lies: a MANIFEST that was cut short names an older version of
-the store, and opening that for writing deletes every file it does not name. So before a store is opened for writing it
-is looked at, and refused if anything shows that more was durable than would be there.
+RocksDB may accept a truncated MANIFEST, which names an older version of the store. Opening that for writing would
+delete every file it does not name. So this module inspects a store before it is opened for writing. It refuses the
+store if there is any evidence of more durable batches than the opening would find.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ COMPACTION_BYTES = 256 << 20
 """The approximate limit for the inputs of a compaction below the base level. RocksDB's default is 1.6 GB, and all of it
 would have to be free."""
 BLOCK_BYTES = 32 << 10
-"""What is read of a table at once. Queues are read in order: with RocksDB's own 4 KB every few records cost a look into
-the index, which would have to be in memory, too: 90 MB for ten million records of 1 KB, and so it is 13."""
+"""Bytes read from a table at a time. Queues are read in order. With RocksDB's own 4 KB, every few records cost a look
+into the index. The index is in memory, too: 90 MB for ten million records of 1 KB, and 13 MB with this size."""
 CACHE_BYTES = 32 << 20
 """Bytes of blocks kept in memory; the system caches more of the files."""
 SPARE_MEGABYTES = 16
-"""What a start needs besides what is in the logs, rounded up generously."""
+"""Megabytes that a start needs in addition to the content of the logs, rounded up generously."""
 
 _DAMAGE = ("Corruption", "IO error: No such file", "Not implemented")
 REMEDY = "Run: holdfast store check {0}; then restore it from a copy, or see: holdfast store repair {0}"
@@ -60,12 +60,12 @@ def make_options(*, keep_prefix: bool, compacts: bool = True) -> Options:
     options.set_block_based_table_factory(tables)
     options.set_bytes_per_sync(1 << 20)
     options.set_max_open_files(open_tables(soft_limit()))
-    # Above these RocksDB delays writes, and a commit sees it (its defaults are 20 and 36 files, 64 and 256 GiB).
+    # Beyond these limits RocksDB delays writes, and so commits (its defaults are 20 and 36 files, 64 and 256 GiB).
     options.set_level_zero_slowdown_writes_trigger(64)
     options.set_level_zero_stop_writes_trigger(128)
     options.set_soft_pending_compaction_bytes_limit(1 << 40)
     options.set_hard_pending_compaction_bytes_limit(1 << 41)
-    # What RocksDB says about itself: four files of a megabyte, no statistics.
+    # RocksDB's own log: four files of a megabyte, no statistics.
     options.set_max_log_file_size(1 << 20)
     options.set_keep_log_file_num(4)
     options.set_stats_dump_period_sec(0)
@@ -75,12 +75,12 @@ def make_options(*, keep_prefix: bool, compacts: bool = True) -> Options:
 
 
 def damaged(store: Path, what: str) -> StoreDamaged:
-    """The error for what is not as it was written."""
+    """Return the error for changed or missing data."""
     return StoreDamaged(f"The store at {store} is damaged: {what}", remedy=REMEDY.format(store))
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether RocksDB says that it found what it did not write."""
+    """Whether RocksDB reports data that it did not write."""
     return str(error).startswith(_DAMAGE)
 
 
@@ -101,15 +101,15 @@ def explain(store: Path, error: Exception, doing: str) -> StoreError:
 
 
 def open_engine(path: Path, store: Path, options: Options, access: AccessType) -> Rdict:
-    """Open the engine's files at ``path``; ``store`` is what errors call it.
+    """Open the engine's files at ``path``; errors name ``store``.
 
     Raises:
         StoreLocked: Another process has them open.
-        StoreDamaged: They are not as they were written.
+        StoreDamaged: They are changed or incomplete.
         StoreFailed: They cannot be opened.
     """
     try:
-        # Named for the column family too: else rocksdict takes most of them from what the store was made with.
+        # Named for the column family too: otherwise rocksdict uses most options of the store's creation.
         return Rdict(str(path), options, column_families={"default": options}, access_type=access)
     except Exception as error:
         if "/LOCK" in str(error):
@@ -124,8 +124,8 @@ def open_engine(path: Path, store: Path, options: Options, access: AccessType) -
 
 
 def give_up(engine: Rdict) -> None:
-    """Close an engine of which it has been told already that something is wrong with it."""
-    with contextlib.suppress(Exception):  # it writes what it has in memory first, and may find the same again
+    """Close an engine after a reported error."""
+    with contextlib.suppress(Exception):  # closing writes the content of memory, and may raise the same error again
         engine.close()
 
 
@@ -160,7 +160,7 @@ class View:
                 (links / file.name).symlink_to(file.resolve())
 
     def close(self) -> None:
-        """Give the files up."""
+        """Close the files."""
         try:
             self.engine.close()
         finally:
@@ -221,7 +221,7 @@ def damaged_tables(store: Path, names: Iterable[str]) -> list[str]:
     and leaves it out if it cannot; rocksdict offers no other way.
     """
     tables = [store / directory.ENGINE / name for name in sorted(names)]
-    # One that is gone meanwhile was replaced by the process that has the store open.
+    # If a table is gone meanwhile, the process that has the store open has replaced it.
     return [table.name for table in tables if _stamp_of_table(table, store) is None and table.exists()]
 
 
@@ -263,7 +263,7 @@ def require_whole(store: Path, *, by_note: bool = True) -> None:
 
 
 def newer_tables(store: Path, named: Collection[str]) -> list[str]:
-    """Tables that nothing names and that hold later batches than those that are named: MANIFEST was cut short."""
+    """Return unnamed tables with later batches than the named ones: MANIFEST was truncated."""
     stamps = {}
     for table in sorted((store / directory.ENGINE).glob("*.sst")):
         stamps[table.name] = (_stamp_of_table(table, store) or (0, 0))[0]
@@ -272,10 +272,10 @@ def newer_tables(store: Path, named: Collection[str]) -> list[str]:
 
 
 def require_reached(store: Path, serial: int) -> None:
-    """Refuse a store that ends before what its own note says was durable.
+    """Refuse a store that ends before the serial in its note.
 
     Raises:
-        StoreDamaged: It does.
+        StoreDamaged: The store ends too early.
     """
     if serial < (noted := evidence.noted_serial(store)):
         raise damaged(
@@ -285,7 +285,7 @@ def require_reached(store: Path, serial: int) -> None:
 
 
 def recoverable_serial(store: Path) -> int:
-    """The last batch before the first damage in the logs.
+    """Return the last batch before the first damage in the logs.
 
     Raises:
         StoreError: The damage is elsewhere.
@@ -318,7 +318,7 @@ def _stamp_of_table(table: Path, store: Path) -> tuple[int, int] | None:
         try:
             Rdict.repair(links, options)
             if not (Path(links) / table.name).exists():
-                return None  # it was put aside
+                return None  # RocksDB put the table aside
             engine = Rdict(links, options, access_type=AccessType.read_only(False))
         except Exception as error:
             raise explain(store, error, "read") from error

@@ -40,7 +40,7 @@ DAMAGED = "db.damaged"
 
 
 class _Readable(RocksDBStore):
-    """A store as its MANIFEST names it, up to the first damage in its logs."""
+    """A store according to its MANIFEST, up to the first damage in its logs."""
 
     view_tries = 1
 
@@ -49,10 +49,10 @@ class _Readable(RocksDBStore):
 
 
 class _Rebuilt(RocksDBStore):
-    """A store of which all tables are looked at, whatever names them.
+    """A store read from all its tables, named or not.
 
     Attributes:
-        manifest: What named them.
+        manifest: The list of named tables.
     """
 
     view_tries = 1
@@ -72,7 +72,7 @@ class _Rebuilt(RocksDBStore):
 
 @dataclass(slots=True)
 class Repair:
-    """What a repair gives up, a sentence each; nothing if the store needs none."""
+    """The losses of a repair, a sentence each; none for a store that needs no repair."""
 
     gives_up: list[str] = field(default_factory=list)
     is_needed: bool = False
@@ -124,11 +124,11 @@ def _repair(path: Path, do: bool) -> Repair:
 
 
 def _open_what_can_be_read(path: Path) -> RocksDBStore:
-    """The files that are named, if these are all; else whatever files there are.
+    """Open the files that MANIFEST names, if it names all; otherwise all existing files.
 
     Raises:
         StoreDamaged: Neither can be read.
-        _Refused: A file that is named is not there.
+        _Refused: A named file is missing.
     """
     try:
         opening.require_whole(path, by_note=False)
@@ -153,7 +153,7 @@ def _has_bytes(file: Path) -> bool:
 
 
 def _save(path: Path) -> int:
-    """Write every record that can be read into lines; how many."""
+    """Save every readable record as a line; return their number."""
     lines = Lines(path)
     engine = path / directory.ENGINE
     serial = 0
@@ -163,7 +163,7 @@ def _save(path: Path) -> int:
         except (StoreError, OSError):
             continue
         with contextlib.closing(view):
-            with contextlib.suppress(Exception):  # rocksdict raises no other
+            with contextlib.suppress(Exception):  # rocksdict raises no other exception
                 serial = evidence.stamped_serial(view.engine.get(evidence.STAMP))
             lines.write(readable_items(view.engine))
         break
@@ -211,7 +211,7 @@ def _seemingly_missing(store: _Rebuilt) -> str:
 
 
 def _plan_queue(store: RocksDBStore, snapshot: Snapshot, where: Where, offsets: list[int], repair: Repair) -> None:
-    """Report what a partition loses, of which these records cannot be read."""
+    """Report the loss of a partition with these unreadable records."""
     queue, partition = where
     kind = snapshot.queues.get(queue, {}).get("kind")
     if kind not in ("inbox", None) or queue.startswith(("outbox/", "replies")):

@@ -14,8 +14,8 @@ from pathlib import Path
 from holdfast.store import directory
 
 RESERVE_BYTES = 64 << 20
-"""Enough for what the logs hold as a rule when a disk is full, a memtable or two, and for some commits. They may hold
-more where the disk is slow; then the error of a start names the amount."""
+"""Usually enough for the logs' content on a full disk, which is one or two memtables, and for some commits. On a slow
+disk the logs may hold more; then the error of a start names the amount."""
 
 
 class Reserve:
@@ -25,7 +25,7 @@ class Reserve:
         store: The store's directory.
 
     Attributes:
-        is_in_use: It was deleted, and could not be filled again yet.
+        is_in_use: Whether it was deleted and is not filled again yet.
     """
 
     def __init__(self, store: Path) -> None:
@@ -34,12 +34,12 @@ class Reserve:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a reserve to give up."""
+        """Whether the reserve exists."""
         return self._file.exists()
 
     def give_up_if_needed(self) -> None:
-        """Give it up if there is less space than it holds."""
-        with contextlib.suppress(OSError):  # what cannot be looked at or removed gives no space; opening will tell
+        """Delete the reserve if less space is free than it holds."""
+        with contextlib.suppress(OSError):  # such a file frees no space; opening reports the error
             if self.is_there and self.free() < RESERVE_BYTES:
                 self._file.unlink()
                 self.is_in_use = True
@@ -67,17 +67,17 @@ class Reserve:
             with draft.open("wb") as file:
                 os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
             draft.replace(self._file)
-        except (OSError, AttributeError):  # no space after all, or a file system that cannot promise any
+        except (OSError, AttributeError):  # no space after all, or a file system that cannot reserve any
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
             return
         self.is_in_use = False
 
     def free(self) -> int:
-        """Bytes that are free where the store is.
+        """Return the bytes that are free on the store's disk.
 
         Raises:
-            OSError: That cannot be asked.
+            OSError: The system does not report it.
         """
         space = os.statvfs(self._file.parent)
         return space.f_bavail * space.f_frsize

@@ -1,4 +1,4 @@
-"""Records of a damaged store that cannot be kept in it: found wherever they are whole, written as lines of JSON."""
+"""Records of a damaged store that cannot stay in it: found where they are whole, and written as lines of JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAVED = "saved.jsonl"
 
 _TAGS = (layout.RECORD, layout.HELD)
 _STEPS = 4096
-"""Numbers tried behind a record to find the next block that can be read; a block of 32 KB has fewer records."""
+"""Numbers tried after a record to find the next readable block; a block of 32 KB has fewer records."""
 
 _PUT, _DELETE, _DELETE_RANGE, _NOTE = 1, 0, 15, 3
 _KEYS_OF = {_PUT: 2, _DELETE: 1, _DELETE_RANGE: 2, _NOTE: 1}
@@ -46,7 +46,7 @@ class Lines:
         self.count = 0
 
     def write(self, items: Iterable[Item]) -> None:
-        """Append records of queues and held ones; each item once, also if a repair is repeated.
+        """Append records of queues and held records; each item once, even if a repair is repeated.
 
         Raises:
             OSError: They cannot be written.
@@ -110,11 +110,11 @@ def _line(key: bytes, value: bytes) -> dict[str, Any]:
 
 
 def logged_items(engine: Path, serial: int) -> Iterator[Item]:
-    """Yield records in whole batches of the logs after batch ``serial``, also after damage.
+    """Yield records in whole batches of the logs after batch ``serial``, even after damage.
 
     Args:
         engine: The engine's directory.
-        serial: The last batch that is kept.
+        serial: The last batch that stays in the store.
     """
     for log in evidence.logs(engine):
         with log_format.mapped(log) as data:
@@ -125,13 +125,13 @@ def logged_items(engine: Path, serial: int) -> Iterator[Item]:
 
 
 def _puts(batch: bytes) -> Iterator[Item]:
-    """What a batch puts. Its checksum was right, so it is as RocksDB wrote it."""
+    """Yield the puts of a batch. Its checksum was right, so its format is RocksDB's."""
     at = evidence.BATCH_HEADER
     while at < len(batch):
         kind = batch[at]
         at += 1
         if kind not in _KEYS_OF:
-            return  # of a column family; we have none
+            return  # of another column family; the store has only one
         texts = []
         for _ in range(_KEYS_OF[kind]):
             length, at = _number(batch, at)
@@ -161,8 +161,11 @@ def readable_items(engine: Rdict) -> Iterator[Item]:
 
 
 def _readable(engine: Rdict, tag: bytes, beginnings: list[bytes]) -> Iterator[Item]:
-    """A block that cannot be read ends an iteration. What follows is found by the numbers that come next, or where
-    a table or a partition begins."""
+    """Yield the readable items with a tag.
+
+    An unreadable block ends an iteration. To find the items after it, try the next numbers, or the start of a table or
+    a partition.
+    """
     at, tries = tag, 0
     while True:
         cursor = engine.iter()
@@ -179,10 +182,10 @@ def _readable(engine: Rdict, tag: bytes, beginnings: list[bytes]) -> Iterator[It
             return
         except GeneratorExit:
             raise
-        except Exception:  # rocksdict raises no other, whatever RocksDB says
+        except Exception:  # rocksdict raises no other exception
             tries += 1
         finally:
-            del cursor  # it would keep the engine open
+            del cursor  # a remaining cursor would keep the engine open
         if tries < _STEPS and len(at) > 8 and at != tag:
             at = at[:-8] + layout.number(layout.last_number(at) + 1)
             continue

@@ -1,13 +1,13 @@
-"""The embedded default: a store in a directory, on RocksDB. Knows records and batches, no protocol rule.
+"""The embedded default: a store in a directory, on RocksDB. Knows records and batches, but no protocol rules.
 
 One batch is one write to the log, then one sync of it, which releases the interpreter lock; a write with RocksDB's own
 ``sync`` option would hold it. Readers see a batch only once it is durable.
 
-The end of a partition is not stored: it follows the last record, which one seek finds. Instead each partition has an
+The end of a partition is not stored: it follows from the last record, which one seek finds. Each partition also has an
 entry, written with its first record, so that the store finds the partitions of a queue without reading records.
 
-An iteration of rocksdict's ends silently where a table is damaged. So records read from a partition must be dense, and
-every other iteration ends with a check of the engine's status.
+An iteration of rocksdict ends silently at a damaged table. So records read from a partition must be dense, and every
+other iteration ends with a check of the engine's status.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from holdfast.store.rocksdb.reserve import Reserve
 _Item = tuple[bytes, bytes]
 
 _FREE_SPACE = "Free space or repair the disk, then start again."
-_BATCH_BYTES = 256  # what a batch counts besides its records
+_BATCH_BYTES = 256  # assumed size of a batch without its records
 _STALL_SECONDS = 30.0
 _STALL_STEP = 0.005
 _VIEW_TRIES = 20
@@ -46,7 +46,7 @@ _VIEW_PAUSE = 0.02
 
 
 def _records_of(where: Where) -> bytes:
-    """What the keys of a partition's records begin with."""
+    """Return the prefix of the keys of a partition's records."""
     return layout.partition_key(layout.RECORD, *where)
 
 
@@ -78,24 +78,24 @@ class RocksDBStore(Reads):
 
     def __init__(self, path: str | Path, *, read_only: bool = False, keep_prefix: bool = False) -> None:
         self.path = Path(path)
-        self._home = self.path.absolute()  # files are opened as it goes, wherever the process is by then
+        self._home = self.path.absolute()  # the process may change its directory while files are opened
         self.stalls = 0
         self.trouble = ""
         self.content = Content(_records_of)
         self._failure: BaseException | None = None
-        # After a failure in the middle of a write of unknown extent: the partitions with unknown earlier content too.
+        # After a failed write of unknown extent: the partitions with unknown earlier content, too.
         self._in_doubt: set[Where] | None = None
         self._closed = False
         self._lock: directory.DirectoryLock | None = None
         self._view: opening.View | None = None
-        # Held from the write of a batch until readers may see it: who misses something looks again under it.
+        # Held from the write of a batch until readers may see it; a reader that misses a record looks again under it.
         self._committing = threading.Lock()
         self._reserve = Reserve(self._home)
         self._space: FreeSpace | None = None
         self._keeper: Keeper | None = None
         self._unkept = 0
         self._trimmed_noted = 0
-        self._read_bytes = 1024  # about what a record has, as was read last
+        self._read_bytes = 1024  # approximate size of a record, as read last
         found = directory.read_format(self.path)
         if read_only:
             self._open_view(found)
@@ -154,7 +154,7 @@ class RocksDBStore(Reads):
         """See :meth:`Store.commit`."""
         if self._failure is not None:
             raise StoreFailed(
-                f"The store at {self.path} failed earlier and accepts no more batches.",
+                f"The store at {self.path} failed earlier and accepts no further batches.",
                 remedy=_FREE_SPACE,
             ) from self._failure
         if self._lock is None or self._closed:
@@ -199,7 +199,7 @@ class RocksDBStore(Reads):
         """See :meth:`Store.read_encoded`."""
         found = self._read_dense((queue, partition), start, end, max_bytes)
         if found is None:
-            # A commit that deletes shows it only when it is durable. Damage is still there after it.
+            # A commit that deletes records publishes this only after it is durable. Damage remains afterwards.
             with self._committing:
                 found = self._read_dense((queue, partition), start, end, max_bytes)
             if found is None:
@@ -209,7 +209,7 @@ class RocksDBStore(Reads):
     def _read_dense(
         self, where: tuple[str, int], start: int, end: int, max_bytes: int
     ) -> list[tuple[int, bytes]] | None:
-        """The records, None if one of them is not there."""
+        """Return the records; None if one of them is missing."""
         one = self.content.partitions.get(where)
         if one is None:
             return []
@@ -227,7 +227,7 @@ class RocksDBStore(Reads):
                 found.append(value)
                 size += len(value)
                 if size >= max_bytes or len(found) == count:
-                    # So many different keys, in their order from the first to this: none is missing.
+                    # The keys are distinct and ascending from the first to this one, so none is missing.
                     if key != prefix + layout.number(start + len(found) - 1):
                         return None
                     self._read_bytes = max(1, size // len(found))
@@ -235,18 +235,21 @@ class RocksDBStore(Reads):
         return None
 
     def _bring_blocks(self, prefix: bytes, start: int, count: int) -> None:
-        """Have the blocks of so many records in the cache. An iteration reads with the interpreter lock held, and the
-        whole process would wait for the disk; asking for several keys releases it."""
-        step = max(1, opening.BLOCK_BYTES * 3 // 4 // self._read_bytes)  # so that none is passed over
+        """Read the blocks of this many records into the cache.
+
+        An iteration reads with the interpreter lock held, so the whole process would wait for the disk. A request for
+        several keys releases the lock.
+        """
+        step = max(1, opening.BLOCK_BYTES * 3 // 4 // self._read_bytes)  # so that no block is skipped
         keys: list[str | int | float | bytes | bool] = [
             prefix + layout.number(offset) for offset in range(start, start + count, step)
         ]
         if len(keys) > 1:
-            with contextlib.suppress(Exception):  # damage is found where records are read
+            with contextlib.suppress(Exception):  # the reader of the record reports damage
                 self._db.get(keys)
 
     def _missing(self, queue: str, partition: int, start: int) -> StoreError:
-        """The error for a record that ought to be there; the engine knows best why."""
+        """Return the error for a missing record; the engine may report the cause."""
         if self._failure is not None:
             return StoreFailed(f"The store at {self.path} failed earlier and cannot be read.", remedy=_FREE_SPACE)
         one = self.content.partitions[queue, partition]
@@ -262,22 +265,22 @@ class RocksDBStore(Reads):
         except StoreError as error:
             return error
         finally:
-            del cursor  # it would keep the engine open for as long as the error's traceback is kept
+            del cursor  # a remaining cursor would keep the engine open as long as the error's traceback
         return opening.damaged(
             self.path, f"the record at offset {expected} of partition {partition} of {queue!r} is missing."
         )
 
     @property
     def serial(self) -> int:
-        """The number of the last batch that is in it."""
+        """The number of the store's last batch."""
         return self.content.serial
 
     def held(self, sequence: str, numbers: list[int]) -> list[Record]:
-        """What is held for a Sequence.
+        """Return held messages of a Sequence.
 
         Raises:
-            StoreDamaged: It is not all there.
-            StoreFailed: The store failed while it wrote.
+            StoreDamaged: A message is missing.
+            StoreFailed: The store failed during a write.
         """
         self._require_certainty()
         return [decode_record(data) for data in self.read_held([(sequence, message) for message in numbers])]
@@ -292,7 +295,7 @@ class RocksDBStore(Reads):
         return cast("list[bytes]", found)
 
     def close(self) -> None:
-        """See :meth:`Store.close`. Closing twice is no error."""
+        """See :meth:`Store.close`. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -303,8 +306,8 @@ class RocksDBStore(Reads):
                 self._close_engine()
         except Exception as error:
             if self._lock is not None:
-                del self._db  # what cannot be closed ends with its last name
-            # After a failed write, of which everybody was told, the engine cannot end cleanly, and need not.
+                del self._db  # deleting the last reference ends an engine that cannot be closed
+            # After a failed and reported write, the engine cannot end cleanly, and need not.
             if self._failure is None:
                 if opening.is_damage(error):
                     raise opening.explain(self.path, error, "closed") from error
@@ -354,7 +357,7 @@ class RocksDBStore(Reads):
             self._begin_keeping(compacts)
         except BaseException:
             opening.give_up(self._db)
-            del self._db  # what cannot be closed ends with its last name
+            del self._db  # deleting the last reference ends an engine that cannot be closed
             raise
 
     def _begin_keeping(self, compacts: bool) -> None:
@@ -365,12 +368,13 @@ class RocksDBStore(Reads):
         self._space.look()
         with self._reading():
             noted = cast("bytes | None", self._db.get(layout.TRIMMED))
-        # A store that was trimmed before such notes were made may have anything on the disk.
+        # An earlier version may have trimmed the store without such notes, so its disk may hold any amount.
         was_trimmed = any(one.swept for one in self.content.partitions.values())
         trimmed = layout.last_number(noted) if noted else COMPACT_BYTES + 1 if was_trimmed else 0
         self._trimmed_noted = trimmed
         if trimmed > SWEEP_BYTES:
-            # After a start less is worth the work: a queue may be consumed to its end, and nothing come any more.
+            # After a start, less garbage justifies a compaction: the queue may have been consumed, and get no new
+            # messages.
             trimmed = max(trimmed, COMPACT_BYTES + 1)
         if trimmed:
             self._keeper.add(gaps_between(self.content.partitions.values()), trimmed)
@@ -381,16 +385,17 @@ class RocksDBStore(Reads):
         self.trouble = why
 
     def _count(self) -> int:
-        """How many records there are."""
+        """Return the number of records."""
         return sum(one.end - one.first for one in list(self.content.partitions.values()))
 
     @property
     def trimmed_bytes(self) -> int:
-        """About how many bytes were deleted and are still on the disk."""
+        """Approximate number of deleted bytes that are still on the disk."""
         return self._keeper.trimmed if self._keeper is not None else 0
 
     def _note_serial(self) -> bool:
-        """Leave evidence of how far everything is durable; False, and nothing, if the directory is not ours now."""
+        """Write a note of the last durable batch; return False, without a note, if the store no longer owns the
+        directory."""
         assert self._lock is not None
         try:
             self._lock.require_in_place()
@@ -399,7 +404,7 @@ class RocksDBStore(Reads):
         except StoreFailed:
             return False
         except OSError:
-            return True  # without space for a note there is only less evidence
+            return True  # without space for a note, there is only less evidence
         return True
 
     def _make_view(self) -> opening.View:
@@ -421,7 +426,7 @@ class RocksDBStore(Reads):
                 self._find_content()
                 return
             except (StoreError, OSError) as error:
-                # The process that writes may have replaced a file between our look and our open.
+                # The writing process may have replaced a file between the listing and the opening.
                 if self._view is not None:
                     self._view.close()
                 if not left:
@@ -468,7 +473,7 @@ class RocksDBStore(Reads):
 
     def scan(self, prefix: bytes, *, values: bool = True) -> Iterator[_Item]:
         """Yield every item with this key prefix; without ``values`` the values are empty."""
-        # No upper bound for the iterator: rocksdict 0.3 frees it too early, and the iteration ends anywhere.
+        # No upper bound for the iterator: rocksdict 0.3 frees it too early, and the iteration then ends at random.
         last = prefix
         with self._reading():
             if values:
@@ -481,7 +486,7 @@ class RocksDBStore(Reads):
                     if not last.startswith(prefix):
                         return
                     yield last, b""
-            # This was the end of everything, or damage: a cursor continues from here, and can tell.
+            # This is the end of all keys, or damage: a cursor that continues from here can distinguish them.
             cursor = self._db.iter()
             try:
                 cursor.seek(last)
@@ -495,7 +500,7 @@ class RocksDBStore(Reads):
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """rocksdict raises bare Exception for whatever RocksDB says."""
+        """Translate rocksdict's bare exceptions into store errors."""
         try:
             yield
         except (HoldfastError, GeneratorExit):
@@ -506,8 +511,10 @@ class RocksDBStore(Reads):
             raise opening.explain(self.path, error, "read") from error
 
     def _wait_for_engine(self) -> None:
-        """While RocksDB is behind with its background work, wait here: it would wait with the interpreter lock held,
-        and the whole process would stand still."""
+        """Wait while RocksDB is behind with its background work.
+
+        RocksDB itself would wait with the interpreter lock held, and stop the whole process.
+        """
         if not self._behind():
             return
         self.stalls += 1
@@ -521,7 +528,7 @@ class RocksDBStore(Reads):
             time.sleep(_STALL_STEP)
 
     def _behind(self) -> bool:
-        # One write fills at most one memtable more, and RocksDB begins to delay at one less than it may have.
+        # One write fills at most one more memtable, and RocksDB begins to delay at one below its maximum.
         ask = self._db.property_int_value
         return bool(
             (ask("rocksdb.num-immutable-mem-table") or 0) >= opening.MEMTABLES - 2
@@ -530,7 +537,7 @@ class RocksDBStore(Reads):
         )
 
     def _publish(self, changes: Changes) -> None:
-        """Show readers what is durable now."""
+        """Make the durable content visible to readers."""
         changes.take_over()
         self._unkept += changes.size + _BATCH_BYTES
         assert self._keeper is not None and self._space is not None

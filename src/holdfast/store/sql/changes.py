@@ -1,7 +1,8 @@
-"""A batch as rows to write and to delete, the same for every database. Knows no dialect of SQL.
+"""A batch as rows to write and to delete, the same for every database. Independent of SQL dialects.
 
-Trimming moves a partition's first offset at once; the records below it are deleted some at a time, since a database
-takes about as long to delete a row as to write it. Until then they are below ``first`` and no reader sees them.
+Trimming moves a partition's first offset immediately. The store deletes the records below it some at a time, because a
+database takes about as long to delete a row as to write it. Until then they are below ``first``, where no reader sees
+them.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from holdfast.store.sql.schema import key_of, signed
 from holdfast.store.staged import fill
 
 SWEEP_BYTES = 1 << 18
-"""Trimmed bytes that are worth a deletion."""
+"""Trimmed bytes that justify a deletion."""
 MOST_SWEPT = 2000
-"""Records that one batch deletes because they are trimmed, so that no commit takes long for it."""
+"""Maximum number of trimmed records that one batch deletes, so that no commit takes long for it."""
 PIECE_BYTES = 1 << 20
 """Maximum bytes of a record in one row: databases limit the length of a statement."""
 
@@ -35,10 +36,10 @@ class Write:
     """Rows of one table.
 
     Args:
-        kind: "insert" new ones; "put" new ones, or replace existing ones; "delete" those with these first columns;
-            "erase" those of a part below a position, of records or pieces.
+        kind: "insert" adds rows. "put" adds or replaces rows. "delete" removes the rows with these first columns.
+            "erase" removes those of a part below a position, for records or pieces.
         table: The table. Its primary key is its first columns.
-        rows: Values of all columns, in their order; for "delete" of the first ones; for "erase" ``(part, position)``.
+        rows: Values of all columns, in order; for "delete" of the first ones; for "erase" ``(part, position)``.
     """
 
     kind: Kind
@@ -60,7 +61,7 @@ class EnqueuedRecord(Record):
 
 
 class _Store(Protocol):
-    """What there is to know of the store."""
+    """The parts of the store that this module uses."""
 
     content: Content[int]
     space: int
@@ -80,9 +81,9 @@ class SQLChanges:
         batch: The batch.
 
     Attributes:
-        plan: What the batch does.
+        plan: The effects of the batch.
         writes: The writes, in one transaction.
-        gone: Partitions, and Sequences with held messages, that no longer have a part, if they had one.
+        gone: Partitions, and Sequences with held messages, that no longer have a part.
 
     Raises:
         StoreFailed: The batch breaks a rule of :mod:`holdfast.store.plan`.
@@ -157,7 +158,7 @@ class SQLChanges:
         for queue, partition, offset, record in self.plan.batch.appends:
             if partition != last_partition or queue is not last_queue:
                 last_queue, last_partition = where = (queue, partition)
-                # A batch's deletes come last: what it puts into such a partition never is anywhere.
+                # A batch's deletes come last, so records for such a partition are never written.
                 part = None if where in deletes else part_of(where)
             data = encode_record(record)
             if part is not None:
@@ -200,7 +201,7 @@ class SQLChanges:
                 self._add(self._rows, self._part(move.where), move.offset, data)
 
     def _hold(self) -> None:
-        """Hold, and throw away. The part of what is held for a Sequence is kept as long as the Sequence is."""
+        """Write the held records and delete the released ones. A Sequence keeps its part as long as it exists."""
         put: list[Row] = []
         gone: list[Row] = []
         begun: list[Row] = []
@@ -254,7 +255,7 @@ class SQLChanges:
         self._write("delete", schema.cursors, gone)
 
     def _trim(self) -> None:
-        """Move the beginnings, and delete some of what is below the first offset anywhere."""
+        """Move first offsets, and delete some of the records below them."""
         trims = self.plan.trims
         mean = self._content.mean_bytes
         self._garbage += sum(first - before for before, first in trims.values()) * mean
@@ -298,7 +299,7 @@ class SQLChanges:
         return part
 
     def _swept_of(self, where: Where) -> int:
-        """Below which offset a partition's records are deleted by now."""
+        """Return the offset below which a partition's records are deleted, including this batch."""
         if where in self._swept:
             return self._swept[where]
         there = self._content.partitions.get(where)

@@ -1,4 +1,4 @@
-"""The differences between PostgreSQL, MariaDB and MySQL. Knows rows and tables, no batch.
+"""The differences between PostgreSQL, MariaDB and MySQL, in terms of rows and tables.
 
 PostgreSQL gets all writes of a batch as one statement, which is one exchange with the server and one transaction.
 MariaDB and MySQL get one statement of many rows for each table.
@@ -30,17 +30,17 @@ Fence = tuple[int, int, int]
 
 
 class Fenced(Exception):
-    """The space is not at the epoch and serial at which this batch was to be written; nothing of it was."""
+    """The space is not at the batch's epoch and serial; nothing was written."""
 
 
 class Dialect(Protocol):
-    """One of them."""
+    """One SQL dialect."""
 
     isolation: str
-    """Of the connection that commits."""
+    """Isolation level of the connection that commits."""
 
     def arguments(self, url: URL, application: str) -> dict[str, Any]:
-        """What to give to the driver besides what the URL says."""
+        """Return arguments for the driver in addition to those in the URL."""
         ...
 
     def begin(self, connection: Connection) -> None:
@@ -48,23 +48,23 @@ class Dialect(Protocol):
         ...
 
     def require_durable(self, connection: Connection, place: str) -> None:
-        """See that the server keeps what it says that it has.
+        """Check that the server makes commits durable.
 
         Raises:
-            StoreFailed: It is set up not to.
+            StoreFailed: Its settings prevent that.
         """
         ...
 
     def find_all(self, connection: Connection) -> None:
-        """Let the database check every constraint that it checks when the open transaction commits."""
+        """Let the database check every constraint that it defers to the commit of the open transaction."""
         ...
 
     def lock(self, connection: Connection, name: str, seconds: float) -> bool:
-        """Get a lock that lasts as long as the connection, in that time; whether it was got."""
+        """Try for ``seconds`` to get a lock that lasts as long as the connection; return whether it succeeded."""
         ...
 
     def unlock(self, connection: Connection, name: str) -> None:
-        """Give it back."""
+        """Release the lock."""
         ...
 
     def write(self, connection: Connection, fence: Fence, writes: Sequence[Write], *, is_within: bool = False) -> None:
@@ -79,16 +79,16 @@ class Dialect(Protocol):
         ...
 
     def is_passing(self, error: SQLAlchemyError) -> bool:
-        """Whether it may succeed if it is tried again: the server is away, full, or busy."""
+        """Whether a retry may succeed: the server is away, full, or busy."""
         ...
 
     def remedy(self, error: SQLAlchemyError) -> str:
-        """What can be done about it; "" where nothing particular is known."""
+        """Return a remedy for the error; "" if none is known."""
         ...
 
 
 def said(error: SQLAlchemyError) -> str:
-    """What the database or driver said, in a line: never the statement or what it carried."""
+    """Return the message of the database or driver in one line, without the statement or its parameters."""
     if isinstance(error, DBAPIError) and error.orig is not None:
         args = error.orig.args
         text = str(args[1]) if len(args) > 1 and isinstance(args[0], int) else str(error.orig)
@@ -106,7 +106,7 @@ def _keys(table: Table) -> list[str]:
 
 
 class PostgreSQL:
-    """Through psycopg."""
+    """PostgreSQL, through psycopg."""
 
     isolation = "AUTOCOMMIT"  # one statement is one transaction
     _PASSING = ("08", "40", "53", "57P", "58", "25006", "55P03")
@@ -178,7 +178,7 @@ class PostgreSQL:
         for number, write in enumerate(writes):
             is_one, width = len(write.rows) == 1, len(write.rows[0])
             parts.append(f"w{number} AS ({_postgresql(write.kind, write.table, width, is_one=is_one)})")
-            # The driver makes an array much slower than a value, and most tables get one row.
+            # The driver encodes an array much slower than a value, and most tables get one row.
             parameters += write.rows[0] if is_one else [list(column) for column in zip(*write.rows, strict=True)]
         whole = f"WITH {', '.join(parts)} SELECT 1 / (SELECT count(*) FROM fence)"
         try:
@@ -195,7 +195,7 @@ class PostgreSQL:
         state = _sqlstate(error)
         if state:
             return state.startswith(self._PASSING)
-        if "FATAL:" in (text := said(error)):  # while it connects the driver gives no code
+        if "FATAL:" in (text := said(error)):  # during connection, the driver gives no code
             return any(words in text for words in self._PASSING_WORDS)
         return error.connection_invalidated or isinstance(error, OperationalError)
 
@@ -219,7 +219,7 @@ def _sqlstate(error: SQLAlchemyError) -> str:
 
 @cache
 def _postgresql(kind: Kind, table: Table, width: int, *, is_one: bool) -> str:
-    """The statement for one row, or for any number of rows, which come as one array for each column."""
+    """Return the statement for one row, or for any number of rows as one array for each column."""
     names = _columns(table)[:width]
     kinds = [_type(table, name) for name in names]
     if is_one:
@@ -260,7 +260,7 @@ class MariaDB:
     def begin(self, connection: Any) -> None:
         """See :class:`Dialect`."""
         with connection.cursor() as cursor:
-            # The connection that has the lock may have nothing to say for days.
+            # The connection that holds the lock may be idle for days.
             cursor.execute(
                 "SET SESSION wait_timeout = 31536000, SESSION sql_mode = concat(@@sql_mode, ',STRICT_ALL_TABLES')"
             )
@@ -285,7 +285,7 @@ class MariaDB:
             )
 
     def find_all(self, connection: Connection) -> None:
-        """See :class:`Dialect`. Nothing is put off here; but the connection may be lost."""
+        """See :class:`Dialect`. MariaDB defers no constraint, but the connection may be lost."""
         connection.exec_driver_sql("DO 0")
 
     def lock(self, connection: Connection, name: str, seconds: float) -> bool:
@@ -300,7 +300,7 @@ class MariaDB:
 
     @staticmethod
     def _lock(connection: Connection, name: str) -> str:
-        """A server's locks are of all its databases, and have short names."""
+        """Return a short name that is unique across the server's databases, because locks belong to the server."""
         database = connection.exec_driver_sql("SELECT database()").scalar()
         return f"holdfast {hashlib.sha256(f'{database} {name}'.encode()).hexdigest()[:48]}"
 
@@ -350,7 +350,7 @@ def _code(error: SQLAlchemyError) -> int:
 
 @cache
 def _mariadb(kind: Kind, table: Table) -> str:
-    """The statement of one row, which the driver makes one of many."""
+    """Return the statement for one row, which the driver extends to many."""
     names = _columns(table)
     statement = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(['%s'] * len(names))})"
     if kind == "put":
@@ -363,7 +363,7 @@ _AT_ONCE = 1000
 
 
 def _take_away(connection: Connection, write: Write) -> None:
-    """Delete rows: those that differ in their last column alone by one statement."""
+    """Delete rows; one statement for those that differ only in their last column."""
     names = _columns(write.table)[: len(write.rows[0])]
     if write.kind == "erase":
         statement = f"DELETE FROM {write.table.name} WHERE {names[0]} = %s AND {names[1]} < %s"
@@ -381,5 +381,5 @@ def _take_away(connection: Connection, write: Write) -> None:
 
 
 def dialect_of(database: str) -> Dialect:
-    """The dialect of "postgresql", "mysql" or "mariadb"."""
+    """Return the dialect of "postgresql", "mysql" or "mariadb"."""
     return PostgreSQL() if database == "postgresql" else MariaDB()

@@ -1,6 +1,7 @@
-"""A space that is not as its process left it: another process took it over, or the database went back to an older copy.
+"""Detection of a space that changed unexpectedly: another process took it over, or the database went back to an older
+copy.
 
-Owns the mark that a process leaves in a database that went back, so that the next start asks for ``--restored``.
+A process that finds an older copy writes a mark, so that the next start requires ``--restored``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from holdfast.store.records import decode_state, encode_state
 from holdfast.store.sql import schema as schema
 
 WENT_BACK = "own/went-back"
-"""The mark's name, among those of queues."""
+"""The mark's name, stored among the names of queues."""
 
 
 def refusal(connection: Connection, space: int, epoch: int, serial: int, place: str) -> StoreFailed | None:
@@ -52,13 +53,13 @@ def _mark(connection: Connection, space: int, state: dict[str, float]) -> None:
 
 
 def forget(connection: Connection, space: int) -> None:
-    """Take the mark away."""
+    """Delete the mark."""
     table = schema.queues
     connection.execute(delete(table).where(table.c.space == space, table.c.name_key == schema.key_of(WENT_BACK)))
 
 
 def mark_of(connection: Connection, space: int) -> str:
-    """Return the text of the mark, "" if there is no mark."""
+    """Return the text of the mark; "" without one."""
     table = schema.queues
     state = connection.scalar(
         select(table.c.state).where(table.c.space == space, table.c.name_key == schema.key_of(WENT_BACK))

@@ -47,7 +47,7 @@ def put(connection: Connection | DBConnection, location: str, record: Record) ->
 
 
 def _execute(connection: Connection | DBConnection, address: SQLAddress, statement: Executable) -> Any:
-    """What has the rows of a statement: SQLAlchemy's result, or a cursor of the driver."""
+    """Execute a statement; return the object with its rows: SQLAlchemy's result, or the driver's cursor."""
     if isinstance(connection, Connection):
         return connection.execute(statement)
     kind = postgresql.dialect if address.database == "postgresql" else mysql.dialect

@@ -1,9 +1,10 @@
-"""The tables of a store in a database: made by us, and brought up to date by us. Knows no batch, protocol rule.
+"""The tables of a store in a database, their creation and their upgrades. Independent of batches and protocol.
 
-Names are kept as UTF-8 bytes: a queue's may have any character, which not every database's text can have. A **key** is
-the name itself, or the digest of a long one, since indexes have a longest entry; names are looked up by their keys.
+Names are stored as UTF-8 bytes: a queue's name may have any character, and not every database's text type allows all. A
+**key** is the name itself, or the digest of a long name, because index entries have a maximum length; names are looked
+up by their keys.
 
-What is in several queues' partitions, and what is held for Sequences, are records under the number of their **part**.
+The content of a partition, and the held messages of a Sequence, are records with the number of their **part**.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ SCHEMA = 1
 """The version of the tables that this version of Holdfast reads and writes."""
 
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {}
-"""From which version to the next one, by what. A step must bear being run again after it was killed: MariaDB and MySQL
-cannot undo what they did to a table."""
+"""Version -> the function that upgrades to the next version. A killed step is run again and must tolerate that: MariaDB
+and MySQL cannot roll back changes to a table."""
 
 SPACE_SHIFT = 40
 """A part's number is its space's number, shifted left by this many bits, plus a number of the part."""
 LONGEST_KEY = 200
 """Bytes of a name that is its own key."""
-_DIGEST = b"\xff"  # which no UTF-8 has
+_DIGEST = b"\xff"  # no UTF-8 text contains this byte
 
 _Key = LargeBinary().with_variant(mysql.VARBINARY(255), "mysql", "mariadb")
 _Data = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
@@ -87,8 +88,8 @@ spaces = _table(
     Column("opened_at", Float(53), nullable=False),
     Index("holdfast_spaces_id", "id", unique=True),
 )
-"""``epoch`` counts the openings, ``serial`` the batches: a batch of which one of them is not what it should be is
-refused, so no two processes ever write to a space."""
+"""``epoch`` counts the openings, ``serial`` the batches. A batch with an unexpected epoch or serial is refused, so that
+two processes never write to one space."""
 
 queues = _table("queues", _in_key(_number("space")), _in_key(_key("name_key")), _bytes("name"), _bytes("state"))
 
@@ -102,7 +103,8 @@ partitions = _table(
     _number("swept"),
     Index("holdfast_partitions_space", "space"),
 )
-"""Records below ``first_offset`` are trimmed, those below ``swept`` deleted too. The end is behind the last record."""
+"""Records below ``first_offset`` are trimmed, and those below ``swept`` are deleted. The end is one after the last
+record."""
 
 holds = _table(
     "holds",
@@ -119,8 +121,8 @@ records = _table(
     _number("size"),
     _bytes("data"),
 )
-"""``position`` is the offset, or the number of a held message. ``size`` is that of the whole record; what does not fit
-into ``data`` is in the pieces."""
+"""``position`` is the offset, or the number of a held message. ``size`` is that of the whole record; the pieces hold
+the part that exceeds ``data``."""
 
 pieces = _table(
     "pieces",
@@ -162,28 +164,28 @@ outgoing = _table(
     _bytes("data"),
     Index("holdfast_outgoing_space", "space", "number"),
 )
-"""Records that transactions of others put there for a source, which takes them into its outbox: only there do they get
-an offset, for transactions end in any order, or are undone."""
+"""Records that an application's transactions enqueue for a source. The source moves them into its outbox, where they
+get an offset: transactions end in any order, or roll back."""
 
 
 def key_of(name: str) -> bytes:
-    """The key of a name."""
+    """Return the key of a name."""
     encoded = name.encode()
     return encoded if len(encoded) <= LONGEST_KEY else _DIGEST + hashlib.sha256(encoded).digest()
 
 
 def signed(number: int) -> int:
-    """A number of 0 to 2**64 - 1 as a database's integer, which has a sign."""
+    """Return a number from 0 to 2**64 - 1 as a database's integer, which is signed."""
     return number if number < 1 << 63 else number - (1 << 64)
 
 
 def unsigned(number: int) -> int:
-    """The number that :func:`signed` was given."""
+    """Return the number that was passed to :func:`signed`."""
     return number if number >= 0 else number + (1 << 64)
 
 
 def found_version(connection: Connection) -> int | None:
-    """Return the version of the existing tables, None if there are no tables."""
+    """Return the version of the existing tables, None without tables."""
     if not inspect(connection).has_table(versions.name):
         return None
     found: int | None = connection.scalar(select(versions.c.version))
@@ -191,7 +193,7 @@ def found_version(connection: Connection) -> int | None:
 
 
 def require_known(found: int | None, place: str) -> None:
-    """See that tables of that version may be touched.
+    """Check that this version of Holdfast may use tables of that version.
 
     Raises:
         StoreFormatError: They are newer.
@@ -215,7 +217,7 @@ def prepare(connection: Connection, place: str) -> None:
     if found is None:
         metadata.create_all(connection)
         if connection.dialect.name == "postgresql":
-            for table in (records, pieces):  # a body is stored as it is: compressing it costs more than its bytes
+            for table in (records, pieces):  # bodies stay uncompressed: compression costs more than it saves
                 connection.execute(text(f"ALTER TABLE {table.name} ALTER COLUMN data SET STORAGE EXTERNAL"))
         connection.execute(delete(versions))
         connection.execute(insert(versions).values(version=SCHEMA))

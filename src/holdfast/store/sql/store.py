@@ -1,11 +1,13 @@
-"""A store in a database, PostgreSQL or MariaDB or MySQL. Knows records and batches, no protocol rule.
+"""A store in a database: PostgreSQL, MariaDB or MySQL. Knows records and batches, but no protocol rules.
 
-A database holds many **spaces**, one for each endpoint or broker, and one process at a time has a space open. Its row
-counts the openings (``epoch``) and the batches (``serial``). Every batch is written on condition that both are what
-this process knows, and adds one to the serial: so another process that took the space over is never written over, and
-a commit whose answer was lost is not guessed at. When the server is back, the serial says whether that batch is there.
+A database holds many **spaces**, one for each endpoint or broker, and one process at a time has a space open. The
+space's row counts the openings (``epoch``) and the batches (``serial``). Each batch is written on the condition that
+both have the values that this process knows, and adds one to the serial. So a process never overwrites the data of
+another process that took the space over. If the answer to a commit is lost, the serial shows after a reconnection
+whether that batch was written.
 
-What a partition has, and what is held, is in memory, as with the embedded store: nobody else changes it.
+The bounds of partitions and the held numbers are in memory, as in the embedded store, because no other process changes
+them.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ from holdfast.store.sql.schema import SPACE_SHIFT, key_of, signed, unsigned
 _Result = TypeVar("_Result")
 
 LOCK_SECONDS = 10.0
-"""How long to wait for a space that another process has open: one that was killed is found gone in that time."""
+"""Seconds to wait for a space that another process has open. Within that time the server notices that a killed process
+is gone."""
 READERS = 5
 """Maximum number of idle connections for reading."""
 _FIRST_PAUSE = 0.05
@@ -63,28 +66,29 @@ class SQLStore(Reads):
     """A :class:`~holdfast.store.base.Store` in a database.
 
     Args:
-        location: The database's URL, with ``space=NAME`` for what part of it to use and ``patience=SECONDS`` for how
-            long to go on trying while the database does not answer, unless the store ``outlasts`` that.
-        read_only: Look at it as it is now, also while another process has it open; nothing in it is changed.
+        location: The database's URL. ``space=NAME`` selects the space. ``patience=SECONDS`` limits the retries while
+            the database does not answer, unless the store ``outlasts`` that.
+        read_only: Open the current content for reading, even if another process has it open; nothing is changed.
 
     Raises:
-        ConfigurationError: The URL cannot be used.
+        ConfigurationError: The URL is invalid.
         StoreLocked: Another process, or this one, has the space open.
-        StoreFormatError: The tables are of a newer version, or, to look only, of an older one; they are untouched.
-        StoreMissing: To look only: there is none.
-        StoreFailed: The database refuses what is needed; StoreAway: it cannot be reached, or is starting.
+        StoreFormatError: The tables have a newer version or, if read-only, an older one; they are unchanged.
+        StoreMissing: If read-only: there is no store.
+        StoreFailed: The database refuses a necessary operation. StoreAway: it is unreachable or starting.
 
     Attributes:
         place: The database and space, for people.
-        trouble: Why nothing new should be stored: the database does not answer, and is tried again; "" for nothing.
-        reconnections: How often the connection that commits was made anew.
+        trouble: Why callers should store no new messages: the database does not answer, and the store retries;
+            otherwise "".
+        reconnections: How often the store reopened the connection that commits.
     """
 
     reads_at_once = False
 
     def __init__(self, location: str, *, read_only: bool = False) -> None:
         self.location = location
-        """Its URL, with the password: not to be shown."""
+        """Its URL with the password: never show it."""
         self._address = address = read_address(location)
         self.place = address.shown
         self.trouble = ""
@@ -99,11 +103,11 @@ class SQLStore(Reads):
         self._is_in_doubt = False
         self._is_read_only = read_only
         self._closed = threading.Event()
-        # Held from the write of a batch until readers may see it: who misses something looks again under it.
+        # Held from the write of a batch until readers may see it; a reader that misses a record looks again under it.
         self._committing = threading.Lock()
         self._writer: Connection | None = None
         self._raw: Any = None
-        # Of the transactions of others, too, which end with the space's row: an older look at it would not do.
+        # Also for transactions of applications, which end with the space's row and must read its latest version.
         self.engine = self._make_engine(address, isolation_level="READ COMMITTED")
         self._reader = self._make_engine(address, isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True)
         try:
@@ -150,7 +154,7 @@ class SQLStore(Reads):
             self.went_back = sql_fence.mark_of(connection, self.space)
 
     def _prepare(self, connection: Connection) -> None:
-        """Make the tables, or bring them up to date; one process at a time."""
+        """Create or upgrade the tables; one process at a time."""
         if not self._dialect.lock(connection, _SCHEMA_LOCK, 6 * LOCK_SECONDS):
             raise StoreLocked(
                 f"Another process is changing the tables of the store at {self.place}.", remedy="Retry later."
@@ -164,7 +168,7 @@ class SQLStore(Reads):
             connection.commit()
 
     def _connect_writer(self) -> Connection:
-        """A connection of its own, not the pool's: the lock lasts as long as it does."""
+        """Return a separate connection outside the pool, because the lock lasts as long as the connection."""
         connection = self.engine.connect()
         try:
             connection.execution_options(isolation_level=self._dialect.isolation)
@@ -176,9 +180,9 @@ class SQLStore(Reads):
             raise
 
     def _find_space(self) -> int:
-        """The space's number. A new space is made."""
+        """Return the space's number; create a new space if necessary."""
         name, table = self._address.space.encode(), schema.spaces
-        for _ in range(20):  # several may make theirs at a time: all but one of them look again
+        for _ in range(20):  # several processes may create theirs at once: all but one of them retry
             try:
                 with self.engine.begin() as connection:
                     found: int | None = connection.scalar(select(table.c.id).where(table.c.name == name))
@@ -193,7 +197,7 @@ class SQLStore(Reads):
         raise StoreFailed(f"The space of the store at {self.place} could not be created.", remedy="Try again.")
 
     def _take_space(self) -> None:
-        """Begin the next epoch: who had the space before cannot write to it any more."""
+        """Begin the next epoch; from then on, the previous owner of the space cannot write to it."""
         table = schema.spaces
         holder = f"process {os.getpid()} on {socket.gethostname()}"[:200]
         mine = table.c.id == self.space
@@ -240,7 +244,7 @@ class SQLStore(Reads):
 
     @contextlib.contextmanager
     def _snapshot(self) -> Iterator[Connection]:
-        """A connection to which the database looks the same from beginning to end."""
+        """Yield a connection that sees one snapshot of the database."""
         with self.engine.connect() as connection:
             connection.execution_options(isolation_level="REPEATABLE READ")
             with connection.begin():
@@ -353,18 +357,18 @@ class SQLStore(Reads):
     # --- writing --------------------------------------------------------------------------------------------------
 
     def part_of(self, name: Where | str) -> int | None:
-        """The part of a partition, or of what is held for a Sequence."""
+        """Return the part of a partition, or of a Sequence's held messages."""
         return self._parts.get(name)
 
     def new_part(self, name: Where | str) -> int:
-        """A part for it, which has none."""
+        """Assign a part to an object without one."""
         self._last_part += 1
         self._parts[name] = self._last_part
         return self._last_part
 
     def commit(self, batch: Batch) -> None:
-        """See :meth:`Store.commit`. While the database does not answer, it is tried again for as long as the URL's
-        patience says, or longer if the store ``outlasts`` that."""
+        """See :meth:`Store.commit`. If the database does not answer, the store retries for the patience of the URL, or
+        without limit if the store ``outlasts`` that."""
         self._require_open()
         with self._committing, self._ending():
             changes = SQLChanges(self, batch)
@@ -374,14 +378,14 @@ class SQLStore(Reads):
     def _require_open(self) -> None:
         if self._failure is not None:
             raise StoreFailed(
-                f"The store at {self.place} failed earlier and accepts no more batches.", remedy=_AGAIN
+                f"The store at {self.place} failed earlier and accepts no further batches.", remedy=_AGAIN
             ) from self._failure
         if self._closed.is_set() or self._is_read_only:
             raise StoreError(f"The store at {self.place} is not open for writing.", remedy="Open it for writing.")
 
     @contextlib.contextmanager
     def _ending(self) -> Iterator[None]:
-        """The store ends with an error in here."""
+        """Mark the store as failed if the block raises."""
         try:
             yield
         except BaseException as error:
@@ -398,12 +402,12 @@ class SQLStore(Reads):
             self._parts.pop(name, None)
 
     def _write(self, changes: SQLChanges) -> None:
-        """Write it once, whatever becomes of the connection."""
+        """Write the batch exactly once, even if the connection is lost."""
         fence = (self.space, self.epoch, self.content.serial)
 
         def write() -> None:
             if self._writer is None and self._reconnect() == fence[2] + 1:
-                return  # the answer was lost, and the batch was not
+                return  # the batch was written, and only the answer was lost
             assert self._writer is not None
             self._is_in_doubt = True
             try:
@@ -427,8 +431,11 @@ class SQLStore(Reads):
             _end(writer, self._raw)
 
     def _reconnect(self) -> int:
-        """Connect anew, with the lock; the space's serial. What the lost connection may still be doing is waited for,
-        since it has the space's row until it is done or undone."""
+        """Reconnect with the lock, and return the space's serial.
+
+        This waits until the server has ended the lost connection's transaction, because that may still lock the space's
+        row.
+        """
         connection = self._connect_writer()
         try:
             is_locked = self._dialect.lock(connection, self._address.space, LOCK_SECONDS)
@@ -446,11 +453,11 @@ class SQLStore(Reads):
             raise
         self._writer = connection
         self.reconnections += 1
-        assert serial is not None  # or it was refused
+        assert serial is not None  # without a serial, the batch was refused
         return serial
 
     def _refused(self) -> StoreFailed:
-        """Why the database refused a batch: the space is not as this process left it."""
+        """Return why the database refused a batch: the space is not in the state in which this process left it."""
 
         def look() -> StoreFailed | None:
             with self.engine.begin() as connection:
@@ -472,7 +479,7 @@ class SQLStore(Reads):
     # --- transactions of others ---------------------------------------------------------------------------------
 
     def begin(self) -> Transaction:
-        """A transaction of the database for somebody else's work, which a batch may be the last part of.
+        """Return a transaction of the database for the application's work, which a batch may complete.
 
         Raises:
             StoreFailed: The database does not answer for longer than the patience.
@@ -480,8 +487,9 @@ class SQLStore(Reads):
         return self._trying(lambda: Transaction(self), "begin a transaction")
 
     def commit_within(self, connection: Connection, batch: Batch) -> None:
-        """Write the batch as the last part of the transaction that is open there, and commit all of it; to be called
-        as :meth:`commit` is.
+        """Write the batch as the last part of a connection's open transaction, and commit everything.
+
+        Call it as you call :meth:`commit`.
 
         Raises:
             StoreFailed: The same as for :meth:`commit`. The connection is closed.
@@ -495,10 +503,10 @@ class SQLStore(Reads):
                 self._dialect.write(connection, fence, changes.writes, is_within=True)
                 connection.commit()
             except Fenced:
-                connection.invalidate()  # it has the row of the space
+                connection.invalidate()  # it locks the row of the space
                 raise self._refused() from None
             except (SQLAlchemyError, self._raised) as error:
-                # Whoever is still at it has the row of the space: it must be ours no more.
+                # The transaction may still be open and lock the row of the space, so drop this connection first.
                 connection.invalidate()
                 self._drop_writer()
                 if self._trying(self._reconnect, "be written") == fence[2]:
@@ -513,11 +521,11 @@ class SQLStore(Reads):
             self._take_over(changes)
 
     def find_all(self, connection: Connection) -> None:
-        """Let the database find all that it may find wrong when the open transaction is committed."""
+        """Let the database report every error that it would find at the commit of the open transaction."""
         self._dialect.find_all(connection)
 
     def enqueued(self, limit: int, max_bytes: int = 1 << 20) -> list[EnqueuedRecord]:
-        """Return what other transactions have enqueued for a source, committed and not yet taken; the oldest first.
+        """Return records that other transactions have enqueued and committed for a source; the oldest first.
 
         Raises:
             StoreFailed: The database does not answer for longer than the patience.
@@ -536,7 +544,7 @@ class SQLStore(Reads):
                     break
             if not numbers:
                 return []
-            # By number: a transaction that ends meanwhile may have taken a lower one.
+            # By number, because a transaction that ends meanwhile may have a lower number.
             asked = select(table.c.number, table.c.data).where(table.c.number.in_(numbers)).order_by(table.c.number)
             rows = connection.execute(asked).all()
         return [EnqueuedRecord(**_fields(decode_record(bytes(data))), enqueued=number) for number, data in rows]
@@ -550,10 +558,10 @@ class SQLStore(Reads):
         where = (queue, partition)
         found = self._trying(lambda: self._read_dense(where, start, end, max_bytes))
         if found is None and self._is_read_only:
-            self.load()  # the one who has it open has deleted something since
+            self.load()  # the process that has it open has deleted records since
             found = self._trying(lambda: self._read_dense(where, start, end, max_bytes))
         elif found is None:
-            # A commit that deletes shows it only when it is durable. Damage is still there after it.
+            # A commit that deletes records publishes this only after it is durable. Damage remains afterwards.
             with self._committing:
                 found = self._trying(lambda: self._read_dense(where, start, end, max_bytes))
         if found is None:
@@ -562,7 +570,7 @@ class SQLStore(Reads):
         return found
 
     def _read_dense(self, where: Where, start: int, end: int, max_bytes: int) -> list[tuple[int, bytes]] | None:
-        """The records, None if one of them is not there."""
+        """Return the records; None if one of them is missing."""
         one = self.content.partitions.get(where)
         if one is None:
             return []
@@ -586,7 +594,7 @@ class SQLStore(Reads):
 
     @staticmethod
     def _until(connection: Connection, part: int, start: int, end: int, max_bytes: int) -> int:
-        """Behind the record with which so many bytes are reached."""
+        """Return the position after the record that reaches this many bytes."""
         if end == start + 1:
             return end
         table = schema.records
@@ -605,16 +613,16 @@ class SQLStore(Reads):
         return max(until, start + 1)
 
     def held(self, sequence: str, numbers: list[int]) -> list[Record]:
-        """What is held for a Sequence.
+        """Return held messages of a Sequence.
 
         Raises:
-            StoreDamaged: It is not all there.
+            StoreDamaged: A message is missing.
             StoreFailed: The database does not answer.
         """
         return [decode_record(data) for data in self.read_held([(sequence, number) for number in numbers])]
 
     def read_held(self, held: list[tuple[str, int]]) -> list[bytes]:
-        """What is held, encoded."""
+        """Return held messages, encoded."""
         return self._trying(lambda: self._read_held(held))
 
     def _read_held(self, held: list[tuple[str, int]]) -> list[bytes]:
@@ -641,8 +649,10 @@ class SQLStore(Reads):
     # --- trouble --------------------------------------------------------------------------------------------------
 
     def _trying(self, call: Callable[[], _Result], what: str = "be read") -> _Result:
-        """Make the call, again and again while the database is away, full or busy: as long as the patience lasts, or
-        for any length of time while an endpoint runs (``outlasts``)."""
+        """Call repeatedly while the database is away, full or busy.
+
+        The patience limits the retries, unless an endpoint is running (``outlasts``).
+        """
         until = time.monotonic() + self._address.patience
         pause = _FIRST_PAUSE
         while True:
@@ -676,7 +686,7 @@ class SQLStore(Reads):
 
     @property
     def _raised(self) -> type[Exception]:
-        """What the driver raises; SQLAlchemy hands some of it on as it is."""
+        """The driver's base exception, which SQLAlchemy sometimes passes on unchanged."""
         kind: type[Exception] = self.engine.dialect.loaded_dbapi.Error
         return kind
 
@@ -700,7 +710,7 @@ class SQLStore(Reads):
             ) from self._failure
 
     def close(self) -> None:
-        """See :meth:`Store.close`. Closing twice is no error."""
+        """See :meth:`Store.close`. A second call does nothing."""
         self._closed.set()
         self._drop_writer()
         self._reader.dispose()
@@ -711,28 +721,28 @@ class Transaction:
     """A transaction for a handler's work.
 
     Args:
-        store: Of this store's database.
+        store: The store; the transaction is in its database.
 
     Attributes:
-        connection: Where it is open.
+        connection: The open connection.
     """
 
     def __init__(self, store: SQLStore) -> None:
         self._store = store
         self.connection = store.engine.connect()
         try:
-            self.connection.exec_driver_sql("SELECT 1")  # one of the pool may be lost, and must not be handed out
+            self.connection.exec_driver_sql("SELECT 1")  # the pool's connection may be lost
             self._mine = self.connection.get_transaction()
         except BaseException:
             self.connection.close()
             raise
 
     def check(self) -> None:
-        """See that nothing but the commit is left to be done.
+        """Check that only the commit is left to do.
 
         Raises:
-            SQLAlchemyError: The work breaks a rule of the database's that is looked at last, or the connection is lost.
-            ConfigurationError: Whoever worked in it has ended it himself.
+            SQLAlchemyError: The work breaks a deferred constraint of the database, or the connection is lost.
+            ConfigurationError: The handler ended the transaction.
         """
         if self._mine is None or not self._mine.is_active or self.connection.get_transaction() is not self._mine:
             raise ConfigurationError(
@@ -742,14 +752,14 @@ class Transaction:
         self._store.find_all(self.connection)
 
     def commit(self, batch: Batch) -> None:
-        """Commit it with the batch; see :meth:`SQLStore.commit_within`."""
+        """Commit the transaction with the batch; see :meth:`SQLStore.commit_within`."""
         try:
             self._store.commit_within(self.connection, batch)
         finally:
             self.end()
 
     def end(self) -> None:
-        """Undo it, if it is not committed, and give the connection back."""
+        """Roll the transaction back unless it is committed, and return the connection to the pool."""
         with contextlib.suppress(SQLAlchemyError):
             self.connection.close()
 
@@ -762,11 +772,11 @@ def _fields(record: Record) -> dict[str, Any]:
 
 
 class _StillLocked(Exception):
-    """Our own lost connection still has the lock."""
+    """The lost connection of this process still holds the lock."""
 
 
 def _end(connection: Connection, raw: Any) -> None:
-    """Close a connection that may be lost, which nobody else has: the server undoes what is open on it."""
+    """Close a connection that may be lost, and that no other thread uses; the server rolls back its transaction."""
     with contextlib.suppress(Exception):
         raw.close()
     with contextlib.suppress(SQLAlchemyError):
@@ -775,7 +785,7 @@ def _end(connection: Connection, raw: Any) -> None:
 
 
 def _records(connection: Connection, part: int, start: int, end: int) -> list[tuple[int, bytes]]:
-    """The records of a part that are there, in their order."""
+    """Return the stored records of a part, in order."""
     table = schema.records
     rows = connection.execute(
         select(table.c.position, table.c.size, table.c.data)
@@ -786,7 +796,7 @@ def _records(connection: Connection, part: int, start: int, end: int) -> list[tu
 
 
 def _whole(connection: Connection, part: int, position: int, size: int, data: Any) -> bytes:
-    """A record with all its pieces; empty if one of them is not there."""
+    """Return a record with all its pieces; empty if one of them is missing."""
     if size <= PIECE_BYTES:
         return bytes(data)
     table = schema.pieces
