@@ -123,7 +123,7 @@ async def test_checked(tmp_path: Path, environment: dict[str, str]) -> None:
                 await sent.acknowledged(timeout=60)
     async with holdfast.Source(url, ":memory:", processors=[checked.Digest(b"wrong")]) as source:
         await source.send("<order/>", action="urn:orders/Submit")
-        await until(lambda: "is not accepted: The Digest is not one of this message" in source.progress.problem)
+        await until(lambda: "is not accepted: The Digest does not match this message" in source.progress.problem)
     serving.send_signal(signal.SIGTERM)
     rest, _ = await serving.communicate()
     assert (rest, serving.returncode) == (b"", 0)

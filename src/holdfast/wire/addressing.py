@@ -1,6 +1,6 @@
 """WS-Addressing 2004/08 and 2005/08: endpoint references and message addressing properties, both ways.
 
-Owns those elements; knows nothing of reliable messaging or SOAP bodies.
+This module handles only those elements, and knows neither reliable messaging nor SOAP bodies.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from holdfast.wire.tree import Node
 HEADER_NAMES: dict[str, Addressing] = {
     f"{namespace}}}{local}": addressing for addressing, namespace in WSA_NS.items() for local in ADDRESSING_LOCALS
 }
-"""The header blocks that are message addressing properties, and the version each belongs to."""
+"""The header blocks that are message addressing properties, and the version of each."""
 
-# An enum's members are slow to look up by its class, and as keys: they hash in Python.
+# An enum's members are slow to look up by its class, and as keys, because they hash in Python.
 _V2005_08 = Addressing.V2005_08
 _ANONYMOUS_2005_08 = ANONYMOUS_URI[Addressing.V2005_08]
 _ANONYMOUS_2004_08 = ANONYMOUS_URI[Addressing.V2004_08]
@@ -36,7 +36,7 @@ _EPR_FIELDS = {"ReplyTo": "reply_to", "FaultTo": "fault_to", "From": "from_"}
 
 
 def endpoint_reference(address: str, addressing: Addressing) -> EndpointReference:
-    """Makes the reference to an address as it is written in that version."""
+    """Return the reference to an address, in the form of that version."""
     special = SPECIAL_ADDRESSES[addressing].get(address)
     if special is None:
         return EndpointReference(address)
@@ -44,9 +44,9 @@ def endpoint_reference(address: str, addressing: Addressing) -> EndpointReferenc
 
 
 def decode_epr(node: Node, *, soap: str = "") -> EndpointReference:
-    """Reads an EndpointReferenceType of either version (2004/08 section 2, 2005/08 section 2).
+    """Decode an EndpointReferenceType of either version (2004/08 section 2, 2005/08 section 2).
 
-    The version is that of its Address: WCF and CXF put 2005/08 references into WS-RM 1.0.
+    Its version is that of its Address: WCF and CXF put 2005/08 references into WS-RM 1.0.
 
     Raises:
         AddressingError: if it has no Address, or more than one.
@@ -64,7 +64,7 @@ def decode_epr(node: Node, *, soap: str = "") -> EndpointReference:
 
 
 def version_of(headers: list[Node]) -> Addressing | None:
-    """Which version a message speaks: that of its Action, or of the first addressing header; the other is foreign."""
+    """Return the version of a message: that of its Action, or of the first addressing header; the other is foreign."""
     found: Addressing | None = None
     for node in headers:
         addressing = HEADER_NAMES.get(node.name)
@@ -77,16 +77,16 @@ def version_of(headers: list[Node]) -> Addressing | None:
 
 
 def decode_header(node: Node, envelope: Envelope, addressing: Addressing, seen: set[str]) -> None:
-    """Reads one message addressing property of ``addressing`` into the envelope (2005/08 core section 3).
+    """Decode one message addressing property of ``addressing`` into the envelope (2005/08 core section 3).
 
     Args:
         node: The header block.
-        envelope: What to read it into.
-        addressing: The version the message speaks.
+        envelope: The envelope to complete.
+        addressing: The version of the message.
         seen: The properties read so far; this one is added.
 
     Raises:
-        AddressingError: if the envelope has it already, or it is malformed.
+        AddressingError: if the property is repeated or malformed.
     """
     local, soap = node.local, envelope.soap.value
     if local == "RelatesTo":
@@ -108,14 +108,14 @@ def decode_header(node: Node, envelope: Envelope, addressing: Addressing, seen: 
 
 
 def written_address(address: str, addressing: Addressing) -> str:
-    """Gives an address as that version writes it, escaped."""
+    """Return an address in the form of that version, escaped."""
     if address == ANONYMOUS:
         return _ANONYMOUS_2005_08 if addressing is _V2005_08 else _ANONYMOUS_2004_08
     return NONE_URI if address == NONE else escape(address)
 
 
 def encode_epr_content(reference: EndpointReference, addressing: Addressing) -> str:
-    """Writes the content of an EndpointReferenceType; prefix ``wsa`` must be in scope."""
+    """Encode the content of an EndpointReferenceType; prefix ``wsa`` must be in scope."""
     content = f"<wsa:Address>{written_address(reference.address, addressing)}</wsa:Address>"
     if reference.reference_parameters:
         inner = b"".join(reference.reference_parameters).decode()

@@ -1,4 +1,4 @@
-"""Bodies as lxml elements, for callers that need a tree. Owns the safe parser; the protocol itself never needs one."""
+"""Bodies as lxml elements, for callers that need a tree. The protocol itself needs none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lxml import etree
 from holdfast.exceptions import EnvelopeError
 
 _DOCTYPE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s++|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL)
-"""Where a document type declaration may stand: before the root, behind white space, comments and instructions."""
+"""Where a document type declaration may be: before the root, after white space, comments and instructions."""
 
 
 _OPINIONS = frozenset(
@@ -20,11 +20,12 @@ _OPINIONS = frozenset(
         etree.ErrorTypes.WAR_SPACE_VALUE,
     }
 )
-"""What lxml refuses though it is well-formed and was accepted: a namespace that is no URI, an xml:id that is no name"""
+"""Documents that lxml refuses although they are well-formed and were accepted: a namespace that is not a URI, or an
+xml:id that is not a name."""
 
 
 def parse_element(body: bytes) -> etree._Element:
-    """Parses one self-contained XML element, resolving nothing and loading nothing.
+    """Parse one self-contained XML element without resolving or loading anything.
 
     Args:
         body: UTF-8 XML with one root, such as ``Envelope.body`` or a header block.
@@ -44,9 +45,9 @@ def parse_element(body: bytes) -> etree._Element:
 
 
 def _parser(*, recover: bool = False) -> etree.XMLParser:
-    # A parser of lxml's must not be shared between threads while it runs; making one is cheap beside parsing. Without a
-    # DOCTYPE nothing can be expanded, so its own bounds guard against nothing: they would refuse what was accepted,
-    # such as a text above 10 MB.
+    # Threads must not share a running lxml parser, and making one is cheap compared with parsing. Without a DOCTYPE, no
+    # entity can expand. So lxml's own limits protect against nothing, and would refuse accepted messages, such as a
+    # text above 10 MB.
     return etree.XMLParser(
         resolve_entities=False,
         no_network=True,

@@ -1,7 +1,7 @@
 """SOAP faults, both ways: WS-RM's, WS-Addressing's and plain ones, in SOAP 1.1 and 1.2.
 
-Owns the shapes of WS-RM 4 and of the peers that deviate from it: QNames with a prefix that is declared on the spot
-(WCF), the subcode in ``faultcode`` (Metro), SequenceFault without Detail (CXF), ``WsrmRequired`` (WCF).
+This module handles the shapes of WS-RM 4 and of the peers that deviate from it: QNames with a prefix declared in the
+element (WCF), the subcode in ``faultcode`` (Metro), SequenceFault without Detail (CXF), ``WsrmRequired`` (WCF).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _INVALID_HEADER_REASONS = frozenset(
         "OnlyNonAnonymousAddressSupported",
     }
 )
-"""2005/08: these are written under the subcode InvalidAddressingHeader."""
+"""2005/08 writes these under the subcode InvalidAddressingHeader."""
 
 _Code = tuple[str, str]
 
@@ -64,7 +64,7 @@ _Code = tuple[str, str]
 
 
 def decode_fault(node: Node, headers: list[Node], soap: SOAP, max_ranges: int) -> tuple[Fault, RM | None]:
-    """Reads the Fault in a Body, with the SequenceFault or FaultDetail header that belongs to it.
+    """Decode the Fault in a Body, with its SequenceFault or FaultDetail header.
 
     Args:
         node: The soap:Fault element.
@@ -73,7 +73,7 @@ def decode_fault(node: Node, headers: list[Node], soap: SOAP, max_ranges: int) -
         max_ranges: Limit for an acknowledgement in the detail.
 
     Returns:
-        The fault, and the WS-RM version its code belongs to, None if it is not WS-RM's.
+        The fault, and the WS-RM version of its code; None if the code is not WS-RM's.
 
     Raises:
         EnvelopeError: if it has no code.
@@ -97,7 +97,7 @@ def decode_fault(node: Node, headers: list[Node], soap: SOAP, max_ranges: int) -
     fault.sender = _SOAP_1_1_CODES.get(top[1], top[1]) != "Receiver"
     fault.has_sequence_fault_header = header is not None
     _read_details(fault, details, DIALECTS[rm] if rm else None, max_ranges)
-    if not details and detail is not None:  # text is no detail entry, but some services write no other
+    if not details and detail is not None:  # text is not a detail entry, but some services write only text
         fault.detail = escape(detail.text).encode()
     return fault, rm
 
@@ -122,7 +122,7 @@ def _parts_1_1(node: Node) -> tuple[list[_Code], str, Node | None]:
 
 
 def _sequence_fault(header: Node) -> tuple[_Code, list[Node]]:
-    """FaultCode, and the detail: in Detail (1.1), or directly (1.0, and CXF in 1.1)."""
+    """Return FaultCode, and the detail: in Detail (1.1), or directly (1.0, and CXF in 1.1)."""
     code = header.child(f"{header.namespace}}}FaultCode")
     if code is None:
         raise EnvelopeError("SequenceFault has no FaultCode")
@@ -133,7 +133,7 @@ def _sequence_fault(header: Node) -> tuple[_Code, list[Node]]:
 
 
 def _classify(codes: list[_Code], reason: str) -> tuple[RM | None, Fault]:
-    """WS-RM's code counts wherever it stands (WCF nests its own below it), else the most specific one."""
+    """Choose WS-RM's code wherever it is (WCF nests its own below it), otherwise the most specific code."""
     for namespace, local in reversed(codes):
         local = _MISSPELT.get(local, local)
         rm = RM_OF_NS.get(namespace)
@@ -167,12 +167,12 @@ def _read_details(fault: Fault, details: list[Node], dialect: Dialect | None, ma
 
 
 def fault_action(versions: Versions, fault: Fault) -> str:
-    """Gives the wsa:Action of a fault (WS-RM 4; WS-Addressing 2005/08 SOAP binding section 6)."""
+    """Return the wsa:Action of a fault (WS-RM 4; WS-Addressing 2005/08 SOAP binding section 6)."""
     return action_of_fault(versions.rm, versions.addressing, fault)
 
 
 def action_of_fault(rm: RM | None, addressing: Addressing, fault: Fault) -> str:
-    """The same, for a message that speaks no WS-RM."""
+    """Return the same for a message without WS-RM."""
     if fault.is_rm and rm in RM_FAULT_ACTIONS:
         return RM_FAULT_ACTIONS[rm]
     if addressing is Addressing.V2004_08 or fault.is_addressing:
@@ -194,8 +194,9 @@ _TRANSLATED_ACTIONS = {
     },
     Addressing.V2005_08: {WSA_NS[Addressing.V2004_08] + "/fault": WSA_NS[Addressing.V2005_08] + "/soap/fault"},
 }
-"""2004/08 (section 4) has one action for all faults. 2005/08 (SOAP binding section 6) has ``/fault`` for its own
-faults\nand ``/soap/fault`` for all others: a stored fault of 2004/08 with the former meaning is rewritten first."""
+"""2004/08 (section 4) has one action for all faults. 2005/08 (SOAP binding section 6) has ``/fault`` for addressing
+faults and ``/soap/fault`` for all others. A stored fault of 2004/08 is rewritten to ``/fault`` only if it is an
+addressing fault."""
 
 
 def encode_fault_header(fault: Fault, dialect: Dialect | None, addressing: Addressing | None) -> str:
@@ -210,12 +211,12 @@ def encode_fault_header(fault: Fault, dialect: Dialect | None, addressing: Addre
 
 
 def encode_fault_detail(fault: Fault, addressing: Addressing | None, declared: str = "") -> str:
-    """Writes the SOAP 1.1 header block with the detail of an addressing fault: "" when there is none.
+    """Encode the SOAP 1.1 header block with the detail of an addressing fault: "" without one.
 
     Args:
         fault: The fault.
-        addressing: The version that the message speaks; 2004/08 has no such block.
-        declared: The declaration of the prefix wsa, where it is not in scope.
+        addressing: The version of the message; 2004/08 has no such block.
+        declared: The declaration of the prefix wsa, if it is not in scope.
     """
     if not _is_about_addressing_header(fault, addressing) or not fault.detail:
         return ""
@@ -230,7 +231,7 @@ def encode_not_understood(name: str, declared: str = "") -> str:
         declared: The declaration of the prefix s, if it is not in scope.
     """
     namespace, _, local = name.lstrip("{").rpartition("}")
-    if not namespace:  # no header block of SOAP, which wants one, but a peer may send it
+    if not namespace:  # SOAP requires a namespace for header blocks, but a peer may omit it
         return f'<s:NotUnderstood{declared} qname="{escape_attribute(local)}"/>'
     named = f'qname="h:{escape_attribute(local)}" xmlns:h="{escape_attribute(namespace)}"'
     return f"<s:NotUnderstood{declared} {named}/>"
@@ -245,14 +246,13 @@ def _is_about_addressing_header(fault: Fault, addressing: Addressing | None) -> 
 
 
 def encode_fault(fault: Fault, soap: SOAP, dialect: Dialect | None, addressing: Addressing | None) -> str:
-    """Writes a Fault as the Body's content.
+    """Encode a Fault as the Body's content.
 
-    A code without a namespace that is not one of WS-RM's, WS-Addressing's or SOAP's own is written as plain Sender or
-    Receiver.
+    A code without a namespace that WS-RM, WS-Addressing and SOAP do not define is written as plain Sender or Receiver.
     """
     if soap is SOAP.V1_2:
         return _encode_1_2(fault, dialect, addressing)
-    # What a header is at fault for is told in a header (SOAP 1.1 section 4.4).
+    # The detail about a header belongs in a header (SOAP 1.1 section 4.4).
     in_header = _is_about_rm_header(fault, dialect) or _is_about_addressing_header(fault, addressing)
     detail = "" if in_header else _write_detail(fault, dialect)
     code = "s:Client" if fault.sender else "s:Server"

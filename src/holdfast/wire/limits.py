@@ -1,4 +1,4 @@
-"""What a message may cost us before it is refused. Owns the numbers and their reasons; knows no XML."""
+"""Limits on a message's size and cost, with the reason for each number."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from holdfast.settings import check_settings
 
 USUAL_DECLARATIONS = 16
-"""Namespaces in scope of a usual header block or Body; the hot path leaves a message with more to the complete one."""
+"""Namespaces in scope of a usual header block or Body; the fast path leaves a message with more to the complete one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""Namespaces, special URIs and actions of every version spoken. Owns constants only; knows no bytes and no parser.
+"""Namespaces, special URIs and actions of every supported version.
 
-Names are written as expat gives them with ``}`` as separator: ``"namespace}local"``, or ``"local"`` without namespace.
+Names have the form in which expat reports them with ``}`` as separator: ``"namespace}local"``, or ``"local"`` without
+namespace.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ ANONYMOUS_URI: dict[Addressing, str] = {
     Addressing.V2005_08: WSA_NS[Addressing.V2005_08] + "/anonymous",
 }
 NONE_URI = WSA_NS[Addressing.V2005_08] + "/none"
-"""2004/08 has no such address; a peer of that version gets this one for ``none``, as CXF writes it."""
+"""2004/08 has no such address; for ``none``, a peer of that version gets this one, as CXF writes it."""
 
 SPECIAL_ADDRESSES: dict[Addressing, dict[str, str]] = {
     Addressing.V2004_08: {ANONYMOUS_URI[Addressing.V2004_08]: ANONYMOUS, NONE_URI: NONE},
     Addressing.V2005_08: {ANONYMOUS_URI[Addressing.V2005_08]: ANONYMOUS, NONE_URI: NONE},
 }
-"""Address as written -> how :class:`~holdfast.core.messages.EndpointReference` says it."""
+"""Address as written -> its form in :class:`~holdfast.core.messages.EndpointReference`."""
 
 REPLY_RELATION: dict[Addressing, str] = {
     Addressing.V2004_08: "Reply",
@@ -54,10 +55,10 @@ ROLES_OF_OURS: dict[SOAP, frozenset[str]] = {
         }
     ),
 }
-"""Values of role (1.2) and actor (1.1) that aim a header block at us."""
+"""Values of role (1.2) and actor (1.1) that address a header block to this node."""
 
 NEXT = frozenset({"http://schemas.xmlsoap.org/soap/actor/next", "http://www.w3.org/2003/05/soap-envelope/role/next"})
-"""Of those the ones that aim it at every node that the message passes."""
+"""The subset that addresses it to every node that the message passes."""
 
 ROLE_ATTRIBUTE: dict[SOAP, str] = {
     SOAP.V1_1: SOAP_NS[SOAP.V1_1] + "}actor",
@@ -72,7 +73,7 @@ actions: dict[RM, dict[type[Control], str]] = {rm: dialect.actions for rm, diale
 RM_FAULT_ACTIONS: dict[RM, str] = {
     rm: dialect.namespace + dialect.fault_action for rm, dialect in DIALECTS.items() if dialect.fault_action
 }
-"""The action of every RM fault, CreateSequenceRefused included, in the versions that have one of their own."""
+"""The action of every RM fault, including CreateSequenceRefused, in the versions that define one."""
 
 RM_OF_ACTION: dict[str, RM] = {action: rm for rm, table in actions.items() for action in table.values()}
 RM_OF_ACTION |= {action: rm for rm, action in RM_FAULT_ACTIONS.items()}
@@ -80,7 +81,7 @@ RM_OF_ACTION |= {action: rm for rm, action in RM_FAULT_ACTIONS.items()}
 EMPTY_CONTROLS: dict[str, type[Bodiless]] = {
     table[kind]: kind for table in actions.values() for kind in WITHOUT_BODY if kind in table
 }
-"""The control messages with an empty body: known by their action alone."""
+"""The control messages with an empty body, which only their action identifies."""
 
 FAULT_ACTIONS = frozenset(
     {
@@ -88,17 +89,17 @@ FAULT_ACTIONS = frozenset(
         *(f"{namespace}{end}" for namespace in WSA_NS.values() for end in ("/fault", "/soap/fault")),
     }
 )
-"""The actions that say that the Body is a fault; others may have one in it as well."""
+"""The actions that mark the Body as a fault; messages with other actions may also contain one."""
 
 RESERVED_ACTIONS = FAULT_ACTIONS | RM_OF_ACTION.keys()
-"""The actions that say what the Body is: no application's message has one of them."""
+"""The actions that determine the Body's type; application messages must not use them."""
 
 RM_HEADER_NAMES: dict[str, RM] = {
     f"{namespace}}}{local}": rm
     for rm, namespace in RM_NS.items()
     for local in ("Sequence", "SequenceAcknowledgement", "AckRequested")
 }
-"""The header blocks of WS-RM, SOAP 1.1's SequenceFault apart, and the version each belongs to."""
+"""The header blocks of WS-RM, except SOAP 1.1's SequenceFault, and the version of each."""
 
 SECURITY_BINDING_NAMES = frozenset(
     {dialect.name(local) for dialect in DIALECTS.values() for local in dialect.never_ignored}
@@ -109,12 +110,15 @@ _BODY_LOCALS = {local for dialect in DIALECTS.values() for local in dialect.bodi
 CONTENT_NAMES = frozenset({f"{namespace}}}{local}" for namespace in RM_NS.values() for local in _BODY_LOCALS}) | {
     f"{namespace}}}Fault" for namespace in SOAP_NS.values()
 }
-"""First children of a Body that are read; any other is an application's and stays bytes."""
+"""First children of a Body that are decoded; any other belongs to an application and stays bytes."""
 
 CONTENT_LOCALS = frozenset(name.rpartition("}")[2].encode() for name in CONTENT_NAMES)
 
 
 def is_for_receiver(name: str, role: str) -> bool:
-    """Return whether a header block with a known role is for the ultimate receiver alone (SOAP 1.2 part 1, 2.2; SOAP
-    1.1, 4.2.2). A block that binds security to a hop is for every reader."""
+    """Return whether a header block with a known role is only for the ultimate receiver (SOAP 1.2 part 1, 2.2; 1.1,
+    4.2.2).
+
+    A block that binds security to a hop is for every reader.
+    """
     return role not in NEXT and name not in SECURITY_BINDING_NAMES

@@ -1,7 +1,7 @@
 """WS-ReliableMessaging's header blocks and bodies, both ways, for all versions.
 
-Owns the elements; what differs between the versions is what they can do, and their :class:`Dialect`. Judges form only:
-whether numbers and ranges make sense is the core's to say.
+The differences between the versions come from their capabilities and their :class:`Dialect`. This module checks only
+the form; the core checks the meaning of numbers and ranges.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def _identifier(node: Node) -> str:
 
 
 def message_number(value: str, what: str = "MessageNumber") -> int:
-    """Reads a MessageNumber: 1 or more; above the type's maximum is the core's to refuse (MessageNumberRollover).
+    """Decode a MessageNumber of 1 or more; the core refuses a number above the maximum (MessageNumberRollover).
 
     Raises:
-        EnvelopeError: if it is no number, or below 1; ``what`` names the element.
+        EnvelopeError: if it is not a number, or below 1; ``what`` names the element.
     """
     number = text.number(value, what)
     if number < 1:
@@ -59,7 +59,7 @@ def message_number(value: str, what: str = "MessageNumber") -> int:
 
 
 def decode_sequence(node: Node, dialect: Dialect) -> Sequence:
-    """Reads a Sequence header (WS-RM 3.7).
+    """Decode a Sequence header (WS-RM 3.7).
 
     Raises:
         EnvelopeError: if Identifier or MessageNumber is missing or malformed.
@@ -79,9 +79,9 @@ def _range(node: Node) -> tuple[int, int]:
 
 
 def decode_acknowledgement(node: Node, dialect: Dialect, max_ranges: int) -> SequenceAcknowledgement:
-    """Reads a SequenceAcknowledgement header (WS-RM 3.9).
+    """Decode a SequenceAcknowledgement header (WS-RM 3.9).
 
-    Ranges win over None, which CXF always writes. In 1.0 the lone range 0-0 means nothing accepted.
+    Ranges take precedence over None, which CXF always writes. In 1.0 the lone range 0-0 means nothing accepted.
 
     Raises:
         EnvelopeError: if it is malformed, or has neither ranges, nor Nacks, nor (1.1) None.
@@ -113,7 +113,7 @@ def _buffer_remaining(node: Node) -> int | None:
 
 
 def decode_ack_requested(node: Node) -> AckRequested:
-    """Reads an AckRequested header (WS-RM 3.8); 1.0's number is a hint and is dropped."""
+    """Decode an AckRequested header (WS-RM 3.8); 1.0's number is a hint and is dropped."""
     return AckRequested(_identifier(node))
 
 
@@ -123,7 +123,7 @@ def _expires(node: Node) -> float | None:
 
 
 def _behavior(node: Node) -> IncompleteSequenceBehavior:
-    """Reads IncompleteSequenceBehavior; an illegal value is ignored, as WCF does."""
+    """Decode IncompleteSequenceBehavior; an illegal value is ignored, as WCF does."""
     child = node.only(f"{node.namespace}}}IncompleteSequenceBehavior")
     try:
         return IncompleteSequenceBehavior(child.text if child is not None else "NoDiscard")
@@ -139,7 +139,7 @@ def _acks_to(node: Node) -> EndpointReference:
 
 
 def _offer(node: Node, dialect: Dialect) -> Offer:
-    # WS-RM 3.4: its children; in 1.0 none but Identifier and Expires
+    # WS-RM 3.4: its children; 1.0 has only Identifier and Expires.
     endpoint = node.only(dialect.name("Endpoint")) if dialect.rm.can.offers_endpoint else None
     behavior = _behavior(node) if dialect.has_behavior else IncompleteSequenceBehavior.NO_DISCARD
     return Offer(_identifier(node), decode_epr(endpoint) if endpoint is not None else None, _expires(node), behavior)
@@ -151,7 +151,7 @@ def _last_number(node: Node, dialect: Dialect) -> int | None:
         return None
     number = message_number(child.text, "LastMsgNumber")
     if number > MAX_MESSAGE_NUMBER:
-        # No message can have had it, so there is no Sequence that could end with it.
+        # No message can have this number, so no Sequence could end with it.
         raise EnvelopeError(f"LastMsgNumber is above {MAX_MESSAGE_NUMBER}, the highest possible number")
     return number
 
@@ -186,7 +186,7 @@ def decode_control(node: Node, dialect: Dialect) -> Control:
 
 
 def encode_sequence(header: Sequence, dialect: Dialect) -> str:
-    """Writes a Sequence header, which is always mustUnderstand."""
+    """Encode a Sequence header, which is always mustUnderstand."""
     last = "<wsrm:LastMessage/>" if header.last_message and dialect.rm.can.has_last_message else ""
     return (
         f'<wsrm:Sequence s:mustUnderstand="1"><wsrm:Identifier>{escape(header.identifier)}</wsrm:Identifier>'
@@ -195,7 +195,7 @@ def encode_sequence(header: Sequence, dialect: Dialect) -> str:
 
 
 def encode_acknowledgement(header: SequenceAcknowledgement, dialect: Dialect) -> str:
-    """Writes a SequenceAcknowledgement header, children in the schema's order, BufferRemaining last."""
+    """Encode a SequenceAcknowledgement header, children in the schema's order, BufferRemaining last."""
     if len(header.ranges) == 1:
         ((lower, upper),) = header.ranges
         said = f'<wsrm:AcknowledgementRange Lower="{lower}" Upper="{upper}"/>'
@@ -207,7 +207,9 @@ def encode_acknowledgement(header: SequenceAcknowledgement, dialect: Dialect) ->
         said = "".join([f"<wsrm:Nack>{number}</wsrm:Nack>" for number in header.nacks])
     else:
         said = dialect.nothing_accepted
-    if header.final and dialect.rm.can.has_final and not header.nacks:  # Nack and Final never go together (WS-RM 3.9)
+    if (
+        header.final and dialect.rm.can.has_final and not header.nacks
+    ):  # Nack and Final exclude each other (WS-RM 3.9)
         said += "<wsrm:Final/>"
     if header.buffer_remaining is not None:
         said += f'<netrm:BufferRemaining xmlns:netrm="{NETRM_NS}">{header.buffer_remaining}</netrm:BufferRemaining>'
@@ -218,7 +220,7 @@ def encode_acknowledgement(header: SequenceAcknowledgement, dialect: Dialect) ->
 
 
 def encode_ack_requested(header: AckRequested) -> str:
-    """Writes an AckRequested header."""
+    """Encode an AckRequested header."""
     return f"<wsrm:AckRequested>{_write_identifier(header.identifier)}</wsrm:AckRequested>"
 
 
@@ -238,7 +240,7 @@ def _write_offer(offer: Offer, dialect: Dialect, addressing: Addressing, acks_to
     # WS-RM 3.4: in the schema's order
     content = _write_identifier(offer.identifier)
     if dialect.rm.can.offers_endpoint:
-        # The schema requires Endpoint; where none is given the acknowledgements' address is it.
+        # The schema requires Endpoint; the default is the address for acknowledgements.
         endpoint = encode_epr_content(offer.endpoint or acks_to, addressing)
         content += f"<wsrm:Endpoint>{endpoint}</wsrm:Endpoint>"
     content += _write_expires(offer.expires)
@@ -248,7 +250,7 @@ def _write_offer(offer: Offer, dialect: Dialect, addressing: Addressing, acks_to
 
 
 def encode_control(control: Control, dialect: Dialect, addressing: Addressing) -> str:
-    """Writes an RM protocol message as the Body's content; "" for those with an empty body."""
+    """Encode an RM protocol message as the Body's content; "" for those with an empty body."""
     match control:
         case CreateSequence():
             offer = control.offer

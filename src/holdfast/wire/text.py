@@ -1,6 +1,6 @@
-"""Text of XML: escaping, numbers, durations, and what a slice of a document needs to stand alone.
+"""Text of XML: escaping, numbers, durations, and the namespaces that a slice of a document needs to be self-contained.
 
-Owns lexical forms only; knows no element of SOAP, addressing or reliable messaging.
+This module handles lexical forms only, and no elements of SOAP, addressing or reliable messaging.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _REPLACEMENTS = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"}
 
 
 def escape(text: str) -> str:
-    """Gives ``text`` as XML character data; characters XML cannot hold become U+FFFD."""
+    """Return ``text`` as XML character data; characters that XML cannot contain become U+FFFD."""
     if _PLAIN(text) is not None:
         return text
     return _UNSAFE.sub(lambda match: _REPLACEMENTS.get(match[0], "\ufffd"), text)
@@ -30,17 +30,17 @@ def storable(text: str) -> str:
 
 
 def escape_attribute(text: str) -> str:
-    """Gives ``text`` as the content of a double-quoted attribute value."""
+    """Return ``text`` as the content of a double-quoted attribute value."""
     return escape(text).replace('"', "&quot;").replace("\t", "&#9;").replace("\n", "&#10;")
 
 
 def strip(text: str) -> str:
-    """Takes XML white space, and no other, off both ends."""
+    """Remove XML white space, and no other, from both ends."""
     return text.strip(" \t\r\n")
 
 
 def number(text: str, what: str) -> int:
-    """Reads a decimal number of at most 64 digits.
+    """Parse a decimal number of at most 64 digits.
 
     Raises:
         EnvelopeError: for anything else; ``what`` names the element.
@@ -60,11 +60,11 @@ _SECONDS = (365 * 86400, 30 * 86400, 86400, 3600, 60, 1)
 
 
 LONGEST = 1e11
-"""Seconds, three thousand years: a longer duration is read as this, so that what is added to it stays exact."""
+"""Seconds, three thousand years. A longer duration is read as this, so that sums with it stay exact."""
 
 
 def duration(text: str) -> float | None:
-    """Reads an xs:duration as seconds, :data:`LONGEST` at most; zero, which peers write for "never", is None.
+    """Parse an xs:duration as seconds, :data:`LONGEST` at most; zero, which peers write for "never", is None.
 
     A year counts as 365 days and a month as 30.
 
@@ -80,7 +80,7 @@ def duration(text: str) -> float | None:
 
 
 def write_duration(seconds: float) -> str:
-    """Writes seconds as an xs:duration, to the microsecond."""
+    """Format seconds as an xs:duration, to the microsecond."""
     return "PT" + (f"{seconds:.6f}".rstrip("0").rstrip(".") or "0") + "S"
 
 
@@ -88,9 +88,9 @@ def write_duration(seconds: float) -> str:
 
 
 class Scope:
-    """The namespaces in scope of an element: those it declares itself, and a look at those above it.
+    """The namespaces in scope of an element: its own declarations, and a link to the scope around it.
 
-    Nothing is copied from above, so that what a document's scopes cost is linear in the document.
+    It copies nothing from the enclosing scope, so the cost of a document's scopes is linear in its size.
 
     Args:
         own: Prefix -> namespace, as this element declares them.
@@ -122,8 +122,8 @@ class Declaration:
     """One prefix in scope.
 
     Args:
-        sign: What any use of it contains; b"" for the default namespace, which anything may use.
-        use: A use as a prefix: in a name, or where a QName may stand in text ("https:" is no use of "s").
+        sign: Bytes that any use of it contains; b"" for the default namespace, which anything may use.
+        use: Pattern of a use as a prefix: in a name, or in text that may be a QName ("https:" is no use of "s").
         written: The declaration to insert, with a space before it.
     """
 
@@ -140,7 +140,7 @@ Declarations = tuple[Declaration, ...]
 
 
 def declarations(scope: Mapping[str, str]) -> Declarations:
-    """Prepares a few namespaces in scope to be looked for one by one; prefix "" is the default namespace."""
+    """Prepare a few namespaces in scope for separate searches; prefix "" is the default namespace."""
     return tuple([_declaration(prefix, uri) for prefix, uri in sorted(scope.items()) if uri and prefix != "xml"])
 
 
@@ -148,7 +148,7 @@ def declarations(scope: Mapping[str, str]) -> Declarations:
 def _declaration(prefix: str, uri: str) -> Declaration:
     sign = f"{prefix}:".encode() if prefix else b""
     letters = rb"\w.\-" if prefix.isascii() else rb"\w.\-\x80-\xff"
-    # The sign first: a pattern that begins with a literal is searched for fast.
+    # The sign comes first, because a pattern that begins with a literal is searched quickly.
     use = re.compile(re.escape(sign) + rb"(?<![" + letters + rb"]" + re.escape(sign) + rb")(?=[A-Za-z_\x80-\xff])")
     return Declaration(sign, use, _written(prefix, uri))
 
@@ -157,7 +157,7 @@ def _written(prefix: str, uri: str) -> bytes:
     return f' xmlns{":" + prefix if prefix else ""}="{escape_attribute(uri)}"'.encode()
 
 
-# Tried at the beginning of a word only and never given back, so that a search is linear in what is searched.
+# Tried only at the beginning of a word and without backtracking, so that a search takes linear time.
 _PREFIX = re.compile(rb"(?<![\w.\-])([A-Za-z_\x80-\xff][\w.\-\x80-\xff]*+):(?=[A-Za-z_\x80-\xff])")
 _ASCII_END = re.compile(rb"[\x80-\xff]([A-Za-z_][\w.\-]*)\Z")
 
@@ -203,8 +203,11 @@ _WINDOW = 1_024
 
 
 def _uses(raw: bytes, start: int, end: int) -> Iterator[re.Match[bytes]]:
-    """What may be uses of prefixes. A search holds up every other thread, and costs ten times what it does to see that
-    there is no colon: so it goes from one "<" to a later one."""
+    """Yield possible uses of prefixes.
+
+    A search blocks every other thread, and costs ten times as much as a check for a colon. So each search covers only a
+    part from one "<" to a later one.
+    """
     while start < end:
         stop = raw.find(b"<", min(start + _WINDOW, end), end)
         if stop < 0:
@@ -215,8 +218,8 @@ def _uses(raw: bytes, start: int, end: int) -> Iterator[re.Match[bytes]]:
 
 
 def _stands_for(token: bytes, scope: Scope) -> dict[str, bytes]:
-    """The prefixes in scope that what stands before a colon may be, and their declarations."""
-    # Behind a letter that is not ASCII's, a prefix that is may begin: in text that may be where a QName does.
+    """Return the prefixes in scope that the text before a colon may end with, and their declarations."""
+    # An ASCII prefix may begin after a letter outside ASCII, in text that may be a QName.
     inner = _ASCII_END.search(token)
     prefixes = [one.decode("utf-8", "replace") for one in ((token, inner[1]) if inner is not None else (token,))]
     return {prefix: _written(prefix, uri) for prefix in prefixes if prefix != "xml" and (uri := scope.get(prefix))}
@@ -228,17 +231,17 @@ _DECLARES = re.compile(rb"\s(xmlns(?::[^\s=]+)?)\s*=")
 
 
 def declare(raw: bytes, top: int, needed: Iterable[bytes], done: int, parts: list[bytes]) -> int:
-    """Writes what is needed into the start tag at ``top`` unless it declares it itself.
+    """Insert the needed declarations into the start tag at ``top``, unless it has them already.
 
     Args:
-        raw: What the tag stands in.
+        raw: The text that contains the tag.
         top: Its offset.
         needed: The declarations.
         done: How much of ``raw`` is in ``parts`` already.
-        parts: Where ``raw`` goes up to the end of the tag's name, and the declarations.
+        parts: Receives ``raw`` up to the end of the tag's name, and the declarations.
 
     Returns:
-        How much of ``raw`` is in ``parts`` then.
+        How much of ``raw`` is in ``parts`` afterwards.
     """
     tag = _TAG.match(raw, top)
     name_end = _NAME_END.search(raw, top)
@@ -251,7 +254,7 @@ def declare(raw: bytes, top: int, needed: Iterable[bytes], done: int, parts: lis
 
 
 def self_contained(raw: bytes, top: int, in_scope: Declarations) -> bytes:
-    """Makes a slice of a well-formed document with one element stand alone.
+    """Make a slice of a well-formed document with one element self-contained.
 
     Args:
         raw: The slice: the element, and white space around it.
@@ -259,8 +262,8 @@ def self_contained(raw: bytes, top: int, in_scope: Declarations) -> bytes:
         in_scope: The namespaces declared above it.
 
     Returns:
-        ``raw`` itself when it needs none of them; else with the needed ones declared in its start tag, if that does
-        not declare them already.
+        ``raw`` itself if it needs none of them; otherwise with the needed declarations added to its start tag, except
+        those that it has already.
     """
     needed = [declaration.written for declaration in in_scope if declaration.needed_by(raw)]
     if not needed:

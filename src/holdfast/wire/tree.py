@@ -1,7 +1,7 @@
 """A whole SOAP document as small nodes with byte offsets, through expat. Slower than ``fast``, and complete.
 
-Owns the safe use of the parser: no DOCTYPE, no processing instructions, nothing resolved, everything bounded. Header
-blocks, RM bodies and faults become nodes; an application's body stays bytes. Knows nothing of what the nodes mean.
+This module uses the parser safely: no DOCTYPE, no processing instructions, no resolution, limits on everything. Header
+blocks, RM bodies and faults become nodes; an application's body stays bytes. It does not know the meaning of the nodes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from holdfast.wire.names import CONTENT_NAMES, SOAP_OF_NS
 from holdfast.wire.text import EMPTY_SCOPE, Scope, declare, needed_from
 
 PIECE = 64 * 1024
-"""Bytes given to the parser at a time: between two pieces other threads get their turn."""
+"""Bytes given to the parser at a time: between two pieces other threads can run."""
 
 
 MAX_TOLD = 200
-"""Characters of a name in an error."""
+"""Maximum characters of a name in an error."""
 
 
 class Source:
-    """The document that nodes are cut from, and what may still be written into its pieces to let them stand alone."""
+    """The document that nodes are cut from, and the remaining bytes for declarations that make its slices
+    self-contained."""
 
     __slots__ = ("data", "limit", "room")
 
@@ -35,16 +36,16 @@ class Source:
         self.limit = self.room = limits.max_inserted_bytes
 
     def cut(self, start: int, end: int, tops: list[int], scope: Scope) -> bytes:
-        """Cuts out a slice as self-contained XML, otherwise as it came.
+        """Return a slice as self-contained XML, otherwise unchanged.
 
         Args:
-            start: Where it begins.
-            end: Where it ends.
+            start: Its start.
+            end: Its end.
             tops: Offsets of the start tags of its top-level elements, ascending.
             scope: The namespaces declared above it.
 
         Raises:
-            LimitExceeded: if more declarations are needed in all than there is room for.
+            LimitExceeded: if the slices need more bytes of declarations than allowed.
         """
         data = self.data
         parts: list[bytes] = []
@@ -65,8 +66,8 @@ class Node:
 
     Args:
         name: ``"namespace}local"``.
-        attributes: By the same kind of name.
-        scope: The namespaces where it stands, its own declarations included.
+        attributes: By names of the same form.
+        scope: The namespaces in scope, including its own declarations.
         outer: The same, without its own.
         source: The document.
         start: Offset of its start tag.
@@ -81,13 +82,13 @@ class Node:
         self.outer = outer
         self.source = source
         self.start = start
-        self.stop = start  # where expat was when it reported the end
+        self.stop = start  # expat's position when it reported the end
         self.children: list[Node] = []
         self.texts: list[str] = []
 
     @property
     def namespace(self) -> str:
-        """Its namespace, "" if none."""
+        """Its namespace; "" without one."""
         return self.name.rpartition("}")[0]
 
     @property
@@ -102,7 +103,7 @@ class Node:
 
     @property
     def text(self) -> str:
-        """Its own text, children's not included, white space at the ends taken off."""
+        """Its own text, without that of its children and without white space at the ends."""
         return "".join(self.texts).strip(" \t\r\n")
 
     @property
@@ -115,14 +116,14 @@ class Node:
         return tag_end(data, self.stop)
 
     def child(self, name: str) -> Node | None:
-        """The first child of that name."""
+        """Return the first child with that name."""
         for node in self.children:
             if node.name == name:
                 return node
         return None
 
     def only(self, name: str) -> Node | None:
-        """Return the only child with that name, None if there is none.
+        """Return the only child with that name; None without one.
 
         Raises:
             EnvelopeError: There are two.
@@ -136,11 +137,11 @@ class Node:
         return found
 
     def raw(self) -> bytes:
-        """The element as self-contained XML, otherwise as it came."""
+        """Return the element as self-contained XML, otherwise unchanged."""
         return self.source.cut(self.start, self.end, [self.start], self.outer)
 
     def resolve(self, qname: str) -> tuple[str, str]:
-        """Resolves a QName of its content with the namespaces in scope here: (namespace, local name)."""
+        """Resolve a QName in its content with the namespaces in scope: (namespace, local name)."""
         prefix, _, local = qname.strip(" \t\r\n").rpartition(":")
         return self.scope.get(prefix), local
 
@@ -156,32 +157,33 @@ class Document:
 
 
 def parse(data: bytes, limits: Limits) -> Document:
-    """Parses UTF-8 bytes.
+    """Parse UTF-8 bytes.
 
     Raises:
         VersionMismatch: if the root is not an Envelope of SOAP 1.1 or 1.2.
         LimitExceeded: if a limit is exceeded.
-        EnvelopeError: if it is not well-formed, or not shaped as a SOAP envelope.
+        EnvelopeError: if it is not well-formed, or does not have the structure of a SOAP envelope.
     """
     return _Builder(data, limits).run()
 
 
 def refuse_doctype(*_: object) -> None:
-    """Expat's handler for a DOCTYPE: SOAP forbids it, and with it goes every entity that could be declared."""
+    """Raise for a DOCTYPE (expat's handler): SOAP forbids it, and without it no entity can be declared."""
     raise EnvelopeError("a SOAP message must not have a document type declaration")
 
 
 def refuse_instruction(*_: object) -> None:
-    """Expat's handler for a processing instruction, which SOAP forbids (SOAP 1.1 section 3, 1.2 part 1 section 5)."""
+    """Raise for a processing instruction (expat's handler), which SOAP forbids (SOAP 1.1 section 3, 1.2 part 1 section
+    5)."""
     raise EnvelopeError("a SOAP message must not have processing instructions")
 
 
 def parser_for(data: bytes, limits: Limits) -> XMLParserType:
-    """A parser that refuses what no SOAP message may have, and namespaces with too long a name.
+    """Return a parser that refuses content forbidden in SOAP messages, and namespaces with too long a name.
 
     Args:
-        data: What it will be given.
-        limits: What that may cost.
+        data: The document to parse.
+        limits: Limits on its cost.
     """
     parser = ParserCreate("UTF-8", "}", None)  # None: names are not kept, of which there may be as many as bytes
     parser.StartDoctypeDeclHandler = refuse_doctype
@@ -197,13 +199,13 @@ def _check_namespace(limits: Limits, _prefix: str | None, uri: str | None) -> No
 
 
 def feed(parser: XMLParserType, data: bytes, start: int = 0) -> None:
-    """Gives the parser the rest of a document from ``start`` on, in pieces.
+    """Feed the parser the rest of a document from ``start`` on, in pieces.
 
-    The parser looks at a long tag or comment from its beginning whenever more of it comes, so pieces grow as that does.
+    The parser scans a long tag or comment from its beginning whenever it gets more of it, so the pieces grow with it.
     """
     size = len(data)
     while size - start > PIECE:
-        # What of it the parser has not taken: its index counts what it was given.
+        # The part that the parser has not processed yet: its index counts the bytes it was given.
         piece = max(PIECE, start - parser.CurrentByteIndex)
         parser.Parse(data[start : start + piece], False)
         start += piece
@@ -214,10 +216,10 @@ _SHORTEST_ATTRIBUTE = len(' a=""')
 
 
 def has_many_attributes(data: bytes, most: int) -> bool:
-    """Whether some start tag has more than ``most`` attributes, told from the bytes before any parser holds them all.
+    """Whether some start tag has more than ``most`` attributes, checked before a parser stores them all.
 
-    (A comment or CDATA section that holds such a tag counts, too.) No tag has a "<" inside it, so only where there is
-    none for as long as so many attributes are at least, there is anything to look at.
+    Judged by the bytes alone. No tag contains a "<", so only a long stretch without one needs a closer look. (A comment
+    or CDATA section with such a tag counts, too.)
     """
     shortest = _SHORTEST_ATTRIBUTE * most
     if len(data) <= shortest:
@@ -241,7 +243,7 @@ def _many_attributes(most: int) -> re.Pattern[bytes]:
 
 
 class _Builder:
-    """The parser's callbacks and what they know; used once."""
+    """The parser's callbacks and their state; used once."""
 
     def __init__(self, data: bytes, limits: Limits) -> None:
         self.data = data
@@ -283,14 +285,15 @@ class _Builder:
         if len(self.data) <= limit:
             feed(self.parser, self.data)
             return
-        # The header must be over within its limit before the rest is looked at.
+        # The header must end within its limit before the rest is parsed.
         self.parser.Parse(self.data[:limit], False)
         if self.body is None:
             raise LimitExceeded(f"the header is larger than {limit} bytes")
         feed(self.parser, self.data, limit)
 
     def let_go(self) -> None:
-        """Undoes the knot of parser and handlers, which would keep the document until the garbage is collected."""
+        """Break the reference cycle of parser and handlers, which would keep the document until the next garbage
+        collection."""
         parser = self.parser
         parser.StartNamespaceDeclHandler = parser.StartElementHandler = parser.EndElementHandler = None
         parser.CharacterDataHandler = None
@@ -352,7 +355,7 @@ class _Builder:
             raise EnvelopeError(f"{node.told!r} is not allowed here in an Envelope")
 
     def open_content(self, node: Node) -> None:
-        """The Body's first child decides: RM messages and faults become nodes, anything else stays bytes."""
+        """Handle the Body's first child: RM messages and faults become nodes, anything else stays bytes."""
         assert self.document is not None
         if not self.tops and node.name in CONTENT_NAMES:
             self.document.content = node
@@ -384,7 +387,7 @@ class _Builder:
             self.on_end(name)
 
     def on_body_text(self, text: str) -> None:
-        # SOAP 1.2 part 1, section 5.3: elements and white space. As an element nobody could read it.
+        # SOAP 1.2 part 1, section 5.3: elements and white space. Nothing could read text as an element.
         if text.strip(" \t\r\n"):
             raise EnvelopeError("the Body contains text instead of an element")
 
@@ -414,7 +417,7 @@ class _Builder:
 
 
 def tag_end(data: bytes, start: int) -> int:
-    """The offset after the tag that starts at ``start``: the first ``>`` outside quotes."""
+    """Return the offset after the tag that starts at ``start``: the first ``>`` outside quotes."""
     at = start
     while True:
         close = data.index(b">", at)

@@ -1,7 +1,7 @@
-"""Policy assertions that this project cannot meet, by name and in words: what a service demands that refuses us.
+"""Policy assertions that Holdfast cannot satisfy, with a description of each for errors.
 
-A list of what is known to be refused would let everything else pass. So of WS-SecurityPolicy, and of .NET's HTTP
-authentication, only what is listed here is met: transport security, and HTTP Basic authentication.
+A list of unsupported assertions would accept all unknown ones. So for WS-SecurityPolicy and .NET's HTTP authentication,
+this module lists the supported assertions instead: transport security and HTTP Basic authentication.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNABLE = {
     "BinaryEncoding": ".NET's binary encoding",
     "OptimizedMimeSerialization": "messages in MTOM",
 }
-"""Assertions of any namespace, by local name, that ask for what is not done here, and what that is."""
+"""Unsupported assertions of any namespace, by local name, with a description."""
 
 _SECURITY = (
     "http://schemas.xmlsoap.org/ws/2005/07/securitypolicy",
@@ -27,14 +27,14 @@ _SECURITY = (
 _SECURITY_MET = frozenset(
     {
         *("TransportBinding", "TransportToken", "HttpsToken", "RequireClientCertificate", "HttpBasicAuthentication"),
-        # Which algorithms and which order of headers: of security headers, and there are none.
+        # Algorithms and order of security headers, of which Holdfast sends none.
         *("AlgorithmSuite", "Layout", "Strict", "Lax", "LaxTsFirst", "LaxTsLast"),
         *("Basic256", "Basic192", "Basic128", "TripleDes", "Basic256Rsa15", "Basic192Rsa15", "Basic128Rsa15"),
         *("TripleDesRsa15", "Basic256Sha256", "Basic192Sha256", "Basic128Sha256", "TripleDesSha256"),
         *("Basic256Sha256Rsa15", "Basic192Sha256Rsa15", "Basic128Sha256Rsa15", "TripleDesSha256Rsa15"),
         *("InclusiveC14N", "STRTransform10", "XPath10", "XPathFilter20"),
         *("SOAPNormalization10", "C14N11"),
-        # Which optional parts of WS-Security and WS-Trust the service understands.
+        # Optional parts of WS-Security and WS-Trust that the service supports.
         *("Wss10", "Wss11", "Trust10", "Trust13"),
     }
 )
@@ -61,9 +61,9 @@ _SECURITY_WORDS = {
 
 
 def unmet(assertion: etree._Element) -> str:
-    """Return what an assertion asks for that is not done here, with its name; "" if it is met.
+    """Describe the unsupported requirement of an assertion, with its name; "" if it is satisfied.
 
-    What is optional within it is not asked for, and of alternatives within it one that is met will do.
+    Optional parts of it are no requirement, and one satisfied alternative within it is enough.
     """
     if is_optional(assertion):
         return ""

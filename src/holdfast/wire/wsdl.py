@@ -1,7 +1,7 @@
-"""A service described by WSDL 1.1: its ports, and what their WS-Policy requires of senders.
+"""A service described by WSDL 1.1: its ports, and the requirements of their WS-Policy for senders.
 
-Owns the reading of WSDL and of policies (WS-Policy 1.2 and 1.5, WS-RM Policy 1.0 and 1.1). Bytes in, ports out; it
-fetches nothing, but returns the imports of each added document.
+This module reads WSDL and policies (WS-Policy 1.2 and 1.5, WS-RM Policy 1.0 and 1.1). It fetches nothing, but returns
+the imports of each added document.
 """
 
 from __future__ import annotations
@@ -42,20 +42,21 @@ DELIVERIES = {
     "ExactlyOnce": Delivery.EXACTLY_ONCE,
 }
 MOST_ALTERNATIVES = 256
-"""Maximum number of alternatives of one policy. People write a handful, and each optional assertion doubles them."""
+"""Maximum number of alternatives of one policy. A usual policy has a handful, and each optional assertion doubles them.
+"""
 
 _Alternative = tuple[etree._Element, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One place a service listens at.
+    """One endpoint of a service.
 
     Args:
         name: The name of the wsdl:port.
         address: Its URL.
-        versions: What may be spoken there; what its description leaves open is in it in every way.
-        is_reliable: Whether its policy speaks of WS-ReliableMessaging at all.
+        versions: Supported versions; every version that its description leaves open is included.
+        is_reliable: Whether its policy mentions WS-ReliableMessaging.
         has_replies: Whether an operation has an output.
         assurance: The delivery assurance it states; None if it states none.
         inactivity_timeout: Seconds without traffic after which it ends a Sequence; None if it states none.
@@ -77,17 +78,17 @@ class Description:
         self._roots: list[etree._Element] = []
 
     def add(self, data: bytes, place: str) -> list[str]:
-        """Take in one document.
+        """Add one document.
 
         Args:
             data: The document.
-            place: Where it came from, for errors.
+            place: Its location, for errors.
 
         Returns:
-            The locations of those it imports, as they are written.
+            The locations of its imports, as written.
 
         Raises:
-            ConfigurationError: It is no WSDL 1.1.
+            ConfigurationError: It is not WSDL 1.1.
         """
         try:
             root = parse_element(data)
@@ -136,8 +137,8 @@ class Description:
     def operations(self) -> dict[str, str]:
         """The wsa:Action of each operation's request, and of its reply: "" for a one-way operation.
 
-        An action is what the description says (WS-Addressing 1.0 Metadata, section 4.4.1, or its draft that .NET
-        writes), or the binding's soapAction. What has neither is left out.
+        The action comes from the description (WS-Addressing 1.0 Metadata, section 4.4.1, or its draft that .NET
+        writes), or from the binding's soapAction. Operations with neither are omitted.
         """
         found: dict[str, str] = {}
         by_name: dict[str, str] = {}
@@ -201,7 +202,7 @@ class Description:
             yield from root.iterfind(steps)
 
     def _definition(self, kind: str, user: etree._Element, qname: str) -> etree._Element:
-        """What an attribute of ``user`` names."""
+        """Return the definition that an attribute of ``user`` names."""
         prefix, _, local = qname.strip().rpartition(":")
         namespace = user.nsmap.get(prefix or None, "")
         for one in self._all(kind):
@@ -216,7 +217,7 @@ class Description:
     # --- policies -------------------------------------------------------------------------------------------------
 
     def _effective(self, subjects: tuple[etree._Element, ...]) -> list[_Alternative]:
-        """The alternatives of all policies attached to them together (WS-PolicyAttachment 1.5, 3.4)."""
+        """Combine the policies attached to the subjects, and return the alternatives (WS-PolicyAttachment 1.5, 3.4)."""
         alternatives: list[_Alternative] = [()]
         for subject in subjects:
             attached = [one for one in subject.iterfind("*") if _policy_word(one) in ("Policy", "PolicyReference")]
@@ -228,7 +229,8 @@ class Description:
         return alternatives
 
     def _alternatives(self, node: etree._Element, within: tuple[str, ...]) -> list[_Alternative]:
-        """The normal form (WS-Policy 1.5, 4.1 and 4.3): each a choice of assertions that hold together."""
+        """Return the normal form (WS-Policy 1.5, 4.1 and 4.3): alternatives, each a list of assertions that apply
+        together."""
         word = _policy_word(node)
         if word == "PolicyReference":
             return self._referred(node.get("URI", ""), within)
@@ -255,7 +257,7 @@ class Description:
         )
 
     def _usable(self, port: str, alternatives: list[_Alternative]) -> list[_Alternative]:
-        """Those that ask for nothing that is not done here, the reliable ones alone if there are any."""
+        """Return the supported alternatives; only the reliable ones if there are any."""
         usable = [one for one in alternatives if not _unable(one)]
         if not usable:
             reason = (
@@ -272,7 +274,7 @@ class Description:
 
 
 def _action(message: etree._Element | None) -> str:
-    """The action of an operation's input or output, "" if none is said."""
+    """Return the action of an operation's input or output, "" without one."""
     if message is None:
         return ""
     return next((found for name in ACTIONS if (found := message.get(name, ""))), "")
@@ -287,7 +289,7 @@ def _soap(element: etree._Element) -> SOAP | None:
 
 
 def _soap_address(port: etree._Element) -> str | None:
-    """Where it listens, if that is a SOAP address over HTTP."""
+    """Return the URL of a port, if it has a SOAP address over HTTP."""
     for namespace in SOAP_BINDINGS:
         for one in port.iterfind(f"{{{namespace}}}address"):
             location = one.get("location", "").strip()
@@ -297,7 +299,7 @@ def _soap_address(port: etree._Element) -> str | None:
 
 
 def _policy_word(element: etree._Element) -> str:
-    """Its local name if it is one of WS-Policy's own elements, else ""."""
+    """Return an element's local name if it is one of WS-Policy's own, otherwise ""."""
     name = etree.QName(element)
     return name.localname if name.namespace in POLICY else ""
 
@@ -311,12 +313,12 @@ def _both(left: list[_Alternative], right: list[_Alternative]) -> list[_Alternat
 
 
 def _unable(alternative: _Alternative) -> str:
-    """What it asks for that is not done here, "" if nothing."""
+    """Describe the unsupported requirements of an alternative, "" without any."""
     return next((reason for assertion in alternative if (reason := unmet(assertion))), "")
 
 
 def _assurance(reliable: list[etree._Element]) -> Assurance | None:
-    """WS-RM Policy 1.2, 2.4: what the destination does with what it receives."""
+    """Return the delivery assurance of the destination (WS-RM Policy 1.2, 2.4)."""
     words = {etree.QName(part).localname for one in reliable for part in one.iter("{*}*")}
     for word, delivery in DELIVERIES.items():
         if word in words:
@@ -325,7 +327,7 @@ def _assurance(reliable: list[etree._Element]) -> Assurance | None:
 
 
 def _inactivity_timeout(reliable: list[etree._Element]) -> float | None:
-    """WS-RM Policy 1.0 defines it, .NET adds it to 1.1 in another namespace."""
+    """Return the inactivity timeout. WS-RM Policy 1.0 defines it, and .NET adds it to 1.1 in another namespace."""
     found = [
         int(text) / 1000
         for one in reliable

@@ -1,5 +1,5 @@
-"""From bytes to the core's messages: one complete reader, and two quicker ways that must agree with it.
+"""From bytes to the core's messages: one complete decoder, and two fast paths with the same results.
 
-This room owns what is refused and why. It knows nothing of how envelopes are written. Open ``envelopes`` first;
-``fast`` and ``forms`` leave to it whatever they do not know.
+This package decides which messages are refused, and why. It does not depend on how envelopes are written. Open
+``envelopes`` first; ``fast`` and ``forms`` leave every unknown form to it.
 """

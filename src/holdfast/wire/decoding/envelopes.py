@@ -1,7 +1,7 @@
-"""Bytes to typed envelopes. Owns the order of things: size, encoding, the hot path, and the complete one.
+"""Bytes to typed envelopes, in this order: size, encoding, fast paths, complete path.
 
-The hot paths read the envelopes they know (``forms``: a header seen before but for its values; ``fast``: the usual
-shape) and say nothing about any other; whatever they do not answer, and every error, comes from the complete one here.
+The fast paths decode the envelopes they know (``forms``: a header that differs from an earlier one only in its values;
+``fast``: the usual shape) and return None for all others. The complete path here decodes those, and raises all errors.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def decode(data: bytes, *, limits: Limits = DEFAULT) -> Envelope:
 
 
 def _contradiction(envelope: Envelope) -> str:
-    """What an action of reliable messaging, or of a fault, says that the Body does not, or the other way round."""
+    """Describe a contradiction between the Action and the Body of a control message or fault; "" without one."""
     action, control = envelope.action, envelope.control
     if control is not None:
         said = actions[envelope.rm].get(type(control)) if envelope.rm is not None else None
@@ -101,7 +101,7 @@ _CODECS = re.compile(
 
 
 def _as_utf8(data: bytes) -> bytes:
-    """Takes off mark and XML declaration, and re-encodes what is not UTF-8."""
+    """Remove the byte order mark and XML declaration, and re-encode other encodings as UTF-8."""
     codec = ""
     for mark, name in _MARKS:
         if data.startswith(mark):
@@ -139,7 +139,7 @@ def _transcode(data: bytes, codec: str) -> bytes:
 
 
 def decode_any(data: bytes, limits: Limits) -> Envelope:
-    """Reads any envelope in UTF-8 without XML declaration; :func:`decode` says what it raises."""
+    """Decode any envelope in UTF-8 without XML declaration; :func:`decode` lists the errors."""
     document = parse(data, limits)
     envelope = Envelope(document.soap)
     try:
@@ -213,7 +213,7 @@ def _read_rm_header(node: Node, envelope: Envelope, limits: Limits) -> None:
 def _read_content(
     document: Document, content: Node, envelope: Envelope, foreign: list[Node], limits: Limits
 ) -> list[Node]:
-    """Reads an RM message or a fault; gives the header blocks that are still foreign."""
+    """Decode an RM message or a fault; return the header blocks that are still foreign."""
     version = RM_OF_NS.get(content.namespace)
     if version is not None:
         _speak(envelope, version)
@@ -222,7 +222,7 @@ def _read_content(
     envelope.fault, fault_rm = decode_fault(content, foreign, document.soap, limits.max_ranges)
     envelope.rm = envelope.rm or fault_rm
     if not envelope.fault.is_rm:
-        envelope.body = content.raw()  # an application's fault is a message like any other to whoever it is for
+        envelope.body = content.raw()  # for its receiver, an application's fault is an ordinary message
         if not envelope.fault.is_addressing and envelope.action not in RESERVED_ACTIONS:
             envelope.fault.action = envelope.action
     return [node for node in foreign if node.name not in FAULT_HEADER_NAMES]

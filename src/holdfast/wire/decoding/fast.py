@@ -1,11 +1,11 @@
-"""The hot path of decoding: reads the usual envelope, and leaves any other, and every error, to ``decode``.
+"""The fast path of decoding: reads the usual envelope, and leaves any other, and every error, to ``decode``.
 
-Expat first checks the whole document, with no callback but the two that refuse. The well-formed document is then cut at
-its ``<``, and each start tag of the header, as bytes, is looked up in a tree of the tags seen before: peers repeat
-their tags byte for byte, so a tag's namespaces and attributes are worked out once. Anything not plainly usual (a
-comment, a numeric character reference, an extension child, two of a kind) returns None.
+First, expat checks the whole document, with only the two callbacks that refuse a document. The module then cuts the
+well-formed document at its ``<``, and looks up each start tag of the header, as bytes, in a tree of the tags seen
+before. Peers repeat their tags byte for byte, so the namespaces and attributes of a tag are worked out once. Any
+unusual content (a comment, a numeric character reference, an extension child, a repeated header) returns None.
 
-Adds no meaning: for every document that it decodes, the result is that of ``decode.decode_any``.
+For every document that it decodes, the result equals that of ``decode.decode_any``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _MAX_TAG = 2_048
 
 
 class Shape:
-    """What one start tag, under those above it, turned out to be."""
+    """The meaning of one start tag, in the context of the tags around it."""
 
     __slots__ = (
         "addressing",
@@ -106,7 +106,7 @@ _seen = 0
 
 # --- learning a tag --------------------------------------------------------------------------------------------------
 
-# White space and references in a value would have to be normalised: left to the complete path.
+# White space and references in a value would require normalization: left to the complete path.
 _TAG = re.compile(
     rb"([^\s<>/\"'=]+)((?:\s+[^\s=<>/\"']+\s*=\s*(?:\"[^\"<>&\t\r\n]*\"|'[^'<>&\t\r\n]*'))*)\s*(/?)",
 )
@@ -114,7 +114,7 @@ _ATTRIBUTE = re.compile(rb"([^\s=]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 
 
 def _learn(parent: Shape, tag: bytes) -> Shape:
-    """Works out a tag not seen under ``parent`` before, and remembers it, within bounds."""
+    """Work out a tag not seen under ``parent`` before, and remember it, within limits."""
     match = _TAG.fullmatch(tag)
     if match is None or len(tag) > _MAX_TAG:
         return _ODD_SHAPE
@@ -145,10 +145,10 @@ def _learn(parent: Shape, tag: bytes) -> Shape:
 
 
 def _count() -> None:
-    """Counts one more thing remembered; forgets all of them when they are too many."""
+    """Count a remembered tag; forget all tags if there are too many."""
     global _seen
     if _seen >= _MAX_SEEN:
-        ROOT.kids = {}  # what is being decoded keeps its own part of the old tree
+        ROOT.kids = {}  # the decoding in progress keeps its own part of the old tree
         _seen = 0
     _seen += 1
 
@@ -182,7 +182,7 @@ def _classify(parent: Shape, name: str, attributes: dict[str, str], scope: dict[
 
 
 def _classify_part(parent: Shape, local: str, empty: bool) -> int:
-    """A child of an RM header block, in the block's own namespace."""
+    """Classify a child of an RM header block, in the block's own namespace."""
     if local == "Identifier":
         return ODD if empty else IDENTIFIER
     if parent.kind == SEQUENCE:
@@ -225,18 +225,19 @@ def _classify_block(name: str, attributes: dict[str, str], scope: dict[str, str]
 
 
 class _Odd(IndexError):
-    """Not the usual shape; caught where a list of tokens that ends too early is."""
+    """The envelope does not have the usual shape; a subclass of IndexError, so that a list of tokens that ends early
+    counts too."""
 
 
 def decode_usual(data: bytes, limits: Limits) -> Envelope | None:
-    """Reads an envelope of the usual shape.
+    """Decode an envelope of the usual shape.
 
     Args:
         data: UTF-8 without XML declaration.
-        limits: What it may cost.
+        limits: Limits on its size and cost.
 
     Returns:
-        The envelope; None for any other shape, and for everything that deserves an error.
+        The envelope; None for any other shape, and for every envelope with an error.
     """
     if is_deep(data, limits.max_depth):
         return None
@@ -252,11 +253,12 @@ _SMALL_PIECE = 64
 
 
 def is_deep(data: bytes, max_depth: int) -> bool:
-    """Whether some element may be nested deeper: counted in pieces, since a callback an element costs five times it.
+    """Whether some element may be nested deeper, counted in pieces: a callback for each element would cost five times
+    as much.
 
-    Never says no wrongly: every ``<`` that does not begin an end tag counts as an element left open, and as one that
-    is open at the end of its piece. (Comments and CDATA sections could hold what looks like end tags, so a document
-    that has any is not judged here.)
+    A wrong False is impossible: every ``<`` that does not begin an end tag counts as an open element, which stays open
+    until the end of its piece. (Comments and CDATA sections could contain text like end tags, so a document with one of
+    them is not judged here.)
     """
     if data.count(b"<") <= 2 * max_depth:
         return False
@@ -273,7 +275,7 @@ def is_deep(data: bytes, max_depth: int) -> bool:
         if depth + opened > max_depth:
             if length == _SMALL_PIECE:
                 return True
-            length = _SMALL_PIECE  # small elements stand close beside one another here: look closer
+            length = _SMALL_PIECE  # small elements are close together here, so use smaller pieces
             continue
         depth += opened - closed
         at = stop
@@ -282,8 +284,8 @@ def is_deep(data: bytes, max_depth: int) -> bool:
 
 
 _REFERS = re.compile(rb"(?:[^\s/>:]*:)?(?:To|Address|Action|MessageID|RelatesTo)(?:\s[^&]*)?>")
-"""A token with text that may contain character references: addresses with a query do. (By its local name only: if
-it\nturns out to be foreign, it is kept unchanged.)"""
+"""A token with text that may contain character references, as addresses with a query do. (The local name suffices: a
+foreign element is kept unchanged.)"""
 
 _REFERENCE_OF = re.compile(rb"&(?:amp|lt|gt|quot|apos);")
 _REFERENCES = {b"&amp;": b"&", b"&lt;": b"<", b"&gt;": b">", b"&quot;": b'"', b"&apos;": b"'"}
@@ -309,7 +311,7 @@ def _read(data: bytes, limits: Limits) -> Envelope | None:
     if body is None:
         return None
     tokens = head.split(b"<")
-    if len(tokens) > limits.max_headers:  # perhaps too many blocks: the other decoder counts them
+    if len(tokens) > limits.max_headers:  # perhaps too many blocks: the complete path counts them
         return None
     escaped = head.find(b"&") >= 0
     if escaped and any(_REFERS.match(token) is None for token in tokens if b"&" in token):
@@ -322,7 +324,7 @@ def _read(data: bytes, limits: Limits) -> Envelope | None:
 
 
 def _blocks(tokens: list[bytes], header: Shape, body: bytes, escaped: bool, limits: Limits) -> Envelope:
-    """Walks the header's blocks. A token is a tag without its ``<``, and the text after it; 47 is ``/``."""
+    """Read the header's blocks. A token is a tag without its ``<``, and the text after it; 47 is ``/``."""
     values: list[str | None] = [None, None, None, None]
     references: list[EndpointReference | None] = [None, None, None]
     addressing: Addressing | None = None
@@ -379,7 +381,7 @@ def _blocks(tokens: list[bytes], header: Shape, body: bytes, escaped: bool, limi
 
 
 def _other_block(tokens: list[bytes], i: int, header: Shape, shape: Shape, envelope: Envelope, limits: Limits) -> int:
-    """Reads a block that most messages do not have; gives the index after it."""
+    """Read a block that most messages lack; return the index after it."""
     if shape.kind == ACKNOWLEDGEMENT:
         acknowledgement, i = _acknowledgement(tokens, i, shape, limits.max_ranges)
         if any(other.identifier == acknowledgement.identifier for other in envelope.acknowledgements):
@@ -405,7 +407,7 @@ def _other_block(tokens: list[bytes], i: int, header: Shape, shape: Shape, envel
 
 
 def _reference(value: bytes, shape: Shape) -> EndpointReference:
-    """The reference to an address as written, remembered: the same few come again and again."""
+    """Return the reference to an address as written, from a cache: the same few addresses repeat."""
     assert shape.addressing is not None
     reference = endpoint_reference(_resolve(value).strip().decode(), shape.addressing)
     if len(value) <= _MAX_TAG:
@@ -415,7 +417,7 @@ def _reference(value: bytes, shape: Shape) -> EndpointReference:
 
 
 def _identifier(tokens: list[bytes], i: int, shape: Shape) -> str:
-    """The Identifier right after the block's start tag at ``i``."""
+    """Return the Identifier right after the block's start tag at ``i``."""
     tag, _, value = tokens[i + 1].partition(b">")
     child = shape.kids.get(tag) or _learn(shape, tag)
     identifier = value.strip()
@@ -459,7 +461,7 @@ def _acknowledgement(tokens: list[bytes], i: int, shape: Shape, max_ranges: int)
         tag, _, value = tokens[i].partition(b">")
         match = RANGE.fullmatch(tag)
         if match is not None:
-            # Its numbers make every such tag a new one, so only its prefix is looked up, as the tag of an empty None.
+            # Its numbers make every such tag unique, so look up only its prefix, as the tag of an empty None.
             prefix, lower, upper, other_upper, other_lower = match.groups()
             stand_in = prefix + b"None/"
             child = shape.kids.get(stand_in) or _learn(shape, stand_in)
@@ -491,12 +493,12 @@ def _acknowledgement(tokens: list[bytes], i: int, shape: Shape, max_ranges: int)
 
 
 def _namespace_of(child: Shape, prefix: bytes) -> RM | None:
-    """The WS-RM version that an unprefixed or prefixed name belongs to where ``child`` stands."""
+    """Return the WS-RM version of an unprefixed or prefixed name in the scope of ``child``."""
     return RM_HEADER_NAMES.get(child.scope.get(prefix[:-1].decode(), "") + "}Sequence")
 
 
 def _end_of_block(tokens: list[bytes], i: int) -> int:
-    """The index after the end tag of the block that starts at ``i``."""
+    """Return the index after the end tag of the block that starts at ``i``."""
     depth = 0
     while True:
         token = tokens[i]
@@ -505,7 +507,7 @@ def _end_of_block(tokens: list[bytes], i: int) -> int:
             depth -= 1
         else:
             tag = token.partition(b">")[0]
-            if b"'" in tag or tag.count(b'"') & 1:  # a ">" may stand in an attribute's value
+            if b"'" in tag or tag.count(b'"') & 1:  # an attribute's value may contain a ">"
                 raise _Odd
             if tag[-1] != 47:
                 depth += 1
@@ -517,7 +519,7 @@ def _end_of_block(tokens: list[bytes], i: int) -> int:
 
 _NAME = re.compile(rb"<([^\s/>]*)")
 _NOT_PLAIN = re.compile(rb"<(?:!|(?:[^\s/>:]*:)?(?:" + b"|".join(sorted(CONTENT_LOCALS)) + rb")[\s/>])")
-"""A comment, or an element that would be read if it is in the right namespace."""
+"""A comment, or an element that would be decoded if it has the right namespace."""
 
 
 def read_body(data: bytes, at: int, envelope: Shape, limits: Limits) -> bytes | None:
@@ -538,7 +540,7 @@ def read_body(data: bytes, at: int, envelope: Shape, limits: Limits) -> bytes | 
     body = data[end + 1 : len(data) - len(foot)]
     prefixed = body.find(b":") >= 0  # one look at a long body instead of one for each prefix
     if (prefixed or b":" not in envelope.body_close) and body.find(envelope.body_close) >= 0:
-        return None  # the Body may end there already
+        return None  # the Body may already end there
     first = body.find(b"<")
     if first < 0:
         return None if body.strip() else b""
@@ -552,14 +554,14 @@ def read_body(data: bytes, at: int, envelope: Shape, limits: Limits) -> bytes | 
 
 
 def fitting(shape: Shape, limits: Limits) -> Declarations:
-    """The declarations around what stands in a Header or Body, if they surely fit in wherever they may be needed."""
+    """Return the declarations around a Header or Body, if they certainly fit wherever they may be needed."""
     if shape.written * (limits.max_headers + 1) > limits.max_inserted_bytes:
         raise _Odd
     return shape.declarations
 
 
 def _is_single(body: bytes, first: int) -> bool:
-    """Whether the element at ``first`` surely is the only one at the top."""
+    """Whether the element at ``first`` certainly is the only one at the top level."""
     tag = body[first : body.find(b">", first)]
     name = _NAME.match(tag)
     if name is None:

@@ -1,12 +1,12 @@
-"""Known headers: reads an envelope with a header that differs from an earlier one only in its values.
+"""Known headers: decodes an envelope with a header that differs from an earlier one only in its values.
 
-Peers write every message of a Sequence alike. So the header of a message that ``fast`` has read is remembered as a
-form: the bytes between its values, and the meaning of each value. A later message is compared with the known forms for
-its Envelope tag. If one fits, the header is well-formed because the earlier one was, and because its values contain
-nothing that could change that; expat checks the rest of the document, after the same Envelope tag. If the Body is
-empty, as in an acknowledgement, and the rest is byte for byte the same, there is nothing left to check.
+Peers write every message of a Sequence alike. So this module remembers the header of a message that ``fast`` has read
+as a form: the bytes between its values, and the meaning of each value. It compares a later message with the known forms
+for its Envelope tag. If one fits, the header is well-formed: the earlier header was, and the new values contain nothing
+that could change that. Expat checks the rest of the document, after the same Envelope tag. If the Body is empty, as in
+an acknowledgement, and the rest is byte for byte the same, nothing is left to check.
 
-Adds no meaning: for every document that it decodes, the result is that of ``decode.decode_any``.
+For every document that it decodes, the result equals that of ``decode.decode_any``.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from holdfast.wire.limits import Limits
 from holdfast.wire.names import EMPTY_CONTROLS, RM_OF_ACTION
 from holdfast.wire.tree import feed, parser_for
 
-# The values a header may have, the first seven as ``fast`` counts them: Action, To, MessageID, RelatesTo, ReplyTo,
-# FaultTo, From; then Sequence's Identifier and MessageNumber, AckRequested's Identifier, SequenceAcknowledgement's
-# Identifier and BufferRemaining, and the attributes of its one AcknowledgementRange.
+# The values a header may have. The first seven have the numbers that ``fast`` uses: Action, To, MessageID, RelatesTo,
+# ReplyTo, FaultTo, From. Then follow Sequence's Identifier and MessageNumber, AckRequested's Identifier,
+# SequenceAcknowledgement's Identifier and BufferRemaining, and the attributes of its one AcknowledgementRange.
 _FIELDS = {
     (fast.SEQUENCE, fast.IDENTIFIER): 7,
     (fast.SEQUENCE, fast.NUMBER): 8,
@@ -43,23 +43,24 @@ _MAX_HEAD = 4_096
 _MAX_REFERENCES = 64
 _MAX_EMPTY = 256
 _PLAIN = bytes(byte for byte in range(0x20, 0x7F) if byte != ord("&")) + b"\t\n"
-"""What a header may consist of here: then no value needs to be resolved, normalised or decoded."""
+"""The only bytes allowed in a header here, so that no value needs to be resolved, normalized or decoded."""
 _TEXT = "([!-%'-;=?-~]*)"
-"""A value that is an element's text: no mark-up, and nothing to resolve, decode or trim, as nearly always."""
+"""The pattern of an element's text: no mark-up, and nothing to resolve, decode or trim, as nearly always."""
 _QUOTED = {'"': "([!#-%'-;=?-~]*)", "'": "([!-%(-;=?-~]*)"}
-"""One that is an attribute's, by the sign that ends it."""
+"""The pattern of an attribute's value, by the quote that ends it."""
 
 
 class Form:
-    """What the headers of one form have in common.
+    """The common parts of all headers of one form.
 
     Args:
         root: What ``fast`` knows of their Envelope tag.
-        pieces: The text before each value, which value it is, and the character that ends it. Each value is there once.
+        pieces: The text before each value, the number of the value, and the character that ends it. Each value occurs
+            once.
         tail: The text after the last value, up to the Body.
-        head: All of a header of this form, its Envelope tag included.
-        rest: What followed it.
-        usual: What ``fast`` made of both.
+        head: A complete header of this form, including its Envelope tag.
+        rest: The text after that header.
+        usual: The envelope that ``fast`` decoded from both.
     """
 
     __slots__ = ("addressing", "all_tags", "empty", "match", "order", "references", "rm", "root", "tags")
@@ -78,7 +79,7 @@ class Form:
         self.match = re.compile("".join(written) + re.escape(tail)).fullmatch
         places = {field: place for place, (_, field, _) in enumerate(pieces)}
         self.order = itemgetter(*(places.get(field, -1) for field in range(_FIELD_COUNT)))
-        """Of the values in the order of their pieces, with a None behind them, those by field."""
+        """Reorders the values, in the order of their pieces with a None at the end, by field."""
         self.empty = rest if not usual.body and len(rest) <= _MAX_EMPTY else None
         """The rest of a document with an empty Body."""
         self.tags = head.count("<")
@@ -94,7 +95,7 @@ class Form:
         return None if found is None else self.order((*found.groups(), None))
 
     def reference(self, value: str | None) -> EndpointReference | None:
-        """The reference to an address, remembered: the same few come again and again."""
+        """Return the reference to an address, from a cache: the same few addresses repeat."""
         if value is None:
             return None
         known = self.references.get(value)
@@ -127,7 +128,7 @@ def decode_known(data: bytes, limits: Limits) -> Envelope | None:
     at = data.find(forms[0].root.body_open, end)
     if at < 0 or at > _MAX_HEAD or at > limits.max_header_bytes:
         return None
-    text = data[:at].decode("latin-1")  # what is not ASCII stands in no form, and in no value
+    text = data[:at].decode("latin-1")  # no form and no value contains characters outside ASCII
     for form in forms:
         values = form.values(text, end)
         if values is not None:
@@ -146,7 +147,7 @@ def _envelope(
         and form.all_tags <= 2 * limits.max_depth
         and len(data) <= limits.max_namespace
     ):
-        body: bytes | None = b""  # what is left was checked when the form was learnt
+        body: bytes | None = b""  # the rest was checked when the form was learnt
     else:
         body = _checked_body(data, end, at, form, limits)
     if body is None:
@@ -189,7 +190,7 @@ def _envelope(
 
 
 def _checked_body(data: bytes, end: int, at: int, form: Form, limits: Limits) -> bytes | None:
-    """The content of the Body; None if the document is not well-formed, or the Body not an application's."""
+    """Return the content of the Body; None if the document is not well-formed, or the Body not an application's."""
     if fast.is_deep(data, limits.max_depth):
         return None
     try:
@@ -202,7 +203,7 @@ def _checked_body(data: bytes, end: int, at: int, form: Form, limits: Limits) ->
 def _acknowledgement(
     identifier: str, buffer: str | None, lower: str | None, upper: str | None
 ) -> SequenceAcknowledgement | None:
-    """A SequenceAcknowledgement with one range; None for values that the complete path has to look at."""
+    """Return a SequenceAcknowledgement with one range; None for values that the complete path must check."""
     if not identifier or lower is None or upper is None or not (lower.isdigit() and upper.isdigit()):
         return None
     if len(lower) > 64 or len(upper) > 64 or (last := int(upper)) == 0:  # 1.0's range 0-0 means None
@@ -238,7 +239,7 @@ def learn(data: bytes, usual: Envelope) -> None:
 
 
 def _has_plain_acknowledgement(usual: Envelope) -> bool:
-    """Whether it acknowledges nothing, or one range and nothing besides."""
+    """Whether the only acknowledgement, if any, has a single range and no other content."""
     if not usual.acknowledgements:
         return True
     first = usual.acknowledgements[0]
@@ -266,7 +267,7 @@ def _form(root: fast.Shape, head: str, end: int, rest: bytes, usual: Envelope) -
         shape = shapes[-1].kids.get(tag.encode())
         if shape is None:
             return None
-        if shape.kind == fast.NONE:  # CXF's, behind its ranges: says nothing
+        if shape.kind == fast.NONE:  # CXF writes it after its ranges, where it has no meaning
             before += f"<{token}"
             continue
         if shape.kind in _CONTAINERS:
@@ -282,7 +283,7 @@ def _form(root: fast.Shape, head: str, end: int, rest: bytes, usual: Envelope) -
 
 
 def _range_in(tag: str) -> list[tuple[int, int, int]] | None:
-    """Where in the tag of an AcknowledgementRange its two values stand, in their order; None for another tag."""
+    """Return the offsets of the two values in the tag of an AcknowledgementRange, in order; None for another tag."""
     match = fast.RANGE.fullmatch(tag.encode())
     if match is None:
         return None

@@ -1,6 +1,6 @@
-"""What of an envelope may be kept longer than the envelope: how large each piece of it may be.
+"""Size limits for the parts of an envelope that may be stored longer than the envelope.
 
-Owns the list of those pieces. Knows no XML: it looks at what was read, whichever path read it.
+The limits apply to the decoded values, whichever path decoded them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ABOUT_ONE = (
 
 
 def check_kept(envelope: Envelope, limits: Limits) -> None:
-    """Refuses an envelope with an identifier, address or reference parameter that is too long to be kept.
+    """Refuse an envelope with an identifier, address or reference parameter that is too long to be stored.
 
     Raises:
         LimitExceeded: naming the element, not its content.

@@ -1,5 +1,5 @@
-"""The dialects of WS-ReliableMessaging: what differs from version to version.
+"""The dialects of WS-ReliableMessaging: the differences between the versions.
 
-This room owns the names and shapes of each version. It knows no XML tree and no message but by name. Open ``dialect``
-first; ``versions`` is the table of them all.
+This package defines the names and shapes of each version. It uses no XML tree. Open ``dialect`` first; ``versions`` is
+the table of all dialects.
 """

@@ -1,4 +1,4 @@
-"""Dialect: how one version of WS-ReliableMessaging is written. Owns the form of such a description; no bytes."""
+"""The description of one version of WS-ReliableMessaging."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _ALWAYS: tuple[type[Control], ...] = (
     RequestAcknowledgement,
 )
 _LOCALS: dict[type[Control], str] = {Acknowledge: "SequenceAcknowledgement", RequestAcknowledgement: "AckRequested"}
-"""Actions that do not end in the name of what they stand for."""
+"""Actions that do not end in the name of their message."""
 
 Bodiless = LastMessage | Acknowledge | RequestAcknowledgement
 WITHOUT_BODY: tuple[type[Bodiless], ...] = (LastMessage, Acknowledge, RequestAcknowledgement)
-"""The messages with an empty body: known by their action alone."""
+"""The messages with an empty body, which only their action identifies."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class Dialect:
 
     @cached_property
     def bodies(self) -> dict[str, type[Control]]:
-        """Local names of the body elements it reads, and what each is."""
+        """Local names of the body elements that this version reads, and the message type of each."""
         named = {kind.__name__: kind for kind in self.actions if kind not in WITHOUT_BODY}
         return {**named, **self.further_bodies}
 
     def name(self, local: str) -> str:
-        """The full name of one of its elements."""
+        """Return the full name of one of its elements."""
         return f"{self.namespace}}}{local}"

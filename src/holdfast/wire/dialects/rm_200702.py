@@ -1,4 +1,4 @@
-"""WS-ReliableMessaging 1.1 and 1.2 (namespace 200702): how these versions are written."""
+"""The dialect of WS-ReliableMessaging 1.1 and 1.2 (namespace 200702)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dialect of every version of WS-ReliableMessaging. A version that is not in this table fails here, at import."""
+"""The dialect of every version of WS-ReliableMessaging. A version without one raises here, at import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the core's messages to bytes: envelopes of every version, and checks of what a caller wants to send.
+"""From the core's messages to bytes: envelopes of every version, and checks of an application's content.
 
-This room owns the frames. It knows no connection and no store. Open ``envelopes`` first; ``outgoing`` checks bodies.
+This package knows no connection and no store. Open ``envelopes`` first; ``outgoing`` checks bodies.
 """

@@ -1,4 +1,4 @@
-"""Typed envelopes to bytes, from templates. Owns the envelope's frame and the order of its header blocks."""
+"""Typed envelopes to bytes, from templates: the envelope's frame and the order of its header blocks."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from holdfast.wire.text import escape
 
 _FOOT = b"</s:Body></s:Envelope>"
 _TRUE = re.compile(r"""(mustUnderstand\s*=\s*)(["'])true["']""")
-"""SOAP 1.1 knows 0 and 1 alone (4.2.3)."""
+"""SOAP 1.1 allows only 0 and 1 (4.2.3)."""
 
 
 _TO_ANONYMOUS = f'<wsa:To s:mustUnderstand="1">{ANONYMOUS_URI[Addressing.V2004_08]}</wsa:To>'
-"""2004/08 demands a To (WS-Addressing 2004/08, 3.1); what goes back on the connection it came by goes to this role."""
+"""2004/08 requires a To (WS-Addressing 2004/08, 3.1); answers on the sender's connection have this address."""
 
 
 class _Frame:
@@ -64,7 +64,7 @@ _FRAMES = {
 
 
 def action_of(envelope: Envelope) -> str:
-    """Gives the wsa:Action an envelope goes out with: its own, else its control message's or fault's; "" if none."""
+    """Return the envelope's wsa:Action: its own, or that of its control message or fault; "" without one."""
     if envelope.action:
         if envelope.action in FAULT_ACTIONS and envelope.addressing is not None:
             return translated_fault_action(envelope.action, envelope.addressing)
@@ -77,7 +77,7 @@ def action_of(envelope: Envelope) -> str:
 
 
 def control_action(version: RM, control: Control) -> str:
-    """Gives the wsa:Action of an RM protocol message.
+    """Return the wsa:Action of an RM protocol message.
 
     Raises:
         ConfigurationError: if that version of WS-RM has no such message.
@@ -89,19 +89,19 @@ def control_action(version: RM, control: Control) -> str:
 
 
 def encode(envelope: Envelope) -> bytes:
-    """Writes an envelope as UTF-8 bytes.
+    """Encode an envelope as UTF-8 bytes.
 
-    Action, To and Sequence are marked mustUnderstand; prefixes are ``s``, ``wsa`` and ``wsrm``. In WS-Addressing
-    2004/08, which demands a To, an absent one is the anonymous role: the connection's other end. An empty
-    ``action`` is filled in (see :func:`action_of`). ``headers``, ``body`` and reference parameters are written as
-    they are and must be self-contained XML.
+    Action, To and Sequence are marked mustUnderstand; prefixes are ``s``, ``wsa`` and ``wsrm``. WS-Addressing 2004/08
+    requires a To; the default is the anonymous address, the connection's other end. An empty ``action`` is filled in
+    (see :func:`action_of`). ``headers``, ``body`` and reference parameters are written unchanged and must be
+    self-contained XML.
 
     Args:
-        envelope: What to say. ``rm`` must be set if it has RM headers, an RM message or an RM fault; ``addressing``
-            if it has any addressing property or an RM message.
+        envelope: The envelope. ``rm`` must be set if it has RM headers, an RM message or an RM fault; ``addressing`` if
+            it has any addressing property or an RM message.
 
     Raises:
-        ConfigurationError: if it says something its versions have no words for.
+        ConfigurationError: if its versions cannot express a part of it.
     """
     version, addressing = envelope.rm, envelope.addressing
     frame = _FRAMES[envelope.soap, addressing, version]
@@ -133,7 +133,7 @@ def encode(envelope: Envelope) -> bytes:
     return "".join(parts).encode()
 
 
-@lru_cache(256)  # the same few again and again
+@lru_cache(256)  # the same few actions repeat
 def _action_header(action: str) -> str:
     return f'<wsa:Action s:mustUnderstand="1">{escape(action)}</wsa:Action>'
 
@@ -200,14 +200,14 @@ def _append_foreign(parts: list[str], envelope: Envelope) -> None:
     for parameter in envelope.reference_parameters:
         block = parameter.decode()
         if envelope.addressing is Addressing.V2005_08:
-            # Section 2.3 of the SOAP binding: marked, so that the receiver knows where they come from.
+            # Section 2.3 of the SOAP binding: marked, so that the receiver recognizes them.
             at = next(i for i, char in enumerate(block) if char in " \t\r\n/>" and i > 0)
             block = f'{block[:at]} wsa:IsReferenceParameter="true"{block[at:]}'
         parts.append(block)
 
 
 def _fault_or_control(parts: list[str], envelope: Envelope) -> str:
-    """The Body's content; appends the header blocks that go with it."""
+    """Return the Body's content; append its header blocks to ``parts``."""
     version, addressing, fault = envelope.rm, envelope.addressing, envelope.fault
     if fault is None:
         assert envelope.control is not None
@@ -233,4 +233,4 @@ _UPGRADE = (
     '<s:Upgrade><s:SupportedEnvelope qname="s:Envelope"/>'
     f'<s:SupportedEnvelope qname="s11:Envelope" xmlns:s11="{SOAP_NS[SOAP.V1_1]}"/></s:Upgrade>'
 )
-"""SOAP 1.2 part 1, section 5.4.7: the versions we speak, the preferred one first."""
+"""SOAP 1.2 part 1, section 5.4.7: the supported versions, the preferred one first."""

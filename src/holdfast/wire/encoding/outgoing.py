@@ -1,8 +1,7 @@
-"""What an application gives to be sent, looked at before it is taken over: its one element, header blocks, texts.
+"""Checks of an application's content before it is stored: the body element, header blocks, texts.
 
-Whatever passes here can be written into an envelope of any version, and is read from it as it was, by receivers that
-keep to the default :class:`Limits`. What does not would stop everything behind it, for it would be stored and could
-never leave.
+Accepted content can be written into an envelope of any version, and receivers with the default :class:`Limits` read it
+unchanged. Content that cannot be sent would be stored, would never leave, and would block everything behind it.
 """
 
 from __future__ import annotations
@@ -21,18 +20,19 @@ from holdfast.wire.names import CONTENT_NAMES, RM_NS, RM_OF_ACTION, SOAP_NS, WSA
 from holdfast.wire.tree import has_many_attributes, refuse_doctype, refuse_instruction
 
 LONGEST_TEXT = DEFAULT.max_uri
-"""Characters of an action or a MessageID: URIs, which are far shorter, and which go into HTTP headers too."""
+"""Maximum characters of an action or a MessageID. They are URIs, which are far shorter, and also appear in HTTP
+headers."""
 AROUND = 2
 """Elements around the application's own: the Envelope, and its Body or Header."""
 LARGEST_HEADERS = DEFAULT.max_header_bytes // 2
-"""Bytes of the application's header blocks; the rest is for those that are written here."""
+"""Maximum bytes of the application's header blocks; Holdfast's own get the rest."""
 MOST_HEADERS = DEFAULT.max_headers - 16
-"""Header blocks of the application; the rest is for those that are written here."""
+"""Maximum number of the application's header blocks; Holdfast's own get the rest."""
 MOST_DECLARATIONS = DEFAULT.max_declarations - 16
-"""Namespaces that the application declares in one place; the rest is for those that are declared around it."""
+"""Maximum number of namespaces that the application declares in one place; the enclosing elements get the rest."""
 
 _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-"""What XML cannot hold, and control characters, which no URI has."""
+"""Characters that XML cannot contain, and control characters, which no URI has."""
 
 _NO_ELEMENT = "the body is not one well-formed XML element"
 _OURS = frozenset({*SOAP_NS.values(), *WSA_NS.values(), *RM_NS.values()})
@@ -42,23 +42,23 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_ROOTS = 256
 _MAX_ROOT = 1_024
 _known_roots: dict[bytes, bytes] = {}
-"""Start tags of accepted bodies, with the beginning of the end tag of each; b"" if it is not only a start tag.\nThe
-bodies of one program begin alike, byte for byte."""
+"""Start tags of accepted bodies -> the beginning of the end tag; b"" if it is more than a start tag. The bodies of one
+program begin alike, byte for byte."""
 _START_TAG = re.compile(rb"<([A-Za-z_][\w:.-]*)[\s>]", re.ASCII)
 _TOGETHER = 1 << 16
-"""Bytes of bodies that are parsed as one, about: a parser holds the interpreter lock, and for one bad body all of them
-are looked at again."""
+"""Approximate bytes of bodies that are parsed as one. The parser holds the interpreter lock, and one bad body causes
+all of them to be checked again."""
 
 
 def body_content(data: bytes, around: int = AROUND) -> bytes:
-    """The content of a Body as it can be written: one element, or nothing.
+    """Return the content of a Body as it can be written: one element, or nothing.
 
     Args:
         data: UTF-8, without XML declaration.
-        around: Elements that are written around it.
+        around: Number of elements that will enclose it.
 
     Raises:
-        EnvelopeError: it is beyond the default limits of a receiver; or it is not one well-formed element, declares a
+        EnvelopeError: it exceeds the default limits of a receiver; or it is not one well-formed element, declares a
             document type, has processing instructions (SOAP 1.2 part 1, section 5), is a message of
             WS-ReliableMessaging, or is a whole SOAP envelope.
     """
@@ -79,7 +79,7 @@ def body_content(data: bytes, around: int = AROUND) -> bytes:
 
 
 def _check_shape(what: str, data: bytes, around: int) -> None:
-    """See that no receiver refuses it for its depth, or for the attributes of one element."""
+    """Check that no receiver refuses it because of its depth or the attributes of one element."""
     most = DEFAULT.max_depth - around
     if is_deep(data, most) and _depth(data) > most:
         raise EnvelopeError(
@@ -118,7 +118,7 @@ def _depth(data: bytes) -> int:
 
 
 def _watch_namespaces(what: str, parser: XMLParserType) -> None:
-    """See that no receiver refuses the namespaces that are declared in what the parser is given."""
+    """Check that no receiver refuses the namespaces declared in the parsed content."""
     count = 0
 
     def on_declaration(_prefix: str | None, uri: str | None) -> None:
@@ -140,13 +140,13 @@ def _watch_namespaces(what: str, parser: XMLParserType) -> None:
 
 
 def _end_of(root: bytes) -> bytes:
-    """With what the end tag begins that belongs to a start tag; b"" if that is not one, whole."""
+    """Return the beginning of the end tag that matches a start tag; b"" if ``root`` is not a complete start tag."""
     found = _START_TAG.match(root)
     if found is None:
         return b""
     try:
         _parser().Parse(root + b"</" + found[1] + b">", True)
-    except ExpatError:  # it ends within an attribute, at a sign that stands for itself; or it is an element without one
+    except ExpatError:  # it ends within an attribute, at a ">", or is an empty element
         return b""
     return b"</" + found[1]
 
@@ -201,12 +201,14 @@ def _are_known(root: bytes, bodies: list[bytes]) -> bool:
 
 
 def _adds_no_name(data: bytes, start: int) -> bool:
-    """Return whether nothing after ``start`` declares a namespace, or is of a kind on which parsers differ: the part
-    after a known start tag then only needs to be well-formed. (Of text that is not ASCII, this parser accepts less
-    than the other.)"""
+    """Return whether nothing after ``start`` declares a namespace, or is of a kind on which parsers differ.
+
+    The part after a known start tag then only needs to be well-formed. (For text outside ASCII, this parser accepts
+    less than the other.)
+    """
     if data.find(b"&", start) >= 0 and b"&#" in data:
         return False
-    # One sign is found many times as fast as several: without it there is no attribute.
+    # A search for one character is many times as fast as one for several, and without "=" there is no attribute.
     if data.find(b"=", start) < 0 or data.find(b"ml", start) < 0:
         return True
     return data.find(b"mlns", start) < 0 and data.find(b"ml:", start) < 0
@@ -224,7 +226,7 @@ def _check_first(data: bytes) -> None:
     parser.StartElementHandler = on_start
     _watch_namespaces("body", parser)
     _parse(parser, data, _NO_ELEMENT)
-    parse_element(data)  # which is how it is read where it arrives, and takes less for a namespace
+    parse_element(data)  # the receiver parses it in the same way, and this parser accepts fewer namespaces
     if roots[0] in CONTENT_NAMES - _FAULTS:
         raise EnvelopeError(
             f"the body is a message of WS-ReliableMessaging: {{{roots[0]}",
@@ -288,10 +290,11 @@ def check_header_blocks(data: bytes) -> None:
 
 @lru_cache(maxsize=256)
 def check_action(action: str) -> None:
-    """See that this can be a message's wsa:Action.
+    """Check that this can be a message's wsa:Action.
 
     Raises:
-        EnvelopeError: it is empty, no text that XML can hold, or an action of WS-ReliableMessaging itself.
+        EnvelopeError: it is empty, contains characters that XML cannot contain, or is an action of
+            WS-ReliableMessaging.
     """
     check_text("action", action)
     if action in RM_OF_ACTION:
@@ -302,14 +305,14 @@ def check_action(action: str) -> None:
 
 
 def check_text(what: str, text: str) -> None:
-    """See that this can be the text of a WS-Addressing header.
+    """Check that this can be the text of a WS-Addressing header.
 
     Args:
-        what: What it is called, for the error.
-        text: A URI; it is not held against the syntax of one.
+        what: Its name in the error.
+        text: A URI; its syntax is not checked.
 
     Raises:
-        EnvelopeError: it is not text, empty, too long, has white space at its ends, or characters XML cannot hold.
+        EnvelopeError: it is not text, empty, too long, has white space at its ends, or characters XML cannot contain.
     """
     if not isinstance(text, str):
         raise EnvelopeError(f"the {what} must be text, not {type(text).__name__}")
