@@ -1,4 +1,4 @@
-"""Two journals as one way: what became of each message from who sent it to whom it was sent to."""
+"""The journals of both ends combined: when the sender received each message, and when it arrived."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ if TYPE_CHECKING:
 def both_ends(sent: DataFrame, arrived: DataFrame) -> DataFrame:
     """Return when each message was received at one end, and when it was in its queue at the other.
 
-    A message is known at both ends by its Sequence and number. The sender's journal says which place in its outbox, or
-    in its queue, is number 1 of the Sequence. A message that went out in two Sequences is listed with the one that
-    delivered it.
+    Both ends know a message by its Sequence and number. The sender's journal reports the place in its outbox, or in its
+    queue, of the Sequence's number 1. A message sent in two Sequences appears with the one that delivered it.
 
     Args:
         sent: The journal of a Source, or of a forwarding server, as :func:`~holdfast.pipeline.journal.read_journal`
@@ -21,9 +20,9 @@ def both_ends(sent: DataFrame, arrived: DataFrame) -> DataFrame:
         arrived: The journal of the destination server.
 
     Returns:
-        A row for each message that was delivered there and whose start is in the other journal: ``key`` (the outbox),
-        ``sequence``, ``number``, ``submitted_at``, ``delivered_at``, and ``seconds`` between, as accurate as the clocks
-        of the two machines.
+        A row for each message that was delivered there and has its start in the other journal: ``key`` (the outbox),
+            ``sequence``, ``number``, ``submitted_at``, ``delivered_at``, and the ``seconds`` between, as accurate as
+            the clocks of the two machines.
     """
     from pyspark.sql import functions as F
 

@@ -1,6 +1,6 @@
-"""A report as one HTML file: headings, sentences, tables and plots, nothing fetched from anywhere.
+"""A report as one HTML file with headings, sentences, tables and plots, without external resources.
 
-What is shown may come from peers, so all of it is escaped. Needs the extra ``report``.
+The content may come from peers, so all of it is escaped. Needs the extra ``report``.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#2a6f97", "#b0413e", "#6a994e", "#bc6c25", "#7b5ea7", "#468faf", "#8d99ae", "#3d405b")
-"""Of lines in a plot, in their order."""
+"""Colors of the lines in a plot, in order."""
 
 SHOWN = 20
-"""Rows of a table that are shown at first; a search field and a button show the others."""
+"""Rows of a table that are visible at first; a search field and a button show the others."""
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -88,7 +88,7 @@ _OUTSIDE = re.compile(r"\A.*?(?=<svg)", re.S)
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Begins a section; ``level`` 3: a part of one."""
+    """The heading of a section; of a subsection if ``level`` is 3."""
 
     heading: str
     level: int = 2
@@ -96,7 +96,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A paragraph; ``is_bad``: it reports a problem; ``is_verdict``: it says that there is no problem."""
+    """A paragraph; ``is_bad``: it reports a problem; ``is_verdict``: it states that there is no problem."""
 
     text: str
     is_bad: bool = False
@@ -105,7 +105,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A cell that leads to a row of the page; ``target`` is its id."""
+    """A cell with a link to a row of the page; ``target`` is the row's id."""
 
     text: str
     target: str
@@ -113,13 +113,13 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under their columns. A column without a value in any row is left out.
+    """Rows under their columns. A column without any value is omitted.
 
     Args:
         columns: Their names.
-        rows: The cells of each: text, numbers, :class:`Link`, or None for nothing.
-        left_out: How many more rows there are.
-        ids: Of the rows, for links to them; "" or none at all: nothing leads there.
+        rows: The cells of each: text, numbers, :class:`Link`, or None for an empty cell.
+        left_out: Number of further rows that the page omits.
+        ids: Ids of the rows, for links to them; "" or an empty sequence: no links.
     """
 
     columns: Sequence[str]
@@ -128,11 +128,11 @@ class Table:
     ids: Sequence[str] = ()
 
     def shown_columns(self) -> list[tuple[str, str]]:
-        """Names, and what kind of values there are: as CSS classes."""
+        """Return the names of the columns, and the kinds of their values as CSS classes."""
         return [(self.columns[at], kind) for at, kind in self._kinds()]
 
     def shown_rows(self) -> Iterator[tuple[str, list[tuple[object, str]]]]:
-        """The id of each row, and its cells with their kinds."""
+        """Yield the id of each row, and its cells with their kinds."""
         kinds = self._kinds()
         for number, row in enumerate(self.rows):
             id = self.ids[number] if number < len(self.ids) else ""
@@ -152,7 +152,7 @@ def _is_number(cell: object) -> bool:
 
 
 def _kind_of(values: Sequence[object]) -> str:
-    """How a column is set: numbers to the right, times in one line, long names in a narrow type."""
+    """Return how to lay out a column: numbers to the right, times in one line, long names in a narrow font."""
     if all(map(_is_number, values)):
         return "number"
     texts = [value.text if isinstance(value, Link) else str(value) for value in values]
@@ -166,9 +166,9 @@ def _kind_of(values: Sequence[object]) -> str:
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
 _LONG = 24
-"""Characters: a longer name may be broken anywhere."""
+"""Characters: a longer name may break anywhere."""
 _SHORT = 15
-"""Characters: what is no longer stands in one line."""
+"""Characters: text up to this length stays in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +183,10 @@ Part = Heading | Text | Table | Plot
 
 
 def check_installed() -> None:
-    """See that a report can be written, before anything is computed for it.
+    """Check that a report can be written, before anything is computed for it.
 
     Raises:
-        ConfigurationError: What draws and writes it is not installed.
+        ConfigurationError: A package that draws or writes it is not installed.
     """
     missing = [name for name in ("matplotlib", "jinja2") if importlib.util.find_spec(name) is None]
     if missing:
@@ -197,10 +197,10 @@ def check_installed() -> None:
 
 
 def check_writable(file: Path) -> None:
-    """See that a report can be written to a file, before anything is computed for it; its directory is made.
+    """Check that the report file is writable, before anything is computed for it; create its directory.
 
     Raises:
-        ConfigurationError: It cannot.
+        ConfigurationError: It is not writable.
     """
     with _in_a_sentence(file):
         is_new = not file.exists()
@@ -232,18 +232,18 @@ def _in_a_sentence(file: Path) -> Iterator[None]:
 
 
 def drawn(figure: Figure, caption: str = "") -> Plot:
-    """A figure of matplotlib's as part of a page."""
+    """Return a matplotlib figure as part of a page."""
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     return Plot(_OUTSIDE.sub("", file.getvalue(), count=1), caption)
 
 
 def new_figure(rows: int = 1, columns: int = 1, *, width: float = 9, height: float = 3.2) -> Figure:
-    """A figure with ``rows`` times ``columns`` axes, in ``figure.axes``; no global state, no window.
+    """Return a figure with ``rows`` times ``columns`` axes in ``figure.axes``, without global state or a window.
 
     Args:
         rows, columns: Of axes.
-        width, height: Of all of it, inches.
+        width, height: Of the whole figure, in inches.
     """
     from matplotlib.figure import Figure
 
@@ -253,10 +253,10 @@ def new_figure(rows: int = 1, columns: int = 1, *, width: float = 9, height: flo
 
 
 def render(title: str, parts: Sequence[Part]) -> str:
-    """The page.
+    """Return the page.
 
     Raises:
-        ConfigurationError: What writes it is not installed.
+        ConfigurationError: A package that writes it is not installed.
     """
     check_installed()
     from jinja2 import Environment

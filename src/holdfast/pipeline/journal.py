@@ -1,6 +1,6 @@
-"""Event journals as a DataFrame: of their directories, Parquet and what is not Parquet yet; or of servers, over HTTP.
+"""Event journals as a DataFrame, from directories (Parquet files and unfinished segments) or from servers over HTTP.
 
-What a row is, docs/reference/journal.md says.
+docs/reference/journal.md describes the rows.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ def journal_directories(place: str | Path) -> list[Path]:
 
 
 def is_address(place: str | Path) -> bool:
-    """Whether a place is a server's address, and no directory."""
+    """Whether a place is a server's address instead of a directory."""
     return isinstance(place, str) and place.startswith(("http://", "https://"))
 
 
 def read_journal(spark: SparkSession, *places: str | Path, **options: str) -> DataFrame:
-    """The events of some journals, of all runs and workers.
+    """Return the events of the journals, of all runs and workers.
 
     Args:
         spark: The session.
-        places: Directories, as :func:`journal_directories` takes them: the executors must find them where the driver
-            does. Or URLs of servers' admin listeners, as the executors see them.
-        options: Further ones of the ``wsrm`` source for those servers, such as ``tokenFile`` and ``caFile``.
+        places: Directories, as for :func:`journal_directories`; the executors need the same paths as the driver. Or
+            URLs of servers' admin listeners, as the executors see them.
+        options: Further options of the ``wsrm`` source for those servers, such as ``tokenFile`` and ``caFile``.
 
     Returns:
-        The columns of docs/reference/journal.md; in no order. What several places have in common is there once, such
-        as of a copy, or of a directory and the server that writes it. For each file that is damaged there is one event
-        ``damaged`` that names it: a damaged Parquet file is left out, a segment from its damage on.
+        The columns of docs/reference/journal.md, in no order. Rows that several places share appear once, such as those
+        of a copy, or of a directory and the server that writes it. For each damaged file there is one event ``damaged``
+        that names it. A damaged Parquet file is omitted, and a segment from its damage on.
 
     Raises:
         ConfigurationError: There is no journal in one of the directories.
@@ -97,29 +97,29 @@ def _damage(segment: Segment) -> str:
     try:
         return damage_of(segment)
     except FileNotFoundError:
-        return ""  # it has become Parquet, or is kept no longer
+        return ""  # it is now Parquet, or was deleted
     except OSError as error:
         return f"it cannot be read: {error.strerror or error}"
 
 
 def damaged_event(file: str, why: str) -> dict[str, Any]:
-    """The event that names a file which is damaged.
+    """Return the event that names a damaged file.
 
     Args:
-        file: Its path, or what the server calls it.
-        why: What is wrong with it.
+        file: Its path, or the server's name for it.
+        why: The damage.
     """
     stamp, _, rest = file.rpartition("/")[2].removeprefix(LIVE).removeprefix("_").rpartition(":")[2].partition("-")
     try:
         at = datetime.strptime(stamp, STAMP).replace(tzinfo=UTC)
-    except ValueError:  # whatever it is, no server called it so
+    except ValueError:  # no server gave it this name
         at = datetime.fromtimestamp(0, UTC)
     run = rest.partition("-")[0] or None
     return dict.fromkeys(NAMES) | {"at": at, "run": run, "event": DAMAGED, "detail": f"{file}: {why}"}
 
 
 def _read_segments(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In a task."""
+    """Read segments, in a task."""
     for batch in batches:
         for path in batch.column(0).to_pylist():
             yield from _read_segment(Path(path))
@@ -131,7 +131,7 @@ def _read_segment(path: Path) -> Iterator[pa.RecordBatch]:
             yield from record_batches(file)
         return
     except FileNotFoundError:
-        # Meanwhile it was completed, or became Parquet, or is kept no longer.
+        # It was completed, converted into Parquet or deleted meanwhile.
         name = path.name.removeprefix("_live-").removeprefix("_").removesuffix(path.suffix)
         complete, made = path.with_name(f"_{name}{path.suffix}"), path.with_name(f"{name}{PARQUET}")
     if made.exists():

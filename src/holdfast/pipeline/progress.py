@@ -1,7 +1,7 @@
-"""What streams of ``wsrm`` say of their batches, as a person reads it: rows, time, what is behind, what was skipped.
+"""The progress of ``wsrm`` streams as text for people: rows, time, lag and skipped records.
 
-Spark's interface for Python sources has no metrics of a source's own, and Spark describes one by the name of a Java
-object. What there is are the offsets in each progress; here they are put into words.
+Spark's interface for Python sources has no metrics for a source, and Spark describes one by the name of a Java object.
+But each progress contains offsets, which this module turns into text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger("holdfast.pipeline")
 
 
 def _places(offset: str | None) -> Places | None:
-    """Positions in an offset of this source; None for another source, or without an offset."""
+    """Return the positions in an offset of this source; None for another source, or without an offset."""
     try:
         given = json.loads(offset or "null")
         return parse(given) if isinstance(given, dict) else None
@@ -33,7 +33,7 @@ def _places(offset: str | None) -> Places | None:
 
 
 def _positions(offset: str | None) -> Mapping[tuple[str, int], int] | None:
-    """The positions in an offset, by queue or topic and partition; None if it is of neither."""
+    """Return the positions in an offset, by queue or topic and partition; None for another source."""
     if (ours := _places(offset)) is not None:
         return ours.positions
     try:
@@ -44,13 +44,13 @@ def _positions(offset: str | None) -> Mapping[tuple[str, int], int] | None:
 
 
 def lag_of(source: Mapping[str, Any]) -> dict[str, int] | None:
-    """How many records of each queue, or Kafka topic, a query had not read when its progress was made.
+    """Return how many records of each queue, or Kafka topic, a query had not read at the time of its progress.
 
     Args:
         source: A progress, such as ``query.lastProgress``, or one of its ``sources``.
 
     Returns:
-        None if no source of these is ``wsrm`` or Kafka's, or none knew yet.
+        None if no source is ``wsrm`` or Kafka's, or none had a position yet.
     """
     if "sources" in source:
         lags = [one for one in map(lag_of, source["sources"]) if one is not None]
@@ -65,10 +65,10 @@ def lag_of(source: Mapping[str, Any]) -> dict[str, int] | None:
 
 
 def describe(progress: Mapping[str, Any]) -> str:
-    """A query's progress in a line: ``landing batch 12: 5,000 rows in 0.8 s; 1,200 behind (orders 1,200)``.
+    """Describe a query's progress in a line: ``landing batch 12: 5,000 rows in 0.8 s; 1,200 behind (orders 1,200)``.
 
     Args:
-        progress: As ``query.lastProgress`` and ``query.recentProgress`` give it.
+        progress: The value of ``query.lastProgress``, or one of ``query.recentProgress``.
     """
     name = progress["name"] or progress["id"]
     seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
@@ -86,12 +86,12 @@ def describe(progress: Mapping[str, Any]) -> str:
 
 
 def late_rows(progress: Mapping[str, Any]) -> int:
-    """How many rows a batch's state operators dropped because they came later than the watermark.
+    """Return how many rows a batch's state operators dropped because they came later than the watermark.
 
-    Where a query aggregates, Spark counts the rows of one group in one task once.
+    If a query aggregates, Spark counts the rows of one group in one task once.
 
     Args:
-        progress: As ``query.lastProgress`` and ``query.recentProgress`` give it.
+        progress: The value of ``query.lastProgress``, or one of ``query.recentProgress``.
     """
     return sum(int(one["numRowsDroppedByWatermark"]) for one in progress["stateOperators"])
 
@@ -120,7 +120,7 @@ def watch(spark: SparkSession, tell: Callable[[str], object] = log.info) -> Stre
             tell(describe(event.progress))
 
         def onQueryIdle(self, event: Any) -> None:
-            """Nothing is new, and nothing said of it."""
+            """Ignore idle queries."""
 
         def onQueryTerminated(self, event: Any) -> None:
             tell(

@@ -207,9 +207,7 @@ def encode_acknowledgement(header: SequenceAcknowledgement, dialect: Dialect) ->
         said = "".join([f"<wsrm:Nack>{number}</wsrm:Nack>" for number in header.nacks])
     else:
         said = dialect.nothing_accepted
-    if (
-        header.final and dialect.rm.can.has_final and not header.nacks
-    ):  # Nack and Final exclude each other (WS-RM 3.9)
+    if header.final and dialect.rm.can.has_final and not header.nacks:  # Nack and Final exclude each other (WS-RM 3.9)
         said += "<wsrm:Final/>"
     if header.buffer_remaining is not None:
         said += f'<netrm:BufferRemaining xmlns:netrm="{NETRM_NS}">{header.buffer_remaining}</netrm:BufferRemaining>'

@@ -1,7 +1,7 @@
-"""The audit: every message of a journal accounted for, every gap named.
+"""The audit: it accounts for every message of a journal and names every gap.
 
-This room owns the rules and their counters. It knows no server and no command: a journal is a DataFrame. Open ``rules``
-first, then ``findings``.
+This package contains the rules and their counters. It uses no server and no command: a journal is a DataFrame. Open
+``rules`` first, then ``findings``.
 """
 
 from holdfast.pipeline.audit.findings import Audit, audit

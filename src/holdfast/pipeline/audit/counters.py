@@ -30,7 +30,7 @@ MOST_LATENCIES = 100_000
 
 
 class OfOutbound:
-    """Count the fate of one Sequence that was sent from here.
+    """Count the outcomes of one outbound Sequence.
 
     Args:
         name: Its Identifier.
@@ -52,7 +52,7 @@ class OfOutbound:
         self._gaps = Gaps(OUT, name, self.found)
 
     def take(self, told: Told) -> None:
-        """The next event."""
+        """Process the next event."""
         self._peer, self._key = self._peer or told.peer, self._key or told.key
         if told.event == "created":
             self._begun = told.at
@@ -66,7 +66,8 @@ class OfOutbound:
                 self._send(told, upper)
 
     def _send(self, told: Told, upper: int) -> None:
-        """What a run calls sent for the first time may have been sent by one before it."""
+        """Record a transmission. An earlier run may already have sent a number that this run reports as sent the first
+        time."""
         assert told.number and told.count
         new = 0
         if told.event != "retransmitted":
@@ -76,7 +77,7 @@ class OfOutbound:
         self._sent.add_range(told.number, upper)
 
     def end(self) -> None:
-        """That was all."""
+        """Finish after the last event."""
         self._gaps.end()
         there = self._gaps.there
         highest = max(there.highest, self._sent.highest)
@@ -105,17 +106,17 @@ class OfOutbound:
 
 
 class OfWay:
-    """Count how long messages of one partition took to be handled, and to reach the next hop.
+    """Measure how long messages of one partition took to be handled, and to reach the next hop.
 
-    Its events are ordered by offset: first the ranges that start there, then the message. So it needs to remember only
-    the ranges that the next message may lie in.
+    Its events are ordered by offset: at each offset the ranges that start there, then the message. So it needs to
+    remember only the ranges that may contain the next message.
 
     Args:
-        name: Of the partition; nothing is read from it.
+        name: Name of the partition; unused.
         latencies: Receives the durations.
 
     Attributes:
-        found: Nothing.
+        found: Always empty.
     """
 
     def __init__(self, name: str, latencies: Latencies) -> None:
@@ -124,7 +125,7 @@ class OfWay:
         self._taken: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
 
     def take(self, told: Told) -> None:
-        """The next event."""
+        """Process the next event."""
         offset = told.offset
         if offset is None:
             return
@@ -134,7 +135,8 @@ class OfWay:
             self._take("received to arrived", told.key or "", offset, told)
         elif told.since is not None:
             for (stage, name), ranges in self._taken.items():
-                # Of one that was handled twice the first time counts; never one before it came, of an earlier epoch.
+                # The first handling counts, but never one before the message arrived, which belongs to an earlier
+                # epoch.
                 done = min((at for end, at in ranges if end > offset and at >= told.at), default=None)
                 if done is not None:
                     self._latencies.add(stage, name, done - told.since)
@@ -145,7 +147,7 @@ class OfWay:
         known.append((offset + (told.count or 1), told.at))
 
     def end(self) -> None:
-        """That was all."""
+        """Finish after the last event."""
 
 
 DECIDERS: Mapping[str, Callable[[str, Latencies], Decider]] = {

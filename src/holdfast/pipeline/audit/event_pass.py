@@ -1,5 +1,7 @@
-"""The one pass of an audit over the events, by Spark: it tells each what others of its run say, brings together those
-that are about one thing, in their order, and has ``counters`` decide."""
+"""The single pass of an audit over the events, by Spark.
+
+It adds facts of the same run to each event, groups the events by subject, in order, and passes them to ``counters``.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,10 @@ KINDS: dict[str, type[tuple[Any, ...]]] = {
     "gap": Gap,
     "latency": Latency,
 }
-"""Column of what is found -> what is in it; the others of that row are null."""
+"""Column of a finding -> its content; the other columns of the row are null."""
 
 _ROWS = 1_000
-"""Of what is found, told together."""
+"""Findings in one record batch."""
 _TEXTS = frozenset({"rule", "sequence", "queue", "run", "role", "peer", "key", "assurance", "state", "stage", "name"})
 _TYPES = dict.fromkeys(_TEXTS, "string") | {"partition": "int", "unless_at_most_once": "boolean"}
 _FIELDS: dict[str, tuple[str, ...]] = {column: kind._fields for column, kind in KINDS.items()}  # type: ignore[attr-defined]
@@ -56,11 +58,11 @@ _DDL = ", ".join(
 
 
 def summary(journal: DataFrame) -> DataFrame:
-    """The events counted by what they are: few rows, which say of each run when it was and what it knew.
+    """Count the events by kind, in a few rows that summarize each run.
 
     Returns:
-        ``run``, ``worker``, ``event``; ``queue`` and ``partition`` of what stands, of what handlers did and of an
-        outbox, with its ``key``; and ``events``, ``first`` and ``last`` ordinal, ``began``, ``ended``, ``attempt``,
+        ``run``, ``worker`` and ``event``. For standing queues, handling and outboxes also ``queue`` and ``partition``;
+        for outboxes ``key``. Then ``events``, the ``first`` and ``last`` ordinal, ``began``, ``ended``, ``attempt`` and
         ``epoch``.
     """
     from pyspark.sql import functions as F
@@ -82,7 +84,7 @@ def summary(journal: DataFrame) -> DataFrame:
         F.min("at").alias("began"),
         F.max("at").alias("ended"),
         F.max("attempt").alias("attempt"),
-        # A queue that is new has no epoch before its first record.
+        # A new queue has no epoch before its first record.
         F.max(F.when((event == "queue stands") & (F.col("detail") != ""), F.col("detail"))).alias("epoch"),
     )
 
@@ -105,7 +107,7 @@ def holes(journal: DataFrame, summed: DataFrame) -> DataFrame:
 
     Returns:
         ``run``, ``worker``, ``ordinal``, ``at``, ``event`` and ``detail`` of that event; ``after``: the ordinal before
-        the hole, -1 if there is none.
+        the hole, or -1 at the start of the run.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -113,7 +115,7 @@ def holes(journal: DataFrame, summed: DataFrame) -> DataFrame:
     runs = summed.groupBy("run").agg(
         F.min("first").alias("begins"), F.max("last").alias("ends"), F.sum("events").alias("events")
     )
-    # Nearly always none: then the events need not be gone through.
+    # Usually no run has a hole, and Spark need not read the events.
     broken = runs.where("begins > 0 OR ends - begins + 1 <> events").select("run")
     window = Window.partitionBy("run").orderBy("ordinal")
     each = journal.select("run", "worker", "ordinal", "at", "event", "detail").join(F.broadcast(broken), "run")
@@ -153,7 +155,7 @@ def found(journal: DataFrame, summed: DataFrame) -> DataFrame:
 
 
 def _order(kind: str) -> tuple[Column, Column]:
-    """What orders the events of one: runs and their ordinals; of a way offsets, and what begins there first."""
+    """Return the order of a subject's events: by run and ordinal; for :data:`WAY` by offset, ranges first."""
     from pyspark.sql import functions as F
 
     if kind == WAY:
@@ -164,7 +166,7 @@ def _order(kind: str) -> tuple[Column, Column]:
 
 
 def _known(journal: DataFrame, summed: DataFrame) -> DataFrame:
-    """The events with what others of their run say of them."""
+    """Add facts of the same run to each event."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -210,14 +212,14 @@ def _known(journal: DataFrame, summed: DataFrame) -> DataFrame:
 
 
 def _of(worker: str) -> Column:
-    """A worker; null becomes a worker number that no other has."""
+    """Return the worker; null becomes a worker number that no other has."""
     from pyspark.sql import functions as F
 
     return F.coalesce(worker, F.lit(-1))
 
 
 def _decide(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In a task."""
+    """Run the deciders, in a task."""
     things = decide(chain.from_iterable(map(_events, batches)))
     schema = _schema()
     while some := list(islice(things, _ROWS)):

@@ -1,5 +1,7 @@
-"""The events of a journal as its audit looks at them: each with what others of its run say of it, and what it is
-looked at for. What is decided of them is the deciders'; what is counted of them is here."""
+"""The events of a journal as the audit processes them, with added facts of their run, and the kinds of findings.
+
+The deciders judge the events; this module only defines the types and sums up latencies.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 IN, OUT, PLACE, WAY = "in", "out", "place", "way"
-"""What an event is looked at for: its Sequence that comes in; its Sequence that goes out; its partition of a queue, as
-time goes by; the same from offset to offset. ``about`` begins with it, and a space."""
+"""The subject of an event: its inbound Sequence, its outbound Sequence, its partition of a queue over time, or the same
+partition by offset. ``about`` begins with it and a space."""
 
 INBOUND = (
     "created",
@@ -34,25 +36,26 @@ SENDING = ("transmitted", "retransmitted", "replied")
 PLACED = ("queue stands", "delivered", "given up", "handled stands", "handled", "handed over")
 """Events with a ``queue`` that belong to :data:`PLACE`."""
 COMING, TAKEN = ("delivered", "submitted"), ("handled", "arrived")
-"""Events for :data:`WAY`: messages, and ranges of offsets. There the ranges come first that begin at a message."""
+"""Events for :data:`WAY`: messages, and ranges of offsets. At the same offset, ranges come before the message."""
 
 AT_MOST_ONCE, IN_ORDER = "at-most-once", "in-order"
-"""Words of what a Sequence is promised, as ``created`` and ``stands`` tell it."""
+"""Words of a Sequence's assurance, as ``created`` and ``stands`` report it."""
 
 
 class Told(NamedTuple):
-    """One event, with what other events of its run say of it.
+    """One event, with added facts of its run.
 
     Args:
-        about: What it is looked at for: all of one come together.
+        about: Its subject; all events of a subject come together.
         event, sequence, number, count, queue, partition, offset, peer, key, attempt, detail, worker, run, ordinal: As
             in the journal.
         at, since: Microseconds since 1970.
-        epoch: Of its queue in its run; None: not known.
-        restored: Whether its server's store was put back to a copy, as its operator said: a queue has a new epoch.
-        rewound: Whether handlers of its partition were put back in its run.
-        last: The ordinal of the last event of its run that follows without a hole. Events of one run with the same
-            ``last`` are complete between themselves.
+        epoch: Epoch of its queue in its run; None: unknown.
+        restored: Whether the server's store was restored from a copy, as its operator declared: a queue has a new
+            epoch.
+        rewound: Whether the handlers of its partition were rewound in its run.
+        last: The ordinal of the last event of its run before the next hole. Events of one run with the same ``last``
+            have no hole between them.
     """
 
     about: str
@@ -102,8 +105,8 @@ class Violation(NamedTuple):
 
 
 class SequenceRow(NamedTuple):
-    """What became of one Sequence; the fields are those of :attr:`holdfast.pipeline.audit.Audit.sequences`, times in
-    microseconds since 1970."""
+    """The summary of one Sequence. The fields are those of :attr:`holdfast.pipeline.audit.Audit.sequences`, with times
+    in microseconds since 1970."""
 
     role: str
     sequence: str
@@ -127,13 +130,13 @@ class SequenceRow(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Numbers of a Sequence that came later than one behind them, or not at all.
+    """Numbers of a Sequence that arrived after a higher number, or not at all.
 
     Args:
         role, sequence: Of the Sequence.
-        number, count: Which are missing when it opens.
-        since: When one behind them came, or stood there first; microseconds since 1970.
-        until: When the last of them came; None: it has not.
+        number, count: The missing numbers when the gap opens.
+        since: When a higher number arrived, or was first listed; microseconds since 1970.
+        until: When the last of them arrived; None: it has not.
     """
 
     role: str
@@ -145,13 +148,13 @@ class Gap(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """So many messages took so long.
+    """A number of messages with the same latency.
 
     Args:
-        stage: Of their way.
+        stage: Stage of the messages' way.
         name: Of the queue, or the key of the outbox.
         took: Microseconds, to one part in 500.
-        messages: How many.
+        messages: Number of messages.
     """
 
     stage: str
@@ -161,7 +164,7 @@ class Latency(NamedTuple):
 
 
 Found = Violation | SequenceRow | Gap | Latency
-"""What an audit finds in events."""
+"""The kinds of findings."""
 
 
 class Decider(Protocol):
@@ -174,20 +177,20 @@ class Decider(Protocol):
     found: list[Found]
 
     def take(self, told: Told) -> None:
-        """The next event."""
+        """Process the next event."""
 
     def end(self) -> None:
-        """That was all."""
+        """Finish after the last event."""
 
 
 class Latencies:
-    """How long messages took: how many took about as long, so that memory does not grow with messages."""
+    """Latencies of messages, counted by rounded duration, so that memory does not grow with messages."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, int], int] = {}
 
     def add(self, stage: str, name: str, took: int) -> None:
-        """One message. What ended before it began was timed by two clocks, and is not counted."""
+        """Add the latency of a message. A negative one comes from two clocks, and does not count."""
         if took >= 0:
             finest = took.bit_length() - 9
             if finest > 0:
@@ -201,5 +204,5 @@ class Latencies:
         return (Latency(*key, messages) for key, messages in counts.items())
 
     def __len__(self) -> int:
-        """How many different ones there are."""
+        """Return the number of distinct latencies."""
         return len(self._counts)

@@ -1,7 +1,8 @@
-"""Audit: what an event journal comes to, as tables: Sequences, peers, gaps, latencies, and what must not be.
+"""The results of an audit as tables: Sequences, peers, gaps, latencies and violations.
 
-All of it is Spark: a journal may have more events than a machine has memory. One pass over the events finds what needs
-them in their order (``event_pass``); the tables are sums of that, or of the events themselves.
+Spark computes everything, because a journal may have more events than a machine has memory. One pass over the events
+(``event_pass``) makes the findings that depend on their order; the tables are sums of those, or of the events
+themselves.
 """
 
 from __future__ import annotations
@@ -85,23 +86,23 @@ class Audit:
     found: DataFrame
 
     def tables(self) -> Iterator[tuple[str, DataFrame]]:
-        """All of them, by their names."""
+        """Yield all tables by name."""
         for field in fields(self):
             if field.name not in ("summed", "found"):
                 yield field.name, getattr(self, field.name)
 
     def release(self) -> None:
-        """Give back the memory and the disk of what is cached; the tables can be asked for all the same."""
+        """Free the cached memory and disk; the tables can still be computed."""
         self.found.unpersist()
         self.summed.unpersist()
 
 
 def audit(journal: DataFrame) -> Audit:
-    """What a journal comes to.
+    """Audit a journal.
 
     Args:
-        journal: As :func:`~holdfast.pipeline.journal.read_journal` gives it: of one server, with all its workers. It is
-            gone through four times: cache it if that is much, as over a network.
+        journal: The result of :func:`~holdfast.pipeline.journal.read_journal`, for one server with all its workers. The
+            audit reads it four times, so cache a large or remote one.
     """
     from pyspark.sql import functions as F
 
@@ -125,7 +126,7 @@ def audit(journal: DataFrame) -> Audit:
 
 
 def _only(things: DataFrame, kind: str) -> DataFrame:
-    """What was found of one kind."""
+    """Return the findings of one kind."""
     return things.where(f"{kind} IS NOT NULL").select(f"{kind}.*")
 
 

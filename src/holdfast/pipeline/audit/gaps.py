@@ -1,4 +1,4 @@
-"""What is missing among the numbers of a Sequence: the gaps that open, and when each closes."""
+"""Gaps in the numbers of a Sequence: when each opens and closes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIRST = attrgetter("first")
 
 @dataclass(slots=True)
 class _Open:
-    """A gap that is open: where it began when it opened, how long it was and since when, how many are missing still."""
+    """An open gap: its start and size when it opened, the time, and the numbers still missing."""
 
     first: int
     count: int
@@ -40,7 +40,7 @@ class Gaps:
         self._open: list[_Open] = []
 
     def come(self, number: int, at: int) -> None:
-        """A number came."""
+        """Record the arrival of a number."""
         there = self.there
         expected = there.highest + 1
         if number > expected:
@@ -49,7 +49,7 @@ class Gaps:
             self._fill(number, 1, at)
 
     def come_together(self, lower: int, upper: int, at: int) -> None:
-        """All numbers from ``lower`` to ``upper`` are there; some may have come before."""
+        """Record the arrival of all numbers from ``lower`` to ``upper``; some may have arrived before."""
         expected = self.there.highest + 1
         if lower > expected:
             self._open.append(_Open(expected, lower - expected, at, lower - expected))
@@ -60,7 +60,7 @@ class Gaps:
         self.there.add_range(lower, upper)
 
     def _fill(self, first: int, count: int, at: int) -> None:
-        """Numbers that were missing, side by side: so they lie in one gap, as something lies between two."""
+        """Fill adjacent missing numbers. They are in one gap, because an arrived number separates two gaps."""
         index = bisect_right(self._open, first, key=_FIRST) - 1
         gap = self._open[index]
         gap.missing -= count
@@ -69,7 +69,7 @@ class Gaps:
             self._tell(gap, at)
 
     def end(self) -> None:
-        """Nothing more comes: what is open stays so."""
+        """Finish after the last number; open gaps stay open."""
         for gap in self._open:
             self._tell(gap, None)
 

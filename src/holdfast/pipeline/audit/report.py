@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from holdfast.pipeline.audit.findings import Audit
 
 MOST_ROWS = 200
-"""Of a table in the report; the tables have all."""
+"""Maximum rows of a table in the report; the tables themselves are complete."""
 _LINES = ("delivered", "acknowledged", "handled", "arrived", "duplicate", "retransmitted", "held", "fault sent")
-"""Events that are drawn over time."""
+"""Events drawn over time."""
 _MINUTES = 5_000
-"""So many points of a line are drawn at most: the newest."""
+"""Maximum points of a line: the newest ones."""
 
 
 def report(audited: Audit, places: Sequence[str]) -> str:
@@ -77,7 +77,7 @@ def report(audited: Audit, places: Sequence[str]) -> str:
 _ROLES = {"in": "received", "out": "sent"}
 _NUMBERS = "concat(number, if(count > 1, concat('-', number + count - 1), ''))"
 _SHARE = "concat(format_number(floor(1000 * {0}) / 10, if({0} = 1, 0, 1)), ' %')"
-# What a table of the report shows: the name of a column -> how Spark computes it.
+# Columns of a table in the report: name -> SQL expression.
 _PEERS = {
     "in": {
         "peer": "peer",
@@ -176,7 +176,7 @@ _HOLES = {
 
 
 class _Sequences:
-    """The Sequences that the page has a row for, and what leads there."""
+    """The Sequences with a row in the page, and the links to them."""
 
     def __init__(self, audited: Audit) -> None:
         broken = audited.violations.where("sequence IS NOT NULL").groupBy("sequence").count()
@@ -192,12 +192,12 @@ class _Sequences:
         )
 
     def link(self, sequence: object) -> object:
-        """A cell that leads to a Sequence, if the page has a row for it."""
+        """Return a cell with a link to a Sequence, if the page has a row for it."""
         id = self._ids.get(str(sequence))
         return sequence if id is None else Link(str(sequence), id)
 
     def parts(self) -> Iterator[Part]:
-        """A table for each role."""
+        """Yield a table for each role."""
         for role, table in self._tables.items():
             if table.rows:
                 yield Heading(_ROLES[role].capitalize(), level=3)
@@ -227,19 +227,19 @@ def _holes(audited: Audit) -> Iterator[Part]:
 
 
 def _table(table: DataFrame, columns: Mapping[str, str], *order: str, link: _Sequences | None = None) -> Table:
-    """Rows of a table, with other names for its columns.
+    """Select and rename columns of a table.
 
     Args:
-        table: It.
-        columns: Name in the page -> how it is computed.
-        order: How rows are ordered.
-        link: Leads from a Sequence to its row.
+        table: The table.
+        columns: Name in the page -> SQL expression.
+        order: Expressions to order the rows by.
+        link: Adds links from a Sequence to its row.
     """
     from pyspark.sql import functions as F
 
     ordered = table.orderBy(*map(F.expr, order)).limit(MOST_ROWS + 1)
     types = dict(ordered.selectExpr(*(f"{how} AS `{name}`" for name, how in columns.items())).dtypes)
-    # As text in the session's time zone: Python would take it for its own.
+    # As text in the session's time zone, because Python would assume its own.
     shown = [
         F.date_format(F.expr(how), "yyyy-MM-dd HH:mm:ss.SSS") if types[name] == "timestamp" else F.expr(how)
         for name, how in columns.items()
@@ -255,7 +255,7 @@ def _table(table: DataFrame, columns: Mapping[str, str], *order: str, link: _Seq
 
 
 def _zone(table: DataFrame) -> ZoneInfo:
-    """The time zone in which Spark tells times."""
+    """Return the time zone of Spark's session."""
     try:
         return ZoneInfo(str(table.sparkSession.conf.get("spark.sql.session.timeZone")))
     except (ZoneInfoNotFoundError, ValueError):  # an offset, such as +02:00
@@ -284,7 +284,7 @@ def _over_time(audited: Audit, zone: ZoneInfo) -> list[Plot | Text]:
 
 
 def _gaps_over_time(audited: Audit, zone: ZoneInfo) -> list[Plot]:
-    """How many numbers lie in gaps that are open, minute by minute."""
+    """Draw the number of missing numbers in open gaps, for each minute."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -330,5 +330,5 @@ _SECOND = "unix_timestamp(minute) AS second"
 
 
 def _time(second: int, zone: ZoneInfo) -> Any:
-    """As a plot has it: without its zone, which the caption names."""
+    """Return a time for a plot, without its zone, which the caption names."""
     return datetime.fromtimestamp(second, zone).replace(tzinfo=None)

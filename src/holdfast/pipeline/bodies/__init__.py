@@ -1,5 +1,5 @@
-"""Bodies of messages as columns: XML read by a schema, one body at a time or thousands of the same markup at once.
+"""Bodies of messages as columns: XML parsed by a schema, one body at a time or thousands with the same markup at once.
 
-This room owns the rules for which text fits which type. It knows no server, no offsets and no tables. Open ``reader``
-first: it decides what is right, and ``templates`` is the faster way to the same values.
+This package defines which text fits which type. It uses no server, offsets or tables. Open ``reader`` first: it decides
+what is valid, and ``templates`` computes the same values faster.
 """

@@ -1,7 +1,7 @@
-"""The columns of a landed row: the message's own, those read from its body, and why one could not be read.
+"""The columns of a landed row: the message's own, those parsed from its body, and the reason if parsing failed.
 
-What an executor does for a landing; every value is held against Arrow before Spark sees it. Knows nothing of the
-network, nor of where rows go.
+Executors run this code for a landing. Arrow checks every value before Spark sees it. The module does not depend on the
+network or on the destination of the rows.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ ENVELOPE = StructType(
         StructField("body", StringType()),
     ]
 )
-"""The columns that every landed row has, as the source gives them."""
+"""The columns of every landed row, as the source returns them."""
 
 CORRUPT = "corrupt_record"
-"""The last column: what is wrong with the body, null where all is well."""
+"""The last column: the problem of the body; null without one."""
 
 PART_BYTES = 8 << 20
-"""Of bodies that are read together, at most; but one."""
+"""Maximum bytes of bodies that are parsed together, except for a single larger body."""
 
 
 class BodyColumns:
@@ -57,15 +57,15 @@ class BodyColumns:
 
     Args:
         fields: Fields of the body's element.
-        prefix: Put before their names.
-        lenient: What is passed over instead of flagged, of ``reading.LENIENCIES``.
-        max_elements: A body with more elements is not read, but flagged.
-        also: Further columns of the source, of ALSO.
-        element: The name of the body's element; a body with another one is not read, but flagged. "": any.
+        prefix: Prefix of their names.
+        lenient: Deviations to ignore instead of flagging them, from ``leniencies.LENIENCIES``.
+        max_elements: A body with more elements is flagged and not parsed.
+        also: Further columns of the source, from ALSO.
+        element: The name of the body's element; a body with another one is flagged and not parsed. "": any.
 
     Raises:
-        ConfigurationError: Two columns would have the same name, a type cannot be read from a text, or there is no
-            such leniency or column.
+        ConfigurationError: Two columns would have the same name, a type cannot be read from a text, or there is no such
+            leniency or column.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class BodyColumns:
                     remedy="give the parsed ones a prefix: prefix='body_'",
                 )
             taken.add(name.lower())
-        BodyReader(fields, self._lenient)  # refused here, not in a task
+        BodyReader(fields, self._lenient)  # raises here instead of in a task
         parsed = [StructField(prefix + field.name, nullable(field.dataType)) for field in fields.fields]
         self.schema = StructType([*self.envelope.fields, *parsed, StructField(CORRUPT, StringType())])
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """In a task: the batches with their new columns."""
+        """Yield the batches with their new columns, in a task."""
         import pyarrow as pa
 
         spare_collections()
@@ -115,12 +115,12 @@ class BodyColumns:
 
 
 class Bodies:
-    """In a task: reads columns of bodies by a schema, most of them together, and what is wrong with each.
+    """Parses the columns of bodies by a schema, most of them together, in a task.
 
     Args:
         fields: Fields of the body's element.
-        lenient: What is passed over instead of being told.
-        max_elements: A body with more elements is not read.
+        lenient: Deviations to ignore instead of reporting them.
+        max_elements: A body with more elements is not parsed.
         element: The name of the body's element; "": any.
     """
 
@@ -130,7 +130,7 @@ class Bodies:
         self._alike = AlikeReader(self._reader, fields) if fields.fields else None
 
     def read(self, bodies: pa.StringArray) -> tuple[list[pa.Array], pa.StringArray]:
-        """The columns by field, and what is wrong with each body, null where all is well.
+        """Return the columns by field, and the problem of each body; null without one.
 
         Args:
             bodies: Some megabytes at most, see ``parts_of``.
@@ -157,12 +157,12 @@ class Bodies:
 
         try:
             return alike.read(bodies)
-        except Exception:  # ours, or too little memory for so many: one by one it costs one row
+        except Exception:  # a bug, or too little memory for so many: one by one, it costs one row
             logging.getLogger(__name__).warning("bodies could not be read together", exc_info=True)
             return [column.nulls(len(bodies)) for column in alike.columns], np.zeros(len(bodies), bool)
 
     def _one_by_one(self, bodies: list[bytes], kinds: list[pa.DataType]) -> tuple[list[pa.Array], pa.Array]:
-        """The columns of bodies, and what is wrong with each."""
+        """Return the columns of bodies, and the problem of each, parsing them one by one."""
         import pyarrow as pa
 
         read = [self._reader.read(body) for body in bodies]
@@ -180,7 +180,7 @@ class Bodies:
 
 
 def parts_of(batch: pa.RecordBatch, column: str) -> Iterator[pa.RecordBatch]:
-    """The batch in parts that are read at once: what is remembered of their tags is ten times as large, at worst."""
+    """Yield parts of the batch to parse at once, as parsing needs up to ten times their size in memory."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -194,12 +194,12 @@ def parts_of(batch: pa.RecordBatch, column: str) -> Iterator[pa.RecordBatch]:
 
 
 def arrow_of(values: Sequence[Any], kind: pa.DataType, name: str, tell: Callable[[int, str], None]) -> pa.Array:
-    """The values of a column in Arrow; a value that Arrow rejects becomes null, and is reported with its row."""
+    """Return the values of a column in Arrow; a value that Arrow rejects becomes null, and is reported with its row."""
     import pyarrow as pa
 
     try:
         return pa.array(values, kind)
-    except Exception:  # of one value or more; which ones is found out below
+    except Exception:  # caused by one or more values, which are identified below
         taken = list(values)
     for row, value in enumerate(values):
         try:

@@ -1,4 +1,4 @@
-"""The leniencies for reading bodies. Does not import Spark, so a command shows its options without it."""
+"""The leniencies for parsing bodies. Does not import Spark, so that commands can show their options without it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ LENIENCIES = {
     "nanoseconds": "A time is truncated to microseconds: .NET writes seven digits, TIMESTAMP has six.",
     "zones": "The zone of a DATE or TIMESTAMP_NTZ is ignored: the day or time is used as written.",
 }
-"""What may be passed over instead of flagged, and what is done then."""
+"""Deviations that can be ignored instead of flagged, and the effect."""
 
 MAX_ELEMENTS = 1_000_000
-"""Elements of a body that is read, unless told otherwise. Each costs some 250 bytes of memory while it is."""
+"""Default for the maximum number of elements of a parsed body. Each needs about 250 bytes of memory during parsing."""
 
 ALSO = ("to", "reply_to", "relates_to", "soap_version", "headers")
-"""Columns of the source, texts, that a landed row has if they are asked for; behind those of every row."""
+"""Text columns of the source that a landed row has on request, after the columns of every row."""

@@ -1,7 +1,4 @@
-"""Messages of several types in one queue: which table each goes to, by its body's element.
-
-Knows no network, and nothing of how a table is written.
-"""
+"""Several message types in one queue: the table for each message, by its body's element."""
 
 from __future__ import annotations
 
@@ -26,25 +23,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OTHER = "other"
-"""The table of messages of no type that is named."""
+"""The table of messages of all other types."""
 TABLE = "holdfast_table"
 """The column with the name of a message's table."""
 
 _ELEMENT = re.compile(r"(?:\{[^{}]+\})?([^\W\d_][\w.-]*)")
 _NOTES = "holdfast-types"
-"""In the checkpoint: for the batch that is being landed, the types by which it is divided."""
+"""File in the checkpoint: the batch in progress, and the types that divide it."""
 _CHUNK = 4096
-"""Bytes of a body that are parsed at a time, until its first tag is whole."""
+"""Bytes of a body that are parsed at a time, until its first tag is complete."""
 
 
 def table_names(elements: Iterable[str]) -> dict[str, str]:
-    """The table of each type: its element's local name.
+    """Return the table of each type: its element's local name.
 
     Args:
         elements: ``{namespace}local``, or the local name for any namespace.
 
     Raises:
-        ConfigurationError: One is not the name of an element, or two tables would have one name.
+        ConfigurationError: A name is not valid for an element, or two tables would have the same name.
     """
     found: dict[str, str] = {}
     taken = {OTHER: "the table of all other messages"}
@@ -66,7 +63,7 @@ def table_names(elements: Iterable[str]) -> dict[str, str]:
 
 
 def with_table(envelope: StructType) -> StructType:
-    """Columns of messages, and the one with their table."""
+    """Return the columns of messages and the one with their table."""
     return StructType([*envelope.fields, StructField(TABLE, StringType())])
 
 
@@ -81,7 +78,7 @@ class TableNames:
         self._tables = dict(tables)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """In a task: the batches with their new column."""
+        """Yield the batches with their new column, in a task."""
         import pyarrow as pa
 
         spare_collections()
@@ -93,24 +90,24 @@ class TableNames:
                 yield pa.RecordBatch.from_arrays([*part.columns, found], names=names)
 
     def table_of(self, body: bytes) -> str:
-        """The table of a body; OTHER if its first tag is no type's, or cannot be read."""
+        """Return the table of a body; OTHER if its first tag belongs to no type, or is unreadable."""
         tag = element_of(body)
         return self._tables.get(tag) or self._tables.get(tag.rpartition("}")[2]) or OTHER
 
 
 def element_of(body: bytes) -> str:
-    """The name of a body's element, ``{namespace}local``, from its first tag alone; "" without one."""
+    """Return the name of a body's element, ``{namespace}local``, from its first tag alone; "" without one."""
     if has_doctype(body):
         return ""
     parser = etree.XMLPullParser(
         events=("start",), encoding="utf-8", resolve_entities=False, no_network=True, huge_tree=True
     )
-    with contextlib.suppress(etree.XMLSyntaxError):  # it may come behind the first tag
+    with contextlib.suppress(etree.XMLSyntaxError):  # the error may be after the first tag
         for start in range(0, len(body), _CHUNK):
             parser.feed(body[start : start + _CHUNK])
             if (tag := _first(parser)) is not None:
                 return tag
-        parser.close()  # of a short body, the parser has waited for more
+        parser.close()  # for a short body, the parser has waited for more
     return _first(parser) or ""
 
 
@@ -119,10 +116,10 @@ def _first(parser: etree.XMLPullParser) -> str | None:
 
 
 def note_types(spark: SparkSession, checkpoint: str, batch: int, elements: Iterable[str]) -> None:
-    """Write down by which types a batch is divided, before any of its rows is landed.
+    """Record the types that divide a batch, before any of its rows is landed.
 
     A crash may leave a batch in some tables and not in others. The next start lands the rest, and must divide the batch
-    in the same way: else a message would be in two tables, or in none.
+    in the same way. Otherwise a message would be in two tables, or in none.
 
     Raises:
         PipelineError: An earlier start has begun the batch with other types.

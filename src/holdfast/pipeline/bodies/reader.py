@@ -1,11 +1,10 @@
 """XML bodies into typed values by a Spark schema: strict, namespace-aware, and never silent about mismatches.
 
-A field takes the child element with its local name, else the attribute with that name. A nested StructType takes an
-element with children, an ArrayType every child with that name. A field's metadata ``{"namespace": "urn:x"}`` restricts
-it to that namespace, ``{"xml": "element"}`` or ``"attribute"`` to one of the two; ``{"xml": "text"}`` selects the text
-of the element itself, in addition to its attributes; ``{"name": "id"}`` gives its name in XML, if that differs. Texts
-are read as XML Schema writes them, see ``simple_types``; a dateTime without a zone counts as UTC. Knows lxml and
-Spark's types, not the network.
+A field takes the child element with its local name, otherwise the attribute with that name. A nested StructType takes
+an element with children, an ArrayType every child with that name. A field's metadata ``{"namespace": "urn:x"}``
+restricts it to that namespace, ``{"xml": "element"}`` or ``"attribute"`` to one of the two. ``{"xml": "text"}`` selects
+the text of the element itself, in addition to its attributes. ``{"name": "id"}`` gives its name in XML, if that
+differs. Texts have the forms of XML Schema, see ``simple_types``; a dateTime without a zone counts as UTC.
 """
 
 from __future__ import annotations
@@ -31,26 +30,26 @@ _DOCTYPE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE
 
 
 def has_doctype(body: bytes) -> bool:
-    """Whether a body has a DOCTYPE: no parser may see it then."""
+    """Whether a body has a DOCTYPE; the parser must not see such a body."""
     return _DOCTYPE.match(body) is not None
 
 
 class AnotherElement(ValueError):
-    """Raised where a body's element has another name than the one that is expected."""
+    """The body's element has another name than the expected one."""
 
 
 class BodyReader:
-    """Reads bodies by one schema. Cheap to make; one parser for all bodies.
+    """Parses bodies by one schema. Cheap to create; one parser for all bodies.
 
     Args:
         schema: The fields of the body's element.
-        lenient: What may be passed over instead of flagged, of ``reading.LENIENCIES``.
-        max_elements: A body with more is not read.
+        lenient: Deviations to ignore instead of flagging them, from ``leniencies.LENIENCIES``.
+        max_elements: A body with more is not parsed.
         expected: The name of the body's element, ``{namespace}local`` or the local name; "": any.
 
     Raises:
-        ConfigurationError: The schema has a type that no text can be read as, a struct without fields or with two of
-            one name, or ``lenient`` names what there is not.
+        ConfigurationError: The schema has a type without a text form, a struct without fields or with two of one name,
+            or ``lenient`` contains an unknown name.
     """
 
     def __init__(
@@ -70,8 +69,8 @@ class BodyReader:
         self._empty = dict.fromkeys(schema.fieldNames())
         self.lenient = frozenset(lenient)
         self.root = Struct(schema, "", self.lenient)
-        # A body is UTF-8, whatever it says of itself, and as large as the server let it be: huge_tree lifts libxml2's
-        # own bounds, among them that of what entities expand to, so a DOCTYPE is refused before the parser sees it.
+        # A body is UTF-8, whatever it declares, and the server has limited its size. huge_tree lifts libxml2's own
+        # limits, including that of entity expansion, so a DOCTYPE is refused before the parser sees it.
         self._parser = etree.XMLParser(
             encoding="utf-8",
             resolve_entities=False,
@@ -82,9 +81,9 @@ class BodyReader:
         )
 
     def read(self, body: bytes) -> tuple[dict[str, Any], str | None]:
-        """Return the values by field name, None for missing ones, and what is wrong with the body, None if nothing.
+        """Return the values by field name, None for missing ones, and the problem of the body, None without one.
 
-        Never raises: any body becomes one row, with the reason if it could not be read.
+        Never raises: any body becomes one row, with the reason if it could not be parsed.
         """
         try:
             if refusal := self._refusal(body):
@@ -95,16 +94,16 @@ class BodyReader:
             return dict(self._empty), f"not well-formed: {error.msg}"
         except AnotherElement as error:
             return dict(self._empty), str(error)
-        except Exception as error:  # ours, or too little memory for this one: the others go on
+        except Exception as error:  # a bug, or too little memory for this body: the others are unaffected
             return dict(self._empty), f"cannot be read: {type(error).__name__}: {error}"
         return values, problems.told() or None
 
     def element(self, body: bytes) -> Any:
-        """The body's element.
+        """Return the body's element.
 
         Raises:
             etree.XMLSyntaxError: It is not well-formed.
-            AnotherElement: It is not the one that is expected.
+            AnotherElement: It is not the expected one.
         """
         root = etree.fromstring(body, self._parser)
         tag = str(root.tag)
@@ -138,7 +137,7 @@ class _Problems:
             self._more += 1
 
     def prefix(self, since: int, prefix: str) -> None:
-        """Put before those that were added since there were so many."""
+        """Add a prefix to the texts from position ``since`` on."""
         self.texts[since:] = [prefix + text for text in self.texts[since:]]
 
     def told(self) -> str:
@@ -147,7 +146,7 @@ class _Problems:
 
 
 class Field:
-    """One field of a struct: where it is found, and what reads it."""
+    """One field of a struct: its place, and the conversion of its text."""
 
     def __init__(self, field: T.StructField, path: str, lenient: frozenset[str]) -> None:
         self.name = field.name
@@ -172,7 +171,7 @@ class Field:
             )
 
     def value(self, element: Any, problems: _Problems, name: str) -> Any:
-        """Of the one element, or of one of many."""
+        """Return the value of one element; for an array, call it for each."""
         if problems.may_be_nil and element.get(NIL, "").strip() in ("true", "1"):
             if self.required and not self.many:
                 problems.add(f"{name} is nil")
@@ -193,7 +192,7 @@ class Field:
         return self.text(text or "", problems, name)
 
     def text(self, text: str, problems: _Problems, name: str) -> Any:
-        """Of an element's or attribute's text."""
+        """Return the value of an element's or attribute's text."""
         assert self.convert is not None
         try:
             return self.convert(text)
@@ -203,7 +202,7 @@ class Field:
 
 
 class Struct:
-    """Reads an element's children and attributes by a struct's fields.
+    """Parses an element's children and attributes by a struct's fields.
 
     Raises:
         ConfigurationError: See BodyReader.
@@ -227,13 +226,13 @@ class Struct:
         self._by_tag: dict[str, int | None] = {}
 
     def read(self, element: Any, problems: _Problems) -> dict[str, Any]:
-        """The values by field name."""
+        """Return the values by field name."""
         found = self.found(element)
         values: dict[str, Any] = {}
         for slot, field in enumerate(self.fields):
             children = found.get(slot)
             if children and field.one_text and len(children) == 1 and not problems.may_be_nil and not len(children[0]):
-                try:  # what most fields are, without a detour; whatever is wrong is found again, and told, below
+                try:  # the fast path for most fields; the code below finds and reports every problem again
                     values[field.name] = field.one_text(children[0].text or "")
                     continue
                 except Misfit:
@@ -242,7 +241,7 @@ class Struct:
         return values
 
     def found(self, element: Any) -> dict[int, list[Any]]:
-        """The children that fields take, by the field's number."""
+        """Return the children that fields take, by the field's number."""
         found: dict[int, list[Any]] = {}
         by_tag = self._by_tag
         for child in element:
@@ -253,7 +252,7 @@ class Struct:
         return found
 
     def _slot(self, tag: str) -> int | None:
-        """Which field takes elements of this name."""
+        """Return the number of the field that takes elements of this name."""
         slots = self._by_name.get(_local(tag), ())
         slot = next((slot for slot in slots if self.fields[slot].namespace in (None, _namespace(tag))), None)
         if len(self._by_tag) < _MAX_TAGS:
@@ -289,7 +288,7 @@ class Struct:
 
 
 def attributes(element: Any, field: Field) -> list[str]:
-    """The attributes that a field may take: that without a namespace before all others."""
+    """Return the attributes that a field may take, the one without a namespace first."""
     if field.namespace in (None, "") and (text := element.get(field.local)) is not None:
         return [text]
     return [

@@ -1,4 +1,4 @@
-"""The fields of a body's element as they are given: Spark's type, DDL, or a file of one of the two."""
+"""The fields of a body's element from the user: Spark's type, DDL, or a file with one of them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def schema_of(given: StructType | str | None) -> StructType:
-    """The fields; none for None. A session must be active if they are given as DDL.
+    """Return the fields; none for None. DDL needs an active session.
 
     Raises:
-        ConfigurationError: The DDL cannot be read.
+        ConfigurationError: The DDL is not valid.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
@@ -34,10 +34,10 @@ def schema_of(given: StructType | str | None) -> StructType:
 
 
 def schema_in(file: str | Path) -> StructType | str:
-    """What a file holds: DDL, or Spark's JSON of a type.
+    """Return the content of a file: DDL, or the type in Spark's JSON.
 
     Raises:
-        ConfigurationError: The file cannot be read, or is no such JSON.
+        ConfigurationError: The file cannot be read, or contains other JSON.
     """
     from pyspark.sql.types import StructType
 

@@ -1,8 +1,8 @@
-"""The texts of XML Schema's simple types as values that Arrow and Spark hold without loss, or the reason why not.
+"""The texts of XML Schema's simple types as values without loss in Arrow and Spark, or the reason why not.
 
-A converter takes an element's or attribute's text and gives a value, or raises Misfit. Nothing is rounded, cut or
-guessed unless a leniency allows it, except that a binary floating point number is the nearest to its decimal text.
-Clauses are those of XML Schema 1.1 Part 2. Knows Spark's types, no XML.
+A converter takes an element's or attribute's text and returns a value, or raises Misfit. It never rounds, truncates or
+guesses unless a leniency allows it, except that a binary floating-point number is the nearest to its decimal text.
+Clauses are those of XML Schema 1.1 Part 2.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _INTEGER_DIGITS = 19  # of the greatest LONG; also keeps int() away from texts i
 
 
 class Misfit(ValueError):
-    """Why a text is no value of its type, to follow "is"."""
+    """The reason why a text is not a value of its type, worded to follow "is"."""
 
 
 def converter(name: str, kind: T.DataType, lenient: frozenset[str] = frozenset()) -> Convert:
-    """What reads texts as values of a type.
+    """Return the function that converts texts to values of a type.
 
     Args:
         name: The field's name, for messages.
         kind: The type.
-        lenient: Of ``reading.LENIENCIES``.
+        lenient: From ``leniencies.LENIENCIES``.
 
     Raises:
-        ConfigurationError: No text can be read as this type.
+        ConfigurationError: The type has no text form.
     """
     if isinstance(kind, T.DecimalType):
         convert = _decimal(kind.precision, kind.scale)
@@ -72,7 +72,7 @@ def converter(name: str, kind: T.DataType, lenient: frozenset[str] = frozenset()
 
 
 def _collapsed(convert: Convert, empty_is_null: bool) -> Convert:
-    """whiteSpace="collapse", which every type but string has (4.3.6); none has a space inside."""
+    """Apply whiteSpace="collapse", which every type but string has (4.3.6); no value contains a space."""
 
     def collapsed(text: str) -> Any:
         text = text.strip(_WHITESPACE)
@@ -140,7 +140,7 @@ def _single(text: str) -> float:
 
 
 def _finite(value: float, mantissa: str, kind: str) -> float:
-    """Neither infinite nor zero where the text is neither."""
+    """Return the value; raise if it is infinite or zero although the text is not."""
     if value in (float("inf"), float("-inf")):
         raise Misfit(f"too large for a {kind}")
     if value == 0 and mantissa.strip("+-0."):
@@ -180,7 +180,7 @@ def _day(year: str, month_and_day: str, what: str) -> date:
 
 
 def _moment(text: str, nanoseconds: bool) -> tuple[datetime, bool]:
-    """A dateTime, aware or not, and whether it has a zone."""
+    """Return a dateTime, aware or not, and whether it has a zone."""
     match = _DATETIME.fullmatch(text)
     if match is None:
         raise Misfit("not a dateTime")

@@ -1,20 +1,20 @@
-"""Bodies that differ in their texts only, read together: column by column, by Arrow and numpy.
+"""Bodies that differ only in their texts, parsed together: column by column, with Arrow and numpy.
 
-What one peer sends has few shapes: the same tags, with other texts between them and in their attributes. Such bodies
-are cut into markup and texts, all at once; those of the same markup are one group; and of a group one is read as XML,
-with the number of each text in its place, which says where each field is. So whether a body is well-formed, which
-namespace a name has, what is nested in what, is still lxml's to say, once a group. The texts become columns of values
-(``text_columns``).
+The bodies of one peer have few shapes: the same tags, with other texts between them and in their attributes. This
+module cuts such bodies into markup and texts, all at once, and groups the bodies with the same markup. From each group,
+lxml parses one body, in which every text is replaced by its number. The result shows the place of each field. So lxml
+still decides, once for each group, whether a body is well-formed, and which namespaces and nesting it has.
+``text_columns`` converts the texts into columns of values.
 
-It is not for every body, and need not be. What it does not take is left to the ``BodyReader``, one by one: bodies
-with a comment, a CDATA section, a character reference, a processing instruction or a nil in them, of a shape few
-others have, that lack what the schema demands, or with a text that is not plain for its type. It has no opinion on
-what is wrong with a body.
+The module need not parse every body. It leaves some bodies to ``BodyReader``, which parses them one by one: bodies with
+a comment, a CDATA section, a character reference, a processing instruction or a nil; bodies of a rare shape; bodies
+that lack a field the schema requires; and bodies with a text that is not plain for its type. It never reports problems
+itself.
 
-Why that is right: in what ``_TAKEN`` describes ``<`` only begins and ``>`` only ends a tag, ``"`` in a tag only
-begins and ends a value, and the texts have only characters that XML takes, none of them markup but for the references
-that every document may have. So any of these texts could stand in any other's place, and change neither whether the
-body is well-formed, nor what it is made of.
+This is correct for the following reason. In the bodies that ``_TAKEN`` matches, ``<`` only begins and ``>`` only ends a
+tag, and ``"`` in a tag only begins and ends a value. The texts contain only valid XML characters, and no markup except
+the references that every document may contain. So any of these texts could replace any other without changing the
+well-formedness or the structure of the body.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FEW = 4
-"""A group of fewer bodies is quicker read one by one."""
+"""BodyReader parses a smaller group faster one by one."""
 
 _LONG = 1 << 20  # bytes; the numbers of a longer body's texts would take more memory than lxml's tree of it
 _SHAPES = 200  # remembered; a peer may invent new ones with each body
-_SHAPE_BYTES = 1 << 14  # of one that is remembered
+_SHAPE_BYTES = 1 << 14  # maximum bytes of a remembered shape
 _EMPTY = -1  # the number of the text of <a/>
 
 _NOT = r"<>&\x00-\x08\x0b-\x1f\x{d800}-\x{dfff}\x{fffe}\x{ffff}"  # in no text and no tag, as they are
@@ -47,27 +47,28 @@ _VALUE = rf'"(?:[^"\t\n{_NOT}]|{_REFERENCE})*"'
 _TAG = rf'<[^!?"\'{_NOT}][^"\'{_NOT}]*(?:{_VALUE}[^"\'{_NOT}]*)*>'
 _TAKEN = rf"\A(?:<\?xml[^?{_NOT}]*\?>[ \t\n]*)?{_TAG}(?:(?:[^{_NOT}]|{_REFERENCE})*{_TAG})*[ \t\n]*\z"
 _REFERENCES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&apos;": "'", "&amp;": "&"}
-"""That need no declaration (XML 1.0, 4.6). The last comes last: what it gives is no part of another."""
+"""References that need no declaration (XML 1.0, 4.6). ``&amp;`` comes last, because its result must not become part of
+another reference."""
 
 _DECLARES = re.compile(rb'xmlns(?::[^\s="]*)?\s*=\s*"\Z')  # what follows is a namespace's name: markup, not a text
 
 Plan = Any
 """Position of a field's text in the bodies of a shape: its number; for a struct a list of plans, one for each field;
-for an array\na list of its items' plans; None if it is absent."""
+for an array a list of its items' plans; None if it is absent."""
 
 Places = list[tuple[Plan, "np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]]
-"""Of each group: a plan, the bodies' first texts, and which values of a column are theirs."""
+"""For each group: a plan, the bodies' first texts, and the positions of its values in a column."""
 
 
 class _Unlike(Exception):
-    """Bodies of this shape must be read one by one."""
+    """Bodies of this shape must be parsed one by one."""
 
 
 class AlikeReader:
-    """Reads the bodies of a batch that are like others of it.
+    """Parses the bodies of a batch that share their shape with others in it.
 
     Args:
-        reader: What reads one body; of its schema, leniencies and bounds.
+        reader: The reader of single bodies, with its schema, leniencies and limits.
         schema: Its schema.
     """
 
@@ -82,7 +83,7 @@ class AlikeReader:
         self._plans: dict[bytes, list[Plan] | None] = {}
 
     def read(self, bodies: pa.StringArray) -> tuple[list[pa.Array], np.ndarray[Any, Any]]:
-        """The columns by field, and which bodies are read; the values of the others mean nothing."""
+        """Return the columns by field, and which bodies were parsed; the values of the others are undefined."""
         import numpy as np
 
         taken = _taken(bodies)
@@ -132,13 +133,13 @@ class AlikeReader:
 
 
 def _taken(bodies: pa.StringArray) -> np.ndarray[Any, Any]:
-    """Which bodies can be cut into markup and texts by looking for three characters."""
+    """Return which bodies can be cut into markup and texts by a search for three characters."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     try:
-        bodies.validate(full=True)  # of UTF-8: the pattern does not see everything that is none
+        bodies.validate(full=True)  # checks UTF-8: the pattern does not detect all invalid text
     except pa.ArrowInvalid:
         return np.zeros(len(bodies), bool)
     taken = pc.and_(pc.match_substring_regex(bodies, _TAKEN), pc.less_equal(pc.binary_length(bodies), _LONG))
@@ -146,10 +147,10 @@ def _taken(bodies: pa.StringArray) -> np.ndarray[Any, Any]:
 
 
 class _Texts:
-    """Bodies cut into pieces: markup and text by turns, each body beginning with markup and ending with a text.
+    """Bodies cut into pieces, markup and text alternately; each body begins with markup and ends with a text.
 
     Args:
-        bodies: Such as ``_taken`` says.
+        bodies: Bodies that ``_taken`` accepts.
     """
 
     def __init__(self, bodies: pa.StringArray) -> None:
@@ -169,18 +170,18 @@ class _Texts:
             in_tag = before % 2 == 1
             in_tag[in_tag] = data[opened[before[in_tag] // 2] + 1] != ord("?")  # not in the XML declaration
             before, quotes = before[in_tag], quotes[in_tag]
-            quotes[0::2] += 1  # the first of two belongs to the markup before the value, the second to that behind it
+            quotes[0::2] += 1  # each quote belongs to the markup outside the value
             cuts = np.insert(cuts, before, quotes)
         ends = np.concatenate([cuts, starts[-1:], starts[-1:]]).astype(np.int32)
         self.pieces = pa.Array.from_buffers(pa.string(), len(cuts) + 1, [None, pa.py_buffer(ends), values])
         self.empty = len(cuts)
-        """The number of a piece that is empty."""
-        self.first = np.searchsorted(cuts, starts[:-1], "right") - 1  # a body may begin where a text, empty, ends
+        """The number of an empty piece."""
+        self.first = np.searchsorted(cuts, starts[:-1], "right") - 1  # a body may begin where an empty text ends
         self._references = bool((data == ord("&")).any())
         self._counts = np.diff(np.append(self.first, len(cuts)))
 
     def taken(self, pieces: pa.Int64Array) -> pa.StringArray:
-        """The texts that some pieces mean; of none null."""
+        """Return the texts of the pieces with these numbers; null for a null."""
         import pyarrow.compute as pc
 
         texts = self.pieces.take(pieces)
@@ -190,7 +191,7 @@ class _Texts:
         return texts
 
     def groups(self) -> Iterator[tuple[np.ndarray[Any, Any], bytes]]:
-        """Bodies of the same markup, and their shape: one of them, with the numbers of the texts in their places."""
+        """Yield bodies of the same markup, and their shape: one of them, with each text replaced by its number."""
         import numpy as np
 
         codes, markup = self._markup()
@@ -211,7 +212,8 @@ class _Texts:
             yield rows, self._shape(int(self.first[rows[0]]), int(length), markup)
 
     def _markup(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """A number for each piece of markup, with the namespace that it declares; and which declare one."""
+        """Return a number for each piece of markup, including the namespace that it declares, and which pieces declare
+        one."""
         import numpy as np
 
         coded = self.pieces.take(np.arange(0, self.empty, 2)).dictionary_encode()
@@ -228,14 +230,14 @@ class _Texts:
         for number in range(1, 2 * length, 2):
             if not declaring[first // 2 + number // 2]:
                 pieces[number] = str(number)
-        pieces[-1] = ""  # behind the last tag
+        pieces[-1] = ""  # after the last tag
         if pieces[0].startswith("<?"):
             pieces[1] = ""
         return "".join(pieces).encode()
 
 
 def _of_struct(struct: Struct, element: Any) -> list[Plan]:
-    """Where the fields' texts are, by the numbers in a shape.
+    """Return where the fields' texts are, by the numbers in a shape.
 
     Raises:
         _Unlike: There is a problem in bodies of this shape, or may be in some of them.
@@ -277,13 +279,13 @@ def _of_text(element: Any) -> Plan:
 
 
 class _Column:
-    """Makes a field's column.
+    """Builds a field's column.
 
     Args:
         field: The field.
         kind: Its type.
-        arrow: The same as Arrow has it.
-        lenient: Of ``reading.LENIENCIES``.
+        arrow: The same type in Arrow.
+        lenient: From ``leniencies.LENIENCIES``.
     """
 
     def __init__(self, field: Field, kind: T.DataType, arrow: pa.DataType, lenient: frozenset[str]) -> None:
@@ -303,7 +305,7 @@ class _Column:
             self._convert = column_converter(kind, arrow, lenient)
 
     def nulls(self, rows: int) -> pa.Array:
-        """So many nulls."""
+        """Return this many nulls."""
         import pyarrow as pa
 
         return pa.nulls(rows, self._many or self._arrow)
@@ -311,13 +313,13 @@ class _Column:
     def assembled(
         self, texts: _Texts | None, places: Places, bodies: np.ndarray[Any, Any], misfit: np.ndarray[Any, Any]
     ) -> pa.Array:
-        """The column of some values.
+        """Return the column of some values.
 
         Args:
-            texts: Of the bodies.
+            texts: The texts of the bodies.
             places: Where the values' texts are.
-            bodies: Of which body each value is.
-            misfit: Is set for bodies with a text that is not plain.
+            bodies: The body of each value.
+            misfit: Set for bodies with a text that is not plain.
         """
         import numpy as np
         import pyarrow as pa
@@ -369,7 +371,7 @@ class _Column:
 
 
 def nullable(kind: T.DataType) -> T.DataType:
-    """The type with null allowed everywhere: a corrupt row has nulls where the schema promises none."""
+    """Return the type with null allowed everywhere: a corrupt row has nulls even where the schema forbids them."""
     if isinstance(kind, T.StructType):
         return T.StructType([T.StructField(f.name, nullable(f.dataType)) for f in kind.fields])
     if isinstance(kind, T.ArrayType):

@@ -1,8 +1,8 @@
-"""Columns of texts as columns of values: what most texts look like, converted at once by Arrow.
+"""Columns of texts as columns of values: Arrow converts the usual forms at once.
 
-A column converter takes what is plain for its type and gives for it the value that ``simple_types`` gives; every other
-text it only points at, to be read there, alone: a misfit, but also what is right and rare. So it decides nothing that
-is not decided there. Knows Arrow, no XML.
+A column converter converts each text in a plain form of its type to the same value as ``simple_types``. It only marks
+all other texts, which ``simple_types`` then converts singly: misfits, and valid but rare forms. So only
+``simple_types`` decides what is valid.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ColumnConvert = Callable[["pa.StringArray"], tuple["pa.Array", "pa.BooleanArray"]]
-"""Texts to values, and whether each is taken; null is null, and taken."""
+"""Converts texts to values, and returns which were converted; null stays null, and counts as converted."""
 
-# Digits that fit whatever they are, so that Arrow's casts need not be caught; no day that not every such month has.
+# Digits that fit every value, so that Arrow's casts need no error handling, and only days that every such month has.
 _DAY = (
     r"(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])"
     r"|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
@@ -32,12 +32,12 @@ _BITS = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
 
 
 def column_converter(kind: T.DataType, arrow: pa.DataType, lenient: frozenset[str]) -> ColumnConvert:
-    """What reads a column of texts as values of a type.
+    """Return the function that converts a column of texts to values of a type.
 
     Args:
-        kind: The type, one that ``simple_types.converter`` takes.
-        arrow: The same as Arrow has it.
-        lenient: Of ``reading.LENIENCIES``.
+        kind: The type, one that ``simple_types.converter`` supports.
+        arrow: The same type in Arrow.
+        lenient: From ``leniencies.LENIENCIES``.
     """
     if isinstance(kind, T.StringType):
         return _as_it_is
@@ -58,7 +58,7 @@ def column_converter(kind: T.DataType, arrow: pa.DataType, lenient: frozenset[st
 
 
 def _lenient(convert: ColumnConvert) -> ColumnConvert:
-    """An empty text is null."""
+    """Convert an empty text to null."""
 
     def converted(texts: pa.StringArray) -> tuple[pa.Array, pa.BooleanArray]:
         import pyarrow.compute as pc
@@ -69,7 +69,7 @@ def _lenient(convert: ColumnConvert) -> ColumnConvert:
 
 
 def _where(taken: pa.BooleanArray, texts: pa.Array) -> pa.Array:
-    """The texts that are taken; null for the others."""
+    """Return the converted texts; null for the others."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -77,7 +77,7 @@ def _where(taken: pa.BooleanArray, texts: pa.Array) -> pa.Array:
 
 
 def _plain(texts: pa.StringArray, pattern: str) -> tuple[pa.StringArray, pa.BooleanArray]:
-    """The texts that are wholly like the pattern, and which these are."""
+    """Return the texts that match the whole pattern, and which these are."""
     import pyarrow.compute as pc
 
     taken = pc.match_substring_regex(texts, rf"\A(?:{pattern})\z").fill_null(True)
@@ -125,7 +125,7 @@ def _floats(arrow: pa.DataType) -> ColumnConvert:
     def converted(texts: pa.StringArray) -> tuple[pa.Array, pa.BooleanArray]:
         import pyarrow as pa
 
-        # Neither so large nor so small that a FLOAT could not hold it. By way of a double, as the careful way goes.
+        # Neither too large nor too small for a FLOAT. It goes through a double, as in ``simple_types``.
         texts, taken = _plain(texts, r"-?[0-9]{1,17}(?:\.[0-9]{1,17})?")
         return texts.cast(pa.float64()).cast(arrow), taken
 
@@ -155,7 +155,7 @@ def _dates(zones: bool) -> ColumnConvert:
 def _times(arrow: pa.DataType, zoned: bool, nanoseconds: bool, zones: bool) -> ColumnConvert:
     finer = r"(\.[0-9]{6})[0-9]+" if nanoseconds else r"(\.[0-9]{6})0+"
     pattern = f"{_YEAR}-{_DAY}{_TIME}"
-    if zoned:  # with an offset the year 1 may become the year 0
+    if zoned:  # with an offset, the year 1 may become the year 0
         pattern = f"{pattern}Z?|[12][0-9]{{3}}-{_DAY}{_TIME}{_OFFSET}"
 
     def converted(texts: pa.StringArray) -> tuple[pa.Array, pa.BooleanArray]:

@@ -1,5 +1,5 @@
 """The commands that run on Spark, such as ``holdfast land``.
 
-This room owns arguments, progress lines and exit codes. It knows no row: what a job does with data is in the other
-rooms. Open ``command`` first: it is what all jobs share.
+This package handles arguments, progress lines and exit codes; the other packages process the data. Open ``command``
+first: all jobs share it.
 """

@@ -1,4 +1,4 @@
-"""The command ``holdfast audit``: what an event journal comes to, and whether anything in it must not be."""
+"""The command ``holdfast audit``: audits an event journal and reports violations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("delta", "parquet", "csv", "json")
 SHOWN = 20
-"""Violations, and holes, that are printed; all of them are in the tables."""
+"""Maximum of printed violations and holes; the tables contain all of them."""
 DAMAGE = ("damaged", "missing")
 """Kinds of holes that may mean a damaged disk."""
 _VIOLATED = 1
@@ -126,7 +126,7 @@ def _audit(
     kind: str,
     html: Path | None,
 ) -> tuple[int, int]:
-    """Do it; how many violations there are, and how many damaged or missing files."""
+    """Audit the journal; return the number of violations, and of damaged or missing files."""
     from pyspark.sql import functions as F
 
     from holdfast.pipeline.audit.event_pass import is_of_several
@@ -138,7 +138,7 @@ def _audit(
         files.check_writable(spark, out)
     journal = read_journal(spark, *place, **options)
     if any(map(is_address, place)):
-        journal = journal.cache()  # it is gone through several times, and comes over the network once
+        journal = journal.cache()  # read several times, but transferred over the network once
     audited = audit(journal)
     events = audited.summed.selectExpr("coalesce(sum(events), 0)").first()
     assert events is not None
@@ -148,7 +148,7 @@ def _audit(
             remedy="audit each server separately: the events of one say nothing about another",
         )
     print_line({"event": "journal", "events": events[0], "seconds": _since(began)})
-    # Each is looked at several times, and most are small.
+    # Each is read several times, and most are small.
     tables = {name: table.cache() for name, table in audited.tables()}
     audited = replace(audited, **tables)
     rows: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Shared parts of the Spark commands: a session for one command, failures as sentences, and options of body readers."""
+"""Shared parts of the Spark commands: a session for one command, errors as sentences, and options of body readers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ T = TypeVar("T")
 
 PYTHON_IS_LATE = "Python worker failed to connect back"
 STARTS = 6
-"""Spark gives a source's Python process ten seconds to start, and ends the query when a busy machine needs more."""
+"""Maximum number of starts. Spark ends the query if a source's Python process needs more than ten seconds to start, as
+on a busy machine."""
 
 WAIT_AT_END = 5.0
 """Default seconds to wait for a server that does not answer, if the command ends on its own."""
@@ -50,7 +51,7 @@ _OFFSETS = re.compile(r"^Current (?:Committed|Available) Offsets: \{(?:[^{}]*: (
 
 
 def spark_options(command: Command) -> Command:
-    """Decorator: the options of where Spark runs and what it says; see ``command_session``."""
+    """Decorator: the options for Spark's master and its own errors; see ``command_session``."""
     master = click.option("--master", help="Spark master.  [default: the one given to spark-submit, else local[*]]")
     verbose = click.option("--verbose", is_flag=True, help="Show Spark's own errors with their tracebacks.")
     return verbose(master(command))
@@ -64,13 +65,13 @@ def jar_options(command: Command) -> Command:
 
 
 def jars_of(arguments: dict[str, Any]) -> dict[str, str]:
-    """The Spark settings that the options of ``jar_options`` come to; they are taken out of the arguments."""
+    """Return the Spark settings for the options of ``jar_options``, and remove these from the arguments."""
     told = {"spark.jars.packages": arguments.pop("packages"), "spark.jars": arguments.pop("jars")}
     return {name: value for name, value in told.items() if value}
 
 
 def reading_options(command: Command) -> Command:
-    """Decorator: the options of how bodies are read; see ``reading``."""
+    """Decorator: the options for parsing bodies; see ``reading``."""
     for option in reversed(
         (
             click.option("--schema", help='Fields of the body\'s element: "carrier STRING, flight INT".'),
@@ -107,7 +108,7 @@ def reading_options(command: Command) -> Command:
 
 
 FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
-"""Resolved, since Spark reads it in a process of its own."""
+"""Resolved, because Spark reads it in a separate process."""
 
 _ACCESS = {
     "token_file": "tokenFile",
@@ -120,7 +121,7 @@ _ACCESS = {
 
 
 def access_options(command: Command) -> Command:
-    """Decorator: the options of what a server's admin listener may demand; see ``source_access``."""
+    """Decorator: the options for access to a server's admin listener; see ``source_access``."""
     for option in reversed(
         (
             click.option("--token-file", type=FILE, help="Token of the admin listener.  [env: HOLDFAST_ADMIN_TOKEN]"),
@@ -137,7 +138,7 @@ def access_options(command: Command) -> Command:
 
 
 def named_values(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Callback of an option that is given as NAME=VALUE, several times: the values by their names."""
+    """Callback of a repeatable option NAME=VALUE: return the values by name."""
     found = {}
     for value in values:
         name, equals, text = value.partition("=")
@@ -175,12 +176,12 @@ def look_at_queues(options: ReadOptions) -> None:
 
 
 def source_access(arguments: dict[str, Any]) -> dict[str, str]:
-    """The options of the ``wsrm`` source that the options of ``access_options`` come to."""
+    """Return the options of the ``wsrm`` source for the options of ``access_options``."""
     return {option: str(arguments[name]) for name, option in _ACCESS.items() if arguments.get(name) is not None}
 
 
 def table_options(command: Command) -> Command:
-    """Decorator: the options of what kind of table is landed; see ``table``."""
+    """Decorator: the options for the kind of the landed table; see ``table``."""
     for option in (
         click.option(
             "--by-day",
@@ -199,15 +200,15 @@ def table_options(command: Command) -> Command:
 
 
 def table(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of ``land`` and ``reland`` that say what kind of table is landed."""
+    """Return the arguments of ``land`` and ``reland`` for the kind of the landed table."""
     return {name: arguments[name] for name in ("by_day", "table")}
 
 
 def reading(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of ``land`` and ``reland`` by which bodies are read.
+    """Return the arguments of ``land`` and ``reland`` for parsing bodies.
 
     Raises:
-        ConfigurationError: The file holds no schema.
+        ConfigurationError: The file does not contain a schema.
     """
     given = {name: arguments[name] for name in ("prefix", "lenient", "max_elements", "also", "element")}
     file = arguments["schema_file"]
@@ -215,10 +216,10 @@ def reading(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_schema(arguments: dict[str, Any]) -> None:
-    """See that there is one at most.
+    """Check that there is at most one schema.
 
     Raises:
-        click.UsageError: Two.
+        click.UsageError: There are two.
     """
     if arguments["schema"] and arguments["schema_file"]:
         raise click.UsageError("--schema and --schema-file exclude each other")
@@ -226,10 +227,10 @@ def check_schema(arguments: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def job_session(name: str, arguments: dict[str, Any], stop: threading.Event | None = None) -> Iterator[SparkSession]:
-    """A session for one command, stopped at its end; see ``command_session``.
+    """Return a session for one command, stopped at its end; see ``command_session``.
 
     Raises:
-        HoldfastError: What ended the command, in a sentence.
+        HoldfastError: The cause of the command's end, as one sentence.
     """
     safe = "landed rows are safe"
     with command_session(name, arguments["master"], verbose=arguments["verbose"], remedy=safe, stop=stop) as spark:
@@ -237,11 +238,12 @@ def job_session(name: str, arguments: dict[str, Any], stop: threading.Event | No
 
 
 def hear(stop: threading.Event, *, raises: bool = False) -> None:
-    """Let SIGINT and SIGTERM set ``stop``, so that what runs is ended in order; the second ends the process at once.
+    """Let SIGINT and SIGTERM set ``stop``, so that work ends in an orderly way; a second signal ends the process
+    immediately.
 
     Args:
-        stop: What is set.
-        raises: Whether the first raises KeyboardInterrupt, too.
+        stop: The event to set.
+        raises: Whether the first signal also raises KeyboardInterrupt.
     """
 
     def on_signal(*_: object) -> None:
@@ -249,7 +251,7 @@ def hear(stop: threading.Event, *, raises: bool = False) -> None:
             os._exit(130)
         stop.set()
         if raises:
-            logging.disable()  # py4j would tell of the request that this interrupts
+            logging.disable()  # py4j would report the interrupted request
             raise KeyboardInterrupt
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -261,7 +263,7 @@ _CHATTER = re.compile(
     rb"|Setting default log level|To adjust logging level|(Starting )?Streaming TransformWithState"
     rb"|During handling of the above exception|The above exception was the direct cause"
 )
-"""What Spark's Java and its workers say of themselves, and the lines of a stack."""
+"""Messages of Spark's Java and its workers about themselves, and the lines of a stack trace."""
 
 
 def _told(lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -281,8 +283,10 @@ def _told(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _until(stop: threading.Event) -> int:
-    """A file descriptor; what is written to it goes to standard error as ``_told``, until ``stop`` is set: what is cut
-    off then, its workers for instance, Spark tells with pages of tracebacks."""
+    """Return a file descriptor; text written to it goes to standard error as ``_told``, until ``stop`` is set.
+
+    After that, Spark reports interrupted work, such as its workers, with pages of tracebacks.
+    """
     reader, writer = os.pipe()
 
     def pass_on() -> None:
@@ -308,10 +312,10 @@ def command_session(
     """A classic session for one command, stopped at its end; Spark prints nothing unless ``verbose``.
 
     Args:
-        name: Of the application.
+        name: Name of the application.
         master: Spark's; None: the one given to spark-submit, else ``local[*]``.
         verbose: Whether Spark's own errors are shown.
-        remedy: What is safe if Spark fails, and what to do then.
+        remedy: Which data is safe if Spark fails, and what to do then.
         stop: Set by SIGINT and SIGTERM, see ``hear``; None: the signals end Spark's work and the command.
         config: Further settings of the session.
 
@@ -339,8 +343,8 @@ def command_session(
             os.close(errors)
         try:
             if threading.current_thread() is threading.main_thread():
-                hear(heard, raises=stop is None)  # Spark has put its own in place of what was there
-            if not verbose:  # what ends the query is told in one sentence
+                hear(heard, raises=stop is None)  # Spark has replaced the signal handlers
+            if not verbose:  # the error that ends the query is reported in one sentence
                 log4j = spark._jvm.org.apache.logging.log4j
                 for package in ("org.apache.spark", "org.apache.hadoop"):
                     log4j.core.config.Configurator.setLevel(package, log4j.Level.OFF)
@@ -351,10 +355,10 @@ def command_session(
 
 
 def patiently(run: Callable[[], T]) -> T:
-    """What ``run`` gives; it is run again if Spark did not wait for its Python.
+    """Return the result of ``run``; repeat it if Spark did not wait for its Python process.
 
     Raises:
-        Exception: What ended it else, or the last time.
+        Exception: Any other error, or the error of the last attempt.
     """
     for left in reversed(range(STARTS)):
         try:
@@ -367,8 +371,10 @@ def patiently(run: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def in_a_sentence(remedy: str) -> Iterator[None]:
-    """What Spark refuses, and the end of its Java process: that may be killed, or be stopped together with this one,
-    as systemd does."""
+    """Translate Spark's errors, including the end of its Java process, into one sentence.
+
+    That process may be killed, or stopped together with this one, as systemd does.
+    """
     try:
         yield
     except HoldfastError:
@@ -387,9 +393,9 @@ def in_a_sentence(remedy: str) -> Iterator[None]:
 
 
 def sentence(text: str) -> str:
-    """What failed and where, of a query's report, which else is a page of Java and Python tracebacks.
+    """Return the cause and the place of a failure in a query's report, which otherwise is a page of tracebacks.
 
-    Our own error, which names the offset; else the first cause of all, and the offsets of the batch.
+    This is Holdfast's own error, which names the offset, or else the root cause and the offsets of the batch.
     """
     if ours := _OUR_ERROR.findall(text):
         return str(ours[-1])
@@ -401,7 +407,7 @@ def sentence(text: str) -> str:
 
 
 def _between(text: str) -> str:
-    """From which offset to which, by partition, as far as the report tells."""
+    """Return the start and end offset of each partition in the report."""
     told = [json.loads(found) if found else {} for found in _OFFSETS.findall(text)]
     ranges = [{name: at for name, at in offset.items() if name.rpartition("/")[2].isdigit()} for offset in told]
     if len(ranges) != 2:
@@ -421,7 +427,7 @@ def _partition(name: str) -> str:
 
 
 def flags(landed: LandedBatch) -> dict[str, Any]:
-    """What a command prints of a batch's flagged rows."""
+    """Return what a command prints about a batch's flagged rows."""
     if landed.first_flagged is None:
         return {"flagged": landed.flagged}
     names = ("queue", "partition", "offset", "problem")
@@ -439,5 +445,5 @@ def tell_of_flags(flagged: int, rows: int, out: str) -> None:
 
 
 def print_line(line: dict[str, Any]) -> None:
-    """One line of JSON."""
+    """Print one line of JSON."""
     click.echo(json.dumps(line))

@@ -1,4 +1,4 @@
-"""A grid of simulations as a command, ``holdfast simulate --grid``: rows as Delta tables, what they come to, a page."""
+"""A grid of simulations as a command, ``holdfast simulate --grid``: rows as Delta tables, a summary, and a page."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ PROGRESS_EVERY = 5.0
 
 
 def run_grid(grid: Grid, out: str, html: Path | None, master: str | None, *, as_json: bool = False) -> None:
-    """Simulate a grid, and print which policy is best where.
+    """Simulate a grid, and print the best policy for each network.
 
     Args:
-        grid: What to try.
+        grid: The combinations to simulate.
         out: Directory for the rows: ``outcomes``, one for each Sequence, and ``summary``, one for each combination.
-        html: File of the page; None: none.
+        html: File of the page; None: no page.
         master: Spark's.
-        as_json: Whether a line of JSON for each combination is printed instead.
+        as_json: Whether to print a line of JSON for each combination instead.
 
     Raises:
-        HoldfastError: It cannot be done; says why.
+        HoldfastError: The simulation failed.
     """
     if html is not None:
         from holdfast.pipeline.html_report import check_installed, check_writable
@@ -68,13 +68,13 @@ def run_grid(grid: Grid, out: str, html: Path | None, master: str | None, *, as_
 
 @contextlib.contextmanager
 def _progress(spark: SparkSession, total: int) -> Iterator[None]:
-    """Say now and then how many Sequences are done, by what Spark says of its tasks."""
+    """Report at intervals how many Sequences are done, derived from Spark's counts of tasks."""
     done = threading.Event()
     tracker = spark.sparkContext.statusTracker()
 
     def tell() -> None:
         while not done.wait(PROGRESS_EVERY):
-            with contextlib.suppress(ConnectionError):  # Spark is ending, and whoever waits for it says so
+            with contextlib.suppress(ConnectionError):  # Spark is ending, and its caller reports that
                 stages: list[Any] = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
                 for stage in filter(None, stages):
                     click.echo(f"{total * stage.numCompletedTasks // stage.numTasks:,}/{total:,} Sequences", err=True)

@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 _TYPE = re.compile(r"((?:\{[^{}]*\})?[^={}]+)=(.*\S.*)", re.DOTALL)
 
 DEFAULT_INTERVAL = 10.0
-"""Seconds: a batch is a directory of files, and tables of many small files are slow to read."""
+"""Seconds: a batch is a directory of files, and tables with many small files are slow to read."""
 
 
 def _types(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Callback of ``--type``: element -> its fields."""
+    """Callback of ``--type``: return element -> fields."""
     found: dict[str, str] = {}
     for value in values:
         match = _TYPE.fullmatch(value)

@@ -1,6 +1,6 @@
-"""The command ``holdfast pipeline``: runs a pipeline's file, or looks at it.
+"""The command ``holdfast pipeline``: runs or checks a pipeline's file.
 
-Prints one line of JSON a batch. May be killed at any time and started again with the same arguments.
+It prints one line of JSON for each batch. You can kill it at any time and start it again with the same arguments.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _address(context: click.Context, option: click.Parameter, value: str | None)
 
 @contextlib.contextmanager
 def _served(collector: PipelineCollector, host: str, port: int) -> Iterator[None]:
-    """Around what the collector counts: answers scrapes, and says where."""
+    """Serve the collector's metrics during the block, and print the address."""
     from holdfast.pipeline.jobs.metrics_listener import MetricsListener
 
     with MetricsListener(collector, host, port) as listener:
@@ -145,7 +145,7 @@ def _no_secrets(plan: PipelinePlan) -> Iterator[None]:
 
 
 def _reached(plan: PipelinePlan, away: float | None, stop: threading.Event | None = None) -> PipelinePlan:
-    """The plan with so much patience, once every server of it has answered."""
+    """Return the plan with this patience, once each of its servers has answered."""
     from holdfast.pipeline.mediation.definition.checks import source_options
     from holdfast.pipeline.mediation.definition.graph import Graph
     from holdfast.pipeline.mediation.execution.sinks import sink_options
@@ -237,7 +237,7 @@ def _messages(total: Mapping[str, int], sources: Mapping[str, str]) -> int:
 
 
 def _tell(batches: queue.SimpleQueue[MediatedBatch], total: Counter[str], collector: PipelineCollector) -> None:
-    """Print the batches that are done, and add them up: each query's rows by themselves."""
+    """Print the finished batches and add them up, each query's rows separately."""
     while not batches.empty():
         batch = batches.get()
         collector.add(batch)
@@ -375,7 +375,7 @@ def _syntax_mistakes(said: Mapping[str, Any]) -> list[Any]:
 
 
 def _facts(plan: PipelinePlan) -> dict[str, Any]:
-    """What it would do; no secret is in it."""
+    """Return the facts to print about the pipeline, without secrets."""
     from holdfast.pipeline.mediation.definition.graph import Graph
 
     graph = Graph(plan)

@@ -21,15 +21,15 @@ LIMITS = HTTPLimits(max_body=1024, max_buffered=1024 * 1024, max_unsent=4 * 1024
 
 
 class MetricsListener:
-    """Serves a collector's metrics in a separate thread, as a context.
+    """Serves a collector's metrics in a separate thread, as a context manager.
 
     Args:
-        collector: What is served; it must answer at once, from any thread.
-        host: The address to listen at.
-        port: Its port; 0 takes any that is free.
+        collector: The collector; it must answer immediately, from any thread.
+        host: The listening address.
+        port: Its port; 0 chooses a free one.
 
     Raises:
-        ConfigurationError: On entry: the system does not let it listen there.
+        ConfigurationError: On entry: the system does not allow the address.
     """
 
     def __init__(self, collector: Collector, host: str, port: int) -> None:

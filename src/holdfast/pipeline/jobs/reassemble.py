@@ -1,4 +1,4 @@
-"""The command ``holdfast reassemble``: captures into every message once, in order, and the gap report."""
+"""The command ``holdfast reassemble``: turns captures into messages, each once and in order, with a gap report."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 SHOWN = 10
-"""Reasons why something could not be read that are printed; the report has more."""
+"""Maximum of printed reasons for unreadable content; the report has more."""
 DEFAULT_INTERVAL = 10.0
-"""Seconds: a batch is a directory of files, and the larger it is the less its state costs a message."""
+"""Seconds: a batch is a directory of files, and a larger batch needs less state work for each message."""
 
 _ELSEWHERE = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]+:/|[*?\[{]")
 
@@ -105,7 +105,7 @@ def _check(arguments: dict[str, Any]) -> None:
     if report is not None:
         check_writable(report)
     for path in arguments["capture"]:
-        is_here = not _ELSEWHERE.search(path)  # what is elsewhere, or a pattern, only Spark can look for
+        is_here = not _ELSEWHERE.search(path)  # Spark must check other file systems and patterns
         if is_here and not Path(path).exists():
             raise ConfigurationError(f"the capture {path} does not exist", remedy="name an existing file or directory")
 
@@ -127,7 +127,7 @@ def _reassemble(spark: SparkSession, arguments: dict[str, Any]) -> Reassembled:
 
 
 def _follow(spark: SparkSession, arguments: dict[str, Any], stop: threading.Event) -> Reassembled:
-    """Run the stream until it ends or is to stop; a line for each batch."""
+    """Run the stream until it ends or is stopped; print a line for each batch."""
     from holdfast.pipeline.reassembly.stream import (
         TIMEOUT,
         capture_stream,
@@ -159,7 +159,7 @@ def _follow(spark: SparkSession, arguments: dict[str, Any], stop: threading.Even
 
 
 def _tell(query: StreamingQuery, last: int) -> int:
-    """Print a line for each batch after ``last`` that took something; the last there is."""
+    """Print a line for each non-empty batch after ``last``; return the last batch."""
     for batch in list(query.recentProgress):
         if batch["batchId"] > last and batch["numInputRows"]:
             last = batch["batchId"]
@@ -177,7 +177,7 @@ def _capture(spark: SparkSession, arguments: dict[str, Any]) -> DataFrame:
 
 
 def _figures(done: Reassembled, file: Path | None) -> str:
-    """Print the figures and write the report; what is wrong, "" for nothing."""
+    """Print the figures and write the report; return the problem, "" without one."""
     from holdfast.pipeline.reassembly import report as reassembly_report
 
     if file is None:

@@ -1,4 +1,4 @@
-"""The command ``holdfast reland``: what has been landed, once more, by another schema."""
+"""The command ``holdfast reland``: parses landed messages again with another schema."""
 
 from __future__ import annotations
 

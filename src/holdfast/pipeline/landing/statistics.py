@@ -1,7 +1,7 @@
-"""What a Delta table's log says of the values in each file, so that a reader skips files by a condition.
+"""Statistics of each file for a Delta table's log, which let a reader skip files by a condition.
 
-Numbers, days, times and short texts have a least and a greatest value there; other types only how many are null. A
-bound may be too wide, never too narrow: Delta keeps milliseconds, so the greatest time is rounded up.
+Numbers, days, times and short texts have minimum and maximum values there; other types only their number of nulls. A
+bound may be too wide, but never too narrow. Delta keeps milliseconds, so the maximum time is rounded up.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 MOST_COLUMNS = 32
-"""Columns described, the first ones: as many as Delta's own writers describe."""
+"""Number of columns with statistics, from the first; as many as Delta's own writers describe."""
 MOST_TEXT = 100
-"""Characters of a text that is a bound: a longer one would have to be cut, and the greatest one made greater."""
+"""Maximum characters of a text as a bound: a longer one would have to be cut, and the maximum then increased."""
 _BOUNDED = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DateType, T.TimestampType, T.StringType)
 
 
 def described(schema: T.StructType) -> list[T.StructField]:
-    """The columns of files that are described, by their order."""
+    """Return the columns with statistics, in order."""
     return [one for one in schema.fields[:MOST_COLUMNS] if isinstance(one.dataType, _BOUNDED)]
 
 
 def asked(columns: list[T.StructField]) -> list[Column]:
-    """What to compute of each file's rows; ``told`` makes of it what the log says."""
+    """Return the expressions to compute over each file's rows; ``told`` converts the results for the log."""
     from pyspark.sql import functions as F
 
     made = [F.count(F.lit(1)).alias("rows")]
@@ -37,7 +37,7 @@ def asked(columns: list[T.StructField]) -> list[Column]:
         made.append(F.count(column).alias(f"count_{number}"))
         value = F.unix_micros(column) if isinstance(field.dataType, T.TimestampType) else column
         least, greatest = F.min(value), F.max(value)
-        if isinstance(field.dataType, T.StringType):  # one long text, and the file's bounds are not known
+        if isinstance(field.dataType, T.StringType):  # a single long text makes the file's bounds unknown
             is_short = F.max(F.length(column)) <= MOST_TEXT
             least, greatest = F.when(is_short, least), F.when(is_short, greatest)
         made += [least.alias(f"min_{number}"), greatest.alias(f"max_{number}")]
@@ -45,11 +45,11 @@ def asked(columns: list[T.StructField]) -> list[Column]:
 
 
 def told(columns: list[T.StructField], row: Mapping[str, Any]) -> dict[str, Any]:
-    """A file's statistics as the log has them.
+    """Return a file's statistics in the form of the log.
 
     Args:
-        columns: As ``described`` gives them.
-        row: What came of ``asked`` for the file.
+        columns: The result of ``described``.
+        row: The results of ``asked`` for the file.
     """
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
@@ -65,7 +65,7 @@ def told(columns: list[T.StructField], row: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _moment(micros: int) -> str:
-    """Microseconds since 1970 as Delta writes a time, down to the millisecond."""
+    """Return microseconds since 1970 in Delta's form of a time, truncated to the millisecond."""
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=micros // 1000)
     return f"{at.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 

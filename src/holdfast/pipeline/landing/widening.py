@@ -33,7 +33,7 @@ _TEXTS = (*_ORDER, DecimalType, BooleanType, DateType)
 
 
 def widens(old: DataType, new: DataType) -> bool:
-    """Whether each value of the old type is one of the new, to the last digit."""
+    """Whether the new type can represent each value of the old one exactly."""
     if old == new:
         return True
     if isinstance(new, StringType):
@@ -52,15 +52,15 @@ def widens(old: DataType, new: DataType) -> bool:
 
 
 def merged(schemas: Sequence[StructType]) -> StructType:
-    """The schema that all of these can be read by.
+    """Return the schema that can read the rows of all schemas.
 
-    The fields of the newest, in its order and with its types, then those that only older ones have.
+    It has the fields of the newest schema, in its order and with its types, then those that only older ones have.
 
     Args:
         schemas: The newest first.
 
     Raises:
-        ConfigurationError: The newest cannot hold what an older one has, with the field and both types.
+        ConfigurationError: The newest type of a field cannot hold the values of an older one.
     """
     all_of_them = schemas[0]
     for older in schemas[1:]:

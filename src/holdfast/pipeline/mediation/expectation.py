@@ -1,4 +1,4 @@
-"""The rows that a test of a pipeline expects, and how those that were made differ from them. Knows no Spark.
+"""The expected rows of a pipeline's test, and their differences from the actual rows.
 
 A line is ``{"sink": NAME, "row": {…}}`` or ``{"dead_letter": {…}}``. The columns that any line of a sink has are
 compared in all rows of that sink; a line without one of them expects null. The order of rows is not compared.
@@ -21,9 +21,9 @@ Rows = Mapping[str, list[dict[str, Any]]]
 """Sink -> its rows; under ``""`` the dead letters."""
 _FORM = 'write {"sink": "NAME", "row": {"body": "…"}} or {"dead_letter": {"step": "…"}}'
 SHOWN = 20
-"""Differences of a sink that are shown."""
+"""Maximum of differences shown for a sink."""
 _LONG = 60
-"""Characters of a text that differs; of a longer one, what is around the first difference."""
+"""Maximum of characters shown of differing texts; longer ones are cut around the first difference."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Difference:
 
 
 def read_expectation(file: Path, sinks: Iterable[str]) -> Rows:
-    """Read the rows that are expected.
+    """Read the expected rows.
 
     Args:
         file: The file, a JSON object on each line.
@@ -78,7 +78,7 @@ def read_expectation(file: Path, sinks: Iterable[str]) -> Rows:
 
 
 def lines_of(rows: Rows) -> Iterator[str]:
-    """Write rows as a file of expected ones."""
+    """Yield rows in the format of a file of expected rows."""
     for sink, made in rows.items():
         for row in made:
             line = {"sink": sink, "row": row} if sink else {"dead_letter": row}
@@ -86,7 +86,7 @@ def lines_of(rows: Rows) -> Iterator[str]:
 
 
 def differences(expected: Rows, found: Rows) -> list[Difference]:
-    """Compare the rows of every sink. A missing row and an unexpected one that is most like it are one difference."""
+    """Compare the rows of every sink; a missing row and the most similar unexpected row count as one difference."""
     return [one for sink in found for one in _of_a_sink(sink, expected.get(sink, []), found[sink])]
 
 
@@ -104,7 +104,7 @@ def _of_a_sink(sink: str, expected: list[dict[str, Any]], found: list[dict[str, 
 
 
 def _without(rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows that the others have not, or not as often."""
+    """Return the rows that are not in ``others``, or more often than there."""
     left = Counter(map(_frozen, others))
     kept = []
     for row in rows:
@@ -116,7 +116,7 @@ def _without(rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[d
 
 
 def _frozen(value: Any) -> Hashable:
-    """A value of JSON that can be compared and counted; a key that is null is as one that is missing."""
+    """Return a JSON value that can be compared and counted; a key with null equals a missing one."""
     if isinstance(value, dict):
         return frozenset((name, _frozen(one)) for name, one in value.items() if one is not None)
     if isinstance(value, list):
@@ -125,14 +125,14 @@ def _frozen(value: Any) -> Hashable:
 
 
 def as_json(found: Rows, differing: list[Difference]) -> str:
-    """Tell the differences to a program: one object."""
+    """Return the differences as one JSON object, for programs."""
     rows = {sink or "dead_letters": len(made) for sink, made in found.items()}
     told = [{"sink": one.sink or None, "expected": one.expected, "found": one.found} for one in differing]
     return _text({"rows": rows, "differences": told})
 
 
 def report(found: Rows, differing: list[Difference]) -> Iterator[str]:
-    """Tell differences to a person: of each sink how many, then the rows."""
+    """Yield the differences as text, for people: for each sink their number, then the rows."""
     for sink, rows in found.items():
         own = [one for one in differing if one.sink == sink]
         name = f"sink {sink}" if sink else "dead letters"
@@ -162,7 +162,7 @@ def _shown(one: Difference) -> Iterator[str]:
 
 
 def _apart(expected: Any, found: Any) -> tuple[str, str]:
-    """Two values as texts; of long ones, from shortly before the first difference."""
+    """Return two values as texts; long ones from shortly before the first difference."""
     one, other = _text(expected), _text(found)
     if max(len(one), len(other)) <= _LONG:
         return one, other
@@ -173,7 +173,7 @@ def _apart(expected: Any, found: Any) -> tuple[str, str]:
 
 
 def _text(value: Any) -> str:
-    """A value as JSON, its numbers with all of their digits."""
+    """Return a value as JSON, with all digits of its numbers."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(name)}: {_text(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Messages in local files that stand for a pipeline's sources, and the rows that are expected of them.
+"""Messages in local files that replace a pipeline's sources in a test.
 
-A file of XML is one message's body. A ``.jsonl`` file has a message on each line, by the columns of the source. What a
-file does not give is the same in every run, so that the rows that come of it can be compared.
+A file of XML is one message's body. A ``.jsonl`` file has a message on each line, by the columns of the source. Columns
+that a file omits have the same values in every run, so that the resulting rows can be compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BEGIN = datetime(2000, 1, 1, tzinfo=UTC)
-"""When the first message of a source was delivered; each further one a second later."""
+"""Delivery time of a source's first message; each further one is a second later."""
 SEQUENCE = "urn:uuid:00000000-0000-0000-0000-000000000000"
 
 _KAFKA: list[Typed] = [
@@ -43,7 +43,7 @@ _KAFKA: list[Typed] = [
     ("delivered_at", "timestamp", False),
     ("body", "string", True),
 ]
-"""The columns of a topic that a file can give, in addition to ``headers``, ``raw_key`` and ``raw_body``."""
+"""The columns of a topic that a file can contain, in addition to ``headers``, ``raw_key`` and ``raw_body``."""
 _ENVELOPES = ("http://www.w3.org/2003/05/soap-envelope", "http://schemas.xmlsoap.org/soap/envelope/")
 _BY_KIND: Mapping[str, Any] = {"string": "", "integer": 0, "long": 0, "boolean": False, "timestamp": BEGIN}
 _PYTHON: Mapping[str, type] = {"string": str, "integer": int, "long": int, "boolean": bool, "timestamp": str}
@@ -54,14 +54,14 @@ def message_files(told: Sequence[str], plan: PipelinePlan) -> dict[str, list[Pat
     """Find the files of each source.
 
     Args:
-        told: Paths or patterns, each behind ``NAME=`` of its source; a pipeline's only source need not be named.
+        told: Paths or patterns, each after ``NAME=`` of its source; the name is optional for a pipeline's only source.
         plan: The pipeline.
 
     Returns:
-        Source -> its files, in the order in which they were told; those of one pattern by their names.
+        Source -> its files, in the given order; those of one pattern sorted by name.
 
     Raises:
-        ConfigurationError: A file does not exist, or its source is not known.
+        ConfigurationError: A file does not exist, or its source is unknown.
     """
     names = [source.name for source in plan.sources]
     found: dict[str, list[Path]] = {name: [] for name in names}
@@ -84,10 +84,10 @@ def message_files(told: Sequence[str], plan: PipelinePlan) -> dict[str, list[Pat
 
 
 def rows_of(spark: SparkSession, source: SourcePlan, files: Sequence[Path]) -> DataFrame:
-    """Make the rows that a source would have, if it held only the messages of these files.
+    """Return the rows that a source with only the messages of these files would have.
 
     Raises:
-        ConfigurationError: A file cannot be read as messages; names the line.
+        ConfigurationError: A file does not contain messages; names the line.
     """
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
@@ -118,7 +118,7 @@ def _columns(source: SourcePlan) -> list[Typed]:
 
 
 def _messages(file: Path, columns: list[Typed], *, is_kafka: bool) -> Iterator[dict[str, Any]]:
-    """Read the messages of a file, each by the columns that it gives."""
+    """Yield the messages of a file, each with the columns that it contains."""
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -157,7 +157,7 @@ def _time(text: str, where: str) -> datetime:
 
 
 def _body(file: Path, content: bytes) -> str:
-    """Decode a body: by its XML declaration, which a queue drops; what is not XML stays as it is."""
+    """Decode a body by its XML declaration, which a queue drops; other content stays unchanged."""
     parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
     try:
         root = etree.fromstring(content, parser)
@@ -172,7 +172,7 @@ def _body(file: Path, content: bytes) -> str:
 
 
 def _row(number: int, given: Mapping[str, Any], columns: list[Typed], source: SourcePlan) -> dict[str, Any]:
-    """Fill a message's columns: what it gives, else what the message of this number has in every run."""
+    """Fill a message's columns: given values, otherwise those that the message of this number has in every run."""
     time = BEGIN + timedelta(seconds=number)
     names = source.topic if source.kafka is not None else source.queue
     usual = {
@@ -190,7 +190,7 @@ def _row(number: int, given: Mapping[str, Any], columns: list[Typed], source: So
 
 
 def json_lines(file: Path, content: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Read a file of JSON objects, one on each line: the line's number and the object.
+    """Yield the line number and the object of each line in a file of JSON objects.
 
     Raises:
         ConfigurationError: A line is something else.

@@ -1,4 +1,5 @@
-"""Options that the reader and the writer share: where the server is, how to reach it, and how texts become values.
+"""Options that the reader and the writer share: the server's address, access to it, and the conversion of values.
 
-This room owns the names of options and their checks. It knows neither reader nor writer. Open ``server`` first.
+This package defines the names of options and their checks. It depends on neither reader nor writer. Open ``server``
+first.
 """

@@ -1,4 +1,4 @@
-"""How the texts of options are looked at, of reads and of writes."""
+"""Parsing of option values, for reads and writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VIEW = "CREATE TEMPORARY VIEW orders USING wsrm OPTIONS (broker 'http://127.0.0
 
 
 def as_url(name: str, text: str) -> str:
-    """The URL of a server, without a slash at its end."""
+    """Parse the URL of a server; return it without a slash at its end."""
     parts = urlsplit(text)
     try:
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -33,33 +33,33 @@ def as_url(name: str, text: str) -> str:
 
 
 def as_token(name: str, text: str) -> str:
-    """A token that a header can carry."""
+    """Parse a token that a header can carry."""
     return checked_token(text, f"option {name}")
 
 
 def as_name(name: str, text: str) -> str:
-    """A text that is not empty."""
+    """Parse a text that is not empty."""
     if not text or text != text.strip():
         raise ConfigurationError(f"option {name}={text!r} is empty or has spaces around it")
     return text
 
 
 def as_boolean(name: str, text: str) -> bool:
-    """``true`` or ``false``."""
+    """Parse ``true`` or ``false``."""
     if text.lower() not in ("true", "false"):
         raise ConfigurationError(f"option {name}={text!r} is neither true nor false")
     return text.lower() == "true"
 
 
 def as_positive(name: str, text: str) -> int:
-    """A whole number above 0 that Spark can hold."""
+    """Parse a whole number above 0 that Spark can store."""
     if not (text.isascii() and text.isdigit() and len(text) < 20) or not 0 < int(text) < 2**63:
         raise ConfigurationError(f"option {name}={text[:40]!r} is not a positive whole number, or is too large")
     return int(text)
 
 
 def as_seconds(name: str, text: str) -> float:
-    """A number of seconds, 0 or more."""
+    """Parse a number of seconds, 0 or more."""
     try:
         value = float(text)
     except ValueError:
@@ -70,7 +70,7 @@ def as_seconds(name: str, text: str) -> float:
 
 
 def option(name: str, parse: Callable[[str, str], Any], alias: str = "") -> dict[str, Any]:
-    """The metadata of a dataclass's field that is an option of this name, and may be given under another."""
+    """Return the metadata of a dataclass's field for an option with this name, and optionally an alias."""
     return {"name": name, "parse": parse, "alias": alias}
 
 
@@ -116,7 +116,7 @@ def parsed(cls: Any, options: Mapping[str, str], what: str, foreign: Mapping[str
 
 
 def _written(metadata: Mapping[str, Any], given: str) -> str:
-    """The name that was given as it is written, since Spark makes it lower case."""
+    """Return the name as the user wrote it, because Spark makes it lower case."""
     names: tuple[str, ...] = (metadata["name"], metadata["alias"])
     return next(name for name in names if name.lower() == given.lower())
 

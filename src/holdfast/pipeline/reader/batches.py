@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class WsrmReader(Travelling, DataSourceReader):
-    """A batch read: from where to where is decided when the read is planned. Uses no cursor."""
+    """A batch read, with its start and end determined at planning. Uses no cursor."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """In the driver, once for each loaded DataFrame."""
@@ -48,11 +48,11 @@ class WsrmReader(Travelling, DataSourceReader):
         ]
 
     def _home(self, plane: DataPlane) -> int | None:
-        """The one partition with all requested records, if the server knows it."""
+        """Return the single partition with all requested records, if the server knows it."""
         return plane.partition_of(self._options.sequence) if self._options.sequence else None
 
     def _ranges(self, plane: DataPlane, ends: Ends, home: int | None) -> list[QueueRange]:
-        """The ranges to read of one queue."""
+        """Return the ranges to read of one queue."""
         options = self._options
         start, end = bounds.start_of(plane, options, ends), bounds.end_of(plane, options, ends)
         if strange := sorted(options.partitions - set(end)):

@@ -38,21 +38,24 @@ FIELDS: Final = (
     ("released_at", OPTIONAL_TIME),
     ("transport", BYTES),
 )
-"""Those of :class:`holdfast.core.records.Record` in their order, which is that of a record of format 2."""
+"""The fields of :class:`holdfast.core.records.Record` in their order, which is that of a record of format 2."""
 
 BEGINNING: Final = (0x90 + 1 + len(FIELDS), 2)
-"""The first two bytes of each: an array of so many, and the format."""
+"""The first two bytes of each record: an array of this length, and the format."""
 
 NIL: Final = 0xC0
 LEAST: Final = 16
-"""Bytes that each record has at least: its beginning, and one for each field."""
+"""Minimum bytes of a record: its beginning, and one byte for each field."""
 LONGEST: Final = 9e12
-"""Seconds that 63 bits of microseconds can tell, but for a few."""
+"""Approximate maximum of seconds that 63 bits of microseconds can represent."""
 
 
 def _tables() -> tuple[NDArray[np.bool_], Integers, Integers, Integers, Integers]:
-    """What a field's first byte says: which kinds may begin so; how many bytes of a number follow; their mask; what is
-    added to that number; and 1 if so many bytes of content follow it, else 0."""
+    """Return the tables for a field's first byte: possible types, bytes of the number that follows, mask, addend,
+    content.
+
+    The content entry is 1 if this many bytes of content follow the number, otherwise 0.
+    """
     allowed = np.zeros((FLAG + 1, 256), bool)
     width, added, content = (np.zeros(256, np.int64) for _ in range(3))
     for first, size in ((0xD9, 1), (0xDA, 2), (0xDB, 4), (0xC4, 1), (0xC5, 2), (0xC6, 4)):  # str and bin
@@ -76,29 +79,29 @@ ALLOWED, WIDTH, MASK, ADDED, CONTENT = _tables()
 
 
 class _Block:
-    """Records that lie one after the other in ``content``, and where in it the walk is."""
+    """Consecutive records in ``content``, and the current position."""
 
     def __init__(self, content: bytes, at: int, lengths: Integers) -> None:
         self.stops = at + np.cumsum(lengths)
         self.place = self.stops - lengths
         self.octets = np.frombuffer(content, np.uint8)
-        # A number of up to 8 bytes is read as the last part of the 8 bytes that end with it.
+        # A number of up to 8 bytes is read as the end of the 8 bytes up to its last one.
         self._words: Integers = np.ndarray((len(content) - 7,), ">i8", content, 0, (1,))
         self._content = pa.py_buffer(content)
         self._evens = pa.array(np.arange(0, 2 * len(lengths), 2))
 
     def read(self, begin: Integers) -> Integers:
-        """The 8 bytes before ``begin``, of each record, as a number."""
+        """Return the 8 bytes before ``begin``, of each record, as a number."""
         return self._words[begin - 8]
 
     def texts(self, begin: Integers, end: Integers, absent: NDArray[np.bool_]) -> pa.Array:
-        """What lies between these, of each record.
+        """Return the text between these offsets, of each record.
 
         Raises:
-            pa.ArrowInvalid: It is no UTF-8.
+            pa.ArrowInvalid: It is not UTF-8.
         """
         rows = len(begin)
-        # An array of what lies between them and of what lies behind; every other element of it is what we want.
+        # An array alternates between the wanted texts and the bytes between them; take every other element.
         bounds = np.empty(2 * rows, np.int32)
         bounds[::2], bounds[1::2] = begin, end
         everything = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, [None, pa.py_buffer(bounds), self._content])
@@ -132,7 +135,7 @@ def columns_of(content: bytes, at: int, lengths: Integers, wanted: Collection[st
         block.place += len(BEGINNING)
         for name, kind in FIELDS:
             firsts = block.octets[block.place]
-            first = firsts[0] if (firsts == firsts[0]).all() else firsts  # one for all costs a third
+            first = firsts[0] if (firsts == firsts[0]).all() else firsts  # one value for all records costs a third
             if not np.all(ALLOWED[kind, first]):
                 return None
             begin = block.place + (1 + WIDTH[first])
@@ -144,7 +147,7 @@ def columns_of(content: bytes, at: int, lengths: Integers, wanted: Collection[st
             if kind in (TIME, OPTIONAL_TIME):
                 times, absent = value.astype(np.int64).view(np.float64), firsts == NIL
                 if not ((np.abs(times) < LONGEST) | absent).all():
-                    return None  # beyond what a timestamp can hold, or no number
+                    return None  # beyond the range of a timestamp, or not a number
                 found[name] = np.where(absent, np.nan, times)
             elif kind == NUMBER:
                 if number.min() < 0:
@@ -152,8 +155,8 @@ def columns_of(content: bytes, at: int, lengths: Integers, wanted: Collection[st
                 found[name] = number
             else:
                 if (block.place > block.stops).any():
-                    return None  # Arrow looks at no bound: it would read what lies behind the block
+                    return None  # Arrow checks no bounds, and would read beyond the block
                 found[name] = block.texts(begin, block.place, firsts == NIL)
     except (IndexError, pa.ArrowInvalid):
-        return None  # it goes beyond the end, or is no UTF-8
+        return None  # it exceeds the block, or is not UTF-8
     return found if (block.place == block.stops).all() else None

@@ -1,4 +1,4 @@
-"""Which queues a read is of, and where it begins and ends in each, as its options and the server say."""
+"""The queues of a read, and its start and end in each, from the options and the server."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ log = logging.getLogger("holdfast.pipeline")
 
 
 def is_read(options: ReadOptions, queue: str) -> bool:
-    """Whether the options mean that queue."""
+    """Whether the options select that queue."""
     return queue in options.queues or bool(options.pattern and re.fullmatch(options.pattern, queue))
 
 
 def queues_there(plane: DataPlane, options: ReadOptions) -> dict[str, Ends]:
-    """What each queue holds that is read. Asks once.
+    """Return the content of each selected queue, with one request.
 
     Raises:
-        UnknownQueue: One that is named is not there.
+        UnknownQueue: A named queue does not exist.
         ServerAway: There is no answer.
     """
     if len(options.queues) == 1:
@@ -38,7 +38,7 @@ def queues_there(plane: DataPlane, options: ReadOptions) -> dict[str, Ends]:
 
 
 def no_match(options: ReadOptions) -> UnknownQueue:
-    """No queue is there that the pattern matches."""
+    """Return the error for a pattern that matches no queue."""
     return UnknownQueue(
         f"the server at {options.broker} has no queue with a full name that matches option queuePattern "
         f"{options.pattern!r}",
@@ -47,7 +47,7 @@ def no_match(options: ReadOptions) -> UnknownQueue:
 
 
 def start_of(plane: DataPlane, options: ReadOptions, ends: Ends) -> Positions:
-    """Where a read begins: of every partition an offset, which may lie below what is still there."""
+    """Return the starting offset of each partition, which may be below the first stored record."""
     by_option = _asked(plane, ends, options.starting, options.starting_at, options.starting_times, "startingOffsets")
     return {**ends.firsts, **by_option}
 
@@ -67,18 +67,18 @@ def _asked(
         return plane.offsets_at(ends.queue, ends.epoch, dict.fromkeys(ends.partitions, time))
     if times is not None:
         given = times.get(ends.queue, {})
-        offsets.resolve(dict.fromkeys(given, offsets.LATEST), ends, f"{option}ByTimestamp")  # are they there?
+        offsets.resolve(dict.fromkeys(given, offsets.LATEST), ends, f"{option}ByTimestamp")  # checks that they exist
         return plane.offsets_at(ends.queue, ends.epoch, given) if given else {}
     return offsets.resolve(position if isinstance(position, str) else position.get(ends.queue, {}), ends, option)
 
 
 def refuse_or_tell(lost: Sequence[QueueRange], options: ReadOptions, why: str) -> int:
-    """Records to read are deleted: end the read, or report that they are skipped; return their number.
+    """Handle deleted records: end the read, or report them as skipped; return their number.
 
     Args:
         lost: The deleted ranges.
         options: Whether the query tolerates that.
-        why: What requested them.
+        why: The request for them.
 
     Raises:
         RecordsTrimmed: The query does not tolerate it.

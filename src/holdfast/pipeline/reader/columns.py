@@ -1,8 +1,8 @@
-"""The columns of the ``wsrm`` source, and record batches made of records.
+"""The columns of the ``wsrm`` source, and record batches built from records.
 
-``body`` is a STRING: records hold self-contained XML in UTF-8, and ``from_xml`` takes nothing else. NOT NULL is what
-every record has by construction. Arrow's schema must be Spark's to the letter (order, types, nullability), so both
-come from one table. A row may have some of its columns only. Knows nothing of the network.
+``body`` is a STRING, because records contain self-contained XML in UTF-8, and ``from_xml`` accepts nothing else. A
+column that every record always has is NOT NULL. Arrow's schema must equal Spark's exactly (order, types, nullability),
+so both come from one table. A row may have only some of its columns.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ MESSAGE: list[Typed] = [
     ("received_at", "timestamp", False),
 ]
 CONTENT: list[Typed] = [("headers", "string", False), ("body", "string", False)]
-"""What a message is, wherever one is a row."""
+"""The content of a message, in every table that contains messages."""
 ATTRIBUTES = {"soap_version": "soap"}
-"""What a column is called in a record, and where the server describes a message, if otherwise."""
+"""Column -> the attribute of a record, and the server's key in a message's description, if they differ."""
 
 COLUMNS: list[Typed] = [
     ("queue", "string", False),
@@ -51,16 +51,16 @@ COLUMNS: list[Typed] = [
     *CONTENT,
 ]
 POSITION = ("queue", "partition", "offset")
-"""What is known of a row without its record."""
+"""The columns of a row that need no record."""
 
 
 def chosen(table: Iterable[Typed], names: Collection[str]) -> list[Typed]:
-    """The columns of these names, in the table's order."""
+    """Return the columns with these names, in the table's order."""
     return [column for column in table if column[0] in names]
 
 
 def spark_struct(columns: Iterable[Typed]) -> StructType:
-    """Columns as Spark sees them."""
+    """Return the columns as Spark's type."""
     from pyspark.sql.types import (
         BooleanType,
         DataType,
@@ -83,7 +83,7 @@ def spark_struct(columns: Iterable[Typed]) -> StructType:
 
 
 def arrow_struct(columns: Iterable[Typed]) -> pa.Schema:
-    """The same as Arrow sees them."""
+    """Return the columns as Arrow's schema."""
     import pyarrow as pa
 
     types = {
@@ -97,14 +97,14 @@ def arrow_struct(columns: Iterable[Typed]) -> pa.Schema:
 
 
 class BatchBuilder:
-    """Makes record batches of the records of one partition: of many at once, or where one is not as usual, of each.
+    """Builds record batches from one partition's records: many at once, or one by one if a record is unusual.
 
     Args:
-        queue, partition: Where the records are from.
-        names: Which of the COLUMNS there are.
+        queue, partition: The origin of the records.
+        names: The columns, from COLUMNS.
 
     Attributes:
-        unused: Fields that the records may come without.
+        unused: Fields that the server may omit.
     """
 
     def __init__(self, queue: str, partition: int, names: Collection[str]) -> None:
@@ -115,11 +115,11 @@ class BatchBuilder:
         self._fields = set(self._attributes)
         if "delivered_at" in self._fields:
             self._fields = self._fields - {"delivered_at"} | {"received_at", "released_at"}
-        # To leave out what is small costs the server more than to send it.
+        # Omitting small fields costs the server more than sending them.
         self.unused = sorted(LARGE_FIELDS - self._fields) if "body" not in self._fields else []
 
     def positions(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Batches of rows with only POSITION columns: one row for each offset from ``start`` to before ``end``."""
+        """Yield batches of rows with only POSITION columns, one row for each offset from ``start`` up to ``end``."""
         import pyarrow as pa
 
         for first in range(start, end, BATCH_ROWS):
@@ -127,10 +127,10 @@ class BatchBuilder:
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def batches(self, blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
-        """Batches of some 8,192 rows or 4 MB, whichever is reached first.
+        """Yield batches of about 8,192 rows or 4 MB, whichever is reached first.
 
         Raises:
-            PipelineError: A record that cannot be decoded, with its position.
+            PipelineError: A record cannot be decoded; the error names its position.
         """
         pending: list[Block] = []
         rows = size = 0
@@ -173,7 +173,7 @@ class BatchBuilder:
         return [made[name]() for name in self._schema.names if name in made]
 
     def _wanted(self) -> Iterator[tuple[str, pa.Field]]:
-        """For each column of the record itself: its attribute there, and its type."""
+        """Yield the attribute and the type of each column that comes from the record itself."""
         return zip(self._attributes, [one for one in self._schema if one.name not in POSITION], strict=True)
 
     def _one_by_one(self, encoded: list[tuple[int, bytes]]) -> list[pa.Array]:
@@ -190,7 +190,7 @@ class BatchBuilder:
         return arrays
 
     def _check(self, offset: int, field: pa.Field, value: Any) -> None:
-        """Of a column that Arrow does not take, find the record that is to blame."""
+        """Find the record with the value that Arrow does not accept for a column."""
         try:
             _array([value], field.type)
         except Exception as error:
@@ -221,6 +221,6 @@ def _array(column: Any, kind: pa.DataType) -> pa.Array:
     if not pa.types.is_timestamp(kind):
         return column if isinstance(column, pa.Array) else pa.array(column, kind)
     microseconds = np.rint(np.asarray(column, float) * 1e6)
-    if not (np.abs(microseconds) < 2.0**63).all():  # else astype would make some other time of it
+    if not (np.abs(microseconds) < 2.0**63).all():  # astype would silently produce another time
         raise OverflowError("seconds beyond the range of a timestamp")
     return pa.array(microseconds.astype(np.int64), kind)

@@ -1,7 +1,7 @@
 """A batch read of a server's event journal, over HTTP. Each method notes where Spark runs it.
 
-A task itself fetches the files that it reads: of Parquet files the requested columns, of the row groups that may
-contain the requested times; of other files everything.
+Each task fetches its own files. From a Parquet file it fetches the requested columns of the row groups that may contain
+the requested times; it fetches other files completely.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 TASK_BYTES = 8 << 20
 """Bytes of files for each task, if the number of tasks is not set."""
 FEW = 4
-"""Tasks, as far as there are files, even if these are small."""
+"""Minimum number of tasks, if there are enough files, even small ones."""
 PIECE = 1 << 20
-"""Bytes of each request for a file that is read from beginning to end."""
+"""Bytes of each request for a file that is read completely."""
 ROWS = 65_536
-"""Of a batch."""
+"""Rows of a batch."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -42,7 +42,7 @@ log = logging.getLogger("holdfast.pipeline")
 
 @dataclass
 class JournalPartition(InputPartition):
-    """What one task reads: some files, one after the other."""
+    """The files that one task reads, one after the other."""
 
     files: tuple[JournalFile, ...]
 
@@ -51,7 +51,7 @@ class JournalPartition(InputPartition):
 
 
 class JournalReader(Travelling, DataSourceReader):
-    """The events that are in the journal when it is read, of all runs and workers, in no order."""
+    """The current events of the journal, of all runs and workers, in no order."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """In the driver, once for each loaded DataFrame."""
@@ -84,7 +84,7 @@ class JournalReader(Travelling, DataSourceReader):
             client.close()
 
     def _events(self, client: JournalClient, file: JournalFile) -> Iterator[pa.RecordBatch]:
-        """The events of a file that may match, in their order; and, if it is damaged, an event that reports it."""
+        """Yield the events of a file that may match, in order; then, if it is damaged, an event that reports it."""
         from holdfast.endpoint.journal.files import PARQUET  # which no other read needs
         from holdfast.endpoint.journal.parquet import record_batches
 
@@ -98,13 +98,15 @@ class JournalReader(Travelling, DataSourceReader):
                 yield from _told_damaged(file, damage)
                 return
             except FileMoved as moved:
-                file = moved.made  # of the same events, in the same order
+                file = moved.made  # a file with the same events, in the same order
         yield from self._parquet(RemoteFile(client, file, patience), done, damage)
         yield from _told_damaged(file, damage)
 
     def _parquet(self, file: RemoteFile, done: int, damage: list[str]) -> Iterator[pa.RecordBatch]:
-        """The part of a Parquet file that may match, without the first events, which are done. If it is damaged,
-        ``damage`` says so, and the rest of it is skipped."""
+        """Yield the part of a Parquet file that may match, without the first ``done`` events.
+
+        If the file is damaged, add the reason to ``damage``, and skip the rest.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -114,7 +116,7 @@ class JournalReader(Travelling, DataSourceReader):
             groups = [one for one in numbers if done or self._may_hold(opened.metadata.row_group(one))]
             columns = [name for name in opened.schema_arrow.names if name in self._needed]
             for group in groups:
-                # A group as a whole or not at all. Without threads: there is one connection, for one of them.
+                # A group completely or not at all. Without threads, because they would share one connection.
                 batches = list(opened.iter_batches(ROWS, row_groups=[group], columns=columns, use_threads=False))
                 for batch in batches:
                     fresh = batch.slice(min(done, batch.num_rows))
@@ -125,7 +127,7 @@ class JournalReader(Travelling, DataSourceReader):
 
     @property
     def _needed(self) -> frozenset[str]:
-        """The columns that a row has, and those by which rows are left out."""
+        """Return the columns of the result, and those that filters use."""
         options = self._options
         is_by = {
             "at": (options.starting_at, options.ending_at) != (None, None),
@@ -147,7 +149,7 @@ class JournalReader(Travelling, DataSourceReader):
         return True
 
     def _narrowed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows and columns that the options ask for."""
+        """Select the requested rows and columns."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -167,7 +169,7 @@ class JournalReader(Travelling, DataSourceReader):
 
 
 def _told_damaged(file: JournalFile, damage: list[str]) -> Iterator[pa.RecordBatch]:
-    """The event that names a file which is damaged."""
+    """Yield the event that reports a damaged file."""
     import pyarrow as pa
 
     from holdfast.endpoint.journal.parquet import arrow_schema
@@ -178,12 +180,12 @@ def _told_damaged(file: JournalFile, damage: list[str]) -> Iterator[pa.RecordBat
 
 
 def shared_out(files: Sequence[JournalFile], most: int | None, least: int) -> list[tuple[JournalFile, ...]]:
-    """Files for tasks, with about as many bytes each.
+    """Distribute files among tasks, with about equal numbers of bytes.
 
     Args:
-        files: All.
-        most: Tasks at most; None: as many as seem right.
-        least: Tasks at least, as far as there are files.
+        files: All files.
+        most: Maximum number of tasks; None: chosen by size.
+        least: Minimum number of tasks, if there are enough files.
     """
     usual = max(FEW, ceil(sum(file.size for file in files) / TASK_BYTES), least)
     shares: list[list[JournalFile]] = [[] for _ in range(min(len(files), usual if most is None else most))]

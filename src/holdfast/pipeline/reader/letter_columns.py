@@ -1,4 +1,4 @@
-"""Dead letters as columns: as the server describes them, so they are rows. Knows nothing of the network."""
+"""Dead letters as columns, from the server's descriptions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS: list[Typed] = [
 
 
 def batch_of(letters: list[dict[str, Any]], names: Collection[str]) -> pa.RecordBatch:
-    """Letters as rows with the columns of these names."""
+    """Return dead letters as rows with these columns."""
     import pyarrow as pa
 
     schema = arrow_struct(chosen(COLUMNS, names))
@@ -36,7 +36,7 @@ def batch_of(letters: list[dict[str, Any]], names: Collection[str]) -> pa.Record
 
 
 def micros(seconds: float) -> int:
-    """Seconds as the column shows them."""
+    """Convert seconds to the column's microseconds."""
     return round(seconds * 1e6)
 
 

@@ -1,4 +1,4 @@
-"""A batch read of dead letters: what could not be handled or sent on, with why."""
+"""A batch read of dead letters: messages that could not be handled or forwarded, with the reasons."""
 
 from __future__ import annotations
 

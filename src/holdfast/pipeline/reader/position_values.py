@@ -1,4 +1,4 @@
-"""How places in queues, times and spans of time are given as the texts of options. Knows nothing of a server."""
+"""Parsing of positions in queues, times and durations in options."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from holdfast.client.offsets import EARLIEST, Positions
 from holdfast.exceptions import ConfigurationError
 
 ByQueue = dict[str, Positions]
-"""Queue -> partition -> offset or time; "" stands for the one queue that is read."""
+"""Queue -> partition -> offset or time; "" stands for the only queue of the read."""
 Position = str | ByQueue
 """``"earliest"``, ``"latest"``, or offsets by queue."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 LATEST_TIME = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // _MICROSECOND
-"""The last time there may be, in microseconds since 1970."""
+"""The latest supported time, in microseconds since 1970."""
 
 _SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([a-z]*)")
 _UNITS = {
@@ -33,7 +33,7 @@ _UNITS = {
 
 
 def as_position(name: str, text: str) -> Position:
-    """``earliest``, ``latest``, or offsets as JSON, where -1 is the end of a partition and -2 its first record."""
+    """Parse ``earliest``, ``latest``, or offsets as JSON; -1 is the end of a partition and -2 its first record."""
     if text.lower() in ("earliest", "latest"):
         return text.lower()
     example = '{"0": 120, "1": 8}, or {"orders": {"0": 120}} for several queues'
@@ -42,13 +42,13 @@ def as_position(name: str, text: str) -> Position:
 
 
 def as_times(name: str, text: str) -> ByQueue:
-    """Times as JSON, in microseconds since 1970: of each partition a number of milliseconds, or a text."""
+    """Parse times as JSON: for each partition milliseconds since 1970, or a text. Returns microseconds."""
     remedy = 'use a time for each partition: {"0": 1767225600000} or {"orders": {"0": "2026-01-01T00:00:00Z"}}'
     return _by_queue(f"option {name}={text!r} contains no times", text, _time, remedy)
 
 
 def as_time(name: str, text: str) -> int:
-    """A time in microseconds since 1970: ISO 8601, where no zone is UTC, or a number of milliseconds."""
+    """Parse a time, ISO 8601 (UTC without a zone) or milliseconds since 1970, to microseconds."""
     try:
         return _time(int(text) if re.fullmatch(r"-?[0-9]+", text) else text)
     except ValueError:
@@ -59,7 +59,7 @@ def as_time(name: str, text: str) -> int:
 
 
 def as_span(name: str, text: str) -> float:
-    """A span of time in seconds: ``500ms``, ``30s``, ``15m``, ``1h``; a number alone is seconds."""
+    """Parse a duration to seconds: ``500ms``, ``30s``, ``15m``, ``1h``; a number without a unit is in seconds."""
     found = _SPAN.fullmatch(text.strip().lower())
     if found is None or (found[2] and found[2] not in _UNITS):
         raise ConfigurationError(f"option {name}={text!r} is not a duration", remedy="use 500ms, 30s, 15m or 1h")
@@ -108,7 +108,7 @@ def _time(value: object) -> int:
 
 
 def as_queues(name: str, text: str) -> tuple[str, ...]:
-    """Names with commas between them."""
+    """Parse names separated by commas."""
     names = tuple(one.strip() for one in text.split(","))
     if not all(names) or len(set(names)) < len(names):
         raise ConfigurationError(
@@ -118,7 +118,7 @@ def as_queues(name: str, text: str) -> tuple[str, ...]:
 
 
 def as_pattern(name: str, text: str) -> str:
-    """A regular expression."""
+    """Parse a regular expression."""
     try:
         re.compile(text)
     except re.error as error:
@@ -130,7 +130,7 @@ def as_pattern(name: str, text: str) -> str:
 
 
 def as_partitions(name: str, text: str) -> frozenset[int]:
-    """Numbers with commas between them."""
+    """Parse numbers separated by commas."""
     parts = [one.strip() for one in text.split(",")]
     if not all(one.isascii() and one.isdigit() for one in parts):
         raise ConfigurationError(f"option {name}={text!r} names no partitions", remedy="use their numbers: 0,3")
@@ -138,7 +138,7 @@ def as_partitions(name: str, text: str) -> frozenset[int]:
 
 
 def one_of(words: Collection[str]) -> Callable[[str, str], str]:
-    """A reader of options that are one of some words."""
+    """Return a parser of options with a fixed set of values."""
 
     def read(name: str, text: str) -> str:
         if text.lower() not in words:
@@ -151,10 +151,10 @@ def one_of(words: Collection[str]) -> Callable[[str, str], str]:
 
 
 def of_queues(option: str, given: ByQueue, queues: tuple[str, ...], pattern: str) -> ByQueue:
-    """What was given, by the names of the queues that are read.
+    """Return the given values by the names of the queues of the read.
 
     Raises:
-        ConfigurationError: It names others, or none where there are several.
+        ConfigurationError: The values name other queues, or none although the read has several.
     """
     if "" in given:
         if len(queues) != 1:

@@ -1,6 +1,6 @@
 """A stream of queues.
 
-Each method notes where Spark runs it: in the *driver* (one long-lived process a query run), or in a *task*.
+Each method notes where Spark runs it: in the *driver* (one long-lived process for each query run), or in a *task*.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ log = logging.getLogger("holdfast.pipeline")
 class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream with a position on the server: the cursor named by option ``reader``, in each queue.
 
-    The server keeps every record from the cursor on. The cursor follows one batch behind: Spark says that a batch
-    is done only when the next one starts.
+    The server keeps every record from the cursor on. The cursor follows one batch behind, because Spark reports a batch
+    as done only when the next one starts.
     """
 
     def __init__(self, options: ReadOptions, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(options)
         self._guess: dict[str, int] | None = None
-        """What the server said of the last batch, which saves it some reading for the next one."""
+        """The server's figures for the last batch, which save it some reading for the next one."""
         self._clock = clock
         self._plane = DataPlane(options.broker, options.access)
         self._patience = Patience(options.away)
@@ -51,25 +51,25 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         self._known: dict[str, Ends] | None = None
         self._target: dict[str, Ends] | None = None
         self._joined: dict[str, Place] = {}
-        """Where each queue begins that joined, or came back, and has been in no batch since."""
+        """Starting place of each queue that joined, or returned, and has not been in a batch since."""
         self._left: set[str] = set()
         self._committed: dict[str, Positions] = {}
         self._shared: set[str] = set()
         """Queues with a cursor that another query moves."""
         self._planned: dict[str, Any] = {}
-        """The last offset that was given, in this run."""
+        """The last offset returned in this run."""
         self._skipped = 0
-        """Records that were deleted while a batch was away that is repeated now."""
+        """Records of a repeated batch that were deleted since its first attempt."""
         self._waiting_since: float | None = None
         self._reading: list[QueueRange] = []
-        """What the last batch reads, if it may skip what is deleted."""
+        """Ranges of the last batch, if it may skip deleted records."""
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """In the driver: ``maxRowsPerBatch``."""
         return ReadMaxRows(self._options.max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """In the driver, before anything else: this run ends where the queues end now."""
+        """In the driver, first of all: this run ends at the current ends of the queues."""
         self._target = self._known = self._patience.call(lambda: bounds.queues_there(self._plane, self._options))
 
     # --- where it begins ------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         """
         if self._start is None:
             self._start = self._patience.call(self._initial)
-            if self._target is not None:  # where it begins was asked for later, and may lie behind that
+            if self._target is not None:  # the start was requested later than the target, and may be after it
                 self.prepareForTriggerAvailableNow()
         return self._start
 
@@ -107,17 +107,17 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
 
     @property
     def _note(self) -> str:
-        """The name under which a queue keeps where the stream is to begin there, until all cursors are made."""
+        """Name of the cursor that records a queue's starting position until all cursors exist."""
         reader = self._options.reader
         return f"{reader[:80]}.begins-{zlib.crc32(reader.encode()):08x}"
 
     def _starts(self, there: Mapping[str, Ends]) -> dict[str, Positions]:
         """Return where to create the missing cursors.
 
-        A crash may happen between two of them, and the options may mean another position by then: the latest has moved,
-        and a queue that has appeared is read from its beginning. So all positions are noted before the first cursor is
-        created. A query that finds a cursor uses the notes. A queue without a cursor did not exist then: it starts at
-        its beginning.
+        A crash may happen between two of them, and the options may then mean other positions: the latest has moved, and
+        a queue that has appeared is read from its beginning. So all positions are recorded before the first cursor is
+        created. A query that finds one of its cursors uses the recorded positions. A queue without a cursor did not
+        exist then, and starts at its beginning.
         """
         plane, options = self._plane, self._options
         new = [ends for queue, ends in there.items() if plane.cursor(queue, options.reader) is None]
@@ -126,7 +126,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         starts = {ends.queue: self._wanted(ends) for ends in new}
         if self._is_of_several:
             for ends in new:
-                plane.drop_cursor(ends.queue, self._note)  # of a start that came to no cursor
+                plane.drop_cursor(ends.queue, self._note)  # from a start that did not create the cursor
                 plane.advance_cursor(ends.queue, self._note, ends.epoch, starts[ends.queue])
         return starts
 
@@ -140,7 +140,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         return ends.firsts if self._options.pattern else self._wanted(ends)
 
     def _kept_of(self, ends: Ends, asked: Positions) -> Positions:
-        """These places; behind what is deleted already, if the options bear that."""
+        """Return these positions, moved past deleted records if the options tolerate that."""
         wanted = [(ends.queue, offsets.Range(p, at, ends.ends[p])) for p, at in asked.items()]
         _, gone = offsets.split_trimmed(wanted, {ends.queue: ends})
         bounds.refuse_or_tell(gone, self._options, "are requested")
@@ -164,8 +164,10 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         return {**ends.firsts, **positions}
 
     def _join(self, ends: Ends, left: Place | None) -> Place:
-        """Where a queue begins that the checkpoint does not know: at its first record, unless its cursor is there; or
-        where it was left."""
+        """Return the starting place of a queue that the checkpoint does not know, or its previous place.
+
+        A new queue starts at its first record, unless it has the cursor already.
+        """
         if left is not None:
             if ends.queue in self._left:
                 self._left.remove(ends.queue)
@@ -177,14 +179,14 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
 
     @staticmethod
     def _is_joining(queue: str, place: Place, places: Places) -> bool:
-        """Whether a queue that joined, or came back, has been in no batch since."""
+        """Whether a queue that joined, or returned, has not been in a batch since."""
         left = places.left.get(queue)
         return queue not in places.queues and (left is None or left.positions == place.positions)
 
     # --- how far the next batch goes ------------------------------------------------------------------------------
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """In the driver: how far the next batch goes; ``start`` itself if nothing is new, or the server is away."""
+        """Return, in the driver, the end of the next batch; ``start`` without new records or an answer."""
         places = self._still_read(offsets.parse(start))
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         if self._target is not None:
@@ -203,7 +205,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         end, lost = offsets.advance(places, there.ends, joining, lambda since, ends: there.by_partition)
         bounds.refuse_or_tell(lost, self._options, "this stream has not read")
         if not offsets.has_moved(places, end) or self._is_early(places, end, lost):
-            if self._target is not None:  # the last call of this run, which Spark's commit would not follow
+            if self._target is not None:  # the last call of this run, without a commit of Spark after it
                 self.commit(start)
             return start
         self._waiting_since = None
@@ -212,7 +214,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         return self._planned
 
     def _look(self, places: Places, most: int | None) -> NextPositions:
-        """What there is, and where the next batch ends: one request, and another one where a queue joins."""
+        """Ask for the content and the end of the next batch: one request, and another one if a queue joins."""
         self._joined = {one: place for one, place in self._joined.items() if self._is_joining(one, place, places)}
         found = self._ask(places, most, self._wait)
         new = [one for one in found.ends if one not in places.queues and one not in self._joined]
@@ -260,7 +262,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         return replace(found, ends=ends)
 
     def _still_read(self, places: Places) -> Places:
-        """See that the options still mean the cursors and the queues of the checkpoint."""
+        """Check that the options still match the cursors and the queues of the checkpoint."""
         reader = self._options.reader
         if places.reader not in ("", reader):
             raise OffsetRefused(
@@ -279,14 +281,14 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         return self._leave(replace(places, reader=reader), strange)
 
     def _still_there(self, places: Places, there: Mapping[str, Ends]) -> Places:
-        """See that the server has the queues of the checkpoint: one that a pattern matched may be gone."""
+        """Check that the server has the queues of the checkpoint; a queue of a pattern may have been deleted."""
         gone = [queue for queue in places.queues if queue not in there]
         if gone and self._options.fail_on_loss:
             raise self._plane.unknown(gone[0], list(there))
         return self._leave(places, gone)
 
     def _tell_of_holes(self, there: Mapping[str, Ends]) -> None:
-        """Of the batch before: what was deleted meanwhile its tasks may have skipped, and only they know."""
+        """Report records of the previous batch that were deleted meanwhile; only its tasks know which they skipped."""
         reading, self._reading = self._reading, []
         _, gone = offsets.split_trimmed([one for one in reading if one[0] in there], there)
         if gone:
@@ -306,7 +308,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         return replace(places, queues=read, left={**places.left, **{one: places.queues[one] for one in queues}})
 
     def _is_early(self, start: Places, end: Places, lost: Sequence[QueueRange]) -> bool:
-        """Whether a batch is to wait until it is larger."""
+        """Whether a batch should wait for more rows."""
         rows = sum(part.rows for _, part in offsets.ranges_between(start, end))
         if self._target is not None or lost or rows >= self._options.min_rows:
             return False
@@ -316,12 +318,12 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         return now - self._waiting_since < self._options.max_delay
 
     def _counted(self, end: Places) -> Places:
-        """With what was found to be skipped in a batch that was repeated."""
+        """Add the number of records that a repeated batch had to skip."""
         skipped, self._skipped = self._skipped, 0
         return replace(end, skipped=end.skipped + skipped)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """In the driver: the queues' ends when they were last asked for, so that Spark's progress tells the lag."""
+        """Return, in the driver, the queues' last known ends, so that Spark's progress shows the lag."""
         if self._known is None:
             return None
         return Places({queue: Place(ends.epoch, ends.ends) for queue, ends in self._known.items()}).to_json()
@@ -329,8 +331,11 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
     # --- one batch ------------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Divide the batch among tasks, in the driver. It asks no server, so a repeated batch is divided in the same
-        way; except that a repeated batch may lack records deleted meanwhile: these are reported and counted."""
+        """Divide the batch among tasks, in the driver.
+
+        It sends no request, so a repeated batch is divided in the same way. But a repeated batch may lack records that
+        were deleted meanwhile, which it reports and counts.
+        """
         until = offsets.parse(end)
         ranges = offsets.ranges_between(offsets.parse(start), until)
         if not self._options.fail_on_loss and end != self._planned:
@@ -363,7 +368,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         return read_task(self._options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """In the driver: all below ``end`` is in the sink. Cumulative, so one that gets lost does not matter."""
+        """In the driver: everything below ``end`` is in the sink. Cumulative, so a lost call does no harm."""
         reader = self._options.reader
         for queue, place in offsets.parse(end).queues.items():
             if self._committed.get(queue) == place.positions or not bounds.is_read(self._options, queue):
@@ -398,7 +403,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         """In the driver, at the end of most runs."""
         self._plane.close()
         if isinstance(sys.exc_info()[1], EOFError):
-            # Spark has hung up, which is how it ends this process: PySpark fails to answer, and would print that
+            # Spark closes the connection to end this process. PySpark then fails to answer, and would print that
             # failure as a traceback at every query.stop().
             sys.stderr = io.StringIO()
 
@@ -429,7 +434,7 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         raise self._error
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """In the driver, of a batch that is repeated: raises the error."""
+        """In the driver, for a repeated batch: raises the error."""
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -31,9 +31,9 @@ class Part:
     Args:
         queue: Its name.
         epoch: Its epoch.
-        range: Which records.
-        known: What the server is to compare.
-        since, until: Only what was received since <= received_at < until, microseconds since 1970; None for no limit.
+        range: The offsets.
+        known: Values that the server must compare.
+        since, until: Only records with since <= received_at < until, microseconds since 1970; None for no limit.
     """
 
     queue: str
@@ -46,7 +46,7 @@ class Part:
 
 @dataclass
 class WsrmPartition(InputPartition):
-    """What one task reads: ranges of queues' partitions, one after the other."""
+    """The ranges that one task reads, one after the other."""
 
     parts: tuple[Part, ...]
 
@@ -80,7 +80,7 @@ class Travelling:
 
 
 def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """In a task: the rows of one partition; they depend on nothing but its ranges."""
+    """In a task: yield the rows of one partition; they depend only on its ranges."""
     spare_collections()
     if not isinstance(partition, WsrmPartition):
         return  # Spark's placeholder for a read without partitions
@@ -97,7 +97,7 @@ def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.Re
 
 
 def _read_part(options: ReadOptions, plane: DataPlane, patience: Patience, part: Part) -> Iterator[pa.RecordBatch]:
-    """Every record of the range; without those that are deleted meanwhile, if the options bear that."""
+    """Yield every record of the range, except those deleted meanwhile, if the options tolerate that."""
     wanted = part.range
     while wanted.start < wanted.end:
         try:
@@ -114,7 +114,7 @@ def _read_part(options: ReadOptions, plane: DataPlane, patience: Patience, part:
 
 
 def _batches(options: ReadOptions, plane: DataPlane, patience: Patience, part: Part) -> Iterator[pa.RecordBatch]:
-    """The range as it is now. Where no record is needed, the server says that all are there, and sends none."""
+    """Yield the range as it is now. If no record is needed, the server only confirms that all exist."""
     asked = part.range
     builder = BatchBuilder(part.queue, asked.partition, options.needed)
     if options.needs_records:
@@ -126,7 +126,7 @@ def _batches(options: ReadOptions, plane: DataPlane, patience: Patience, part: P
 
 
 def _narrowed(batch: pa.RecordBatch, options: ReadOptions, part: Part) -> pa.RecordBatch:
-    """The rows and columns that the options ask for."""
+    """Select the requested rows and columns."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,7 +1,7 @@
-"""Reassembly: recorded traffic put back into Sequences, as a batch or as a stream.
+"""Reassembly: recorded traffic as Sequences again, in a batch or as a stream.
 
-This room owns captures and the tables made of them. It knows no server: ``core.reassembly`` decides what belongs
-together. Open ``tables`` first.
+This package contains captures and the tables made from them. It uses no server. Open ``tables`` first; ``sequence``
+decides what belongs together.
 """
 
 from holdfast.pipeline.reassembly.tables import Reassembled, as_capture, capture_of, read_reassembled, reassemble

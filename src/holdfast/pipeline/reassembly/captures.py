@@ -1,8 +1,8 @@
-"""Captures: the SOAP messages in a file of any kind that tools record traffic in.
+"""Captures: the SOAP messages in files of any supported kind.
 
-One or more envelopes; HTTP requests and responses with their headers, one after another, as ``tcpflow`` writes them
-from packets; WARC records of them; the files of recorders (``recorders``); each plain or compressed with gzip. Anything
-else is reported with its place, and the search continues at the next start line.
+A file contains one or more envelopes; or HTTP requests and responses with their headers, one after another, as
+``tcpflow`` writes them from packets; or WARC records of them; or it is the file of a recorder (``recorders``). Each may
+be compressed with gzip. Other content is reported with its place, and the search continues at the next start line.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from holdfast.pipeline.reassembly.recorders import recorder_of
 from holdfast.wire.limits import DEFAULT
 
 MAX_INFLATED = 256 << 20
-"""Bytes of one file in gzip, or in a zip, unpacked: a small file must not fill the memory of a task."""
+"""Maximum of unpacked bytes of one gzip or zip file: a small file must not fill the memory of a task."""
 
 _NO_SPACE = re.compile(rb"[^\s\0]")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def pieces(data: bytes) -> Iterator[Piece]:
-    """The messages of one file, in the order in which they stand there. Takes time in proportion to its size."""
+    """Yield the messages of one file in order, in time proportional to its size."""
     if data[:2] == b"\x1f\x8b":
         data, problem = inflated(data, MAX_INFLATED)
         if problem:
@@ -45,5 +45,5 @@ def pieces(data: bytes) -> Iterator[Piece]:
 
 
 def _is_utf_16(data: bytes) -> bool:
-    """Whether it begins as XML does in UTF-16 without a byte order mark."""
+    """Whether it begins like XML in UTF-16 without a byte order mark."""
     return data[:2] in (b"<\0", b"\0<")

@@ -1,4 +1,4 @@
-"""HTTP messages and WARC records in a capture, and where an envelope ends. Bytes only; knows no XML."""
+"""HTTP messages and WARC records in a capture, and the end of an envelope, in terms of bytes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 _FIELD = re.compile(rb"^([A-Za-z0-9!#$%&'*+.^_`|~-]+):(.*)$", re.M)
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})[^\r\n]{0,1024}\r?\n")
 _GZIP = 31
-"""What zlib calls the format of gzip."""
+"""zlib's number for the format of gzip."""
 _MAX_HEAD = 256 << 10
 _STEP = 4 << 10
 """Bytes given to gzip at a time: gzip copies the remaining bytes at the end of each member."""
 _DOCUMENT = re.compile(rb"(?:\xef\xbb\xbf)?\s*<[A-Za-z_?!]")
-"""As an XML document begins, but in UTF-16."""
+"""The beginning of an XML document, except in UTF-16."""
 _EDGE = re.compile(
     rb"<(?:[A-Za-z_][\w.-]{0,99}:)?Envelope(?:\s[^<>]*)?>|</(?:[A-Za-z_][\w.-]{0,99}:)?Envelope\s*>|" + _START.pattern
 )
-"""What begins or ends an envelope, and where another HTTP message begins."""
+"""The start or end of an envelope, or the start of another HTTP message."""
 _DECODED_BY_RECORDER = (b"gzip", b"x-gzip", b"deflate", b"br", b"zstd", b"compress")
 
 
@@ -47,7 +47,7 @@ class Piece:
 
 
 def next_piece(data: bytes, at: int) -> tuple[Piece, int]:
-    """The message that begins at ``at``, and where the next one may begin."""
+    """Return the message that begins at ``at``, and where the next one may begin."""
     warc, http = _WARC.match(data, at), _HTTP.match(data, at)
     first = warc or http
     if first is None:
@@ -70,8 +70,10 @@ def _fields(head: bytes) -> dict[bytes, bytes]:
 
 
 def _lost(data: bytes, at: int, why: str, searched_to: int = 0) -> tuple[Piece, int]:
-    """What cannot be read, up to the next start line; where none was found up to ``searched_to``, after that: so that
-    nothing is gone through twice."""
+    """Return the unreadable bytes up to the next start line.
+
+    If there is none up to ``searched_to``, the search continues after that, so that no byte is searched twice.
+    """
     following = _START.search(data, max(at + 1, searched_to))
     end = following.start() if following is not None else len(data)
     return Piece(at, data[at:end], why), end
@@ -101,7 +103,7 @@ def _message(data: bytes, at: int, start: int, fields: dict[bytes, bytes], statu
     is_chunked = b"chunked" in fields.get(b"transfer-encoding", b"").lower()
     coding = fields.get(b"content-encoding", b"").lower()
     if (is_chunked or coding in _DECODED_BY_RECORDER) and _DOCUMENT.match(data, start) is not None:
-        # A recorder decoded the body and left the head as it was: nothing that is coded begins as XML does.
+        # A recorder may have decoded the body and kept the head; encoded content never begins like XML.
         end = envelope_end(data, start)
         return content_of(at, data[start:end], fields), end
     length = fields.get(b"content-length")
@@ -110,7 +112,7 @@ def _message(data: bytes, at: int, start: int, fields: dict[bytes, bytes], statu
         if unchunked is None:
             return _lost(data, at, "the chunks of this HTTP message are cut off or malformed", end)
         content = unchunked
-    elif is_chunked and length is None:  # the recorder took the chunks apart, and what they held is in gzip, or MTOM
+    elif is_chunked and length is None:  # the recorder removed the chunks, but their content is gzip or MTOM
         following = _START.search(data, start)
         end = following.start() if following is not None else len(data)
         content = data[start:end]
@@ -119,7 +121,7 @@ def _message(data: bytes, at: int, start: int, fields: dict[bytes, bytes], statu
             return _lost(data, at, f"the Content-Length is {length[:40].decode('latin-1')!r}")
         if length is not None:
             end = start + int(length)
-        else:  # RFC 9112, 6.3: a request without a length has no content, a response goes on to the end
+        else:  # RFC 9112, 6.3: without a length, a request has no content, and a response extends to the end
             end = start if status is None or status[:1] == b"1" or status in (b"204", b"304") else len(data)
         if end > len(data):
             return _lost(data, at, f"cut off: {len(data) - start} of the {end - start} bytes of this HTTP message")
@@ -128,12 +130,12 @@ def _message(data: bytes, at: int, start: int, fields: dict[bytes, bytes], statu
 
 
 def content_of(at: int, content: bytes, fields: dict[bytes, bytes]) -> Piece:
-    """The message that the content of an HTTP message is.
+    """Return the message in the content of an HTTP message.
 
     Args:
         at: Its place.
-        content: Without chunks; packed as ``fields`` say, or unpacked by the recorder already.
-        fields: Of its head, their names in lower case.
+        content: The content without chunks; encoded as ``fields`` declare, or already decoded by the recorder.
+        fields: Fields of its head, with names in lower case.
     """
     media = fields.get(b"content-type", b"").lower()
     if media.startswith((b"multipart/", b"application/xop+xml")):
@@ -149,14 +151,14 @@ def content_of(at: int, content: bytes, fields: dict[bytes, bytes]) -> Piece:
 
 
 def _window(coding: bytes, content: bytes) -> int:
-    """What zlib calls the format. RFC 9110, 8.4.1.2: some send deflate without zlib's own head."""
+    """Return zlib's number of the format. RFC 9110, 8.4.1.2: some peers send deflate without zlib's header."""
     if coding != b"deflate":
         return _GZIP
     return 15 if len(content) > 1 and content[0] & 15 == 8 and not int.from_bytes(content[:2]) % 31 else -15
 
 
 def _record(data: bytes, at: int, start: int, fields: dict[bytes, bytes]) -> tuple[Piece, int]:
-    """A WARC record (ISO 28500): what it holds is an HTTP message, or the resource itself."""
+    """Parse a WARC record (ISO 28500), which contains an HTTP message, or the resource itself."""
     length = fields.get(b"content-length", b"")
     if not length.isdigit() or len(length) > 18 or start + int(length) > len(data):
         return _lost(data, at, "this WARC record is cut off, or has no valid Content-Length")
@@ -168,14 +170,14 @@ def _record(data: bytes, at: int, start: int, fields: dict[bytes, bytes]) -> tup
     elif kind == b"resource":
         piece = Piece(0, block)
     else:
-        piece = Piece(0, b"")  # about the capture, not of it
+        piece = Piece(0, b"")  # metadata of the capture
     piece.at = at
     piece.captured_at = time_of(fields.get(b"warc-date", b""))
     return piece, end
 
 
 def time_of(written: bytes) -> int | None:
-    """Microseconds since 1970; None: that is no time."""
+    """Return microseconds since 1970; None if the text is not a time."""
     try:
         date = datetime.fromisoformat(written.decode("ascii"))
     except ValueError:
@@ -185,13 +187,13 @@ def time_of(written: bytes) -> int | None:
 
 
 def _unchunked(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """The content, and where it ends. None: it cannot be read, and what follows begins in the last chunk or after."""
+    """Return the content and its end; None if unreadable: the next message starts in the last chunk or later."""
     parts: list[bytes] = []
     last = at
     while (size := _CHUNK.match(data, at)) is not None:
         start, length = size.end(), int(size[1], 16)
         if length == 0:
-            end = _END_OF_HEAD.search(data, size.end() - 2, size.end() + _MAX_HEAD)  # trailers, if any
+            end = _END_OF_HEAD.search(data, size.end() - 2, size.end() + _MAX_HEAD)  # optional trailers
             return (b"".join(parts), end.end()) if end is not None else (None, at)
         last = at
         if start + length > len(data):
@@ -203,12 +205,12 @@ def _unchunked(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def inflated(data: bytes, limit: int, window: int = _GZIP) -> tuple[bytes, str]:
-    """What gzip has packed, in one member or several, and the problem: then the bytes are those that were packed.
+    """Unpack gzip with one or more members; return the bytes and the problem; with a problem, the packed bytes.
 
     Args:
-        data: That.
-        limit: Bytes, unpacked.
-        window: The format, as zlib names it.
+        data: The packed bytes.
+        limit: Maximum of unpacked bytes.
+        window: zlib's number of the format.
     """
     parts: list[bytes] = []
     left, at, rest = limit, 0, b""

@@ -1,8 +1,8 @@
 """The files of recorders: WCF's message log (.svclog), HAR, Fiddler's SAZ, mitmproxy's flows.
 
-Packet captures and access logs are refused by name, with the way to convert them. mitmproxy's format is read here, in
-forty lines: its library brings thirty packages and changes with each release, the format has not changed since 2012.
-Every reader is bounded: by the bytes of the file, of what is unpacked, and by depth.
+Packet captures and access logs are refused by name, with a way to convert them. The forty lines here read mitmproxy's
+format, which has not changed since 2012; mitmproxy's library would bring thirty packages and changes with each release.
+Every reader has limits on the bytes of the file, on unpacked bytes, and on depth.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Recorder = Callable[[bytes, int], Iterator[Piece]]
 """Reads a file, unpacking its messages up to this many bytes."""
 
 _HEAD = 4_096
-"""Bytes in which a file says what it is."""
+"""Bytes at the start of a file that identify its kind."""
 
 
 def recorder_of(data: bytes) -> Recorder | None:
-    """What reads a file; None: none of these."""
+    """Return the reader of a file; None for other kinds."""
     head = data[:_HEAD].removeprefix(b"\xef\xbb\xbf").lstrip()
     if head[:1] == b"<" and _SVCLOG.search(head) is not None:
         return svclog
@@ -84,8 +84,8 @@ _STREAMED = re.compile(rb"Body[^<>]{0,200}>\s*\.\.\. stream \.\.\.")
 
 
 def svclog(data: bytes, _limit: int) -> Iterator[Piece]:
-    """The messages of a WCF message log: those at the transport level, as they were on the wire; where it has none,
-    those at the service level."""
+    """Yield the messages of a WCF message log: those of the transport level, as on the wire, or else of the service
+    level."""
     is_at_transport = _AT_TRANSPORT.search(data) is not None
     at = 0
     while record := _RECORD.search(data, at):
@@ -119,7 +119,7 @@ def svclog(data: bytes, _limit: int) -> Iterator[Piece]:
 class _Body(msgspec.Struct):
     text: str | None = None
     encoding: str | None = None
-    mimeType: str | None = None  # as HAR names it
+    mimeType: str | None = None  # HAR's name
 
 
 class _Request(msgspec.Struct):
@@ -150,7 +150,7 @@ _DECLARATION = re.compile(r"\A\ufeff?\s*<\?xml\s[^<>]{0,200}\?>")
 
 
 def har(data: bytes, _limit: int) -> Iterator[Piece]:
-    """The messages of an HTTP archive (HAR 1.2). The place of one is its number: two for each entry."""
+    """Yield the messages of an HTTP archive (HAR 1.2). A message's place is its number: two for each entry."""
     try:
         entries = _decode_har(data.removeprefix(b"\xef\xbb\xbf")).log.entries
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -173,7 +173,7 @@ def _har_body(at: int, body: _Body | None, when: int | None) -> Piece:
             return Piece(
                 at, body.text.encode(errors="replace"), "its content is not base64, although the HAR says so", when
             )
-    else:  # text, whatever it was encoded in once
+    else:  # text, whatever its original encoding
         content = _DECLARATION.sub("", body.text).encode(errors="replace")
     piece = content_of(at, content, {b"content-type": (body.mimeType or "").encode(errors="replace")})
     piece.captured_at = when
@@ -191,7 +191,7 @@ _MOST_METADATA = 1 << 20
 
 
 def saz(data: bytes, limit: int) -> Iterator[Piece]:
-    """The messages of a Fiddler archive. The place of one is its number: two for each session."""
+    """Yield the messages of a Fiddler archive. A message's place is its number: two for each session."""
     try:
         with zipfile.ZipFile(BytesIO(data)) as archive:
             yield from _sessions(archive, limit)
@@ -244,13 +244,13 @@ def _session_time(archive: zipfile.ZipFile, name: str, side: str) -> int | None:
 # --- mitmproxy --------------------------------------------------------------------------------------------------------
 
 _FLOWS = re.compile(rb"\d{1,12}:\d{1,12}:[a-z_]{1,40}[;,]")
-"""A dictionary as a tnetstring, from its first key on."""
+"""The start of a dictionary as a tnetstring, up to its first key."""
 _LENGTH = re.compile(rb"(\d{1,12}):")
 _DEEPEST = 16
 
 
 def mitmproxy_flows(data: bytes, _limit: int) -> Iterator[Piece]:
-    """The messages of a file of flows. The place of one is its number: two for each flow."""
+    """Yield the messages of a file of flows. A message's place is its number: two for each flow."""
     at = number = 0
     while at < len(data):
         try:

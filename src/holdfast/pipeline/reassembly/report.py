@@ -1,4 +1,4 @@
-"""The gap report of a reassembly: in figures, as JSON for programs, as a page for people."""
+"""The gap report of a reassembly: figures, JSON for programs, and a page for people."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from holdfast.pipeline.reassembly.tables import Reassembled
 
 MOST_SEQUENCES, MOST_UNPLACED, MOST_RANGES = 1_000, 200, 20
-"""What a report shows of each, the worst first; the tables have all."""
+"""Maximum entries of each kind in a report, the worst first; the tables have all."""
 
 MOST_GROUPS = 50
 _KIND = r"\.([A-Za-z0-9]{1,12}(?:\.gz)?)$"
-"""In the path of a file: what it is, by its name."""
+"""The file name extension in a path."""
 _FIGURES = r"\b[0-9][0-9,.]*\b|0x[0-9a-fA-F]+"
 _LONGEST_PROBLEM = 300
 
@@ -29,14 +29,14 @@ _BAD = (UNREADABLE, REFUSED, CONFLICT, LATE)
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A reassembly in figures.
+    """The figures of a reassembly.
 
     Args:
-        sequences: How many Sequences; ``complete``, ``incomplete`` and ``tail_unknown``: of these.
-        messages: Different messages, an empty LastMessage counted; ``seen``: with repeats; ``duplicates``: repeats
-            that were dropped.
+        sequences: Number of Sequences; ``complete``, ``incomplete`` and ``tail_unknown``: parts of it.
+        messages: Distinct messages, including an empty LastMessage; ``seen``: with repeats; ``duplicates``: dropped
+            repeats.
         missing: Message numbers that an RM Destination would Nack.
-        unplaced: How many envelopes are in no Sequence, or one too many, by the reason.
+        unplaced: Reason -> number of envelopes that belong to no Sequence or are surplus.
     """
 
     sequences: int
@@ -51,20 +51,20 @@ class Figures:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is missing that is known of, and every message was read and is the only one of its number."""
+        """Whether no known message is missing, and every message was readable and the only one with its number."""
         return not self.incomplete and not any(self.unplaced.get(why) for why in _BAD)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What :func:`report` gathers.
+    """The content that :func:`report` gathers.
 
     Args:
-        figures: Of all.
-        groups: What is unreadable, refused, in conflict or late, by ``why``, ``kind`` (how the file's name ends) and
-            ``problem`` (its figures left out): ``count``, in how many ``files``, and ``example``, one of these.
-        sequences: The Sequences, those first that something is wrong with.
-        unplaced: What is unreadable, refused, in conflict or late: where it is, and why.
+        figures: Of the whole reassembly.
+        groups: Unreadable, refused, conflicting or late envelopes, grouped by ``why``, ``kind`` (the end of the file's
+            name) and ``problem`` (without its figures): ``count``, number of ``files``, and an ``example`` file.
+        sequences: The Sequences, those with problems first.
+        unplaced: Unreadable, refused, conflicting or late envelopes: place and reason.
     """
 
     figures: Figures
@@ -74,7 +74,7 @@ class Report:
 
 
 def figures(done: Reassembled) -> Figures:
-    """Count what was put together."""
+    """Count the results of a reassembly."""
     counted = {
         "sequences": "count(*)",
         "complete": "count_if(state = 'complete')",
@@ -109,11 +109,11 @@ def report(done: Reassembled) -> Report:
 
 
 def groups(done: Reassembled) -> list[dict[str, Any]]:
-    """What is wrong with what was not placed, the most frequent first: see :class:`Report`."""
+    """Group the problems of unplaced envelopes, the most frequent first: see :class:`Report`."""
     from pyspark.sql import functions as F
 
     kind = F.regexp_extract("source", _KIND, 1)
-    # Each has its own bytes and places: without them those of one reason are alike.
+    # Each has its own bytes and places; without these, the problems of one reason are alike.
     reason = F.regexp_replace(F.substring(F.col("problem"), 1, _LONGEST_PROBLEM), _FIGURES, "…")
     bad = done.unplaced.where(F.col("why").isin(*_BAD))
     counted = bad.groupBy("why", kind.alias("kind"), reason.alias("problem")).agg(
@@ -136,22 +136,22 @@ def _places(bad: DataFrame) -> list[dict[str, Any]]:
 
 
 def as_json(gathered: Report) -> str:
-    """For programs."""
+    """Return the report as JSON."""
     return json.dumps(asdict(gathered), indent=1, ensure_ascii=False) + "\n"
 
 
 def _ranges(row: dict[str, Any], name: str) -> str:
-    """As an acknowledgement would name them."""
+    """Return ranges in the form of an acknowledgement."""
     pairs, count = row[name], row[f"{name}_count"]
     told = " ".join(f"{lower}-{upper}" if lower < upper else str(lower) for lower, upper in pairs)
     return f"{told} and {count - len(pairs)} more ranges" if count > len(pairs) else told
 
 
 def as_html(gathered: Report) -> str:
-    """For people: one page.
+    """Return the report as one HTML page.
 
     Raises:
-        ConfigurationError: what writes it is not installed.
+        ConfigurationError: A package that writes it is not installed.
     """
     counted = gathered.figures
     ids = {row["sequence"]: f"sequence-{number}" for number, row in enumerate(gathered.sequences)}
@@ -194,7 +194,7 @@ def as_html(gathered: Report) -> str:
 
 
 def _linked(sequence: str | None, ids: dict[str, str]) -> object:
-    """A cell that leads to a Sequence, if the page has a row for it."""
+    """Return a cell with a link to a Sequence, if the page has a row for it."""
     return Link(sequence, ids[sequence]) if sequence in ids else sequence
 
 
@@ -219,5 +219,5 @@ def _whole(counted: Figures) -> str:
 
 
 def in_a_sentence(counted: Figures) -> str:
-    """What a command says at its end of what is wrong; "" if nothing is."""
+    """Return the problems in one sentence, for a command's end; "" without any."""
     return "" if counted.is_whole else _whole(counted)

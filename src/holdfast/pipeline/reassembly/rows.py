@@ -1,7 +1,7 @@
-"""What a capture's envelopes are, as rows: messages of Sequences, what is said of Sequences, and what is neither.
+"""A capture's envelopes as rows: messages of Sequences, statements about Sequences, and unplaced envelopes.
 
-Plain classes and record batches, for tasks of batch and of streaming alike. Nothing is dropped: an envelope is a
-message, or says something of a Sequence, or is unplaced, with its place and the reason.
+The classes are independent of Spark, for tasks of batches and of streams alike. Nothing is dropped: an envelope is a
+message, or says something about a Sequence, or is unplaced, with its place and the reason.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PLACE = "source STRING, position BIGINT, captured_at TIMESTAMP"
-"""Where a row is from: the file or topic, the byte or offset there, and when that was captured."""
+"""The origin of a row: file or topic, byte or offset in it, and the time of capture."""
 
 CAPTURE = f"{PLACE}, content BINARY"
-"""What is read: envelopes, or files that hold some."""
+"""The input: envelopes, or files that contain some."""
 
 MESSAGES = (
     "sequence STRING, rm STRING, message_number BIGINT, message_id STRING, action STRING, `to` STRING,"
@@ -48,7 +48,8 @@ MESSAGES = (
 )
 UNPLACED = f"why STRING, problem STRING, sequence STRING, rm STRING, message_number BIGINT, {PLACE}, raw BINARY"
 DECODED = f"kind STRING, {MESSAGES}, marker BOOLEAN, digest BINARY, problem STRING, packed BINARY"
-"""A message (``kind`` "message"); what a task heard of one Sequence ("heard"); or why an envelope is unplaced."""
+"""A message (``kind`` "message"); a task's knowledge about one Sequence ("heard"); or the reason why an envelope is
+unplaced."""
 
 UNREADABLE, REFUSED, PLAIN, EMPTY = "unreadable", "refused", "plain", "empty"
 CONFLICT, LATE = "conflict", "late"
@@ -60,10 +61,10 @@ WHYS = {
     PLAIN: "It belongs to no Sequence, and mentions none.",
     EMPTY: "It has no content, like the answer to a one-way message.",
 }
-"""Why something is unplaced. The first four mean that something may be lost."""
+"""Reasons for unplaced envelopes. With the first four, a message may be lost."""
 
 _MOST_HEARD = 10_000
-"""Sequences that a task remembers what it heard of before it passes that on."""
+"""Maximum number of Sequences that a task gathers knowledge about before it passes that on."""
 
 Place = tuple[str, int, int | None]
 Message = tuple[Any, ...]
@@ -76,29 +77,29 @@ NUMBER, BODY, SOURCE, POSITION, CAPTURED_AT, MARKER, DIGEST = 2, 10, 11, 12, 13,
 
 
 def first_of(message: Message) -> tuple[Any, ...]:
-    """By what the first of several messages with one number is found: when it was captured, then where."""
+    """Return the sort key that finds the first of several messages with one number: time, then place of capture."""
     captured_at = message[CAPTURED_AT]
     return (captured_at is not None, captured_at, message[SOURCE], message[POSITION], message[DIGEST])
 
 
 class Reader:
-    """Decodes contents of a capture. What comes of them is in ``messages``, ``unplaced`` and ``heard`` until taken."""
+    """Decodes the contents of a capture. The results are in ``messages``, ``unplaced`` and ``heard`` until taken."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.unplaced: list[Unplaced] = []
         self.heard: dict[tuple[str, str], Heard] = {}
         self.size = 0
-        """About how many bytes the messages and what is unplaced have."""
+        """Approximate bytes of the messages and unplaced envelopes."""
 
     def read(self, content: bytes | None, source: str, position: int, captured_at: int | None) -> None:
-        """One envelope, or a file of some."""
+        """Decode one envelope, or a file of several."""
         for piece in pieces(content or b""):
             when = captured_at if piece.captured_at is None else piece.captured_at
             self._read(piece, (source, position + piece.at, when))
 
     def taken(self) -> None:
-        """Messages and what is unplaced have been passed on."""
+        """Clear the messages and unplaced envelopes, after they were passed on."""
         self.messages, self.unplaced, self.size = [], [], 0
 
     def _read(self, piece: Piece, place: Place) -> None:
@@ -136,7 +137,7 @@ class Reader:
         return heard
 
     def _hear(self, envelope: Envelope, at: int | None) -> bool:
-        """Take in what it says of Sequences, its own message aside; whether it says anything."""
+        """Record an envelope's statements about Sequences, except its own message; return whether it has any."""
         rm = envelope.rm
         if rm is None:
             return False
@@ -203,14 +204,14 @@ class Reader:
 
 
 def _about(envelope: Envelope) -> str:
-    """What a message that is in no Sequence is, in a few words."""
+    """Describe a message outside any Sequence in a few words."""
     if envelope.fault is not None:
         return f"a fault: {envelope.fault.code[:200]}: {envelope.fault.reason[:500]}"
     return f"no Sequence header; the Action is {envelope.action[:200]!r}"
 
 
 def contents(batch: pa.RecordBatch) -> Iterator[tuple[bytes | None, str, int, int | None]]:
-    """The rows of a batch with the columns of ``CAPTURE``, ready for :meth:`Reader.read`."""
+    """Yield the rows of a batch with the columns of ``CAPTURE``, ready for :meth:`Reader.read`."""
     import pyarrow as pa
 
     sources = (value or "" for value in batch.column("source").to_pylist())
@@ -228,7 +229,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def decode_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For ``mapInArrow``: the columns of ``CAPTURE`` into those of ``DECODED``."""
+    """Convert the columns of ``CAPTURE`` into those of ``DECODED``, for ``mapInArrow``."""
     spare_collections()
     schema = arrow_schema(DECODED)
     reader = Reader()
@@ -250,7 +251,7 @@ def _decoded(reader: Reader) -> list[tuple[Any, ...]]:
 
 
 def decoded_rows(kind: str, messages: Iterable[Message], unplaced: Iterable[Unplaced]) -> list[tuple[Any, ...]]:
-    """Rows with the columns of ``DECODED``: messages and unplaced envelopes, each with its kind."""
+    """Return rows with the columns of ``DECODED``: messages and unplaced envelopes, each with its kind."""
     nothing = (None,) * 8
     rows: list[tuple[Any, ...]] = [(kind, *message, None, None) for message in messages]
     for why, problem, sequence, rm, number, source, position, at, raw in unplaced:

@@ -1,8 +1,9 @@
-"""Reassembly: one Sequence put together from what was captured of it: doubled, out of order, incomplete.
+"""Reassembly of one Sequence from its captured messages: duplicated, out of order, incomplete.
 
-In which order a capture lies says nothing of the order on the wire. So it is judged as by an RM Destination that hears
-every message first, and what ends the Sequence last. What decides is :class:`RMDestination` itself, with no limit to
-what it holds, so the answer is the same in whatever order, and in however many parts, the capture is read.
+The order of a capture says nothing about the order on the wire. So the Sequence is judged as by an RM Destination that
+receives every message first, and the end of the Sequence last. :class:`RMDestination` itself decides, with no limit on
+held messages. So the result does not depend on the order in which, or the number of parts in which, the capture is
+read.
 """
 
 from __future__ import annotations
@@ -20,42 +21,43 @@ from holdfast.core.states import DestinationEvent, SettlingState
 from holdfast.core.versions import ALL_VERSIONS, RM
 
 POLICY = DestinationPolicy(inactivity_timeout=None, buffer=MAX_MESSAGE_NUMBER, max_ranges=MAX_MESSAGE_NUMBER)
-"""Exactly once, in order, NoDiscard; what a capture has is there already, so nothing is left to be sent again."""
+"""Exactly once, in order, NoDiscard. The capture already contains everything, so nothing will be retransmitted."""
 
 _VERSIONS = {rm: next(versions for versions in ALL_VERSIONS if versions.rm is rm) for rm in RM}
 
 _PENDING = 4_096
-"""Ranges of acknowledgements that wait to be joined: joining them one by one would be slow for those of a liar."""
+"""Maximum of acknowledged ranges that wait to be joined: one by one, hostile ranges would be slow to join."""
 
 Pairs = tuple[tuple[int, int], ...]
 
 
 def refusal_of(number: int) -> Fault | None:
-    """The fault for a number that no Sequence can have; None: :class:`Reassembly` judges it.
+    """Return the fault for a number that no Sequence can have; None: :class:`Reassembly` judges it.
 
-    At a destination of WS-RM 1.0 it ends the Sequence (section 4 there). Here it ends nothing: in a capture it may
-    stand before what came earlier.
+    At a destination of WS-RM 1.0 it ends the Sequence (section 4 there). Here it does not, because in a capture it may
+    precede earlier messages.
     """
     return sequence_fault(MESSAGE_NUMBER_ROLLOVER) if number > POLICY.max_message_number else None
 
 
 def joined(pairs: Iterable[tuple[int, int]]) -> AcknowledgementRanges:
-    """Ranges in any order, overlapping or not, as a set; in n log n, where adding them as they come may take n²."""
+    """Return ranges in any order, overlapping or not, as a set, in n log n time; adding them one by one may take n²."""
     return AcknowledgementRanges(sorted(pairs))
 
 
 @dataclass(slots=True)
 class Heard:
-    """What a capture says about a Sequence besides its messages. :meth:`update` merges two parts of a capture.
+    """A capture's statements about a Sequence, in addition to its messages. :meth:`update` merges two parts of a
+    capture.
 
     Args:
         seen: Number of times that its messages were seen, including repeats.
-        first_at, last_at: When the first and the last envelope about it was captured, in any unit; None: not known.
+        first_at, last_at: When the first and the last envelope about it was captured, in any unit; None: unknown.
         created: Its Identifier was granted or offered.
         closed, terminated: CloseSequence, TerminateSequence.
         final: An acknowledgement that never changes again.
         lowest_last, highest_last: The last number according to LastMessage or LastMsgNumber; 0: unknown. They differ if
-        a source contradicts itself: the highest counts, so that a gap is shown rather than hidden.
+            a source contradicts itself: the highest counts, so that a gap is shown rather than hidden.
         faults: Codes of the WS-RM faults about it.
     """
 
@@ -73,19 +75,19 @@ class Heard:
     _pending: list[tuple[int, int]] = field(default_factory=list)
 
     def at(self, time: int | None) -> None:
-        """An envelope about it was captured then."""
+        """Record the time at which an envelope about it was captured."""
         if time is not None:
             self.first_at = time if self.first_at is None else min(self.first_at, time)
             self.last_at = time if self.last_at is None else max(self.last_at, time)
 
     def last(self, number: int | None) -> None:
-        """Its last number, if that was said, and can be one."""
+        """Record its last number, if it is given and possible."""
         if number is not None and 0 < number <= MAX_MESSAGE_NUMBER:
             self.lowest_last = min(self.lowest_last or number, number)
             self.highest_last = max(self.highest_last, number)
 
     def acknowledge(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Its destination said that it has these; what cannot be a range is passed over."""
+        """Record ranges that its destination acknowledged; skip invalid ones."""
         self._pending += [(lower, upper) for lower, upper in ranges if 0 < lower <= upper <= MAX_MESSAGE_NUMBER]
         if len(self._pending) > _PENDING + 2 * len(self._acknowledged):
             self._join()
@@ -102,7 +104,7 @@ class Heard:
         return self._acknowledged
 
     def update(self, other: Heard) -> None:
-        """Take in what another part of the capture says."""
+        """Merge the statements of another part of the capture."""
         self.seen += other.seen
         self.at(other.first_at)
         self.at(other.last_at)
@@ -116,14 +118,14 @@ class Heard:
         self.acknowledge(other.acknowledged)
 
     def to_state(self) -> list[Any]:
-        """What to keep; :meth:`from_state` makes it again."""
+        """Return the state to store; :meth:`from_state` restores it."""
         flags = self.created | self.closed << 1 | self.terminated << 2 | self.final << 3
         last = [self.lowest_last, self.highest_last]
         return [self.seen, self.first_at, self.last_at, flags, *last, sorted(self.faults), self.acknowledged.to_state()]
 
     @classmethod
     def from_state(cls, state: list[Any]) -> Heard:
-        """What :meth:`to_state` gave."""
+        """Restore the result of :meth:`to_state`."""
         seen, first_at, last_at, flags, lowest, highest, faults, acknowledged = state
         created, closed, terminated, final = (bool(flags >> bit & 1) for bit in range(4))
         said = AcknowledgementRanges.from_state(acknowledged)
@@ -188,9 +190,9 @@ class Reassembly:
         self.late = 0
 
     def receive(self, number: int) -> Verdict | Fault:
-        """Judge a message: new, a duplicate, or, once it is settled, with which fault a destination would answer it.
+        """Judge a message: new, a duplicate or, after settling, the fault with which a destination would answer it.
 
-        :func:`refusal_of` has let its number pass; what it says of the last one is for :attr:`heard`.
+        :func:`refusal_of` must have accepted its number; :attr:`heard` records whether it is the last one.
         """
         verdict = self._destination.receive(number, False, 0.0)
         if isinstance(verdict, Fault):
@@ -198,11 +200,11 @@ class Reassembly:
         return verdict
 
     def had(self, lower: int, upper: int) -> None:
-        """These numbers are there: many at once, each looked at before."""
+        """Record many numbers at once that are already checked."""
         self._destination.accepted.add_range(lower, upper)
 
     def release(self) -> tuple[int, int] | None:
-        """The range of numbers that are in order now and were not before; None for none."""
+        """Return the range of numbers that are newly in order; None without any."""
         lower, following = self.next_in_order, self._destination.accepted.first_gap
         if following <= lower:
             return None
@@ -230,12 +232,12 @@ class Reassembly:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it takes no new message any more."""
+        """Whether it no longer accepts new messages."""
         return self._destination.settling is not SettlingState.OPEN
 
     @property
     def ranges(self) -> AcknowledgementRanges:
-        """The numbers there are."""
+        """The numbers that have arrived."""
         return self._destination.accepted
 
     def standing(self) -> Standing:
@@ -263,7 +265,7 @@ class Reassembly:
         )
 
     def to_state(self) -> list[Any]:
-        """What to keep of it; :meth:`from_state` makes it again."""
+        """Return the state to store; :meth:`from_state` restores it."""
         return [
             self._destination.accepted.to_state(),
             self.next_in_order,
@@ -274,7 +276,7 @@ class Reassembly:
 
     @classmethod
     def from_state(cls, identifier: str, rm: RM, state: list[Any]) -> Reassembly:
-        """What :meth:`to_state` gave."""
+        """Restore the result of :meth:`to_state`."""
         reassembly = cls(identifier, rm)
         accepted, next_in_order, is_settled, late, heard = state
         reassembly._destination.accepted = AcknowledgementRanges.from_state(accepted)

@@ -1,6 +1,6 @@
 """Reassembly of a growing capture: messages are released as soon as they are in order, gaps reported after a timeout.
 
-The same core decides as for a finite capture. A call of Spark's state costs as much as decoding several messages, so
+The same code decides as for a finite capture. A call of Spark's state costs as much as decoding several messages. So
 messages of a Sequence travel and are stored in packs: one row for each task, one state for each Sequence.
 """
 
@@ -68,15 +68,15 @@ TIMEOUT = 300.0
 """Seconds without anything about a Sequence after which it is settled: sources retransmit for some minutes."""
 
 MAX_FILES = 10_000
-"""Files of one micro-batch: of one envelope each, a batch of some seconds."""
+"""Maximum files of one micro-batch; with one envelope each, such a batch takes some seconds."""
 
 _BY = "kind"
-"""The column by which rows lie in directories: who reads messages need not read the states."""
+"""The column that divides rows into directories, so that a reader of messages need not read the states."""
 
 _FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 
 _SHARDS = 16
-"""Under so many keys passes what is in no Sequence, so that it does not all go to one task."""
+"""Number of keys for envelopes outside any Sequence, so that they do not all go to one task."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -84,7 +84,7 @@ _number = itemgetter(NUMBER)
 
 
 def _packs(messages: Iterable[Message]) -> Iterator[bytes]:
-    """The messages in packs of some megabytes: a row has its limit, and so has a task's memory."""
+    """Yield the messages in packs of some megabytes, because rows and a task's memory are limited."""
     pack: list[Message] = []
     size = 0
     for message in messages:
@@ -98,7 +98,7 @@ def _packs(messages: Iterable[Message]) -> Iterator[bytes]:
 
 
 def pack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For ``mapInArrow``: the columns of ``CAPTURE`` into those of ``PACKED``."""
+    """Convert the columns of ``CAPTURE`` into those of ``PACKED``, for ``mapInArrow``."""
     spare_collections()
     schema = arrow_schema(PACKED)
     reader = Reader()
@@ -115,7 +115,7 @@ def _key(sequence: str, rm: str) -> str:
 
 
 def _of(key: str) -> tuple[str, str]:
-    """Identifier and version."""
+    """Return the Identifier and the version."""
     rm, _, sequence = key.partition(" ")
     return sequence, rm
 
@@ -154,10 +154,10 @@ class Reassembling(StatefulProcessor):
         self._held = handle.getListState("held", "packed BINARY")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""
 
     def handleInputRows(self, key: tuple[str], rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
-        """Take in what came, give what is in order."""
+        """Process new messages, and yield those that are in order."""
         if _of(key[0])[1] not in RM_OF_NAME:
             yield from rows
             return
@@ -199,7 +199,7 @@ class Reassembling(StatefulProcessor):
     def handleExpiredTimer(
         self, key: tuple[str], timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Row]:
-        """Settle a Sequence of which nothing was heard for so long."""
+        """Settle a Sequence at its timeout."""
         one, held, active, _ = self._read(key[0])
         due = active + self._timeout
         if due > timerValues.getCurrentProcessingTimeInMs():
@@ -230,8 +230,8 @@ class Reassembling(StatefulProcessor):
 
 
 def _given(key: str, there: list[Message], late: list[Unplaced]) -> Iterator[Row]:
-    """Messages by their numbers, the repeats of them, and what came too late."""
-    there.sort(key=_number)  # and those of one number in the order of their arrival: the first is no repeat
+    """Yield messages by number, their repeats, and late messages."""
+    there.sort(key=_number)  # stable, so messages of one number stay in order of arrival, and the first is not a repeat
     for kind, is_duplicate in (("messages", False), ("duplicates", True)):
         for pack in _packs(message[:-1] for message in there if message[-1] is is_duplicate):
             yield Row(key=key, kind=kind, packed=pack)
@@ -246,8 +246,10 @@ def _late(message: Message) -> Unplaced:
 
 
 def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For ``mapInArrow``: the columns of ``PACKED`` into those of ``DECODED``, with the kinds "message", "duplicate",
-    "state" and why something is unplaced."""
+    """Convert the columns of ``PACKED`` into those of ``DECODED``, for ``mapInArrow``.
+
+    The kinds are "message", "duplicate", "state", or the reason why an envelope is unplaced.
+    """
     spare_collections()
     schema = arrow_schema(DECODED)
     for batch in batches:
@@ -264,16 +266,16 @@ def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 def capture_stream(
     spark: SparkSession, path: str, *, column: str | None = None, max_files: int = MAX_FILES
 ) -> DataFrame:
-    """The files of a directory, and those that come there, as a stream of a capture; the oldest first.
+    """Return the files of a directory, existing and future, as a stream of a capture; the oldest first.
 
-    A file is read once, as it is then: write it elsewhere and move it there.
+    A file is read once, in its state at that time: write it elsewhere and move it there.
 
     Args:
         spark: A session.
-        path: A directory, or a pattern of some.
-        column: The files are Parquet, and this column has the envelopes; None: files as of
+        path: A directory, or a pattern of directories.
+        column: The files are Parquet, and this column contains the envelopes; None: files as for
             :func:`~holdfast.pipeline.reassembly.tables.capture_of`.
-        max_files: Files of one micro-batch at most.
+        max_files: Maximum files of one micro-batch.
     """
     stream = spark.readStream.option("maxFilesPerTrigger", max_files).option("recursiveFileLookup", "true")
     if column is not None:
@@ -354,11 +356,12 @@ def is_idle(query: StreamingQuery) -> bool:
 
 
 def read_streamed(spark: SparkSession, out: str) -> Reassembled:
-    """What :func:`reassemble_stream` has put together so far: the tables of ``reassemble``, and ``messages`` without
-    those that wait beyond a gap.
+    """Return the results of :func:`reassemble_stream` so far: the tables of ``reassemble``.
+
+    ``messages`` excludes messages that wait beyond a gap.
 
     Raises:
-        ConfigurationError: There is nothing yet.
+        ConfigurationError: There is no result yet.
     """
     from pyspark.sql import functions as F
 
@@ -378,7 +381,7 @@ def read_streamed(spark: SparkSession, out: str) -> Reassembled:
 
 
 def _conflicting(duplicates: DataFrame, messages: DataFrame) -> DataFrame:
-    """The repeats that have another body than the first, which is there, or was an empty LastMessage."""
+    """Return repeats with another body than the first message, which is stored or was an empty LastMessage."""
     from pyspark.sql import functions as F
 
     first = messages.select(*KEY, F.col("body").alias("_first"))

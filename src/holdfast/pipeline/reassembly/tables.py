@@ -1,7 +1,7 @@
 """Reassembly of a finite capture: each message once, in order, and how complete every Sequence is.
 
-What decides is ``core.reassembly``. Numbers are many and Sequences may be huge, so Spark sorts, and finds the first of
-each number and the ranges; the core gets the ranges. No task holds a Sequence's messages.
+``sequence`` decides. There are many numbers, and Sequences may be huge, so Spark sorts, and finds the first message of
+each number and the ranges; ``sequence`` gets only the ranges. No task holds all messages of a Sequence.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ SEQUENCES = (
     f" not_captured {_RANGES}, seen BIGINT, numbers BIGINT, duplicates BIGINT, conflicts ARRAY<BIGINT>, late BIGINT,"
     " created BOOLEAN, faults ARRAY<STRING>, first_captured_at TIMESTAMP, last_captured_at TIMESTAMP"
 )
-"""The gap report, a row for each Sequence; the columns are those of ``core.reassembly.Standing`` and ``Heard``."""
+"""The gap report, a row for each Sequence; the columns are those of ``sequence.Standing`` and ``Heard``."""
 
 PARTS = "sequence STRING, rm STRING, part STRING, lower BIGINT, upper BIGINT, packed BINARY"
-"""Parts of what is known of a Sequence: accepted ranges ("had"), what other messages say about it, numbers with another
-body ("conflict"), or everything that a stream knows ("state")."""
+"""Parts of the knowledge about a Sequence: accepted ranges ("had"), statements of other messages ("heard"), numbers
+with another body ("conflict"), or the complete knowledge of a stream ("state")."""
 
 _TABLES = {"messages": MESSAGES, "sequences": SEQUENCES, "unplaced": UNPLACED}
 
@@ -54,9 +54,9 @@ class Reassembled:
     """The three tables of a reassembly.
 
     Args:
-        messages: Every message once. In each file by Sequence and number, and the files in their order, too.
+        messages: Every message once. Sorted by Sequence and number, within each file and across the files.
         sequences: The gap report.
-        unplaced: What is no message of a Sequence, or one too many: where it is, and why.
+        unplaced: Envelopes that are not messages of a Sequence, or are surplus: place and reason.
     """
 
     messages: DataFrame
@@ -65,18 +65,19 @@ class Reassembled:
 
 
 def capture_of(spark: SparkSession, *paths: str) -> DataFrame:
-    """Files as a capture: every file below the directories, each an envelope, or HTTP messages one after another, or
-    WARC records, also in gzip (``.gz``).
+    """Return files as a capture: every file below the directories.
+
+    Each is an envelope, or HTTP messages one after another, or WARC records, also compressed with gzip (``.gz``).
 
     Args:
         spark: A session.
-        paths: Files, directories and patterns, on any file system Spark knows.
+        paths: Files, directories and patterns, on any file system that Spark supports.
     """
     return of_files(spark.read.format("binaryFile").option("recursiveFileLookup", "true").load([*paths]))
 
 
 def of_files(found: DataFrame) -> DataFrame:
-    """Spark's rows of whole files as a capture."""
+    """Return Spark's rows of whole files as a capture."""
     from pyspark.sql import functions as F
 
     at = F.col("modificationTime").alias("captured_at")
@@ -84,8 +85,9 @@ def of_files(found: DataFrame) -> DataFrame:
 
 
 def as_capture(rows: DataFrame, content: str = "content") -> DataFrame:
-    """Any DataFrame as a capture: what is in the column ``content``, BINARY or STRING, and where it is from, by the
-    columns ``source``, ``position`` and ``captured_at`` if it has them.
+    """Return any DataFrame as a capture: the column ``content``, BINARY or STRING, and the origin of each row.
+
+    The origin comes from the columns ``source``, ``position`` and ``captured_at``, if they exist.
 
     Raises:
         ConfigurationError: there is no such column.
@@ -167,12 +169,12 @@ def reassemble(
 
 
 def read_reassembled(spark: SparkSession, out: str) -> Reassembled:
-    """What :func:`reassemble` wrote.
+    """Return the tables that :func:`reassemble` wrote.
 
     Raises:
-        ConfigurationError: there is nothing, or a run that did not end.
+        ConfigurationError: There are none, or the run did not finish.
     """
-    there = files.names(spark, f"{out}/unplaced")  # the last to be written
+    there = files.names(spark, f"{out}/unplaced")  # the last table to be written
     if LOG in there:
         return Reassembled(*(read_landed(spark, f"{out}/{name}").drop(BATCH) for name in _TABLES))
     if "_SUCCESS" in there:  # an earlier version wrote plain Parquet files
@@ -181,10 +183,10 @@ def read_reassembled(spark: SparkSession, out: str) -> Reassembled:
 
 
 def refuse_unless(spark: SparkSession, out: str, *, streamed: bool) -> None:
-    """See that ``out`` holds no reassembly of the other kind.
+    """Check that ``out`` contains no reassembly of the other kind.
 
     Raises:
-        ConfigurationError: it does.
+        ConfigurationError: It does.
     """
     there = files.names(spark, out)
     if "messages" in there if streamed else LOG in there or listed(spark, out):
@@ -206,17 +208,17 @@ def _by_number() -> Any:
 
 
 def islands(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For ``mapInArrow``: sorted numbers into ranges, and the numbers that have two bodies.
+    """Convert sorted numbers into ranges, and find the numbers with two bodies, for ``mapInArrow``.
 
-    Takes ``sequence, rm, message_number, digest``, gives ``PARTS``. Ranges end with their batch: who gets them joins
-    them.
+    The input is ``sequence, rm, message_number, digest``, the output ``PARTS``. Ranges end with their batch; a later
+    step joins them.
     """
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     schema = arrow_schema(PARTS)
-    before: pa.RecordBatch | None = None  # the last row, whose number may go on here
+    before: pa.RecordBatch | None = None  # the last row; its number may continue here
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -251,7 +253,7 @@ def islands(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def conflicting(messages: DataFrame, disputed: DataFrame) -> DataFrame:
-    """Messages whose number an earlier message with another body has."""
+    """Return messages with a number that an earlier message with another body has."""
     from pyspark.sql import functions as F
 
     numbers = disputed.select("sequence", "rm", F.col("lower").alias("message_number")).distinct()
@@ -261,7 +263,7 @@ def conflicting(messages: DataFrame, disputed: DataFrame) -> DataFrame:
 
 
 def as_parts(conflicts: DataFrame) -> DataFrame:
-    """Conflicting messages as ``PARTS``."""
+    """Return conflicting messages as ``PARTS``."""
     from pyspark.sql import functions as F
 
     number = F.col("message_number")
@@ -272,7 +274,7 @@ def as_parts(conflicts: DataFrame) -> DataFrame:
 
 
 def as_unplaced(conflicts: DataFrame) -> DataFrame:
-    """Conflicting messages as ``UNPLACED``."""
+    """Return conflicting messages as ``UNPLACED``."""
     from pyspark.sql import functions as F
 
     return conflicts.select(
@@ -292,7 +294,7 @@ def as_unplaced(conflicts: DataFrame) -> DataFrame:
 
 
 def standings(parts: DataFrame) -> DataFrame:
-    """The gap report from everything that is known: ``PARTS`` into ``SEQUENCES``."""
+    """Return the gap report from all knowledge: ``PARTS`` into ``SEQUENCES``."""
     order = ("sequence", "rm", "part", "lower")
     return parts.repartition("sequence", "rm").sortWithinPartitions(*order).mapInArrow(_judge, SEQUENCES)
 
@@ -334,7 +336,7 @@ def _judged(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
 
 
 def reported(sequence: str, rm: str, one: Reassembly, conflicts: list[int]) -> tuple[Any, ...]:
-    """A row of ``SEQUENCES``."""
+    """Return a row of ``SEQUENCES``."""
     standing, heard = one.standing(), one.heard
     return (
         sequence,

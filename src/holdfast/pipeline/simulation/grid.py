@@ -1,4 +1,4 @@
-"""What a simulation is to try: every combination of networks and policies, as frozen values. Knows nothing of Spark."""
+"""The combinations of networks and policies to simulate, as frozen values."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ BACKOFFS = {
     "steady": RetransmissionPolicy(initial=1.0, floor=1.0, cap=1.0),
     "patient": RetransmissionPolicy(initial=5.0, floor=2.0, cap=60.0),
 }
-"""By name: the defaults; as soon as the measured round trip allows; each second, without growing; seldom."""
+"""By name: the defaults; as soon as the measured round trip allows; each second, without growth; seldom."""
 
 
 MOST, MOST_EACH = 10**10, 10**6
-"""Sequences of a grid, and messages of each: more is a slip of the finger, or a row that no task can hold."""
+"""Maximum of Sequences of a grid, and of messages of each: more is a typing error, or a row that no task can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Cell:
     Args:
         loss: Share of requests and of answers that are lost.
         delay: Seconds one way.
-        window: Messages in flight at most.
+        window: Maximum of messages in flight.
         backoff: The name of a retransmission policy.
     """
 
@@ -48,22 +48,22 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Every combination of the first four, each tried with the same seeds.
+    """Every combination of the first four fields, each with the same seeds.
 
     Args:
         loss: Shares of requests, and of answers, that are lost.
         delay: Seconds one way.
-        window: Messages in flight at most.
+        window: Maximum of messages in flight.
         backoff: Retransmission policies by name.
         sequences: Sequences simulated for each combination; each is a seed.
         seed: The first seed.
         messages: Of each Sequence.
         interval: Seconds from one message to the next; 0: all at once.
-        capacity: Requests a second that get through the network; more wait in line.
-        line: Requests that may wait so; the next one is lost.
+        capacity: Requests per second that get through the network; more wait in line.
+        line: Requests that may wait in line; the network drops the next one.
 
     Raises:
-        ConfigurationError: Nothing to try, or a number that cannot be.
+        ConfigurationError: The grid is empty, or a number is out of range.
     """
 
     loss: tuple[float, ...] = (0.0, 0.05, 0.2)
@@ -95,12 +95,12 @@ class Grid:
                     f"the grid has {given:,} {name}, but at most {most:,} can be simulated",
                     remedy="Use fewer: two cores simulate a million Sequences of ten messages in some minutes.",
                 )
-        for cell in self.cells:  # says at once what would fail in a task
+        for cell in self.cells:  # raises here instead of in a task
             self.trial(cell)
 
     @property
     def cells(self) -> list[Cell]:
-        """The combinations, in their order."""
+        """The combinations, in order."""
         return [Cell(*one) for one in product(self.loss, self.delay, self.window, self.backoff)]
 
     def trial(self, cell: Cell) -> Trial:
@@ -117,21 +117,21 @@ class Grid:
 
     @property
     def total(self) -> int:
-        """How many Sequences that are."""
+        """Number of Sequences."""
         return len(self.cells) * self.sequences
 
 
 def parse_grid(words: Iterable[str], **instead: Any) -> Grid:
-    """A grid from words such as ``loss=0,0.1 delay=10ms,200ms window=8,32 backoff=usual,steady``.
+    """Parse a grid from words such as ``loss=0,0.1 delay=10ms,200ms window=8,32 backoff=usual,steady``.
 
     A backoff is a name of :data:`BACKOFFS`, or ``NAME:initial=1s;floor=100ms;cap=10s``.
 
     Args:
-        words: Each ``name=value,value…``; what is not named is as :class:`Grid` has it.
-        instead: Fields that are given otherwise.
+        words: Each ``name=value,value…``; other fields have the defaults of :class:`Grid`.
+        instead: Fields that override the words.
 
     Raises:
-        ConfigurationError: A word cannot be read.
+        ConfigurationError: A word is not valid.
     """
     given: dict[str, Any] = {}
     for word in words:

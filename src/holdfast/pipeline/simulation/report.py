@@ -1,4 +1,4 @@
-"""What a grid of simulations says: in a few sentences, and as a page with plots. Knows no Spark."""
+"""The results of a grid of simulations, in a few sentences and as a page with plots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Row = Mapping[str, Any]
-"""One of :func:`~holdfast.pipeline.simulation.trials.summarize`'s."""
+"""A row from :func:`~holdfast.pipeline.simulation.trials.summarize`."""
 
 COLUMNS: Mapping[str, Callable[[Row], object]] = {
     "loss": lambda row: f"{row['loss']:.3g}",
@@ -43,8 +43,11 @@ ABOUT_AS_GOOD = 0.05
 
 
 def best_of(rows: Sequence[Row]) -> Row:
-    """Return the best policy on one network: of those with the fewest incomplete Sequences and about the best goodput,
-    the one with the fewest transmissions."""
+    """Return the best policy on one network.
+
+    Among the policies with the fewest incomplete Sequences and about the best goodput, it is the one with the fewest
+    transmissions.
+    """
     fewest = min(row["incomplete"] for row in rows)
     reliable = [row for row in rows if row["incomplete"] == fewest and row["goodput"] is not None]
     quickest = max((row["goodput"] for row in reliable), default=0.0)
@@ -53,14 +56,14 @@ def best_of(rows: Sequence[Row]) -> Row:
 
 
 def networks(rows: Sequence[Row]) -> Iterator[tuple[float, float, list[Row]]]:
-    """The rows by network: loss, delay, and what was tried there."""
+    """Yield the rows by network: loss, delay, and the policies simulated there."""
     ordered = sorted(rows, key=lambda row: (row["loss"], row["delay"]))
     for (loss, delay), found in groupby(ordered, key=lambda row: (row["loss"], row["delay"])):
         yield loss, delay, list(found)
 
 
 def reading(rows: Sequence[Row]) -> list[str]:
-    """Which policy is best on which network, a sentence each, and what differs little."""
+    """Describe the best policy for each network in a sentence, with the cases of little difference."""
     lines = []
     for loss, delay, tried in networks(rows):
         best = best_of(tried)
@@ -88,7 +91,7 @@ def _cell(row: Row) -> int:
 
 
 def _with_margin(value: float | None, margin: float | None) -> str:
-    """A value, with only as many digits as its margin allows."""
+    """Format a value with only as many digits as its margin allows."""
     if value is None:
         return ""
     if not margin:
@@ -104,12 +107,12 @@ def _told(seconds: float | None) -> str:
 
 
 def parts(grid: Grid, rows: Sequence[Row], seconds: float) -> list[Part]:
-    """The page: the reading, the plots, the table.
+    """Return the page: the best policies, the plots, the table.
 
     Args:
-        grid: What was simulated.
-        rows: What it came to.
-        seconds: How long that took.
+        grid: The simulated grid.
+        rows: The summary.
+        seconds: Duration of the simulation.
     """
     about = (
         f"{grid.total:,} Sequences of {grid.messages} messages, {grid.sequences:,} for each of {len(grid.cells)} "
@@ -147,7 +150,7 @@ def _plot(rows: Sequence[Row], delay: float) -> Plot:
     for axes, (name, unit, is_log) in zip(figure.axes, _FIGURES, strict=True):
         _lines(axes, here, name)
         axes.set(title=name.partition("_")[0], xlabel="loss", ylabel=unit, yscale="log" if is_log else "linear")
-    # Below the plots: within one of them it would cover lines.
+    # Below the plots, because inside one it would cover lines.
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     return drawn(figure, f"Delay {_told(delay)} one way.")
 

@@ -37,11 +37,11 @@ def simulate(spark: SparkSession, grid: Grid) -> DataFrame:
 
     Args:
         spark: Any session, classic or Connect.
-        grid: What to try.
+        grid: The grid.
 
     Returns:
-        A row for each Sequence, see :data:`OUTCOMES`. Nothing runs until it is asked for, and all of it runs again each
-        time: write it down first.
+        A row for each Sequence, see :data:`OUTCOMES`. Each action on the DataFrame runs all simulations again, so write
+        it to a table first.
     """
     tasks = max(1, min(MOST_TASKS, -(-grid.total // PER_TASK)))
     return spark.range(0, grid.total, 1, tasks).mapInArrow(_Tried(grid), OUTCOMES)
@@ -49,7 +49,7 @@ def simulate(spark: SparkSession, grid: Grid) -> DataFrame:
 
 @dataclass(frozen=True)
 class _Tried:
-    """In a task: numbers of Sequences to what became of them."""
+    """Simulates Sequences by number, in a task."""
 
     grid: Grid
 
@@ -129,19 +129,21 @@ def summarize(outcomes: DataFrame) -> DataFrame:
 
 QUANTILE_ACCURACY = 100_000
 """A quantile's rank is off by at most this part of the messages. Of 1,000, the 99 % could be any from 98.9 to 99.1 %,
-which differ by a sixth where a fifth is lost. ``percentile`` is exact, but holds every latency in memory."""
+which differ by a sixth at a loss of a fifth. ``percentile`` is exact, but keeps every latency in memory."""
 
 CONFIDENCE = 1.96
 """Standard deviations on either side of a mean, for 95 %."""
 
 
 def _margin(of: str, by: str) -> Column:
-    """How far the ratio of two sums may be from that of endless Sequences: the delta method, each Sequence drawn by
-    itself."""
+    """Return how far the ratio of two sums may differ from that of infinitely many Sequences.
+
+    This is the delta method, with each Sequence drawn independently.
+    """
     from pyspark.sql import functions as F
 
     count, ratio = F.count("*"), F.sum(of) / F.sum(by)
-    # The variance of (of - ratio * by), whose mean is 0.
+    # The variance of (of - ratio * by), which has the mean 0.
     squares = F.sum(F.col(of) * F.col(of)) + ratio * ratio * F.sum(F.col(by) * F.col(by))
     variance = (squares - 2 * ratio * F.sum(F.col(of) * F.col(by))) / (count - 1)
     known = F.when((count > 1) & (F.sum(by) > 0), F.greatest(variance, F.lit(0.0)))

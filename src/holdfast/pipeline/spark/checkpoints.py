@@ -1,8 +1,8 @@
-"""A query's checkpoint: the name of its cursor, how far it is, and which tables go with it.
+"""A query's checkpoint: the name of its cursor, its progress, and the tables that belong to it.
 
-Spark writes ``metadata`` (the query's id), ``offsets/N`` before batch N and ``commits/N`` after it. A table says of
-which query its newest batch is, and how far that reaches; so a checkpoint that was copied, put back, or is another
-table's is found out before anything is written.
+Spark writes ``metadata`` (the query's id), ``offsets/N`` before batch N and ``commits/N`` after it. A table records the
+query of its newest batch, and how far that batch reaches. So a checkpoint that was copied, restored, or belongs to
+another table is detected before anything is written.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 READER_FILE = "holdfast-reader"
-"""In the checkpoint: the name of its cursor on the server."""
+"""File in the checkpoint with the name of its cursor on the server."""
 
 
 class Table(Protocol):
-    """What a checkpoint goes with; see ``landing.parquet.ParquetTable``."""
+    """A table that belongs to a checkpoint; see ``landing.parquet.ParquetTable``."""
 
     def begun(self) -> str:
         """Return its current content; "" if it is empty."""
         ...
 
     def foreign(self) -> str:
-        """Return content that Holdfast did not write; "" if there is none."""
+        """Return content that Holdfast did not write; otherwise ""."""
         ...
 
     def newest(self) -> tuple[int, str] | None:
-        """The newest batch, and its origin."""
+        """Return the newest batch, and its origin."""
         ...
 
     def has(self, batch: int) -> bool:
-        """Whether the batch is there."""
+        """Whether the table has the batch."""
         ...
 
     def origin(self, batch: int) -> str:
-        """The batch's origin, "" if it is not known."""
+        """Return the batch's origin, "" if unknown."""
         ...
 
 
 def reader_of(spark: SparkSession, checkpoint: str, what: str = "land") -> str:
-    """Return the name of a checkpoint's cursor; created and written into the checkpoint at the first call.
+    """Return the name of a checkpoint's cursor; the first call creates it and writes it into the checkpoint.
 
-    The name moves with the checkpoint, and no other checkpoint has it. Its prefix ``what`` says what uses it.
+    The name moves with the checkpoint, and no other checkpoint has it. Its prefix ``what`` names its user.
     """
     if READER_FILE not in files.names(spark, checkpoint):
         files.publish_text(spark, f"{checkpoint}/{READER_FILE}", f"{what}-{secrets.token_hex(6)}")
@@ -71,23 +71,24 @@ def settle(
     access: Access | None = None,
     away: float = 60.0,
 ) -> dict[str, Positions]:
-    """Move the cursors to what the checkpoint says is done: Spark itself leaves them one batch behind at a run's end.
+    """Move the cursors to the end of the checkpoint's last batch, because Spark leaves them one batch behind at a run's
+    end.
 
     Args:
         spark: A classic session.
         broker: URL of the server's admin listener.
         checkpoint: The query's.
-        queues: Which queues it reads, if that is known: not with a pattern.
+        queues: The queues it reads, if known; unknown for a pattern.
         reader: Name of the cursors; None: the checkpoint's own.
-        access: What the server demands, if it does.
-        away: Seconds for which a server that is away is waited for.
+        access: Credentials for the server, if it requires any.
+        away: Seconds to wait for a server that does not answer.
 
     Returns:
-        Queue -> where its cursor stands now; nothing if no batch has been completed yet.
+        Queue -> the new position of its cursor; empty if no batch has been completed yet.
 
     Raises:
-        ServerAway: So long; harmless, the next run's first batch moves the cursor.
-        OffsetRefused: The checkpoint is of other queues.
+        ServerAway: The server did not answer in that time. Harmless: the next run's first batch moves the cursor.
+        OffsetRefused: The checkpoint belongs to other queues.
     """
     done = _numbers(spark, f"{checkpoint}/commits")
     if not done:
@@ -119,7 +120,7 @@ def _numbers(spark: SparkSession, log: str) -> list[int]:
 
 
 def _sources(spark: SparkSession, checkpoint: str, batch: int) -> list[Any]:
-    """To where each source was read when the batch ended."""
+    """Return each source's position at the end of a batch."""
     lines = files.read_text(spark, f"{checkpoint}/offsets/{batch}").splitlines()
     return [None if line == "-" else json.loads(line) for line in lines[2:]]  # below version and settings
 
@@ -129,7 +130,7 @@ def _places(spark: SparkSession, checkpoint: str, batch: int) -> Places:
 
 
 def what_was_read(spark: SparkSession, checkpoint: str, batch: int) -> list[QueueRange]:
-    """The ranges of a batch, from 1 on, that reads one source; those without a record too."""
+    """Return the ranges of a batch with one source, also those without a record; batches count from 1."""
     before, after = _places(spark, checkpoint, batch - 1).positions, _places(spark, checkpoint, batch)
     ranges = []
     for queue, place in sorted(after.queues.items()):
@@ -142,43 +143,44 @@ def what_was_read(spark: SparkSession, checkpoint: str, batch: int) -> list[Queu
 def ranges_of_topics(
     spark: SparkSession, checkpoint: str, batch: int
 ) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
-    """Return the first and the end offsets of a batch, from 1 on, of a Kafka source; -2 is a partition's earliest."""
+    """Return the start and end offsets of a batch with a Kafka source; -2 is a partition's earliest; batches count from
+    1."""
     before, after = (topic_positions(_sources(spark, checkpoint, number)[0]) for number in (batch - 1, batch))
     return {partition: before.get(partition, -2) for partition in after}, after
 
 
 def topic_positions(offset: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, int], int]:
-    """The positions in an offset of Spark's Kafka source, by topic and partition."""
+    """Return the positions in an offset of Spark's Kafka source, by topic and partition."""
     return {(topic, int(part)): at for topic, parts in offset.items() for part, at in parts.items()}
 
 
 def where_it_stands(spark: SparkSession, checkpoint: str) -> dict[str, Any]:
-    """To where a query that reads one source is done, as its source says it; nothing before its first batch."""
+    """Return the position of a query with one source, in the source's form; empty before its first batch."""
     done = _numbers(spark, f"{checkpoint}/commits")
     return dict(_sources(spark, checkpoint, max(done))[0] or {}) if done else {}
 
 
 def watermark_of(spark: SparkSession, checkpoint: str, batch: int) -> int:
-    """The watermark with which a batch is made, in milliseconds since 1970."""
+    """Return the watermark of a batch, in milliseconds since 1970."""
     settings = files.read_text(spark, f"{checkpoint}/offsets/{batch}").splitlines()[1]
     return int(json.loads(settings)["batchWatermarkMs"])
 
 
 def origin(spark: SparkSession, checkpoint: str, batch: int) -> str:
-    """Of which query a batch is, and to where each of its sources was read when it ended: for the batch's table."""
+    """Return the query of a batch, and each of its sources' positions at its end, for the batch's table."""
     return json.dumps({"query": query_id(spark, checkpoint), "ends": _sources(spark, checkpoint, batch)})
 
 
 def query_id(spark: SparkSession, checkpoint: str) -> str:
-    """The id that Spark gave the query of a checkpoint."""
+    """Return the id that Spark gave the query of a checkpoint."""
     return str(json.loads(files.read_text(spark, f"{checkpoint}/metadata"))["id"])
 
 
 def is_there(table: Table, batch: int, origin: str, out: str) -> bool:
-    """Whether a batch is in its table already.
+    """Whether a batch is already in its table.
 
     Raises:
-        PipelineError: It is, but of another query, or with other messages.
+        PipelineError: The table has it from another query, or with other messages.
     """
     if not table.has(batch):
         return False
@@ -193,25 +195,25 @@ def is_there(table: Table, batch: int, origin: str, out: str) -> bool:
 
 
 def commit_state(batch: DataFrame) -> None:
-    """Compute a batch whose rows are written already: Spark demands that each batch commits its query's state."""
+    """Compute a batch after its rows were written, because Spark requires each batch to commit its query's state."""
     batch.write.format("noop").mode("overwrite").save()
 
 
 def refuse_foreign_data(
     spark: SparkSession, table: Table, out: str, checkpoint: str, *, every: bool = False, only: bool = False
 ) -> None:
-    """See that a table and a checkpoint go together.
+    """Check that a table and a checkpoint belong together.
 
     Args:
         spark: A classic session.
         table: The table below ``out``.
         out: Its directory.
         checkpoint: The query's.
-        every: Every batch of the query is in the table, also one without rows.
-        only: The query has written to no other directory since it began: there is something once a batch is done.
+        every: Every batch of the query is in the table, even one without rows.
+        only: The query has written to no other directory since it began, so each done batch has left content here.
 
     Raises:
-        ConfigurationError: They do not; or there is a table that was not written so; or nothing can be written there.
+        ConfigurationError: They do not; or Holdfast did not write the table; or the directory is not writable.
     """
     if foreign := table.foreign():
         raise ConfigurationError(
@@ -252,7 +254,7 @@ def refuse_foreign_data(
 
 
 def _is_of(spark: SparkSession, checkpoint: str, batch: int, told: str, known: Collection[int]) -> bool:
-    """Whether a batch of that origin can be the checkpoint's; it forgets old ones."""
+    """Whether a batch with that origin may belong to the checkpoint, which forgets old batches."""
     if batch in known:
         return origin(spark, checkpoint, batch) == told
     return bool(json.loads(told)["query"] == query_id(spark, checkpoint))

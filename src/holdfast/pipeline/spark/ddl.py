@@ -1,4 +1,4 @@
-"""Columns as DDL tells them, in Arrow: for tasks, which have no session to ask what a type is."""
+"""DDL columns as an Arrow schema, for tasks, which have no session to parse types."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def _types() -> dict[str, pa.DataType]:
 
 
 def arrow_schema(ddl: str) -> pa.Schema:
-    """Columns as Arrow has them.
+    """Parse columns into an Arrow schema.
 
     Raises:
-        KeyError: A type that none of our schemas has.
+        KeyError: An unsupported type.
     """
     import pyarrow as pa
 
@@ -49,7 +49,7 @@ def arrow_schema(ddl: str) -> pa.Schema:
 
 
 def record_batch(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows as a record batch; the values of a row are in the order of the columns."""
+    """Return rows as a record batch; a row's values are in the order of the columns."""
     import pyarrow as pa
 
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)

@@ -1,4 +1,7 @@
-"""Small files on any file system Spark knows, through its JVM: a checkpoint may lie anywhere. Classic sessions only."""
+"""Small files on any file system that Spark supports, through its JVM, because a checkpoint may be anywhere.
+
+Classic sessions only.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _RENAME_KEEPS_OTHERS_OUT = ("file", "hdfs")
-"""Where a directory gets its name in one step, and of two that are to have it one does not. Not so in object stores."""
+"""File systems that rename a directory in one step, so that only one of two writers succeeds; object stores do not."""
 
 
 def names(spark: SparkSession, directory: str) -> list[str]:
-    """The names in a directory, sorted; none if it is not there."""
+    """Return the names in a directory, sorted; empty if it does not exist."""
     from py4j.protocol import Py4JJavaError
 
     system, path = _at(spark, directory)
@@ -33,10 +36,10 @@ def names(spark: SparkSession, directory: str) -> list[str]:
 
 
 def read_text(spark: SparkSession, file: str) -> str:
-    """A file's content.
+    """Return a file's content.
 
     Raises:
-        FileNotFoundError: It is not there, or no longer.
+        FileNotFoundError: It does not exist, or no longer.
     """
     from py4j.protocol import Py4JJavaError
 
@@ -78,10 +81,10 @@ def publish_text(spark: SparkSession, file: str, text: str) -> None:
 
 
 def check_writable(spark: SparkSession, directory: str) -> None:
-    """See that files can be made in a directory, which is made if it is not there.
+    """Check that a directory is writable; create it if it does not exist.
 
     Raises:
-        ConfigurationError: They cannot; with the file system's reason.
+        ConfigurationError: It is not; with the file system's reason.
     """
     probe = f"{directory}/_{secrets.token_hex(6)}"
     write_text(spark, probe, "")
@@ -89,12 +92,12 @@ def check_writable(spark: SparkSession, directory: str) -> None:
 
 
 def renames_at_once(spark: SparkSession, place: str) -> bool:
-    """Whether ``rename_unless_there`` keeps its promise there."""
+    """Whether ``rename_unless_there`` is atomic there."""
     return _at(spark, place)[0].getUri().getScheme() in _RENAME_KEEPS_OTHERS_OUT
 
 
 def rename_unless_there(spark: SparkSession, directory: str, name: str) -> bool:
-    """Give a directory another name, in one step, unless there is something of that name already; whether it has it.
+    """Rename a directory in one step, unless the new name exists; return whether it was renamed.
 
     Raises:
         ConfigurationError: The directory is gone, or may not be renamed.
@@ -104,7 +107,7 @@ def rename_unless_there(spark: SparkSession, directory: str, name: str) -> bool:
     with _written(name):
         if system.getUri().getScheme() != "file":
             return _renamed_by_hadoop(spark, source, path)
-        try:  # Hadoop looks first and renames then, and copies into a directory that came in between
+        try:  # Hadoop checks before it renames, and copies into a directory that was created in between
             os.rename(source.toUri().getPath(), path.toUri().getPath())
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
@@ -133,7 +136,7 @@ def _renamed_by_hadoop(spark: SparkSession, source: Any, path: Any) -> bool:
 
 @contextlib.contextmanager
 def _written(place: str) -> Iterator[None]:
-    """What a file system refuses, in a sentence."""
+    """Translate a file system's error into one sentence."""
     from py4j.protocol import Py4JJavaError
 
     try:
@@ -159,13 +162,13 @@ def delete(spark: SparkSession, place: str) -> None:
 
 
 def qualified(spark: SparkSession, place: str) -> str:
-    """A place's whole name: ``file:/tmp/x`` of ``x``."""
+    """Return a place's full name: ``file:/tmp/x`` for ``x``."""
     system, path = _at(spark, place)
     return str(system.makeQualified(path).toUri().toString())
 
 
 def same(spark: SparkSession, one: str, other: str) -> bool:
-    """Whether two names are of one place."""
+    """Whether two names refer to the same place."""
     qualified = [system.makeQualified(path) for system, path in (_at(spark, one), _at(spark, other))]
     return bool(qualified[0].equals(qualified[1]))
 

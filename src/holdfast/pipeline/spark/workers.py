@@ -1,4 +1,4 @@
-"""Spark's Python workers: processes that are kept between tasks, and what PySpark does in them between two tasks."""
+"""Spark's Python workers, which Spark reuses for several tasks, and PySpark's work between two tasks."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import gc
 import sys
 
 _DAEMON = "pyspark.daemon"
-"""What the workers are forked from, and who collects."""
+"""The process that forks the workers; its module also runs the garbage collection."""
 
 _seen = 0
 
 
 def spare_collections() -> None:
-    """Let PySpark's collection after each task pass over what is loaded. Does nothing outside of Spark's workers.
+    """Let PySpark's garbage collection after each task skip loaded modules. Does nothing outside of Spark's workers.
 
-    A worker collects all garbage when a task is done, and takes the next one only after that. What it walks through are
-    PySpark, Arrow and all else that was ever imported: 40 ms of processor time, where a small task takes 2. That is no
-    garbage, so it is frozen: at the first task, and at one before which something more was imported. What tasks leave
-    is collected as before.
+    A worker collects all garbage at the end of a task, and accepts the next task only after that. The collection walks
+    through PySpark, Arrow and everything else that was ever imported: 40 ms of processor time, when a small task takes
+    2. Modules are not garbage, so this freezes them: at the first task, and at a task after further imports. Garbage of
+    tasks is collected as before.
 
-    To be called first where Spark calls us, in a task or to plan one.
+    Call this first wherever Spark calls Holdfast, in a task or to plan one.
     """
     global _seen
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)

@@ -1,4 +1,4 @@
-"""The sinks of a server, seen from a writer: stage, publish, discard. Owns the requests and what their answers mean."""
+"""A writer's client for the sinks of a server: stage, publish, discard."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of a batch.
+    """The result of a publication.
 
     Args:
-        is_new: Whether it is published by this request, and was not before.
-        attempt: What the attempt is called that was published; None: the server does not know it any more.
+        is_new: Whether this request published the batch.
+        attempt: The name of the published attempt; None: the server no longer knows it.
     """
 
     is_new: bool
@@ -46,13 +46,13 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What became of a part.
+    """The result of staging a part.
 
     Args:
-        rows: How many of its rows are staged, durably.
-        already: The batch was published before; nothing of the part is kept.
-        refused: Of the rows that cannot be sent: which of the part, why, and the column to blame.
-        attempt: What the attempt is called that was published; None: the server does not know it any more.
+        rows: Number of its rows that are durably staged.
+        already: The batch was published before; nothing of the part is stored.
+        refused: Rows that cannot be sent: position in the part, reason, and the column at fault.
+        attempt: The name of the published attempt; None: the server no longer knows it.
     """
 
     rows: int
@@ -90,7 +90,7 @@ class SinkPlane(Connection):
         if batch.jumps:
             asked["jump"] = "1"
         path = f"{_path(batch.sink)}/parts?{urlencode(asked)}"
-        # Not again by itself on a connection that breaks: the token would be known then.
+        # Never repeated automatically on a broken connection, because the token would then be known.
         answer = self._taken(*self._request("POST", path, body=part, kind=CONTENT_TYPE, again=False))
         with understood(self._broker):
             told = tuple(
@@ -131,26 +131,26 @@ class SinkPlane(Connection):
             return None if answer["batch"] is None else (int(answer["batch"]), answer["attempt"])
 
     def discard(self, sink: str, tokens: list[str]) -> None:
-        """Drop what was staged under these tokens; the server keeps what is published."""
+        """Delete rows staged under these tokens; the server keeps published ones."""
         self._taken(*self._request("POST", f"{_path(sink)}/discard", body=json.dumps({"tokens": tokens})))
 
     def bind(self, sink: str, query: str) -> None:
-        """Let a sink take this query's batches from now on, and no other's."""
+        """Bind a sink to this query: it then accepts batches of no other query."""
         self._taken(*self._request("POST", f"{_path(sink)}/bind", body=json.dumps({"query": query})))
 
     def forget(self, sink: str) -> None:
-        """Forget a sink; what it published is delivered all the same."""
+        """Forget a sink; its published rows are still delivered."""
         status, answer = self._request("DELETE", _path(sink))
         if status != 404:
             self._checked(status, answer)
 
     def _taken(self, status: int, answer: dict[str, Any]) -> dict[str, Any]:
-        """The answer, or the error that it is."""
+        """Return the answer, or raise the error that it reports."""
         if status == 422 and "row" in answer:
             with understood(self._broker):
                 says = (str(answer.get(name) or "") for name in ("error", "column", "remedy"))
                 raise RowRefused(int(answer["row"]), *says)
-        if status == 507:  # worth waiting for: what is published makes room while it comes into its queues
+        if status == 507:  # a retry helps: published rows free space as they enter their queues
             said = f"{answer.get('error', 'it has no room')} {answer.get('remedy', '')}".strip()
             raise ServerAway(f"the server at {self._broker} answered 507: {said}")
         if status == 409:

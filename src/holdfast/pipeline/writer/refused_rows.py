@@ -71,7 +71,7 @@ class RefusedFile:
         self.rows += len(refused)
 
     def _write(self) -> None:
-        """A row group of what waits: one for each row would be as long in memory as the file."""
+        """Write the waiting rows as a row group; one for each row would need as much memory as the file."""
         table, self._waiting, self._bytes = pa.concat_tables(self._waiting).combine_chunks(), [], 0
         with _written(self._directory):
             if self._writer is None:
@@ -126,7 +126,7 @@ def place(directory: str, query: str, batch: int, attempt: str | None) -> None:
     staged, target = f"{at}/{_staged(query, batch)}", f"{at}/refused_query={query}/refused_batch={batch}"
     with _written(directory, f"the batch was sent. Its refused rows are in {staged}: start again to move them"):
         names = _noted(system, f"{staged}/{attempt}{_NOTE}") if attempt else set()
-        if names is not None:  # else another one has placed them
+        if names is not None:  # otherwise another driver has placed them
             there = _names(system, target)
             for name in there - names:
                 with suppress(FileNotFoundError):
@@ -139,7 +139,7 @@ def place(directory: str, query: str, batch: int, attempt: str | None) -> None:
 
 
 def left(directory: str, query: str, before: int) -> list[int]:
-    """Batches of a query below that number of which an attempt was noted and none is placed, as far as is known."""
+    """Return batches of a query below ``before`` with a recorded attempt, but without a known placed one."""
     system, at = _system(directory)
     found: list[int] = []
     for name in _names(system, f"{at}/_staged/{query}"):
@@ -159,7 +159,7 @@ def _is_noted(system: fs.FileSystem, staged: str) -> bool:
 
 
 def _noted(system: fs.FileSystem, path: str) -> set[str] | None:
-    """The files of an attempt; None: they have their place."""
+    """Return the files of an attempt; None: they are in their place."""
     try:
         with system.open_input_stream(path) as stream:
             return set(json.loads(stream.read()))
@@ -172,7 +172,7 @@ def _names(system: fs.FileSystem, path: str) -> set[str]:
 
 
 def _move(system: fs.FileSystem, source: str, target: str) -> None:
-    """Move a file, unless another one just has."""
+    """Move a file, unless another driver has just moved it."""
     try:
         system.move(source, target)
     except FileNotFoundError:
@@ -181,7 +181,7 @@ def _move(system: fs.FileSystem, source: str, target: str) -> None:
 
 
 def _drop(system: fs.FileSystem, path: str) -> None:
-    """Delete what attempts staged that are not to be placed; another one may be at it, too."""
+    """Delete staged files of unpublished attempts; another driver may do so at the same time."""
     with suppress(OSError):
         if system.get_file_info(path).type is not fs.FileType.NotFound:
             system.delete_dir(path)
@@ -193,7 +193,7 @@ def _staged(query: str, batch: int) -> str:
 
 @contextmanager
 def _written(directory: str, then: str = "") -> Iterator[None]:
-    """What a file system says, as what it means for the write: nothing was sent, if it is not said what was."""
+    """Translate a file system's error; without ``then``, nothing of the batch was sent."""
     remedy = (
         "nothing of the batch was sent: free space, give driver and executors write access, or name another "
         "directory with option refused; then start again"

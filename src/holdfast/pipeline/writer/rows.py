@@ -1,8 +1,8 @@
-"""Rows of a DataFrame as a server takes them: ``application/vnd.holdfast.rows``.
+"""Rows of a DataFrame in the server's format: ``application/vnd.holdfast.rows``.
 
-Each row is a MessagePack array of the fields in FIELDS, behind its length as 4 bytes, big-endian; the end is the length
-0xFFFFFFFF and the number of rows as 8 bytes. Which columns a DataFrame may have is decided here, too, when a write is
-planned; a value that cannot be sent is found while a row is written.
+Each row is its length as 4 bytes, big-endian, followed by a MessagePack array of the fields in FIELDS. The end is the
+length 0xFFFFFFFF and the number of rows as 8 bytes. This module also checks the columns of a DataFrame when a write is
+planned. It finds a value that cannot be sent when it writes the row.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 FIELDS = ("key", "queue", "to", "action", "headers", "body", "message_id", "relates_to", "reply_to")
 BYTES = ("headers", "body")
-"""Fields of bytes: a string column goes as its UTF-8, unlooked at."""
+"""Fields of bytes: a string column is sent as its UTF-8, unchecked."""
 
 CONTENT_TYPE = "application/vnd.holdfast.rows"
 PART_BYTES = 4 << 20
-"""Of a part, unless one row is larger: it is kept in memory until the server has it."""
+"""Bytes of a part, unless one row is larger: it stays in memory until the server has it."""
 ROW_BYTES = 15 << 20
-"""Of a row: a server's admin listener takes no larger request."""
+"""Maximum bytes of a row: a server's admin listener accepts no larger request."""
 
 _KAFKAS = {
     "value": "rename it to body",
@@ -55,11 +55,11 @@ _KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """Where each field comes from.
+    """The source of each field.
 
     Args:
-        columns: Field -> name of its column; a field without one is not in it.
-        defaults: Field -> what stands for no column, and for a null in it.
+        columns: Field -> name of its column; fields without a column are missing.
+        defaults: Field -> value if there is no column, or for a null in it.
     """
 
     columns: dict[str, str]
@@ -67,10 +67,10 @@ class RowPlan:
 
 
 def plan_rows(schema: spark_types.StructType, options: WriteOptions) -> RowPlan:
-    """Check the columns of a DataFrame. Their names are not sensitive to case, as Spark's are not.
+    """Check the columns of a DataFrame; their names are case-insensitive, as in Spark.
 
     Raises:
-        ConfigurationError: One that cannot be written, named; one that is missing.
+        ConfigurationError: A column cannot be written, or is missing; the error names it.
     """
     names = schema.fieldNames()
     spelt = {name.lower(): name for name in names}
@@ -88,10 +88,10 @@ def plan_rows(schema: spark_types.StructType, options: WriteOptions) -> RowPlan:
             _check_type(column)
             columns[field] = column.name
         elif column.name != key:
-            mend = _KAFKAS.get(field, "remove it with select()")
+            remedy = _KAFKAS.get(field, "remove it with select()")
             raise ConfigurationError(
                 f"the wsrm sink does not use column {column.name}",
-                remedy=f"{mend}; the sink writes {', '.join(FIELDS[1:])}, and the column of option sequenceKey",
+                remedy=f"{remedy}; the sink writes {', '.join(FIELDS[1:])}, and the column of option sequenceKey",
             )
     if key and not isinstance(schema[key].dataType, _KEYS):
         raise ConfigurationError(
@@ -127,10 +127,10 @@ class Refused:
 
     Args:
         batch: The Arrow batch it is in.
-        index: Its place there.
-        position: Its place among the rows of its task.
-        reason: Why.
-        column: The column that is to blame, "" for none.
+        index: Its position in the batch.
+        position: Its position among the rows of its task.
+        reason: The reason.
+        column: The column at fault, "" for none.
     """
 
     batch: pa.RecordBatch
@@ -141,7 +141,7 @@ class Refused:
 
 
 class Part:
-    """Encoded rows, and where they come from: kept until the server has taken them."""
+    """Encoded rows and their origin, kept until the server has accepted them."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -149,11 +149,11 @@ class Part:
         self.rows = 0
 
     def begin(self, batch: pa.RecordBatch, position: int) -> list[int]:
-        """The places in a batch of the rows that are added from now on; the caller appends to it.
+        """Return the list of the positions in a batch of rows added from now on; the caller appends to it.
 
         Args:
             batch: The Arrow batch.
-            position: Where it begins among the rows of its task.
+            position: Position of its first row among the rows of its task.
         """
         places: list[int] = []
         self._slices.append((batch, position, places))
@@ -170,7 +170,7 @@ class Part:
         self.rows += 1
 
     def encoded(self) -> bytes:
-        """The whole part as it is sent."""
+        """Return the whole part in its encoded form."""
         return bytes(self._data) + _END.pack(0xFFFFFFFF, self.rows)
 
     def refused(self, row: int, reason: str, column: str = "") -> Refused:
@@ -188,7 +188,7 @@ class Part:
 
 
 class RowEncoder:
-    """Cuts the Arrow batches of one task into parts."""
+    """Divides the Arrow batches of one task into parts."""
 
     def __init__(self, plan: RowPlan) -> None:
         self._plan = plan
@@ -196,7 +196,7 @@ class RowEncoder:
         self._position = 0
 
     def parts(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Part | Refused]:
-        """All rows in their order, in parts of about PART_BYTES, and between them those that cannot be sent."""
+        """Yield all rows in order, in parts of about PART_BYTES, and between them the rows that cannot be sent."""
         part = Part()
         encode = self._encoder.encode
         for batch in batches:
@@ -220,7 +220,7 @@ class RowEncoder:
             yield part
 
     def _columns(self, batch: pa.RecordBatch) -> tuple[list[list[Any]], dict[int, tuple[str, str]]]:
-        """The fields' values, and place -> (reason, column) of the rows that cannot be sent."""
+        """Return the fields' values, and position -> (reason, column) of the rows that cannot be sent."""
         columns, defaults = self._plan.columns, self._plan.defaults
         wrong: dict[int, tuple[str, str]] = {}
         values = {
@@ -239,7 +239,7 @@ class RowEncoder:
         return [values[name] for name in FIELDS], wrong
 
     def _ways(self, batch: pa.RecordBatch, wrong: dict[int, tuple[str, str]]) -> tuple[list[Any], list[Any]]:
-        """Queues and addresses: a row has one of the two, and one that has none gets the option's."""
+        """Return queues and addresses: a row has one of the two; a row with none gets the option's."""
         columns, defaults = self._plan.columns, self._plan.defaults
         default = defaults.get("queue"), defaults.get("to")
         if "queue" not in columns and "to" not in columns:
@@ -260,7 +260,7 @@ class RowEncoder:
 
 
 def _values(column: pa.Array, field: str, name: str, wrong: dict[int, tuple[str, str]]) -> list[Any]:
-    """A column's values as they are sent; what is not UTF-8 is put down as wrong."""
+    """Return a column's values for sending, and mark values that are not UTF-8 as wrong."""
     import pyarrow as pa
 
     if field in BYTES:
@@ -269,7 +269,7 @@ def _values(column: pa.Array, field: str, name: str, wrong: dict[int, tuple[str,
         column = column.cast(pa.string())
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
-    except UnicodeDecodeError:  # Spark does not look at what is cast from binary
+    except UnicodeDecodeError:  # Spark does not check text that is cast from binary
         values: list[Any] = []
         for index, one in enumerate(column.cast(pa.binary()).to_pylist()):
             try:

@@ -37,8 +37,10 @@ log = logging.getLogger("holdfast.pipeline")
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What one task staged: the parts of its rows by their tokens, in order, and the file of those it refused. Or that
-    the batch was published before, and which attempt at it."""
+    """The rows that one task staged: tokens of the parts, in order, and the file of its refused rows.
+
+    Alternatively, the task reports that the batch was published before, and by which attempt.
+    """
 
     batch: Batch
     tokens: tuple[str, ...]
@@ -52,10 +54,10 @@ class Staged(WriterCommitMessage):
 def planned(
     options: Mapping[str, str], schema: StructType, overwrite: bool, *, stream: bool
 ) -> tuple[WriteOptions, RowPlan]:
-    """Check a write before anything of it runs.
+    """Check a write before any part of it runs.
 
     Raises:
-        ConfigurationError: An option or a column that cannot be; overwriting.
+        ConfigurationError: An invalid option or column, or an attempt to overwrite.
     """
     checked = WriteOptions.parse(options, stream=stream)
     if overwrite:
@@ -67,30 +69,30 @@ def planned(
 
 
 class _Writer:
-    """What a stream's writer and a batch's have in common."""
+    """The common parts of a stream's writer and a batch's."""
 
     def __init__(self, options: WriteOptions, plan: RowPlan) -> None:
         self._options = options
         self._plan = plan
 
     def _batch(self, context: TaskContext) -> Batch:
-        """In a task: what it writes."""
+        """In a task: return the batch that it writes."""
         raise NotImplementedError
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task: stage its rows, in parts. What was staged is durable when this returns."""
+        """In a task: stage its rows, in parts. They are durable when this returns."""
         spare_collections()
         context = TaskContext.get()
         assert context is not None
         return Staging(self._options, self._plan, self._batch(context), context.partitionId()).write(iterator)
 
     def _publish(self, messages: Sequence[WriterCommitMessage | None]) -> Batch | None:
-        """In the driver: the whole batch, or nothing; the same again changes nothing."""
+        """In the driver: publish the whole batch, or nothing; a repeated call changes nothing."""
         staged = [one for one in messages if isinstance(one, Staged)]
         if not staged:
             return None
         options, batch = self._options, staged[0].batch
-        if any(one.already for one in staged):  # another attempt has published all of it, and this is not all of it
+        if any(one.already for one in staged):  # another attempt has published the batch
             published = Published(False, next(one.attempt for one in staged if one.already))
         else:
             attempt = self._note(batch, [one.refused_file for one in staged if one.refused_file])
@@ -144,21 +146,21 @@ class _Writer:
             plane.close()
 
     def _discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """In the driver, after a failure: never raises, and what the server has published it keeps."""
+        """In the driver, after a failure: never raises; the server keeps published rows."""
         staged = [one for one in messages if isinstance(one, Staged)]
         if staged:
             _discard(self._options, staged[0].batch, [token for one in staged for token in one.tokens])
 
 
 class WsrmStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """A streaming query's batches. Spark makes another one for each of them, and for each commit."""
+    """A streaming query's batches. Spark creates one for each batch, and another for each commit."""
 
     def _batch(self, context: TaskContext) -> Batch:
         query, number = streaming_batch(context)
         return Batch(self._options.sink_id or query, query, number)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """In the driver: all tasks are done. Repeated, with other messages, if Spark dies before it has noted it."""
+        """In the driver: all tasks are done. If Spark dies before recording that, it repeats the call with new messages."""
         self._publish(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -191,7 +193,7 @@ class WsrmWriter(_Writer, DataSourceArrowWriter):
             try:
                 with self._plane() as plane:
                     plane.forget(batch.sink)
-            except HoldfastError as error:  # what was to be sent is sent, and the server forgets the sink by and by
+            except HoldfastError as error:  # the rows are sent, and the server later forgets the sink on its own
                 log.warning("sink %s is not forgotten yet, holdfast sinks lists it: %s", batch.sink, error)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -200,16 +202,16 @@ class WsrmWriter(_Writer, DataSourceArrowWriter):
 
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
-"""Spark's own names of what it tells the tasks of a streaming query."""
+"""Spark's names for the properties that it gives the tasks of a streaming query."""
 _NO_QUERY = "batches"
 """Query name for the batches of a sink that no streaming query writes to."""
 
 
 def streaming_batch(context: TaskContext) -> tuple[str, int]:
-    """The ids of the streaming query, which survives restarts, and of its batch.
+    """Return the ids of the streaming query, which survives restarts, and of its batch.
 
     Raises:
-        PipelineError: This Spark does not tell them.
+        PipelineError: This Spark does not provide them.
     """
     query, number = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
     if not query or not number:
@@ -222,12 +224,12 @@ def streaming_batch(context: TaskContext) -> tuple[str, int]:
 
 
 class Staging:
-    """One task's rows, on their way to the server.
+    """Stages one task's rows on the server.
 
     Args:
         options: The write's.
         plan: Its columns.
-        batch: What the rows are of.
+        batch: The batch of the rows.
         partition: The task's number, for messages.
     """
 
@@ -244,12 +246,12 @@ class Staging:
         self._rows = 0
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage all of them.
+        """Stage all rows.
 
         Raises:
             WriteRefused: A row cannot be sent, and there is no table for such rows.
-            ServerAway: The server stayed away for longer than is borne.
-            SinkBound, BatchRefused: The sink takes no such batch.
+            ServerAway: The server did not answer within the patience.
+            SinkBound, BatchRefused: The sink does not accept this batch.
         """
         file: Any = None
         if self._options.refused:
@@ -262,7 +264,7 @@ class Staging:
         try:
             for one in RowEncoder(self._plan).parts(batches):
                 if already:
-                    continue  # Spark wants its rows read
+                    continue  # Spark requires that all its rows are read
                 refused = [one] if isinstance(one, Refused) else []
                 if isinstance(one, Part):
                     taken = self._stage(one)
@@ -279,13 +281,13 @@ class Staging:
             if not whole:
                 _discard(self._options, self._batch, self._tried)
                 if file is not None:
-                    with suppress(WriteRefused):  # what failed is to be told, not this
+                    with suppress(WriteRefused):  # report the original failure, not this one
                         file.close()
         in_table = file.rows if file else 0
         return Staged(self._batch, tuple(self._tokens), self._rows, already, attempt, in_table, name)
 
     def _stage(self, part: Part) -> Taken:
-        """A part, again and again under other tokens while the server is away."""
+        """Stage a part; retry with new tokens while the server does not answer."""
         data = part.encoded()
         bound = False
         while True:
@@ -319,13 +321,13 @@ class Staging:
         values = ", ".join(f"{name}={_shown(row, name)}" for name in sorted(named))
         by_option = refused.column not in self._plan.columns and refused.column in self._plan.defaults
         where = f", {'option' if by_option else 'column'} {refused.column}" if refused.column else ""
-        mend = "option and start again"
+        target = "option and start again"
         if not by_option:
-            mend = 'row and start again, or write such rows to a table with .option("refused", "/a/directory")'
+            target = 'row and start again, or write such rows to a table with .option("refused", "/a/directory")'
         return WriteRefused(
             f"row {refused.position} of partition {self._partition} of batch {self._batch.number} cannot be sent"
             f"{where}: {refused.reason}" + (f" ({values})" if values else ""),
-            remedy=f"nothing of the batch was sent: {(f'{remedy} ' if remedy else '')}Correct the {mend}",
+            remedy=f"nothing of the batch was sent: {(f'{remedy} ' if remedy else '')}Correct the {target}",
         )
 
 
@@ -346,7 +348,7 @@ def _discard(options: WriteOptions, batch: Batch, tokens: Sequence[str]) -> None
     plane = SinkPlane(options.broker, options.access)
     try:
         plane.discard(batch.sink, list(tokens))
-    except Exception as error:  # the failure before it is the one to tell of
+    except Exception as error:  # the earlier failure is the one to report
         log.warning(
             "the staged rows of batch %d of sink %s are deleted only with its next batch, or after a week: %s",
             batch.number,

@@ -1,4 +1,5 @@
 """A pipeline as its file defines it: the plan, its graph, and every check that needs no Spark job.
 
-This room owns the tables of the file and their mistakes. It knows nothing of how a pipeline runs. Open ``plan`` first.
+This package contains the tables of the file and the checks for mistakes in them, but not the execution. Open ``plan``
+first.
 """

@@ -119,7 +119,7 @@ def _of_options(one: SourcePlan | SinkPlan, path: KeyPath) -> Iterator[Wrong]:
 
 
 def source_options(source: SourcePlan) -> dict[str, str]:
-    """The options that Spark's reader is given, the reader's name excepted."""
+    """Return the options of Spark's reader, except the reader's name."""
     queue = {"queue": ",".join(source.queue)} if source.queue else {}
     given = {"broker": str(source.broker), **queue, **(source.options or {})}
     return {**given, "tokenFile": str(source.token_file)} if source.token_file else given
@@ -140,7 +140,7 @@ def _of_a_table(table: TablePlan) -> Iterator[Wrong]:
 
 
 def format_of(table: TablePlan) -> str | None:
-    """The format of a table; None if neither the table nor its name says it."""
+    """Return the format of a table; None if neither the table nor its name determines it."""
     if table.format is not None:
         return table.format
     path = table.path.rstrip("/").removesuffix(".gz")
@@ -176,7 +176,7 @@ def _of_a_sinks_options(sink: SinkPlan) -> Iterator[Wrong]:
 
 
 def _kinds(step: StepPlan) -> list[str]:
-    """Which of the five kinds of steps it is, readable or not: one, if it is right."""
+    """Return the kinds of a step, valid or not; a valid step has exactly one."""
     return [kind for kind in ("sql", "python", "parse", "validate", "xml") if is_given(step, kind)]
 
 
@@ -264,17 +264,17 @@ def _of_written(xml: XmlPlan, path: KeyPath) -> Iterator[Wrong]:
         return
     wrong = list(_of_an_xsd(xml.xsd, xml.element, path, columns=True))
     yield from wrong
-    if not wrong and len(xml.columns) > 1:  # one column may be a struct whose fields are meant
+    if not wrong and len(xml.columns) > 1:  # a single column may be a struct that provides the fields
         yield from of_written_columns(xml, list(map(_name_of, xml.columns)), path)
 
 
 def of_written_columns(xml: XmlPlan, names: Collection[str], path: KeyPath) -> Iterator[Wrong]:
-    """What columns lack to be those of the element in the XSD.
+    """Yield what is missing for columns to form the element in the XSD.
 
     Args:
-        xml: With an XSD that can be used.
-        names: The columns' names, "" for an unknown one: then any field may be there.
-        path: Where ``xml`` stands.
+        xml: A plan with a usable XSD.
+        names: The columns' names, "" for an unknown one, which may be any field.
+        path: The path of ``xml``.
     """
     assert xml.xsd is not None
     xsd = XSD.read(xml.xsd)
@@ -292,13 +292,13 @@ def of_written_columns(xml: XmlPlan, names: Collection[str], path: KeyPath) -> I
 
 
 def _name_of(column: str) -> str:
-    """What a column written in SQL is called; "" if only Spark knows."""
+    """Return the name of a column written in SQL; "" if only Spark knows it."""
     match = _ALIAS.fullmatch(column) or _COLUMN.fullmatch(column)
     return match[1] if match else ""
 
 
 def _of_a_schema_file(file: str) -> str:
-    """What is wrong with it, "" if nothing can be seen to be."""
+    """Return the problem of a schema file, "" if none is visible."""
     try:
         text = Path(file).read_text(encoding="utf-8").strip()
         if text.startswith("{"):
@@ -390,7 +390,7 @@ def _of_the_whole(said: Said, known: list[str], *, is_kept: bool) -> Iterator[Wr
 
 
 def _of_what_is_kept(plan: PipelinePlan, graph: Graph) -> Iterator[Wrong]:
-    """Tables with a refresh that are part of a stream, which reads them only at its start."""
+    """Yield tables with a refresh in a stream, which reads them only at its start."""
     for table in plan.tables:
         fed = [one.name for one in plan.steps if one.state is not None and table.name in graph.ancestors(one.name)]
         if fed and table.refresh is not None:

@@ -30,7 +30,7 @@ More = Callable[[Said], Iterable[Wrong]]
 def read_pipeline(
     file: str | Path, parameters: Mapping[str, str] | None = None, more: More = lambda _: ()
 ) -> PipelinePlan:
-    """Read the pipeline in a file. A Python file is run, and so are modules whose functions it names.
+    """Read the pipeline in a file; this runs a Python file, and imports modules with functions that the file names.
 
     Args:
         file: Its path; ``.py`` is Python, anything else TOML.
@@ -54,18 +54,18 @@ def read_pipeline(
 def plan_of(
     data: Table, name: str, lines: Any, base: Path, parameters: Mapping[str, str], more: More = lambda _: ()
 ) -> PipelinePlan:
-    """The pipeline that tables tell.
+    """Build the pipeline from tables.
 
     Args:
         data: The tables.
-        name: What mistakes call the file.
+        name: Name of the file in mistakes.
         lines: Path of a key -> its line.
         base: The directory that relative paths start at.
-        parameters, more: As above.
+        parameters, more: As for :func:`read_pipeline`.
 
     Raises:
-        ConfigurationMistakes: There are mistakes in them; says all of them.
-        ConfigurationError: A parameter is given that they do not have.
+        ConfigurationMistakes: There are mistakes in them; lists all of them.
+        ConfigurationError: They lack a given parameter.
     """
     reading = TableReading(name, lines, base)
     told = data.get("parameters")
@@ -87,7 +87,7 @@ def plan_of(
 
 
 def _filled(value: Any, path: KeyPath, values: Mapping[str, str], reading: TableReading) -> Any:
-    """A value with its parameters' values in their places."""
+    """Return a value with the parameters replaced by their values."""
     if isinstance(value, dict):
         return {key: _filled(one, (*path, key), values, reading) for key, one in value.items()}
     if isinstance(value, list):
@@ -109,10 +109,10 @@ def _filled(value: Any, path: KeyPath, values: Mapping[str, str], reading: Table
 
 
 class Pipeline:
-    """What ``def pipeline(p)`` of a Python file is called with: each call is a table of a TOML file, by the same keys.
+    """The argument of ``def pipeline(p)`` in a Python file: each call is a table of a TOML file, with the same keys.
 
     Args:
-        path: The file; "": of a program, which then calls ``plan()``.
+        path: The file; "": a program, which then calls ``plan()``.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -121,29 +121,29 @@ class Pipeline:
         self.lines = _CallLines()
 
     def settings(self, **keys: Any) -> None:
-        """The keys of the file's top: ``name``, ``checkpoint``, ``interval``."""
+        """Set the keys at the top of the file: ``name``, ``checkpoint``, ``interval``."""
         self._note((), keys)
 
     def parameter(self, name: str, value: str) -> None:
-        """A parameter and its value, unless ``--set`` says otherwise; texts have it as ``${name}``."""
+        """Add a parameter with its default value, which ``--set`` overrides; texts refer to it as ``${name}``."""
         self._note(("parameters",), {name: value})
 
     def source(self, name: str, **keys: Any) -> str:
-        """A queue, the table ``[sources.NAME]``. Returns its name, as all of these do."""
+        """Add a queue, the table ``[sources.NAME]``; return its name, as all of these methods do."""
         return self._named("sources", name, keys)
 
     def table(self, name: str, **keys: Any) -> str:
-        """A table to join with, ``[tables.NAME]``."""
+        """Add a table to join with, ``[tables.NAME]``."""
         return self._named("tables", name, keys)
 
     def step(self, name: str, function: Callable[..., Any] | None = None, *inputs: str, **keys: Any) -> str:
-        """A step, ``[steps.NAME]``.
+        """Add a step, ``[steps.NAME]``.
 
         Args:
-            name: What its rows are called.
-            function: A function of DataFrames, one for each input, that gives one. It may use all of
+            name: Name of its rows.
+            function: A function that takes one DataFrame for each input and returns one. It may use all of
                 ``holdfast.pipeline.mediation``; rows with a ``problem`` go to the dead letters.
-            inputs: The rows it is called with.
+            inputs: Names of the rows for the function.
             keys: Instead of a function, the keys of the table: ``sql=``, ``parse={"xsd": …}``, and so on.
         """
         if function is not None:
@@ -153,25 +153,25 @@ class Pipeline:
         return self._named("steps", name, keys)
 
     def route(self, input: str, to: str | list[str], when: str = "", *, onwards: bool = False) -> None:
-        """A route, ``[[routes]]``."""
+        """Add a route, ``[[routes]]``."""
         keys = {"input": input, "to": to, **({"when": when} if when else {}), "onwards": onwards}
         routes = self.tables.setdefault("routes", [])
         self.lines.note(("routes", len(routes)))
         routes.append(keys)
 
     def sink(self, name: str, **keys: Any) -> str:
-        """Where rows go, ``[sinks.NAME]``."""
+        """Add a destination of rows, ``[sinks.NAME]``."""
         return self._named("sinks", name, keys)
 
     def dead_letters(self, **keys: Any) -> None:
-        """Where rows go that fail, ``[dead_letters]``."""
+        """Set the destination of failed rows, ``[dead_letters]``."""
         self._note(("dead_letters",), keys)
 
     def plan(self, parameters: Mapping[str, str] | None = None) -> PipelinePlan:
-        """The plan that was told.
+        """Return the plan.
 
         Raises:
-            ConfigurationMistakes: It has mistakes; says all of them.
+            ConfigurationMistakes: It has mistakes; lists all of them.
         """
         name = str(self._path or "the pipeline")
         return plan_of(self.tables, name, self.lines, self._path.parent if self._path else Path(), parameters or {})
@@ -180,7 +180,7 @@ class Pipeline:
         """Run the file, and call its ``pipeline``.
 
         Raises:
-            ConfigurationError: It has none, or fails.
+            ConfigurationError: It defines none, or fails.
         """
         assert self._path is not None
         directory = str(self._path.resolve().parent)
@@ -210,7 +210,7 @@ class Pipeline:
 
 
 class _CallLines:
-    """The lines of the calls that told each table."""
+    """The line of the call that defined each table."""
 
     def __init__(self) -> None:
         self.file = ""

@@ -17,7 +17,7 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def inputs_of(step: StepPlan, above: Sequence[str]) -> tuple[str, ...]:
-    """The rows that a step is made of: of SQL, all above that its text has as a word."""
+    """Return the inputs of a step; for SQL, all names above that occur in its text as a word."""
     if not step.sql:
         return step.input
     words = {word.lower() for word in _WORD.findall(_NOT_NAMES.sub(" ", step.sql))}
@@ -25,20 +25,20 @@ def inputs_of(step: StepPlan, above: Sequence[str]) -> tuple[str, ...]:
 
 
 def can_fail(step: StepPlan) -> bool:
-    """Whether rows of it may go to the dead letters."""
+    """Whether rows of the step may go to the dead letters."""
     return not step.keep and not step.sql
 
 
 @dataclass(frozen=True)
 class Query:
-    """What one Spark query does.
+    """The work of one Spark query.
 
     Args:
-        name: What it is called: the source's, or the step's that has state.
-        source: What it reads.
+        name: Its name: the source's, or that of the step with state.
+        source: The source it reads.
         stream: Steps that run in the stream itself; the last has state. None: all run in its batches.
         steps: Steps that run in its batches.
-        routes: Where their rows go.
+        routes: Routes of their rows.
         sinks: The sinks of these.
     """
 
@@ -51,10 +51,10 @@ class Query:
 
 
 class Graph:
-    """What is made of what.
+    """The dependencies between the parts of a plan.
 
     Args:
-        plan: One that has no mistakes, or what could be read of one.
+        plan: A plan without mistakes, or the readable part of one.
     """
 
     def __init__(self, plan: PipelinePlan) -> None:
@@ -73,21 +73,21 @@ class Graph:
         return found
 
     def sources(self, name: str) -> list[str]:
-        """The sources that rows come from."""
+        """Return the sources of the rows."""
         ancestors = self.ancestors(name)
         return [one.name for one in self.plan.sources if one.name in ancestors]
 
     def states(self, name: str) -> list[str]:
-        """The steps with state that rows come from."""
+        """Return the steps with state that the rows come from."""
         ancestors = self.ancestors(name)
         return [one.name for one in self.plan.steps if one.state is not None and one.name in ancestors]
 
     def query(self, name: str) -> str:
-        """The query that carries rows: "" if they are a table's alone."""
+        """Return the query that carries rows; "" for rows made of tables only."""
         return next(iter([*self.states(name), *self.sources(name)]), "")
 
     def queries(self) -> list[Query]:
-        """The queries that the pipeline needs."""
+        """Return the queries that the pipeline needs."""
         made = [self._query(source.name, source, ()) for source in self.plan.sources]
         for step in self.plan.steps:
             if step.state is not None:
@@ -109,4 +109,4 @@ class Graph:
 
     def _is_in(self, step: StepPlan, query: str, stream: tuple[StepPlan, ...]) -> bool:
         of = self.query(step.name)
-        return of == "" or (of == query and step not in stream)  # what is made of tables alone is made in both
+        return of == "" or (of == query and step not in stream)  # rows made of tables only exist in both

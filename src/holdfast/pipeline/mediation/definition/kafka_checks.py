@@ -1,4 +1,4 @@
-"""What is wrong with a Kafka source or sink of a file, as far as the file itself shows. Knows no Spark."""
+"""Checks of a Kafka source or sink in a file, without Spark."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _OURS = {
     "kafka.partitioner.ignore.keys",
     "includeheaders",
 }
-"""What the connector, or what is promised of its records, does not leave to a file."""
+"""Options that a file must not set, because the connector or the guarantees depend on them."""
 
 
 def of_a_source(source: SourcePlan, path: KeyPath) -> Iterator[Wrong]:
-    """The mistakes of a source that reads Kafka."""
+    """Yield the mistakes of a source that reads Kafka."""
     for key in ("queue", "token_file"):
         if is_given(source, key):
             yield (*path, key), "only a source with broker has this key", "Remove it."
@@ -50,7 +50,7 @@ def of_a_source(source: SourcePlan, path: KeyPath) -> Iterator[Wrong]:
 
 
 def of_a_sink(sink: SinkPlan, path: KeyPath) -> Iterator[Wrong]:
-    """The mistakes of a sink that writes to Kafka."""
+    """Yield the mistakes of a sink that writes to Kafka."""
     if not is_given(sink, "topic"):
         yield path, "'topic' is missing", "Add topic = … there."
     for key in ("broker", "token_file"):
@@ -61,14 +61,14 @@ def of_a_sink(sink: SinkPlan, path: KeyPath) -> Iterator[Wrong]:
     try:
         acks = client_options(sink).get("kafka.acks", "all")
     except ConfigurationError:
-        return  # told with the options
+        return  # reported with the options
     if acks not in ("all", "-1"):
         told = f"kafka.acks is {acks}: a record could be lost after the batch is complete"
         yield path, told, "Remove kafka.acks; the default is all."
 
 
 def only_of_kafka(one: SourcePlan | SinkPlan, keys: Collection[str], path: KeyPath) -> Iterator[Wrong]:
-    """Keys that mean nothing without ``kafka``."""
+    """Yield keys that have no effect without ``kafka``."""
     for key in keys:
         if is_given(one, key):
             yield (*path, key), f"'{key}' is for Kafka, but 'kafka' is missing", "Add kafka = …, or remove it."

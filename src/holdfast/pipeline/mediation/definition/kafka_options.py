@@ -1,6 +1,6 @@
 """Options of Spark's Kafka connector for a source or a sink: servers, topics, properties of the Kafka client.
 
-Secrets are read from a file of properties when a query starts, and are in no plan. Knows no Spark.
+Secrets are read from a file of properties when a query starts, and are in no plan.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SinkPlan, SourcePlan
 
 ROWS_OF_A_BATCH = "100000"
-"""As of our own source."""
+"""The same as for the wsrm source."""
 _SOURCE = {
     "includeheaders": "true",
     "maxoffsetspertrigger": ROWS_OF_A_BATCH,
     "startingoffsets": "earliest",
-    # A record of a transaction that was aborted is none.
+    # Skip records of aborted transactions.
     "kafka.isolation.level": "read_committed",
 }
 _SECRET = re.compile(r"password|secret|jaas\.config|keystore\.key|private\.key|user\.info", re.IGNORECASE)
@@ -28,13 +28,14 @@ _PROPERTY = re.compile(r"((?:\\.|[^\s:=\\])+)[ \t\f]*[:= \t\f][ \t\f]*(.*)")
 
 
 def read_properties(file: str | Path) -> dict[str, str]:
-    """The properties in a file as Kafka's own tools take it: ``name=value``, a ``#`` before a comment.
+    """Read a properties file in the format of Kafka's own tools: ``name=value``, a ``#`` before a comment.
 
     Args:
         file: Its path.
 
     Raises:
-        ConfigurationError: It cannot be read, or a line is no property; the line itself is not told.
+        ConfigurationError: It cannot be read, or a line is not a property; the error omits the line, which may be
+            secret.
     """
     try:
         text = Path(file).read_text(encoding="utf-8")
@@ -51,7 +52,7 @@ def read_properties(file: str | Path) -> dict[str, str]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Logical lines: a backslash at the end continues a line."""
+    """Yield logical lines: a backslash at the end continues a line."""
     begun, first = "", 0
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
@@ -73,7 +74,7 @@ def is_secret(name: str) -> bool:
 
 
 def client_options(one: SourcePlan | SinkPlan) -> dict[str, str]:
-    """The options ``kafka.…`` of a source or a sink, by lower-case names: those of the file, then of the table.
+    """Return the options ``kafka.…`` of a source or a sink, by lower-case names: those of the file, then of the table.
 
     Raises:
         ConfigurationError: The file of properties cannot be read.
@@ -85,7 +86,7 @@ def client_options(one: SourcePlan | SinkPlan) -> dict[str, str]:
 
 
 def source_options(source: SourcePlan) -> dict[str, str]:
-    """The options of Spark's Kafka source.
+    """Return the options of Spark's Kafka source.
 
     Raises:
         ConfigurationError: The file of properties cannot be read.
@@ -96,7 +97,7 @@ def source_options(source: SourcePlan) -> dict[str, str]:
 
 
 def sink_options(sink: SinkPlan) -> dict[str, str]:
-    """The options of Spark's Kafka sink.
+    """Return the options of Spark's Kafka sink.
 
     Raises:
         ConfigurationError: The file of properties cannot be read.
@@ -108,18 +109,18 @@ _NARROWING = ("subscribe", "assign", "starting", "ending", "maxoffsets", "minoff
 
 
 def batch_options(source: SourcePlan) -> dict[str, str]:
-    """The options of a batch read, without those that say what is read."""
+    """Return the options of a batch read, without those that select the records."""
     return {name: value for name, value in source_options(source).items() if not name.startswith(_NARROWING)}
 
 
 def ends_of(source: SourcePlan | SinkPlan) -> list[tuple[str, int]]:
-    """Host and port of each bootstrap server."""
+    """Return the host and port of each bootstrap server."""
     parts = [server.rpartition(":") for server in str(source.kafka).split(",")]
     return [(host.strip("[]"), int(port)) for host, _, port in parts]
 
 
 def redacted(text: str, plan: PipelinePlan) -> str:
-    """A text without the secrets of a pipeline's Kafka clients."""
+    """Return a text without the secrets of a pipeline's Kafka clients."""
     for one in plan.of_kafka:
         for name, value in _known(one).items():
             for secret in (value, *_QUOTED.findall(value)) if is_secret(name) else ():
@@ -131,5 +132,5 @@ def redacted(text: str, plan: PipelinePlan) -> str:
 def _known(one: SourcePlan | SinkPlan) -> Mapping[str, str]:
     try:
         return client_options(one)
-    except ConfigurationError:  # without it nothing of it can be in the text
+    except ConfigurationError:  # without the file, the text cannot contain its secrets
         return {}

@@ -1,8 +1,8 @@
-"""Fields that a pipeline's SQL expects in a body that an XSD describes, and that the XSD lacks.
+"""Fields that a pipeline's SQL expects in a body, and that the body's XSD lacks.
 
-Works on what Spark's parser makes of the SQL (``sql_syntax``), without a Spark session, so most columns are unknown.
-It knows the structs of steps with ``parse`` and ``xsd``, and follows them through the steps below. Where a name could
-mean anything else, it reports nothing: ``check --dry-run`` looks everything up.
+This module works on the output of Spark's parser for the SQL (``sql_syntax``), without a Spark session, so most columns
+are unknown. It knows the structs of steps with ``parse`` and ``xsd``, and follows them through the steps below. If a
+name could mean something else, it reports nothing: ``check --dry-run`` looks everything up.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _PLANS = ".plans.logical."
 
 @dataclass(slots=True)
 class Node:
-    """A part of a plan or of an expression, as Spark's parser sees it.
+    """A part of a plan or of an expression, from Spark's parser.
 
     Args:
         kind: Spark's class, without its package.
         is_plan: Whether it is part of a plan.
-        said: What else Spark says of it.
-        children: What it is made of.
+        said: Its other properties.
+        children: Its children.
     """
 
     kind: str
@@ -50,23 +50,23 @@ class Node:
     children: list[Node] = field(default_factory=list)
 
     def names(self, key: str) -> list[str]:
-        """A name in parts; Spark writes it as text."""
+        """Return the parts of a name, which Spark writes as text."""
         return str(self.said.get(key, "[]"))[1:-1].split(", ")
 
     def held(self) -> Iterator[Node]:
-        """Its content besides its children: conditions, lists of columns, subqueries."""
+        """Yield its content in addition to its children: conditions, lists of columns, subqueries."""
         for value in self.said.values():
             yield from _trees(value)
 
     def all(self) -> Iterator[Node]:
-        """Itself, and all below."""
+        """Yield the node and all nodes below it."""
         yield self
         for one in (*self.held(), *self.children):
             yield from one.all()
 
 
 def tree_of(text: str) -> Node:
-    """What Spark's ``toJSON`` says of a plan or an expression, as a tree."""
+    """Parse the output of Spark's ``toJSON`` for a plan or an expression into a tree."""
     return _tree(iter(json.loads(text)))
 
 
@@ -86,11 +86,11 @@ def _trees(value: Any) -> Iterator[Node]:
 
 
 def missing_fields(said: Said, parsed: Mapping[KeyPath, Sequence[Node]]) -> Iterator[Wrong]:
-    """The fields that SQL names and the XSD lacks, and what a step's only column lacks to be the XSD's element.
+    """Yield fields in SQL that the XSD lacks, and mismatches between a step's only column and the XSD's element.
 
     Args:
-        said: Field of PipelinePlan -> what was read of it.
-        parsed: Where SQL stands -> what Spark's parser makes of it.
+        said: Field of PipelinePlan -> the value read.
+        parsed: Path of SQL -> the output of Spark's parser.
     """
     known: dict[str, Structs] = {}
     for step in said.get("steps", ()):
@@ -100,7 +100,7 @@ def missing_fields(said: Said, parsed: Mapping[KeyPath, Sequence[Node]]) -> Iter
 
 
 def _of_a_step(step: StepPlan, parsed: Mapping[KeyPath, Sequence[Node]], known: dict[str, Structs]) -> Iterator[Wrong]:
-    """What is wrong in a step; adds its columns to those that are known."""
+    """Yield the mistakes in a step; add its columns to the known ones."""
     path: KeyPath = ("steps", step.name)
     held: Structs = {}
     if len(step.input) == 1:
@@ -123,7 +123,7 @@ def _of_a_step(step: StepPlan, parsed: Mapping[KeyPath, Sequence[Node]], known: 
 def _of_what_follows(
     where: KeyPath, trees: Sequence[Node], said: Said, known: Mapping[str, Structs]
 ) -> Iterator[Wrong]:
-    """The condition of a route, or fields of a sink."""
+    """Yield the mistakes in the condition of a route, or in fields of a sink."""
     routes: Sequence[RoutePlan] = said.get("routes", ())
     inputs: list[str] = []
     if where[0] == "routes":
@@ -135,7 +135,7 @@ def _of_what_follows(
 
 
 def _after(step: StepPlan, held: Structs) -> Structs:
-    """The columns of a step's rows that have a known type."""
+    """Return the columns of a step's rows that have a known type."""
     if step.python is not None:
         return {}
     made = step.parse or step.xml
@@ -145,7 +145,7 @@ def _after(step: StepPlan, held: Structs) -> Structs:
     if step.parse is not None and step.parse.xsd:
         try:
             after[made.into.lower()] = XSD.read(step.parse.xsd).columns(step.parse.element)
-        except ConfigurationError:  # which is reported elsewhere
+        except ConfigurationError:  # reported elsewhere
             pass
     return after
 
@@ -156,11 +156,11 @@ def _of_expressions(where: KeyPath, trees: Sequence[Node], held: Structs) -> Ite
 
 
 def _of_one_column(xml: XmlPlan, trees: Sequence[Node], held: Structs, path: KeyPath) -> Iterator[Wrong]:
-    """One column is a field of the element, or a struct that has the element's fields: its type says which."""
+    """Check the only column: it is a field of the element, or a struct with the element's fields, as its type shows."""
     assert xml.xsd is not None
     try:
         XSD.read(xml.xsd).columns(xml.element)
-    except ConfigurationError:  # which is reported elsewhere
+    except ConfigurationError:  # reported elsewhere
         return
     for tree in trees:
         is_named = tree.kind == "Alias"
@@ -176,13 +176,13 @@ def _of_one_column(xml: XmlPlan, trees: Sequence[Node], held: Structs, path: Key
 
 
 class _Expression:
-    """Look up the fields that an expression over one set of rows names.
+    """Looks up the fields that an expression over one set of rows names.
 
     Args:
         held: The columns of the rows that have a known type.
 
     Attributes:
-        wrong: What is wrong, each with its remedy.
+        wrong: The mistakes, each with its remedy.
     """
 
     def __init__(self, held: Structs) -> None:
@@ -190,7 +190,7 @@ class _Expression:
         self._held = held
 
     def wrong_in(self, tree: Node) -> list[tuple[str, str]]:
-        """What is wrong in an expression, or in a plan."""
+        """Return the mistakes in an expression, or in a plan."""
         self._look(tree)
         return list(self.wrong)
 
@@ -205,7 +205,7 @@ class _Expression:
                 self._look(one)
 
     def type_of(self, node: Node) -> T.DataType | None:
-        """The type of an expression; None if it is not known."""
+        """Return the type of an expression; None if it is unknown."""
         if node.kind == "UnresolvedAttribute":
             return self._walked(*self.resolved(node.names("nameParts")))
         if node.kind != "UnresolvedExtractValue":
@@ -218,7 +218,7 @@ class _Expression:
         return kind.elementType if isinstance(kind, T.ArrayType) else None
 
     def resolved(self, parts: list[str]) -> tuple[T.DataType | None, list[str], list[str]]:
-        """The type of the column that a name begins with, that part of the name, and the rest."""
+        """Return the type of the column that a name begins with, that part of the name, and the rest."""
         return self._held.get(parts[0].lower()), parts[:1], parts[1:]
 
     def _walked(self, kind: T.DataType | None, before: list[str], rest: list[str]) -> T.DataType | None:
@@ -242,7 +242,7 @@ class _Expression:
 
 
 def _written(node: Node) -> str:
-    """An expression of names, fields and places in arrays, about as it was written."""
+    """Return an expression of names, fields and array indices approximately as written."""
     if node.kind == "UnresolvedAttribute":
         return ".".join(node.names("nameParts"))
     inner, value = _written(node.children[0]), node.children[1].said.get("value")
@@ -250,7 +250,7 @@ def _written(node: Node) -> str:
 
 
 class _Query(_Expression):
-    """Look up the fields that a query names.
+    """Looks up the fields that a query names.
 
     Args:
         tree: The plan.
@@ -270,7 +270,7 @@ class _Query(_Expression):
         self._look(tree)
 
     def resolved(self, parts: list[str]) -> tuple[T.DataType | None, list[str], list[str]]:
-        """As of an expression; a name may begin with the name of the rows, too."""
+        """Resolve a name as in an expression; it may also begin with the name of the rows."""
         first = parts[0].lower()
         if first in self._rows:
             rows = self._rows[first]
@@ -310,7 +310,7 @@ class _Query(_Expression):
 
 
 def _rows_of(nodes: Sequence[Node]) -> dict[str, str | None]:
-    """What rows are called in a query -> which they are; None: not a source, a table or a step, or more than one."""
+    """Return alias in a query -> the name of its rows; None: not a source, a table or a step, or more than one."""
     aliased = [(str(one.said["identifier"]["name"]), one.children[0]) for one in nodes if one.kind == "SubqueryAlias"]
     others = {name.lower() for name, child in aliased if child.kind != "UnresolvedRelation"}
     seen = {id(child) for _, child in aliased}

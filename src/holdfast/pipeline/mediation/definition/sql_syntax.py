@@ -1,7 +1,7 @@
 """Mistakes in a pipeline's SQL, found by Spark's own parser, without a Spark session.
 
-The parser needs Java: some two seconds. Tables and columns are not looked up, except fields of what an XSD describes
-(``parsed_fields``).
+The parser needs Java, and takes about two seconds. It does not look up tables and columns, except for fields that an
+XSD describes (``parsed_fields``).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _REMEDY = "Write it in Spark's SQL; `check --dry-run` also checks its tables and
 
 
 def syntax_mistakes(said: Said) -> Iterator[Wrong]:
-    """The SQL of a plan's steps, routes and sinks that Spark cannot parse, and the fields in it that an XSD lacks.
+    """Yield SQL of steps, routes and sinks that Spark cannot parse, and its fields that an XSD lacks.
 
     Args:
-        said: Field of PipelinePlan -> what was read of it.
+        said: Field of PipelinePlan -> the value read.
 
     Raises:
-        ConfigurationError: pyspark is not installed, or there is no Java for it.
+        ConfigurationError: pyspark or Java is not installed.
     """
     if not (texts := list(_texts(said))):
         return
@@ -48,7 +48,7 @@ def syntax_mistakes(said: Said) -> Iterator[Wrong]:
 
 
 def _texts(said: Said) -> Iterator[_Text]:
-    """Where SQL stands, the text, and whether it is a query or an expression."""
+    """Yield the path of each SQL text, the text, and whether it is a query or an expression."""
     steps, routes, sinks = (said.get(kind, ()) for kind in ("steps", "routes", "sinks"))
     yield from readable(
         *(of_kind(step) for step in steps for of_kind in (_of_sql, _of_rules, _of_columns)),
@@ -84,7 +84,7 @@ def _of_a_sink(sink: SinkPlan, key: str) -> Iterator[_Text]:
 
 
 def _parsed(parse: Callable[[str], Any], text: str) -> tuple[str, Node | None]:
-    """Why Spark cannot parse a text, "" if it can; and what it makes of it, None if that cannot be read here."""
+    """Return the parser's error, "" without one, and the parsed tree, None if it is unreadable here."""
     from py4j.protocol import Py4JJavaError
 
     try:

@@ -1,4 +1,4 @@
-"""What a pipeline reports of a batch. Knows no Spark."""
+"""The report of a pipeline's batch."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MediatedBatch:
-    """What came of a batch.
+    """The result of a batch.
 
     Args:
         query: The query's name: the source's, or that of a step with state.
         batch: Its number.
-        rows: Messages that it read from its source.
-        sinks: Sink -> the rows it was given.
-        doubles: Records of a Kafka topic that an earlier attempt of the sink that sent them had sent before: read once.
-        dead: Rows that went to the dead letters.
-        late: Rows that a step with state dropped, since they came later than its watermark: Spark's
+        rows: Messages read from its source.
+        sinks: Sink -> number of its rows.
+        doubles: Records of a Kafka topic that their sink had already sent in an earlier attempt; each was read once.
+        dead: Rows that became dead letters.
+        late: Rows that a step with state dropped, because they came later than its watermark: Spark's
             ``numRowsDroppedByWatermark``, which counts rows of one group as one.
         repeated: Whether an earlier attempt had settled it.
-        seconds: How long it took, from its start until every sink had its rows.
+        seconds: Duration from its start until every sink had its rows.
     """
 
     query: str

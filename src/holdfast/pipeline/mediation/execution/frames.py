@@ -1,4 +1,4 @@
-"""The rows of a plan's steps as DataFrames, made of those of its sources: a batch's, a sample's or a stream's."""
+"""The rows of a plan's steps as DataFrames, computed from those of its sources: of a batch, a sample or a stream."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Frames:
     _kept: list[DataFrame] = field(default_factory=list)
 
     def add(self, name: str, rows: DataFrame) -> DataFrame:
-        """Rows that others are made of."""
+        """Add rows that steps can read."""
         rows.createOrReplaceTempView(name)
         self.rows[name] = rows
         return rows
 
     def keep(self, rows: DataFrame) -> DataFrame:
-        """Rows that are made once, however often they are looked at; until ``release``."""
+        """Cache rows until ``release``, so that they are computed once."""
         if not self.keeps or rows.is_cached:
             return rows
         self._kept.append(rows.persist())
@@ -65,10 +65,10 @@ class Frames:
         self._kept.clear()
 
     def make(self, steps: Iterable[StepPlan]) -> None:
-        """The rows of steps, in their order, and those of tables that they need.
+        """Compute the rows of steps, in order, and of the tables that they need.
 
         Raises:
-            ConfigurationError: A step cannot be made; says which.
+            ConfigurationError: A step cannot be computed; names the step.
         """
         inputs = Graph(self.plan).inputs
         steps = list(steps)
@@ -85,7 +85,7 @@ class Frames:
             if PROBLEMS in made.columns and can_fail(step):
                 made, wrong = split(self.keep(made))
                 self.failed.append((step.name, wrong))
-            # Made again, a step that looks at a clock would give two sinks different rows of one message.
+            # If it ran twice, a step that reads a clock would give two sinks different rows for one message.
             self.add(step.name, self.keep(made) if uses[step.name] > 1 else made)
 
     def _made(self, step: StepPlan, inputs: tuple[str, ...]) -> DataFrame:
@@ -146,7 +146,7 @@ class Frames:
 
 
 def read_table(spark: SparkSession, table: TablePlan) -> DataFrame:
-    """A table as it is now."""
+    """Return the current content of a table."""
     kind = str(format_of(table))
     if kind == "delta":
         return read_landed(spark, table.path)

@@ -1,7 +1,7 @@
 """Rows that a step with state drops because they come later than its watermark.
 
-Spark drops them inside its state operator, before the batch's function sees anything, and says only how many. So where
-it says that there are some, the batch's records are read again, and those below the watermark become dead letters.
+Spark drops them inside its state operator, before the batch's function sees anything, and reports only their number. If
+there are any, this module reads the batch's records again, and makes those below the watermark dead letters.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _SCAN = "MicroBatchScanExec"
 
 
 def dropped_rows(query: StreamingQuery) -> int:
-    """Rows that the state operators dropped in the batch that is running, once its rows have been made.
+    """Return how many rows the state operators dropped in the running batch, once its rows have been computed.
 
-    This is ``numRowsDroppedByWatermark`` of the progress that Spark publishes when the batch is done. Where a step
-    aggregates, Spark has put rows of one group together before it drops them, so there may be fewer than messages.
+    This is ``numRowsDroppedByWatermark`` of the progress that Spark publishes at the end of the batch. If a step
+    aggregates, Spark groups rows before it drops them, so the number may be lower than that of messages.
     """
     execution: Any = query._jsq.streamingQuery().lastExecution()
     found = 0
@@ -44,7 +44,7 @@ def dropped_rows(query: StreamingQuery) -> int:
 
 
 def rows_read(query: StreamingQuery) -> int:
-    """Rows that the batch that is running read from the query's source, once its rows have been made."""
+    """Return how many rows the running batch read from the query's source, once its rows have been computed."""
     execution: Any = query._jsq.streamingQuery().lastExecution()
     scans = [one for one in _operators(execution.executedPlan()) if one.getClass().getSimpleName() == _SCAN]
     return sum(int(one.metrics().get("numOutputRows").get().value()) for one in scans)
@@ -65,10 +65,10 @@ def late_letters(
     checkpoint: str,
     batch: int,
 ) -> list[DataFrame]:
-    """The rows of a batch that are older than its watermark, as dead letters.
+    """Return the rows of a batch that are older than its watermark, as dead letters.
 
-    Spark drops such a row if its window has ended, and counts it if its window is still open. Both kinds are included
-    here, because only Spark's operator knows the difference.
+    Spark drops such a row if its window has ended, and counts it if its window is still open. The result includes both
+    kinds, because only Spark's operator knows the difference.
 
     Args:
         spark: The batch's session.

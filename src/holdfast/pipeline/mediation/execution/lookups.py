@@ -1,4 +1,4 @@
-"""Tables to join with, kept in Spark's cache between the batches of a query, and read again after a while."""
+"""Tables to join with, cached in Spark between the batches of a query, and read again after a while."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Lookups:
     """The tables of one query's batches. Only that query's thread reads them.
 
     Args:
-        clock: Seconds that only ever grow.
+        clock: Returns seconds, monotonic.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -26,7 +26,7 @@ class Lookups:
         self._kept: dict[str, tuple[float, DataFrame]] = {}
 
     def read(self, spark: SparkSession, table: TablePlan) -> DataFrame:
-        """Return a table: as it is now, or with ``refresh`` as it was when it was read, no longer ago than that."""
+        """Return the current content of a table or, with ``refresh``, a cached one that is no older than that."""
         if table.refresh is None:
             return read_table(spark, table)
         now = self._clock()
@@ -50,10 +50,10 @@ class Lookups:
 
 
 def _cached(rows: DataFrame) -> DataFrame:
-    """Read rows into the cache, whole, so that they are of one moment.
+    """Read all rows into the cache, so that they have the state of one moment.
 
-    Spark finds what is cached by its plan, and two reads of one path have the same plan. The column gives each
-    read a plan that no other has, so that another query, or the next read, does not find these rows.
+    Spark finds cached rows by their plan, and two reads of one path have the same plan. The added column makes each
+    plan unique, so that another query, or the next read, does not find these rows.
     """
     from pyspark.sql import functions as F
 

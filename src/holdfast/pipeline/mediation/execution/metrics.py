@@ -1,4 +1,4 @@
-"""Prometheus metrics of a running pipeline, from what its batches report. Knows no Spark and no network."""
+"""Prometheus metrics of a running pipeline, from the reports of its batches."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from holdfast.pipeline.progress import lag_of
 from holdfast.store.durations import Durations
 
 BOUNDS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-"""Seconds: the upper ends of the buckets of a batch's duration."""
+"""Seconds: the upper bounds of the buckets of a batch's duration."""
 
 
 class PipelineCollector(Collector):
-    """Counts of one pipeline; names and meanings are in docs/reference/metrics.md. Any thread may call it.
+    """Counters of one pipeline; names and meanings are in docs/reference/metrics.md. Any thread may call it.
 
     Args:
         sinks: Query -> the names of its sinks: each has a sample from the start.
-        clock: Gives the time, in seconds since 1970.
+        clock: Returns the time, in seconds since 1970.
     """
 
     def __init__(self, sinks: Mapping[str, list[str]], clock: Callable[[], float] = time.time) -> None:
@@ -38,7 +38,7 @@ class PipelineCollector(Collector):
         self._lags: dict[str, Mapping[str, int]] = {}
 
     def add(self, batch: MediatedBatch) -> None:
-        """Count a batch that is done."""
+        """Count a finished batch."""
         with self._lock:
             counted = {"rows": batch.rows, "dead": batch.dead, "late": batch.late, "doubles": batch.doubles}
             self._sums[batch.query].update(counted)
@@ -48,14 +48,14 @@ class PipelineCollector(Collector):
             self._ended[batch.query] = self._clock()
 
     def look(self, query: str, progress: Mapping[str, Any] | None) -> None:
-        """Note the lag that a query's progress shows, such as ``lastProgress``."""
+        """Record the lag in a query's progress, such as ``lastProgress``."""
         lag = lag_of(progress) if progress is not None else None
         if lag is not None:
             with self._lock:
                 self._lags[query] = lag
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics as they stand now."""
+        """Yield the current metrics."""
         with self._lock:
             yield from list(self._collected())
 

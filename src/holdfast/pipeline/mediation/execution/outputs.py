@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DEAD = "dead-letters"
-"""The output of rows that failed; no sink of a plan can be a directory of this name, for each has a prefix."""
+"""The output of failed rows; a prefix keeps the sinks' directories from having this name."""
 SINK = "sink-"
-"""Before the name by which a server knows a sink: what is settled for one is of no other."""
+"""Prefix of a sink's name on its server. Each sink has its own settled output."""
 
 
 def output_of(plan: PipelinePlan, sink: SinkPlan) -> str:
-    """The name of what is settled for a sink."""
+    """Return the name of a sink's output."""
     return SINK + sink_name(plan, sink)
 
 

@@ -1,7 +1,7 @@
-"""Jobs of one batch that run at the same time.
+"""Parallel jobs of one batch.
 
-A small job is mostly the driver's work: it plans, starts tasks, and renames files, one step after the other. Six jobs
-side by side therefore take little more time than one.
+A small job is mostly work of the driver: it plans, starts tasks, and renames files, one step after the other. So six
+parallel jobs take little more time than one.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 MOST = 8
-"""Jobs at a time."""
+"""Maximum of parallel jobs."""
 
 
 def side_by_side(spark: SparkSession, jobs: Sequence[Callable[[], R]]) -> list[R]:
-    """Run jobs in threads that have the caller's Spark properties: the query's id, the batch, the job group.
+    """Run jobs in threads with the caller's Spark properties: the query's id, the batch, the job group.
 
     Args:
         spark: A classic session.
-        jobs: What to run; each may start Spark jobs.
+        jobs: Functions; each may start Spark jobs.
 
     Returns:
         Their results, in the order of ``jobs``.
 
     Raises:
-        Exception: What the first of them raised that failed; all have ended by then.
+        Exception: The error of the first job that failed, after all have ended.
     """
     from pyspark.util import InheritableThread
 
@@ -40,7 +40,7 @@ def side_by_side(spark: SparkSession, jobs: Sequence[Callable[[], R]]) -> list[R
     errors: dict[int, BaseException] = {}
 
     def work() -> None:
-        # Spark finds a format by the session that is active in its thread.
+        # Spark finds a format by the active session of its thread.
         type(spark)._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
         while waiting and not errors:
             try:

@@ -1,7 +1,7 @@
-"""A pipeline running: its Spark queries, and what each of their batches does.
+"""A running pipeline: its Spark queries, and the work of each of their batches.
 
-One query reads a source once for all of its sinks. A batch is made, settled, and then given to all sinks at the same
-time; each takes it once. So a crash anywhere repeats the whole batch, and doubles nothing.
+One query reads a source once for all of its sinks. A batch is computed, settled, and then given to all sinks at the
+same time; each sink accepts it once. So a crash at any point repeats the whole batch, without duplicates.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _SEEN = "seen"
 
 
 class Mediation:
-    """A pipeline that runs.
+    """A running pipeline.
 
     Attributes:
         queries: Its Spark queries by name: one for each source, and for each step with state.
@@ -80,7 +80,7 @@ class Mediation:
         self._lookups: list[Lookups] = []
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, in seconds, or until all queries have ended; whether they have.
+        """Wait up to this many seconds for all queries to end; return whether they have.
 
         Raises:
             StreamingQueryException: One of them failed; the others are stopped.
@@ -105,22 +105,23 @@ class Mediation:
             self._lookups.pop().release()
 
     def settle(self, away: float = 60.0) -> dict[str, Any]:
-        """Move each query's cursor to what its checkpoint says is done: Spark leaves it a batch behind at a run's end.
+        """Move each query's cursor to the position in its checkpoint, because Spark leaves it a batch behind at a run's
+        end.
 
         Args:
-            away: Seconds for which a server that is away is waited for.
+            away: Seconds to wait for a server that does not answer.
 
         Returns:
-            Query -> queue -> where its cursor stands now; without a batch, none. Of a Kafka topic: where its
-            checkpoint stands.
+            Query -> queue -> the new position of its cursor; empty without a batch. For a Kafka topic: the position in
+            its checkpoint.
 
         Raises:
-            ServerAway: So long; harmless, the next run's first batch moves the cursor.
+            ServerAway: A server did not answer in that time. Harmless: the next run's first batch moves the cursor.
         """
         stood = {}
         for name, query in self._of.items():
             place, broker = _checkpoint(self._plan, name), query.source.broker
-            if broker is None:  # Kafka keeps no cursor of ours
+            if broker is None:  # a Kafka topic has no cursor
                 stood[name] = where_it_stands(self._spark, place)
                 continue
             options = ReadOptions.parse(source_options(query.source))
@@ -227,7 +228,7 @@ def _start(
 
 
 def _running(session: SparkSession) -> StreamingQuery:
-    """The query with the batch that calls this."""
+    """Return the query with the batch that calls this."""
     name = session.sparkContext.getLocalProperty("sql.streaming.queryId")
     return session.streams.get(str(name))
 
@@ -258,7 +259,7 @@ class Work:
         self._checkpoint = _checkpoint(plan, query.name)
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Make, settle and give out a batch; what another attempt has settled is only given out again."""
+        """Compute, settle and give out a batch; if an earlier attempt settled it, only give it out again."""
         begun = time.monotonic()
         settled = Settled(batch.sparkSession, f"{self._checkpoint}/holdfast-settled", number)
         counts = settled.counts()
@@ -335,7 +336,7 @@ class Work:
                 )
 
     def _give_out(self, settled: Settled, counts: Mapping[str, int]) -> int:
-        """To all sinks at the same time; how many went to the dead letters."""
+        """Give a batch to all sinks at the same time; return the number of dead letters."""
         given = []
         for sink in self._query.sinks:
             many = counts.get(self._output(sink))
@@ -381,7 +382,7 @@ class Work:
 
 
 def _inferred(spark: SparkSession, plan: PipelinePlan) -> dict[str, T.StructType]:
-    """Step -> its fields: those that were inferred by an earlier run, else by a sample now, and kept."""
+    """Return step -> its fields: inferred by an earlier run, or now from a sample and then stored."""
     found: dict[str, T.StructType] = {}
     directory = f"{absolute(plan.checkpoint)}/inferred"
     for step in plan.steps:

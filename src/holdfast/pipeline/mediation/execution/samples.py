@@ -1,4 +1,4 @@
-"""A pipeline's steps over a sample of its sources: what ``check --dry-run`` tells, and what ``infer`` infers from."""
+"""A pipeline's steps over a sample of its sources, for ``check --dry-run`` and ``infer``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Read = Callable[["SparkSession", SourcePlan], "DataFrame"]
 
 
 def of_queues(rows: int) -> Read:
-    """Return a reader of so many messages of each source, as they lie there now; no cursor moves."""
+    """Return a reader of this many current messages of each source; no cursor moves."""
     return lambda spark, source: read_sample(spark, source, rows)
 
 
@@ -38,7 +38,7 @@ def infer(
     found: Mapping[str, T.StructType],
     read: Read | None = None,
 ) -> T.StructType:
-    """The fields of a step's XML, by a sample: of what its source has now, unless ``read`` gives other rows."""
+    """Infer the fields of a step's XML from a sample of its source's current messages, or of ``read``'s rows."""
     assert step.parse is not None
     assert step.parse.infer is not None
     frames = sample(spark, plan, step.name, read or of_queues(step.parse.infer), found)
@@ -51,7 +51,7 @@ def infer(
 
 
 def infer_all(spark: SparkSession, plan: PipelinePlan, read: Read | None = None) -> dict[str, T.StructType]:
-    """Step -> its fields, of the steps that infer them."""
+    """Return step -> its fields, for the steps that infer them."""
     inferred: dict[str, T.StructType] = {}
     for step in plan.steps:
         if step.parse is not None and step.parse.infer:
@@ -62,14 +62,14 @@ def infer_all(spark: SparkSession, plan: PipelinePlan, read: Read | None = None)
 def sample(
     spark: SparkSession, plan: PipelinePlan, below: str | None, read: Read, inferred: Mapping[str, T.StructType]
 ) -> Frames:
-    """The steps over a sample of each source.
+    """Compute the steps over a sample of each source.
 
     Args:
         spark: A session.
         plan: The pipeline.
-        below: The step that is not made any more; None: all are made.
-        read: Gives the sample.
-        inferred: Step -> the fields that were inferred for it.
+        below: The first step to leave out; None: compute all steps.
+        read: Returns the sample.
+        inferred: Step -> its inferred fields.
     """
     frames = Frames(plan, own_session(spark), inferred)
     for source in plan.sources:
@@ -84,18 +84,18 @@ def sample(
 
 
 def made_of(spark: SparkSession, plan: PipelinePlan, read: Read) -> dict[str, list[Any]]:
-    """Make every row of a pipeline and write none: sink -> its rows, and under ``""`` the dead letters.
+    """Compute all rows of a pipeline without writing them: sink -> its rows, and under ``""`` the dead letters.
 
-    A row is what ``json`` reads of it, numbers with a point as Decimal. What a step with state would keep or drop over
-    several batches is made of all rows at once, as of one batch.
+    A row has the values that ``json`` reads, with Decimal for numbers with a point. A step with state processes all
+    rows at once, as one batch.
 
     Args:
         spark: A classic session.
         plan: The pipeline.
-        read: Gives the rows of each source.
+        read: Returns the rows of each source.
 
     Raises:
-        ConfigurationError: A step or a route cannot be made; says which.
+        ConfigurationError: A step or a route cannot be computed; names it.
     """
     from pyspark.sql import functions as F
 
@@ -111,15 +111,16 @@ def made_of(spark: SparkSession, plan: PipelinePlan, read: Read) -> dict[str, li
 
 
 def try_out(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, dict[str, Any]]:
-    """Each step's columns, first rows and failures over a sample of the queues; nothing is sent, kept or marked.
+    """Return each step's columns, first rows and failures over a sample of the queues; nothing is sent, stored or
+    marked.
 
     Args:
         spark: A classic session.
         plan: The pipeline.
-        rows: How many messages of each source.
+        rows: Number of messages of each source.
 
     Raises:
-        ConfigurationError: A step or a route cannot be made; says which.
+        ConfigurationError: A step or a route cannot be computed; names it.
     """
     from pyspark.sql import functions as F
 
@@ -128,7 +129,7 @@ def try_out(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, dic
     told: dict[str, dict[str, Any]] = {}
     wrong = dict(frames.failed)
     for name, made in frames.rows.items():
-        kept = frames.keep(made)  # what is made of it is made of this
+        kept = frames.keep(made)  # later steps must use the same rows
         texts = kept.select(F.to_json(F.struct("*"))).collect()
         reasons = wrong[name].select("problems").collect() if name in wrong else []
         told[name] = {

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _MARKER = "settled.json"
-"""Written last: with it all of the batch is there."""
+"""Written last: it marks the batch as complete."""
 _SCHEMAS = "schemas"
 """Key of the marker for the columns of each output, in addition to counts. No output has this name."""
 
 
 @dataclass(frozen=True)
 class Settled:
-    """One batch's outcome in the checkpoint.
+    """The results of one batch, in the checkpoint.
 
     Args:
         spark: The batch's session.
-        directory: Of the query's batches.
-        batch: Which one.
+        directory: Directory of the query's batches.
+        batch: Number of the batch.
     """
 
     spark: SparkSession
@@ -50,21 +50,21 @@ class Settled:
         return f"{self.directory}/batch={self.batch}"
 
     def counts(self) -> dict[str, int] | None:
-        """Rows of each output; None if the batch is not settled yet."""
+        """Return the number of rows in each output; None if the batch is not settled yet."""
         if _MARKER not in files.names(self.spark, self._place):
             return None
         told: dict[str, Any] = json.loads(files.read_text(self.spark, f"{self._place}/{_MARKER}"))
         return {name: rows for name, rows in told.items() if name != _SCHEMAS}
 
     def settle(self, known: Mapping[str, int], outputs: Mapping[str, DataFrame]) -> dict[str, int]:
-        """Write the outputs down, unless another driver has; their rows, and what else is known of the batch.
+        """Write the outputs unless another driver has; return the numbers of rows and the other counts of the batch.
 
         Args:
-            known: Counts that are written down with those of the outputs: under "" the rows that came in.
-            outputs: By their names, which are those of directories.
+            known: Further counts to store: under "" the rows that were read.
+            outputs: Outputs by name; the names are those of directories.
 
         Raises:
-            PipelineError: Another driver has settled this batch, and is done with it.
+            PipelineError: Another driver has settled and finished this batch.
         """
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
@@ -96,15 +96,15 @@ class Settled:
         return settled
 
     def read(self, name: str) -> DataFrame:
-        """An output."""
+        """Return an output."""
         told = json.loads(files.read_text(self.spark, f"{self._place}/{_MARKER}"))
         reader = self.spark.read
-        if schema := told.get(_SCHEMAS, {}).get(name):  # else Spark looks into the files, by a job
+        if schema := told.get(_SCHEMAS, {}).get(name):  # otherwise Spark reads the files, in a job
             reader = reader.schema(StructType.fromJson(schema))
         return reader.parquet(f"{self._place}/{name}")
 
     def before(self, name: str) -> DataFrame | None:
-        """Return an output of the last earlier batch that is stored; None without one, or if it has no such output."""
+        """Return an output of the last earlier batch in the checkpoint; None without one, or if it lacks the output."""
         for batch in sorted(self._earlier(), reverse=True):
             earlier = Settled(self.spark, self.directory, batch)
             counts = earlier.counts()
@@ -114,7 +114,7 @@ class Settled:
 
     def forget_earlier(self) -> None:
         """Delete batches before this one, once it is settled: Spark has noted that they are done."""
-        if self.counts() is None:  # the next batch may ask what was there
+        if self.counts() is None:  # the next batch may need the earlier one
             return
         for batch in self._earlier():
             files.delete(self.spark, f"{self.directory}/batch={batch}")

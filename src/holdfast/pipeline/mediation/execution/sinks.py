@@ -1,6 +1,7 @@
-"""Where a batch's rows go: messages, tables, dead letters. Each takes a batch once, however often it comes.
+"""Destinations of a batch's rows: messages, tables, dead letters. Each accepts a batch once, however often it is
+repeated.
 
-A server knows a sink's last batch. A table knows its batches; one that is repeated is there.
+A server knows a sink's last batch, and a table knows its batches.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _FIELDS = ("action", "headers", "message_id", "relates_to", "reply_to")
 _KEY, _ORDER = "holdfast_key", "holdfast_order"
 _PLACE = ("queue", "partition", "offset")
-"""Where a row came from, as the source tells it."""
+"""The origin of a row, as the source reports it."""
 _LETTER = {
     "queue": "STRING",
     "partition": "INT",
@@ -35,14 +36,14 @@ _LETTER = {
     "received_at": "TIMESTAMP",
     "body": "STRING",
 }
-"""Columns of a dead letter that it has of its row, null where the row has none; with their types."""
+"""Columns that a dead letter copies from its row, null if the row lacks them, with their types."""
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
 def as_messages(rows: DataFrame, sink: SinkPlan) -> DataFrame:
-    """Rows as a sink sends them: its fields, the key, and what orders them.
+    """Return rows as a sink sends them: its fields, the key, and the ordering columns.
 
     Raises:
         ConfigurationError: There is no such column.
@@ -58,7 +59,8 @@ def as_messages(rows: DataFrame, sink: SinkPlan) -> DataFrame:
     order = sink.order or (_PLACE if set(_PLACE) <= set(rows.columns) else ())
     for number, told in enumerate(order):
         fields[f"{_ORDER}_{number}"] = F.expr(told)
-    # Those that are alike in that, as several that were made of one, as they come: no sort promises that by itself.
+    # Rows that compare as equal, such as several made from one row, keep their order; a sort alone does not promise
+    # that.
     fields[f"{_ORDER}_row"] = F.monotonically_increasing_id()
     return rows.select(*[column.alias(name) for name, column in fields.items()])
 
@@ -84,12 +86,12 @@ def send(messages: DataFrame, sink: SinkPlan, plan: PipelinePlan, source: Source
 
 
 def sink_name(plan: PipelinePlan, sink: SinkPlan) -> str:
-    """By which a server knows a sink of a pipeline."""
+    """Return the server's name for a sink of a pipeline."""
     return f"{plan.name}.{sink.name}"
 
 
 def sink_options(sink: SinkPlan, plan: PipelinePlan, source: SourcePlan) -> dict[str, str]:
-    """The options of the wsrm sink, batch and table of refused rows excepted."""
+    """Return the options of the wsrm sink, except the batch and the table of refused rows."""
     token = sink.token_file or (source.token_file if sink.broker is None else None)
     told = {
         "broker": sink.broker or source.broker,
@@ -108,13 +110,13 @@ def sink_options(sink: SinkPlan, plan: PipelinePlan, source: SourcePlan) -> dict
 def write_table(
     rows: DataFrame, path: str, batch: int, origin: str, kind: str | None = None, *, only: bool = False
 ) -> None:
-    """Write rows as a batch of a table, as landing does.
+    """Write rows as a batch of a table, as a landing does.
 
     Args:
         rows: The rows.
         path: The table's directory.
         batch: The batch.
-        origin: Its query, and how far the query had read, see ``checkpoints.origin``.
+        origin: Its query, and the query's position, see ``checkpoints.origin``.
         kind: Format of a new table, see ``table_of``.
         only: Whether they replace the content of the table.
 
@@ -128,7 +130,7 @@ def write_table(
         return
     try:
         table.prepare(layout)
-    except ConfigurationError as error:  # its remedies are those of a landing
+    except ConfigurationError as error:  # its remedies are for a landing
         remedy = "convert the rows to the existing columns, for instance with a cast, or name another table"
         raise ConfigurationError(error.message, remedy=remedy) from error
     table.write(rows, batch, layout, origin, only=only)
@@ -138,12 +140,12 @@ def write_table(
 
 
 def as_letters(rows: DataFrame, step: str, reasons: Column | None = None) -> DataFrame:
-    """Rows that failed: the step, why, where they came from, and all of each as JSON.
+    """Return failed rows as dead letters: the step, the reasons, the origin, and the whole row as JSON.
 
     Args:
         rows: The rows.
-        step: Where they failed.
-        reasons: Why; None: their problems say it.
+        step: The step that failed.
+        reasons: The reasons; None: their column ``problems``.
     """
     from pyspark.sql import functions as F
 
@@ -178,7 +180,7 @@ def read_dead_letters(spark: SparkSession, table: str) -> DataFrame:
 
 
 def refused_letters(spark: SparkSession, directory: str, sink: SinkPlan, batch: int) -> DataFrame | None:
-    """What a server has refused of a batch; None if nothing."""
+    """Return the rows of a batch that a server refused; None without any."""
     from pyspark.sql import functions as F
 
     for query in files.names(spark, directory):
@@ -190,7 +192,7 @@ def refused_letters(spark: SparkSession, directory: str, sink: SinkPlan, batch: 
 
 
 def forget_refused(spark: SparkSession, directory: str, batch: int) -> None:
-    """Delete what was refused of batches before this one: it is among the dead letters."""
+    """Delete refused rows of batches before this one: they are now among the dead letters."""
     for query in files.names(spark, directory):
         for name in files.names(spark, f"{directory}/{query}") if query.startswith("refused_query=") else ():
             number = name.partition("=")[2]
@@ -199,5 +201,5 @@ def forget_refused(spark: SparkSession, directory: str, batch: int) -> None:
 
 
 def absolute(place: str) -> str:
-    """A directory as every process finds it."""
+    """Return a directory's name as every process finds it."""
     return place if "://" in place else os.path.abspath(place)

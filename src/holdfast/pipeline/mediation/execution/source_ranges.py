@@ -1,4 +1,4 @@
-"""Batch reads of a source's records: those of some ranges, or a sample of what its queues hold now."""
+"""Batch reads of a source's records: given ranges, or a sample of its queues' current content."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BEGINNINGS = ("starting", "ending", "queuepattern", "subscribepattern")
 
 
 def read_sample(spark: SparkSession, source: SourcePlan, rows: int) -> DataFrame:
-    """So many records of a source, as it holds them now; no cursor moves."""
+    """Read this many current records of a source; no cursor moves."""
     if source.kafka is not None:
         options = kafka_cluster.sample_options(spark, source, rows)
         return as_rows(spark.read.format("kafka").options(**options).load())
@@ -34,7 +34,7 @@ def read_sample(spark: SparkSession, source: SourcePlan, rows: int) -> DataFrame
 
 
 def read_batch(spark: SparkSession, source: SourcePlan, checkpoint: str, batch: int) -> DataFrame:
-    """The records that a query read in a batch, from 1 on, read again."""
+    """Read the records of a query's batch again; batches count from 1."""
     if source.kafka is not None:
         begins, ends = ranges_of_topics(spark, checkpoint, batch)
         options = kafka_cluster.range_options(source, begins, ends)
@@ -44,11 +44,11 @@ def read_batch(spark: SparkSession, source: SourcePlan, checkpoint: str, batch: 
 
 
 def range_options(source: SourcePlan, ranges: Sequence[QueueRange]) -> dict[str, str]:
-    """Options of a batch read of a source that reads some ranges.
+    """Return the options for a batch read of some ranges of a source.
 
     Args:
         source: The source.
-        ranges: One of each partition of each queue; it may be empty.
+        ranges: One for each partition of each queue; a range may be empty.
     """
     kept = {
         name: value
@@ -60,13 +60,15 @@ def range_options(source: SourcePlan, ranges: Sequence[QueueRange]) -> dict[str,
     ends = {queue: {str(p.partition): p.end for name, p in ranges if name == queue} for queue in queues}
     numbers = sorted({part.partition for _, part in ranges})
     narrowed = {"queue": ",".join(queues), "startingOffsets": json.dumps(starts), "endingOffsets": json.dumps(ends)}
-    # A partition that has appeared since then has no range in this.
+    # A partition that was added since has no range.
     return {**kept, **narrowed, **({"partitions": ",".join(map(str, numbers))} if len(queues) == 1 else {})}
 
 
 def sample_ranges(source: SourcePlan, rows: int) -> list[QueueRange]:
-    """So many records of a source, shared over all partitions of its queues: from where it would begin, or else the
-    first there are."""
+    """Choose ranges with this many records of a source, shared over all partitions of its queues.
+
+    They begin at the source's starting position, or at the first stored records.
+    """
     options = ReadOptions.parse(source_options(source))
     plane, patience = DataPlane(options.broker, options.access), Patience(options.away)
     since: dict[tuple[str, int], int] = {}

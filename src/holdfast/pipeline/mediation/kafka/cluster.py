@@ -1,6 +1,6 @@
-"""What a Kafka cluster is asked before a pipeline starts: whether it is there, its topics, and what they hold.
+"""Checks of a Kafka cluster before a pipeline starts: availability, topics, and offsets.
 
-Before Spark starts by a connection alone, then by the Kafka client that comes with Spark's connector.
+Before Spark starts, a plain connection is the only check. Later checks use the Kafka client in Spark's connector.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _DESERIALIZER = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 _CAUSE = re.compile(r"org\.apache\.kafka\.[\w.]+: [^\n]*")
 
 Partitions = dict[tuple[str, int], tuple[int, int]]
-"""Topic and partition -> its first offset, and the one behind its last."""
+"""Topic and partition -> its first offset, and the offset after its last record."""
 
 
 def knock(one: SourcePlan | SinkPlan) -> None:
-    """See that one of the bootstrap servers takes connections. Needs no Spark.
+    """Check that one of the bootstrap servers accepts connections. Needs no Spark.
 
     Raises:
         NobodyThere: None of them does.
@@ -62,10 +62,10 @@ def check_kafka(spark: SparkSession, plan: PipelinePlan) -> None:
 
 
 def check_connector(spark: SparkSession) -> None:
-    """See that Spark has its Kafka connector.
+    """Check that Spark has its Kafka connector.
 
     Raises:
-        ConfigurationError: It has not; says what to write.
+        ConfigurationError: It has not; the remedy names the option.
     """
     from pyspark.errors import AnalysisException
 
@@ -83,10 +83,10 @@ def check_connector(spark: SparkSession) -> None:
 
 
 def check_topics(spark: SparkSession, plan: PipelinePlan) -> None:
-    """See that the Kafka topics that a pipeline names are there.
+    """Check that the Kafka topics of a pipeline exist.
 
     Raises:
-        ConfigurationError: One is not.
+        ConfigurationError: A topic does not exist.
         ServerAway: The cluster does not answer.
     """
     for one in plan.of_kafka:
@@ -102,7 +102,7 @@ def check_topics(spark: SparkSession, plan: PipelinePlan) -> None:
 
 
 def sample_options(spark: SparkSession, source: SourcePlan, rows: int) -> dict[str, str]:
-    """Options of a batch read of so many records: the first that the topics hold, from all partitions.
+    """Return the options for a batch read of this many records: the first ones in the topics, from all partitions.
 
     Raises:
         ConfigurationError: There is no such topic.
@@ -119,7 +119,7 @@ def sample_options(spark: SparkSession, source: SourcePlan, rows: int) -> dict[s
 def range_options(
     source: SourcePlan, begins: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
 ) -> dict[str, str]:
-    """Options of a batch read of some ranges, one of each partition."""
+    """Return the options for a batch read of some ranges, one for each partition."""
     topics = sorted({topic for topic, _ in ends})
 
     def told(positions: Mapping[tuple[str, int], int]) -> str:
@@ -152,7 +152,7 @@ def _partitions(spark: SparkSession, source: SourcePlan) -> Partitions:
 
 @contextlib.contextmanager
 def _consumer(spark: SparkSession, one: SourcePlan | SinkPlan) -> Iterator[Any]:
-    """A client of a cluster, in Spark's Java. It reads nothing and is in no group."""
+    """Yield a client of a cluster, in Spark's Java. It reads no records and is in no group."""
     jvm: Any = spark._jvm
     properties = jvm.java.util.Properties()
     for name, value in client_options(one).items():
@@ -169,10 +169,10 @@ def _consumer(spark: SparkSession, one: SourcePlan | SinkPlan) -> Iterator[Any]:
 
 
 def _asked(one: SourcePlan | SinkPlan, ask: Any) -> Any:
-    """What a client answers.
+    """Return a client's answer.
 
     Raises:
-        ServerAway: It does not; with the cause as Kafka tells it.
+        ServerAway: There is none; the error contains Kafka's cause.
     """
     from py4j.protocol import Py4JJavaError
 

@@ -1,7 +1,7 @@
 """Kafka records as rows, and rows as Kafka records, through Spark's own connector.
 
-Each record that a sink sends has an identity: the sink and its checkpoint, the batch, the row in it. It is stored with
-the results of the batch before any record is sent, so a repeated batch has the same records.
+Each record of a sink has an identity: the sink and its checkpoint, the batch, and the row in it. The identity is stored
+with the results of the batch before any record is sent, so a repeated batch has the same records.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 WRITER, BATCH, ROW = "holdfast_writer", "holdfast_batch", "holdfast_row"
 """Headers with a record's identity."""
 _CARRIED = ("message_id", "action", "relates_to", "reply_to", "sequence", "message_number")
-"""Headers with what is known of the message that a record came from: columns of a source, and of these rows."""
+"""Headers about the message that a record came from: columns of a source, and of these rows."""
 _TOLD = ("action", "message_id", "relates_to", "reply_to")
-"""Of these, keys of a sink."""
+"""The subset of these that are keys of a sink."""
 _PLACE = ("queue", "partition", "offset")
 _KEY, _VALUE, _HEADERS, _ORDER = "holdfast_key", "holdfast_value", "holdfast_headers", "holdfast_order"
 _HEADER = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
 def header(name: str) -> Column:
-    """The text of a record's last header of a name; null if it has none, or it is not UTF-8."""
+    """Return the text of a record's last header with this name; null without one, or if it is not UTF-8."""
     from pyspark.sql import functions as F
 
     found = F.filter("headers", lambda one: one["key"] == name)
@@ -37,9 +37,9 @@ def header(name: str) -> Column:
 
 
 def as_rows(records: DataFrame) -> DataFrame:
-    """Records of Spark's Kafka source, with the names that messages of a queue have.
+    """Return records of Spark's Kafka source, with the column names of a queue's messages.
 
-    ``body`` and ``key`` are null where the bytes are not UTF-8; ``raw_body`` and ``raw_key`` have the bytes then.
+    ``body`` and ``key`` are null if the bytes are not UTF-8; ``raw_body`` and ``raw_key`` then contain the bytes.
     """
     from pyspark.sql import functions as F
 
@@ -65,16 +65,16 @@ def as_rows(records: DataFrame) -> DataFrame:
 
 
 def as_records(rows: DataFrame, sink: SinkPlan) -> DataFrame:
-    """Rows as a Kafka sink sends them: key, value, headers, and what orders them.
+    """Return rows as a Kafka sink sends them: key, value, headers, and the ordering columns.
 
     Raises:
-        ConfigurationError: The headers are neither a MAP nor Kafka's.
+        ConfigurationError: The headers are neither a MAP nor in Kafka's form.
     """
     from pyspark.sql import functions as F
 
     told = {name: getattr(sink, name) for name in _TOLD}
     if told["action"] == "action" and "action" not in rows.columns:
-        told["action"] = ""  # that is the key's default
+        told["action"] = ""  # the default of the key
     carried = {
         name: F.expr(told[name]) if told.get(name) else F.col(name)
         for name in _CARRIED
@@ -94,7 +94,8 @@ def as_records(rows: DataFrame, sink: SinkPlan) -> DataFrame:
 
 
 def identified(records: DataFrame) -> DataFrame:
-    """Records, each with a number that no other of the batch has: to be written down, not to be made again."""
+    """Add a number to each record that is unique in the batch. Store the result, because a repeated call gives other
+    numbers."""
     from pyspark.sql import functions as F
 
     return records.withColumn(ROW, F.monotonically_increasing_id())
@@ -107,7 +108,7 @@ def _one_header(name: str, value: Column) -> Column:
 
 
 def _headers_of(rows: DataFrame, sink: SinkPlan) -> Column:
-    """The headers that a sink's SQL tells, without those that say the identity."""
+    """Return the headers that a sink's SQL defines, without those of the identity."""
     from pyspark.sql import functions as F
 
     told: Column = F.expr(sink.headers)
@@ -129,12 +130,12 @@ def _headers_of(rows: DataFrame, sink: SinkPlan) -> Column:
 
 
 def send_records(records: DataFrame, sink: SinkPlan, writer: str, batch: int) -> None:
-    """Send a batch to Kafka: every record, each time this is called; those of one key in their order.
+    """Send a batch to Kafka: every record at each call; records of one key stay in order.
 
     Args:
-        records: As ``identified`` gave them, read back from where they were written down.
+        records: The result of ``identified``, read back from the checkpoint.
         sink: The sink.
-        writer: Which sink of which checkpoint this is.
+        writer: Identifies the sink and its checkpoint.
         batch: The batch's number.
     """
     from pyspark.sql import functions as F
@@ -146,7 +147,7 @@ def send_records(records: DataFrame, sink: SinkPlan, writer: str, batch: int) ->
         ordered = records.repartition(records[_KEY]).sortWithinPartitions(*order, ROW)
     own: Any = F.array(*[_one_header(name, value) for name, value in identity.items()]).cast(_HEADER)
     ordered.select(
-        # Without a key a record could go to another partition when it is sent again.
+        # Without a key, a repeated record could go to another partition.
         F.coalesce(F.col(_KEY), F.concat_ws("/", *identity.values())).alias("key"),
         F.col(_VALUE).alias("value"),
         F.concat(F.col(_HEADERS), own).alias("headers"),

@@ -1,7 +1,7 @@
-"""Records of a Kafka topic that a sink of a pipeline sent again after a crash, each read once.
+"""Records of a Kafka topic that a pipeline's sink sent again after a crash, each read once.
 
-A sink sends a batch until Kafka has acknowledged all of it, and only then the next. So in one partition a record of a
-batch that is before the writer's newest there was there already, and of the newest it is enough to know the rows.
+A sink sends a batch until Kafka has acknowledged all of it, and only then the next. So a record of a batch before the
+writer's newest in a partition is a repeat. For the newest batch, it is enough to know the rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _STREAM = ["queue", "partition", WRITER]
-"""What one writer sends to one partition: its batches come one after the other."""
+"""Columns that identify one writer's records in one partition, where its batches are in order."""
 _IDENTITY = [*_STREAM, BATCH, ROW]
 
 

@@ -1,5 +1,5 @@
-"""The functions of a mediation: columns of bodies, checks, XML of columns, routes.
+"""The functions of a mediation: columns from bodies, checks, XML from columns, routes.
 
-This room owns the columns that a step makes. It knows no file of a pipeline and no server. Open ``parsing`` first;
-``problems`` says what marks a bad row.
+This package computes the columns of a step. It uses no file of a pipeline and no server. Open ``parsing`` first;
+``problems`` defines the mark of a bad row.
 """

@@ -1,6 +1,6 @@
-"""What fields bodies have, as a sample of them shows: names, namespaces, nesting, and the narrowest type that fits.
+"""Inference of the fields of bodies from a sample: names, namespaces, nesting, and the narrowest type that fits.
 
-A sample says what there was, not what there may be: so what was inferred is kept, and read by from then on.
+A sample shows only what has occurred, not what may occur. So the inferred fields are stored, and used from then on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KINDS: list[T.DataType] = [
 ]
 """The narrowest first."""
 _WIDENED = {"boolean": (), "bigint": (2, 3), "decimal(38,18)": (3,)}
-"""What texts of one kind may be held as, too, if others of the field are no such."""
+"""Kind -> other kinds that its texts may have, if other texts of the field need them."""
 
 
 def infer_schema(bodies: Iterable[bytes | str]) -> T.StructType:
@@ -70,7 +70,7 @@ _CODE = re.compile(r"\+|-?0[0-9]")
 
 
 class _Seen:
-    """What was seen of one element, in all bodies."""
+    """The observed content of one element, over all bodies."""
 
     def __init__(self) -> None:
         self._texts: set[int] = set()
@@ -114,13 +114,13 @@ def _field(place: str, tag: str, kind: T.DataType, others: list[T.StructField]) 
 
 
 def _kind_of(text: str) -> int:
-    """The first of the kinds that a text is."""
+    """Return the first kind that fits a text."""
     text = text.strip()
     for index, kind in enumerate(_KINDS):
         if isinstance(kind, T.BooleanType) and text not in ("true", "false"):
             continue
         if index in (1, 2, 3) and _CODE.match(text):
-            continue  # a number to whoever counts, a code to whoever wrote it
+            continue  # leading zeros may be significant, as in a code
         try:
             converter("", kind)(text)
         except Misfit:
@@ -130,7 +130,7 @@ def _kind_of(text: str) -> int:
 
 
 def _one_kind(found: set[int]) -> T.DataType:
-    """The narrowest kind that holds texts of all of these."""
+    """Return the narrowest kind that fits all of these."""
     string = len(_KINDS) - 1
     if not found:
         return _KINDS[string]

@@ -1,4 +1,4 @@
-"""XML in rows: read into columns by an XSD, by fields, or by what a sample shows; and held against an XSD or rules."""
+"""Parsing of XML in rows into columns, by an XSD or other fields, and validation with an XSD or rules."""
 
 from __future__ import annotations
 
@@ -36,25 +36,26 @@ def parse_xml(
     lenient: Collection[str] = (),
     max_elements: int = MAX_ELEMENTS,
 ) -> DataFrame:
-    """Rows with what their XML holds as a struct, and with what is wrong in it added to ``problems``.
+    """Parse the XML of each row into a struct, and add its problems to ``problems``.
 
-    A row that cannot be read has what could be read of it, and the reasons; none is lost, and none stops the others.
+    A row that cannot be parsed completely has the values that could be parsed, and the reasons. No row is lost, and
+    none stops the others.
 
     Args:
-        rows: Any DataFrame, a stream's too.
-        xsd: An XML Schema, or its file: the struct is what it says of ``element``.
-        element: The element that is expected, ``{namespace}local`` or the local name; "": with an XSD the only one that
-            it declares, else whatever comes.
-        schema: Instead of an XSD: the fields, as DDL or as Spark's type, read as by ``holdfast land``; ``infer_schema``
-            makes one.
-        column: Where the XML is, a STRING.
+        rows: Any DataFrame, also a stream's.
+        xsd: An XML Schema, or its file: the struct has the form of ``element``.
+        element: The expected element, ``{namespace}local`` or the local name; "": with an XSD the only one that it
+            declares, otherwise any.
+        schema: Instead of an XSD: the fields, as DDL or as Spark's type, parsed as in ``holdfast land``;
+            ``infer_schema`` makes one.
+        column: The STRING column with the XML.
         into: The column for the struct.
-        validate: With an XSD: hold the XML against it, too; each breach is a problem, with its line.
-        lenient: What is passed over: "empty", "nanoseconds", "zones", see ``holdfast land``.
-        max_elements: XML with more elements is not read.
+        validate: With an XSD: also validate the XML against it; each violation is a problem, with its line.
+        lenient: Deviations to ignore: "empty", "nanoseconds", "zones", see ``holdfast land``.
+        max_elements: XML with more elements is not parsed.
 
     Raises:
-        ConfigurationError: Not exactly one of ``xsd`` and ``schema``; it cannot be used; there is no such column.
+        ConfigurationError: Not exactly one of ``xsd`` and ``schema``; it is not usable; or there is no such column.
     """
     if (xsd is None) == (schema is None):
         raise ConfigurationError("XML needs either an xsd or a schema", remedy="give one of the two")
@@ -64,25 +65,25 @@ def parse_xml(
         fields = given.columns(element)
     else:
         fields = schema_of(schema)
-    BodyReader(fields, lenient)  # refused here, not in a task
+    BodyReader(fields, lenient)  # raises here instead of in a task
     parser = _Parser(fields, element, given if validate else None, tuple(lenient), max_elements)
     return with_column(rows, column, into, fields, parser)
 
 
 def parse_json(rows: DataFrame, schema: T.StructType | str, *, column: str = "body", into: str = "parsed") -> DataFrame:
-    """Rows with what their JSON holds as a struct, and with what is wrong in it added to ``problems``.
+    """Parse the JSON of each row into a struct, and add its problems to ``problems``.
 
-    The JSON is read by Spark's ``from_json``. A field that is missing is null; a value that its type cannot hold is a
-    problem of the row, and the struct is null then.
+    Spark's ``from_json`` parses the JSON. A missing field is null. A value that does not fit its type is a problem of
+    the row, and the struct is then null.
 
     Args:
-        rows: Any DataFrame, a stream's too.
+        rows: Any DataFrame, also a stream's.
         schema: The fields, as DDL or as Spark's type.
-        column: Where the JSON is, a STRING.
+        column: The STRING column with the JSON.
         into: The column for the struct.
 
     Raises:
-        ConfigurationError: The schema cannot be used; there is no such column.
+        ConfigurationError: The schema is not usable; or there is no such column.
     """
     from pyspark.sql import functions as F
 
@@ -169,7 +170,7 @@ def _xsd(given: XSD | str | Path | None) -> XSD | None:
 
 @dataclass(frozen=True)
 class _Parser:
-    """Made in the driver; called in a task for what reads there."""
+    """Created in the driver; called in a task to create the parser there."""
 
     fields: T.StructType
     element: str
@@ -203,7 +204,7 @@ class _Parser:
         return work
 
     def _against(self, body: bytes, parser: etree.XMLParser, *, is_read: bool) -> Reasons:
-        """What the element's name and the XSD say; nothing of what the reader has refused to look into."""
+        """Check the element's name and the XSD, but nothing that the reader refused to parse."""
         if not (self.element or self.xsd):
             return []
         if not is_read and (b"<!DOCTYPE" in body or body.count(b"<") > self.max_elements):
@@ -211,7 +212,7 @@ class _Parser:
         try:
             root = etree.fromstring(body, parser)
         except etree.XMLSyntaxError:
-            return []  # the reader has told it
+            return []  # the reader has reported it
         tag = str(root.tag)
         if self.element not in ("", tag, tag.rpartition("}")[2]):
             return [f"is <{tag}>, not <{self.element}>"]

@@ -1,4 +1,4 @@
-"""The column ``problems``: what is wrong with a row, each reason a text; an empty list without problems.
+"""The column ``problems``: the problems of a row, each a text; an empty list without problems.
 
 Each step that checks rows appends to it and drops no row. A later step separates the rows without problems.
 """
@@ -24,14 +24,14 @@ PROBLEMS = "problems"
 
 Reasons = list[str]
 Work = Callable[["pa.Array"], tuple[Any, Sequence[Reasons]]]
-"""Of one column's values: those of the new column, in Arrow or Python, and what is wrong with each."""
+"""Takes one column's values; returns those of the new column, in Arrow or Python, and the problems of each."""
 
 
 def split(rows: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """The rows with which all is well, without the column ``problems``, and those with problems.
+    """Return the rows without problems, without the column ``problems``, and the rows with problems.
 
     Args:
-        rows: As ``parse_xml``, ``validate`` or ``to_xml`` gives them.
+        rows: The result of ``parse_xml``, ``validate`` or ``to_xml``.
     """
     from pyspark.sql import functions as F
 
@@ -40,7 +40,7 @@ def split(rows: DataFrame) -> tuple[DataFrame, DataFrame]:
 
 
 def so_far(rows: DataFrame) -> Column:
-    """The problems that rows have already."""
+    """Return the problems that rows already have."""
     from pyspark.sql import functions as F
 
     if PROBLEMS in rows.columns:
@@ -75,7 +75,7 @@ def with_column(
 
 
 def check_column(rows: DataFrame, column: str) -> None:
-    """Raises ConfigurationError if the rows have no such column, or it is neither text nor a struct."""
+    """Raise ConfigurationError if the rows have no such column, or it is neither text nor a struct."""
     found = next((field for field in rows.schema.fields if field.name.lower() == column.lower()), None)
     if found is None:
         raise ConfigurationError(
@@ -86,7 +86,7 @@ def check_column(rows: DataFrame, column: str) -> None:
 
 
 class _Worker:
-    """What a task does with its batches."""
+    """The work of a task on its batches."""
 
     def __init__(self, kept: list[str], column: str, into: str, kind: T.DataType, work: Callable[[], Work]) -> None:
         self._kept, self._column, self._into, self._kind, self._work = kept, column, into, kind, work
@@ -115,7 +115,7 @@ class _Worker:
             yield pa.RecordBatch.from_arrays(arrays, names=[*self._kept, *made, PROBLEMS])
 
     def _parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Of texts, which may be long, so many as are looked at together."""
+        """Yield parts of a batch to process together, because texts may be long."""
         import pyarrow as pa
 
         name = next(name for name in batch.schema.names if name.lower() == self._column.lower())

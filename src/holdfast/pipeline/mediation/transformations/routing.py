@@ -50,7 +50,7 @@ def route(rows: DataFrame, routes: Iterable[Route | tuple[str, str]]) -> dict[st
 
 
 def with_routes(rows: DataFrame, routes: Sequence[Route]) -> DataFrame:
-    """Rows with a column of the names of where each goes."""
+    """Add a column with the names of each row's destinations."""
     from pyspark.sql import functions as F
 
     if not routes:
@@ -64,7 +64,7 @@ def with_routes(rows: DataFrame, routes: Sequence[Route]) -> DataFrame:
 
 
 def taken(decided: DataFrame, name: str) -> DataFrame:
-    """Of rows with that column, those that go to one of the names; "": those that go nowhere."""
+    """Return the rows with this destination; "": the rows without one."""
     from pyspark.sql import functions as F
 
     mine = F.array_contains(ROUTES, name) if name else F.size(ROUTES) == 0

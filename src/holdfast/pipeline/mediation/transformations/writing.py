@@ -1,9 +1,8 @@
-"""Rows back to XML: one element with a given name for each row, well-formed for all values, valid by an XSD if
-requested.
+"""Rows as XML: one element with a given name for each row, well-formed for all values, valid by an XSD if requested.
 
-A struct is an element with children, an array the same element repeated, null no element. If the metadata of a struct's
-field says so (as for columns read with an XSD), the field is an attribute, the element's text, or has another
-namespace. Texts use XML Schema's canonical forms, as ``simple_types`` reads them.
+A struct becomes an element with children, an array repeats its element, and null gives no element. The metadata of a
+struct's field (as in columns parsed with an XSD) can make the field an attribute or the element's text, or give it
+another namespace. Texts use XML Schema's canonical forms, as ``simple_types`` parses them.
 """
 
 from __future__ import annotations
@@ -48,23 +47,25 @@ def to_xml(
     prefix: str = "",
     zone: str = "",
 ) -> DataFrame:
-    """Rows with a column of XML, an element each, and with what is wrong with it added to ``problems``.
+    """Add a column of XML, one element for each row, and add its problems to ``problems``.
 
     Args:
-        rows: Any DataFrame, a stream's too.
+        rows: Any DataFrame, also a stream's.
         element: Its name, ``{namespace}local``; with an XSD the local name is enough.
-        columns: What it holds, each a child: names, SQL expressions with an alias (``"o.id AS id"``), or columns. None:
-            all columns but ``problems``. One struct alone: its fields, each where its metadata says.
-        xsd: An XML Schema, or its file: it says of each column, by its name, whether it is a child, an attribute or the
-            text, its namespace and its order; and the element is held against it, each breach a problem.
+        columns: Its content, each column a child: names, SQL expressions with an alias (``"o.id AS id"``), or columns.
+            None: all columns except ``problems``. A single struct contributes its fields, each at the place in its
+            metadata.
+        xsd: An XML Schema, or its file. For each column it determines, by name, whether the column is a child, an
+            attribute or the text, its namespace and its order. The element is validated against it, and each violation
+            is a problem.
         into: The column for the XML.
-        qualified: Without an XSD: whether children are of the element's namespace, or of none.
-        prefix: Of the element's namespace; "": it is the default namespace, if nothing inside has none.
-        zone: The time zone in which a TIMESTAMP is written, "Europe/Berlin" or "+02:00"; "": UTC, written as Z.
+        qualified: Without an XSD: whether children are in the element's namespace, or in none.
+        prefix: Prefix of the element's namespace; "": it is the default namespace, unless a nested name has none.
+        zone: The time zone of written TIMESTAMP values, "Europe/Berlin" or "+02:00"; "": UTC, written as Z.
 
     Raises:
-        ConfigurationError: The name cannot be an element's; there is no such zone; a column's type or name has no place
-            in XML, or in the XSD.
+        ConfigurationError: The name is not valid for an element; there is no such zone; or XML, or the XSD, has no
+            place for a column's type or name.
     """
     from pyspark.sql import functions as F
 
@@ -91,7 +92,7 @@ def to_xml(
 
 @dataclass(frozen=True)
 class _Writing:
-    """Made in the driver; called in a task for what writes there."""
+    """Created in the driver; called in a task to create the writer there."""
 
     writer: XMLWriter
     xsd: XSD | None
@@ -107,7 +108,7 @@ class _Writing:
             text = etree.tostring(root, encoding="unicode")
             if self.xsd is None:
                 return text, []
-            # As a receiver reads it, so that lines are of what is sent.
+            # Parsed as a receiver parses it, so that line numbers are those of the sent text.
             return text, self.xsd.problems(etree.fromstring(text, _PARSER))
 
         def work(column: pa.Array) -> tuple[Sequence[Any], Sequence[Reasons]]:
@@ -121,15 +122,15 @@ _PARSER = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=Tru
 
 
 def shaped(fields: T.StructType, shape: T.StructType, name: str) -> T.StructType:
-    """Fields with their place, namespace and order as an XSD has them.
+    """Give fields the place, namespace and order of an XSD.
 
     Args:
-        fields: What there is.
-        shape: What the XSD says of the element.
-        name: What to call it.
+        fields: The existing fields.
+        shape: The XSD's form of the element.
+        name: Its name in errors.
 
     Raises:
-        ConfigurationError: The XSD knows no such field, or another kind of thing there.
+        ConfigurationError: The XSD has no such field, or a different kind of content there.
     """
     there = {field.name.lower(): field for field in fields.fields}
     known = [field.name for field in shape.fields]
@@ -166,7 +167,7 @@ def _shaped(own: T.DataType, shape: T.DataType, name: str) -> T.DataType:
 
 
 class XMLWriter:
-    """Write values of one struct as an element.
+    """Writes values of one struct as an element.
 
     Args:
         fields: The struct.
@@ -186,17 +187,17 @@ class XMLWriter:
         self._struct = _StructWriter(fields, inside, local, zone_of(zone))
         inner = list(dict.fromkeys(self._struct.namespaces()))
         self._nsmap: dict[str | None, str] = {}
-        if namespace not in ("", _XML):  # as the default it would be that of elements that have none
+        if namespace not in ("", _XML):  # as the default it would apply to elements without a namespace
             self._nsmap[prefix or ("m" if "" in inner else None)] = namespace
         for one in inner:
             if one not in ("", _XML, *self._nsmap.values()):
                 self._nsmap[f"n{len(self._nsmap)}"] = one
 
     def element(self, value: dict[str, Any]) -> Any:
-        """The element of one value.
+        """Return the element of one value.
 
         Raises:
-            ValueError: A text with a character that XML cannot hold.
+            ValueError: A text contains a character that XML cannot contain.
         """
         root = etree.Element(self._tag, nsmap=self._nsmap)
         self._struct.write(value, root)
@@ -204,7 +205,7 @@ class XMLWriter:
 
 
 class _FieldWriter:
-    """Writes one field into the element that holds it."""
+    """Writes one field into its parent element."""
 
     def __init__(self, field: T.StructField, inside: str, path: str, zone: tzinfo) -> None:
         metadata = field.metadata or {}
@@ -229,7 +230,7 @@ class _FieldWriter:
             raise ConfigurationError(f"{path} has several values, and is not a child", remedy="remove its metadata")
 
     def namespaces(self) -> Iterator[str]:
-        """Of the elements and attributes it writes; "" for an element of none."""
+        """Yield the namespaces of its elements and attributes; "" for an element without one."""
         if self.place == "element" or self._namespace:
             yield self._namespace
         if self._struct is not None:
@@ -264,7 +265,7 @@ class _StructWriter:
         self._fields = [_FieldWriter(field, inside, f"{path}.{field.name}", zone) for field in fields.fields]
 
     def namespaces(self) -> Iterator[str]:
-        """The namespaces of all nested elements."""
+        """Yield the namespaces of all nested elements."""
         for field in self._fields:
             yield from field.namespaces()
 

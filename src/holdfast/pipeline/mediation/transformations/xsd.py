@@ -1,7 +1,7 @@
-"""An XML Schema from files: the columns of an element it declares, and what a body has against it.
+"""An XML Schema from files: the columns of an element it declares, and the violations in a body.
 
-The documents are read once, in the driver, and go along to tasks as they were: a task reads no file. Nothing is ever
-fetched from a network, and a document with a DTD is refused. Knows Spark's types, no DataFrame.
+The driver reads the documents once and passes their content to tasks: a task reads no file. Nothing is ever fetched
+from a network, and a document with a DTD is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _XS = "{http://www.w3.org/2001/XMLSchema}"
 _XML = "http://www.w3.org/XML/1998/namespace"
 _REFERENCES = tuple(f"{_XS}{name}" for name in ("include", "import", "redefine"))
 MAX_DOCUMENTS = 500
-"""Documents that one schema may consist of."""
+"""Maximum number of documents of one schema."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class XSD:
     """A schema with everything that it includes and imports.
 
     Args:
-        documents: Place and content of each, the first one first.
+        documents: Place and content of each, the main one first.
     """
 
     documents: tuple[tuple[str, bytes], ...]
@@ -42,7 +42,7 @@ class XSD:
         """Read a schema's files.
 
         Raises:
-            ConfigurationError: One of them is not there, is no schema, has a DTD, or is not a file.
+            ConfigurationError: One of them is missing, is not a schema, has a DTD, or is not a file.
         """
         documents: dict[str, bytes] = {}
         waiting = [os.path.abspath(file)]
@@ -62,14 +62,14 @@ class XSD:
 
     @property
     def place(self) -> str:
-        """The first document's place."""
+        """The place of the main document."""
         return self.documents[0][0]
 
     def element(self, name: str = "") -> str:
-        """The ``{namespace}local`` name of an element that the schema declares.
+        """Return the ``{namespace}local`` name of an element that the schema declares.
 
         Args:
-            name: Of that form, or the local name alone; "": the only one.
+            name: A name of that form, or the local name alone; "": the only element.
 
         Raises:
             ConfigurationError: There is no such element, or more than one.
@@ -92,26 +92,28 @@ class XSD:
         return columns_of(self, name)
 
     def required(self, name: str = "") -> frozenset[str]:
-        """The names of those columns of an element without which it is not valid: children and attributes that must
-        occur, and a text that must not be empty. Not there: of which of several children one must occur.
+        """Return the names of an element's mandatory columns.
+
+        They are the children and attributes that must occur, and a text that must not be empty. Alternatives, of which
+        only one must occur, are not included.
 
         Raises:
-            ConfigurationError: There is no such element, or it holds itself.
+            ConfigurationError: The element does not exist, or contains itself.
         """
         from holdfast.pipeline.mediation.transformations.xsd_columns import required_of
 
         return required_of(self, name)
 
     def validator(self) -> etree.XMLSchema:
-        """What validates by it; made once a process.
+        """Return the validator, made once in each process.
 
         Raises:
-            ConfigurationError: It is no valid schema.
+            ConfigurationError: The schema is not valid.
         """
         return _validator(self)
 
     def problems(self, root: Any) -> list[str]:
-        """What an element has against the schema, each with its line; the first twenty."""
+        """Return an element's violations of the schema, each with its line; the first twenty."""
         validator = self.validator()
         if validator.validate(root):
             return []
@@ -147,7 +149,7 @@ def _tree(place: str, content: bytes, resolver: etree.Resolver | None = None) ->
 
 
 def _places(place: str, content: bytes) -> Iterator[str]:
-    """The documents that one names."""
+    """Yield the places of the documents that one includes or imports."""
     for reference in _tree(place, content).iterchildren(*_REFERENCES):
         location = reference.get("schemaLocation")
         if location is None or reference.get("namespace") == _XML:
@@ -165,11 +167,11 @@ _XML_ATTRIBUTES = b"""<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
  targetNamespace="http://www.w3.org/XML/1998/namespace"><xs:attribute name="lang" type="xs:string"/>
 <xs:attribute name="space" type="xs:string"/><xs:attribute name="base" type="xs:anyURI"/>
 <xs:attribute name="id" type="xs:ID"/></xs:schema>"""
-"""What most schemas import of W3C's own site."""
+"""The schema that most schemas import from W3C's site."""
 
 
 class _Given(etree.Resolver):
-    """Gives the documents there are, and no other."""
+    """Resolves only the documents of the schema."""
 
     def __init__(self, documents: dict[str, bytes]) -> None:
         self._documents = documents

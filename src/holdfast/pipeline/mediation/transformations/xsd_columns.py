@@ -1,6 +1,6 @@
 """The columns of an element that an XML Schema declares.
 
-In the driver only: it needs the schema's files, and xmlschema. Knows Spark's types, no DataFrame.
+Runs in the driver only, because it needs the schema's files and xmlschema.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TYPES: dict[str, T.DataType] = {
     "date": T.DateType(),
     "dateTime": T.TimestampType(),
 }
-"""What a type, and whatever is derived from it, is held as; any other is a STRING."""
+"""XSD type -> Spark's type for it and all derived types; any other becomes a STRING."""
 
 
 def element_of(schema: XSD, name: str) -> str:
@@ -87,10 +87,10 @@ def _declared(schema: XSD) -> Any:
 
 
 class _Fields:
-    """The fields of one struct: names that differ by more than case, each with where it is in XML.
+    """The fields of one struct: names that differ in more than case, each with its place in XML.
 
     Attributes:
-        required: The names of those without which the element is not valid.
+        required: The names of mandatory fields.
     """
 
     def __init__(self) -> None:
@@ -142,16 +142,16 @@ class _Fields:
 
 
 def _kind(element: Any, above: tuple[Any, ...]) -> T.DataType:
-    """What an element is held as."""
+    """Return the Spark type of an element."""
     if not isinstance(element.type, XsdComplexType):
         return _simple(element.type)
     struct = _fields(element, above).struct()
-    # Nothing but wildcards, or empty: that it is there can be told all the same.
+    # Only wildcards, or empty: a STRING still shows that the element exists.
     return struct if struct.fields else T.StringType()
 
 
 def _fields(element: Any, above: tuple[Any, ...]) -> _Fields:
-    """What an element of a complex type holds."""
+    """Return the fields of an element with a complex type."""
     kind = element.type
     if any(kind is one for one in above):
         raise ConfigurationError(
@@ -174,7 +174,7 @@ def _fields(element: Any, above: tuple[Any, ...]) -> _Fields:
 
 
 def _may_be_empty(element: Any, kind: Any) -> bool:
-    """Whether an element is valid without a text."""
+    """Whether an element is valid without text."""
     return element.default is not None or element.fixed is not None or bool(kind.is_valid(""))
 
 
@@ -207,7 +207,7 @@ def _children(group: Any, fields: _Fields, above: tuple[Any, ...], *, many: bool
 
 
 def _simple(kind: Any) -> T.DataType:
-    """What the text of a simple type is held as."""
+    """Return the Spark type of a simple type's text."""
     one = kind
     while one is not None:
         if one.target_namespace == _XS[1:-1] and one.local_name in _TYPES:
@@ -217,7 +217,7 @@ def _simple(kind: Any) -> T.DataType:
 
 
 def _narrowed(name: str, kind: Any) -> T.DataType:
-    """As narrow as the facets allow, so that no digit is lost."""
+    """Return the narrowest type that the facets allow without losing a digit."""
     digits, fraction = _facet(kind, "totalDigits"), _facet(kind, "fractionDigits")
     if name == "integer" and digits is not None and digits <= 18:
         return T.LongType()
