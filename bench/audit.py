@@ -1,11 +1,11 @@
-"""A journal of many events, audited: seconds and CPU of each step.
+"""Audit of a journal with many events: seconds and CPU of each step.
 
     python bench/audit.py                       # 1,000,000 events: about 400,000 messages
     python bench/audit.py --events 5000000
 
-The journal is as a broker with handlers leaves it: Sequences of a thousand messages, a few of each held behind a gap or
-repeated, four partitions, a restart after each quarter. It breaks no rule, and whoever finds that it does is wrong.
-Nothing here passes or fails.
+The journal is that of a broker with handlers: Sequences of a thousand messages, some of them held behind a gap or
+repeated, four partitions, a restart after each quarter. It breaks no rule, so an audit that reports a violation is
+wrong. The benchmark has no pass or fail.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from holdfast.endpoint.journal.files import HEADER, frames_of
 from holdfast.endpoint.journal.parquet import to_parquet_all
 
 MESSAGES = 1_000
-"""Of a Sequence."""
+"""Messages of a Sequence."""
 TOGETHER = 32
-"""Messages of one acknowledgement, and handled at once."""
+"""Messages of one acknowledgement, and of one handler call."""
 PARTITIONS = 4
 RUNS = 4
 _OWN = tuple(name for name in NAMES if name not in ("run", "ordinal", "worker"))
 
 
 def row(at: float, event: str, **more: Any) -> tuple[Any, ...]:
-    """One event."""
+    """Return one event."""
     return tuple({**more, "at": at, "event": event}.get(name) for name in _OWN)
 
 
 def run_of(number: int, first: int, sequences: int) -> Iterator[tuple[Any, ...]]:
-    """The events of one run, which begins with what those before it left."""
+    """Yield the events of one run, which begins with the state that earlier runs left."""
     at = 1_700_000_000.0 + first
     ends = [len(range(partition, first, PARTITIONS)) * MESSAGES for partition in range(PARTITIONS)]
     yield row(at, "started", attempt=number)
@@ -75,7 +75,7 @@ def run_of(number: int, first: int, sequences: int) -> Iterator[tuple[Any, ...]]
 
 
 def make(directory: Path, events: int) -> int:
-    """Write the journal; how many events it has."""
+    """Write the journal; return the number of its events."""
     directory.mkdir(parents=True)
     sequences = max(1, events // (RUNS * (2 * MESSAGES + 4 * MESSAGES // TOGETHER + 2)))
     total = 0

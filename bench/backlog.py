@@ -1,13 +1,13 @@
-"""A backlog beyond memory: what the broker holds of it, how fast it is written and read back, how soon it is up again.
+"""A backlog larger than memory: the broker's memory, its write and read rates, and its start time.
 
     python bench/backlog.py                               # a million messages of 1 KB
     python bench/backlog.py --messages 10000000 --json    # ten million: some 11 GB of disk, and some minutes
 
-Records are put into the embedded store by a process of their own, in batches of 200 over four partitions, each batch
-synced. At none, a tenth and all of them the server is started on the store: how long it takes from the start of its
-process to the first message it acknowledges, what memory it has then, and what rate and memory it has under load. At
-the end everything is read back in order, with nothing of it in the system's cache to begin with: the store's files as
-bytes, RocksDB's own iterator, the store's records as bytes, and as records. Nothing here passes or fails.
+A separate process puts records into the embedded store, in batches of 200 over four partitions, each batch synced. With
+no records, a tenth and all of them, the benchmark starts the server on the store. It measures the time from the start
+of the process to the first acknowledged message, the memory at that moment, and rate and memory under load. At the end
+it reads everything back in order, with an empty system cache: the store's files as bytes, RocksDB's own iterator, the
+store's records as bytes, and as records. The benchmark has no pass or fail.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from holdfast.store.rocksdb.store import RocksDBStore
 
 QUEUE, PARTITIONS, BATCH = "inbox", 4, 200
 PATIENCE = 600.0
-"""Seconds for a server to be up."""
+"""Seconds for a server to start."""
 
 
 def main() -> None:
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def measure(system: System, directory: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """All of it."""
+    """Run all measurements."""
     store = directory / system.store
     sizes: list[dict[str, Any]] = [{"messages": 0, **served(system, directory, options.seconds)}]
     for size in (options.messages // 10, options.messages):
@@ -84,7 +84,7 @@ def measure(system: System, directory: Path, options: argparse.Namespace) -> dic
 
 
 def child(*words: str) -> dict[str, Any]:
-    """What this script prints in a process of its own, which has nothing in memory."""
+    """Return the output of this script run as a separate process with empty memory."""
     done = subprocess.run([sys.executable, __file__, *words], stdout=subprocess.PIPE, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -94,9 +94,9 @@ def child(*words: str) -> dict[str, Any]:
 
 
 def fill(place: Path, end: int, size: int) -> dict[str, float]:
-    """Append records until there are ``end``; as a broker that has so many connections would, but for the network."""
+    """Append records up to ``end`` in total, like a broker with this many connections, but without a network."""
     store = RocksDBStore(place)
-    text = os.urandom(1 << 20).hex().encode()  # two octets of it for one of randomness: about what markup compresses to
+    text = os.urandom(1 << 20).hex().encode()  # two octets for each random one: compresses about as well as markup
     ends = [store.load().bounds.get((QUEUE, partition), (0, 0))[1] for partition in range(PARTITIONS)]
     begun = sum(ends)
     started, cpu, told = time.perf_counter(), time.process_time(), time.monotonic()
@@ -120,7 +120,7 @@ def fill(place: Path, end: int, size: int) -> dict[str, float]:
 
 
 def record(partition: int, offset: int, body: bytes, now: float) -> Record:
-    """A message as a queue keeps it."""
+    """Return a message as a queue stores it."""
     return Record(
         f"urn:uuid:00000000-0000-4000-8000-00000000000{partition}",
         offset + 1,
@@ -136,7 +136,7 @@ def record(partition: int, offset: int, body: bytes, now: float) -> Record:
 
 
 def served(system: System, directory: Path, seconds: float) -> dict[str, Any]:
-    """Start the server on its store; its times, rate and memory."""
+    """Start the server on its store; return its times, rate and memory."""
     forget_cache(directory)
     begun = time.perf_counter()
     with Running(system, directory) as running:
@@ -147,7 +147,7 @@ def served(system: System, directory: Path, seconds: float) -> dict[str, Any]:
         idle = memory(pid)
         loaded = ask(running, 64, 370, seconds)
         return {
-            "up_seconds": up,  # to its saying where it listens
+            "up_seconds": up,  # until it prints its address
             "first_acknowledged_seconds": first,
             "started": idle,
             "load": asdict(loaded),
@@ -156,7 +156,7 @@ def served(system: System, directory: Path, seconds: float) -> dict[str, Any]:
 
 
 def acknowledge_one(url: str) -> None:
-    """Create a Sequence and have a message acknowledged, however long that takes."""
+    """Create a Sequence and get one message acknowledged, however long that takes."""
     script = load.reliable("1.1")(url, 0)
     host, _, port = url.split("/")[2].partition(":")
     with socket.create_connection((host, int(port)), PATIENCE) as connection:
@@ -173,7 +173,7 @@ def acknowledge_one(url: str) -> None:
 
 
 def memory(pid: int) -> dict[str, float]:
-    """MiB that a process has: resident, of that not backed by files, and the most that was resident."""
+    """Return the MiB of a process: resident, resident without file-backed pages, and the maximum resident."""
     status = Path(f"/proc/{pid}/status").read_text()
     values = {line.split(":")[0]: line.split()[1] for line in status.splitlines() if line.endswith("kB")}
     names = {"resident": "VmRSS", "anonymous": "RssAnon", "most": "VmHWM"}
@@ -184,12 +184,12 @@ def memory(pid: int) -> dict[str, float]:
 
 
 def files(place: Path) -> list[Path]:
-    """All files below a directory."""
+    """Return all files below a directory."""
     return sorted(path for path in place.rglob("*") if path.is_file())
 
 
 def forget_cache(place: Path) -> None:
-    """Have the system forget what it has of these files, as if the machine had been started again."""
+    """Drop these files from the system's cache, as after a restart of the machine."""
     for path in files(place):
         descriptor = os.open(path, os.O_RDONLY)
         os.fdatasync(descriptor)
@@ -206,7 +206,7 @@ def _timed(read: Callable[[], Iterator[tuple[int, int]]]) -> dict[str, float]:
 
 
 def scan(place: Path) -> dict[str, float]:
-    """The store's files from beginning to end, a megabyte at a time: what the disk can do."""
+    """Read the store's files completely, a megabyte at a time: the limit of the disk."""
 
     def read() -> Iterator[tuple[int, int]]:
         for path in files(place):
@@ -223,7 +223,7 @@ def scan(place: Path) -> dict[str, float]:
 
 
 def iterate(place: Path) -> dict[str, float]:
-    """RocksDB's own iterator, as its binding for Python gives it: keys and values, everything there is."""
+    """Read all keys and values with RocksDB's own iterator, through its Python binding."""
     store = RocksDBStore(place)
 
     def read() -> Iterator[tuple[int, int]]:
@@ -236,7 +236,7 @@ def iterate(place: Path) -> dict[str, float]:
 
 
 def pages(place: Path, *, decodes: bool) -> dict[str, float]:
-    """The store's records, a partition after the other, by pages as readers ask for them."""
+    """Read the store's records, one partition after the other, in pages as readers request them."""
     store = RocksDBStore(place)
 
     def read() -> Iterator[tuple[int, int]]:

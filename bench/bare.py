@@ -2,8 +2,8 @@
 
     python bench/bare.py                      # prints its port, serves until the end of standard input
 
-Processor time a request of this is one unit, in which the other figures of the same run are given: what a machine does
-besides makes every instruction dearer, but both alike.
+The processor time of one of its requests is one unit. Other figures of the same run are given in this unit, because
+other load on a machine slows both alike.
 """
 
 from __future__ import annotations

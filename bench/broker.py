@@ -1,25 +1,26 @@
-"""Durable messages: what they cost here and elsewhere, in one run, from one load generator.
+"""The cost of durable messages in Holdfast and in other systems, in one run, from one load generator.
 
     python bench/broker.py                                       # a body of 1.1 KB's message, 64, 8 and 1 connections
     python bench/broker.py --bodies 100 1000 10000 --rounds 5 --json
     python bench/broker.py --systems destination cxf-derby --connections 8
 
-What is measured, in alternation, each in processes of its own and warm:
+The systems run in alternation, each in separate, warm processes:
 
 - ``bare``: a listener on uvloop and httptools with a fixed answer of 600 bytes. A request of it is a **unit**.
-- ``destination``: ``holdfast.Destination`` on the embedded store: a message is decoded, stored, synced, acknowledged.
-- ``broker``: ``holdfast broker``, whose messages wait in its queue.
-- ``forwarded``: the same with a forwarder to an RM Destination that keeps nothing: accepted, sent on,
-  acknowledged there, and deleted. Its messages and its processor time are counted until the last one has arrived.
-- ``broker, postgresql`` and so on: the same on a private database server, whose processor time is counted with it.
+- ``destination``: ``holdfast.Destination`` on the embedded store: it decodes, stores, syncs and acknowledges a message.
+- ``broker``: ``holdfast broker``, with messages that wait in its queue.
+- ``forwarded``: the same with a forwarder to an RM Destination that stores nothing: each message is accepted,
+  forwarded, acknowledged there, and deleted. The count of messages and processor time continues until the last one has
+  arrived.
+- ``broker, postgresql`` and so on: the same on a private database server, with its processor time included.
 - ``gsoap``: gSOAP's RM server, in memory.
 - ``cxf``, ``cxf-derby``: Apache CXF's server, in memory, and with its Derby store.
 
-Beside them a file on the same disk is appended to and synced, message by message. Nothing is bound to a processor: what
-has threads may use all there are, beside the load generator. Processor time is that of a server's processes and all
-they started, from /proc. Rates and quantiles are of the round with the best rate, processor time that of the round with
-the least. With ``--moderate``, each is then asked at that share of its best rate, at times that it has no say in:
-latencies of a server that is not at its limit. Nothing here passes or fails.
+For comparison, the benchmark also appends to a file on the same disk and syncs it, message by message. No process is
+bound to a processor: threads may use all processors, together with the load generator. Processor time is that of a
+server's processes and all their children, from /proc. Rates and quantiles are of the round with the best rate,
+processor time of the round with the least. ``--moderate`` then requests each system at that share of its best rate, at
+fixed times: latencies of a server below its limit. The benchmark has no pass or fail.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ USUAL = (
     *("destination", "broker", "forwarded", "broker, postgresql", "broker, mariadb"),
     *("forwarded, postgresql", "forwarded, mariadb", "gsoap", "cxf", "cxf-derby"),
 )
-"""All but what only a backlog is measured with."""
+"""All systems except the one that only the backlog benchmark uses."""
 BESIDE = "cxf-derby"
-"""The one that ratios are given of, if it is there."""
+"""The system that ratios compare with, if it is available."""
 FLOOR = "append+sync"
 PATIENCE = 120.0
-"""Seconds for all that was accepted to be where it goes."""
+"""Seconds for all accepted messages to reach their destination."""
 
 
 def main() -> None:
@@ -89,7 +90,7 @@ def main() -> None:
 
 
 def begin() -> dict[str, Any]:
-    """Under which conditions is measured."""
+    """Return the conditions of the measurement."""
     python = f"{platform.python_implementation()} {platform.python_version()}"
     return {
         "date": time.strftime("%Y-%m-%d"),
@@ -100,17 +101,17 @@ def begin() -> dict[str, Any]:
 
 
 def ended(conditions: dict[str, Any]) -> dict[str, Any]:
-    """The same, and what wanted a processor at the end: all that is measured, and whatever else there is."""
+    """Return the same, and the load at the end, including the measured processes."""
     return {**conditions, "load_after": round(os.getloadavg()[0], 1)}
 
 
 def tell(text: str) -> None:
-    """Say how far it is."""
+    """Print progress."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def measure(running: list[Running], directory: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """All rows: one for each body, number of connections and system."""
+    """Return all rows: one for each body, number of connections and system."""
     for one in running:
         seconds = one.system.warmup * options.warmup
         if seconds:
@@ -133,10 +134,10 @@ def measure(running: list[Running], directory: Path, options: argparse.Namespace
 
 
 def ask(one: Running, connections: int, body: int, seconds: float, rate: float = 0.0) -> load.Result:
-    """One round.
+    """Run one round.
 
     Raises:
-        SystemExit: a request was not answered as it should be.
+        SystemExit: an answer was wrong.
     """
     if one.system.forwards:
         one.forwarded("new")
@@ -147,22 +148,22 @@ def ask(one: Running, connections: int, body: int, seconds: float, rate: float =
     if result.errors:
         raise SystemExit(f"{one.system.name}: {result.errors}")
     if one.system.forwards:
-        count, took = arrived(one, result.answered - connections)  # a Sequence was created by the first of each
+        count, took = arrived(one, result.answered - connections)  # the first requests created Sequences
         result.rate = count / took
         result.server_cpu_us = 1e6 * (load.cpu_seconds(one.pids) - cpu) / count
     return result
 
 
 def arrived(one: Running, least: int) -> tuple[int, float]:
-    """How many messages came to the sink, and in how many seconds, when all are there.
+    """Wait until all messages are at the sink; return their number and the seconds it took.
 
     Raises:
-        SystemExit: they do not come.
+        SystemExit: they do not arrive.
     """
     until, before = time.monotonic() + PATIENCE, -1
     while time.monotonic() < until:
         count, took = one.forwarded()
-        if count >= least and count == before:  # what was under way when the load ended may have come, too
+        if count >= least and count == before:  # messages in flight at the end of the load may have arrived, too
             return count, took
         before = count
         time.sleep(0.3)
@@ -170,7 +171,7 @@ def arrived(one: Running, least: int) -> tuple[int, float]:
 
 
 def summed_up(results: dict[str, list[load.Result]], body: int, connections: int) -> list[dict[str, Any]]:
-    """The rows of the rounds that were made with the same body and connections."""
+    """Return the rows of the rounds with the same body and connections."""
     least = {name: min(one.server_cpu_us or 0.0 for one in rounds) for name, rounds in results.items()}
     best = {name: max(rounds, key=lambda one: one.rate) for name, rounds in results.items()}
     rows = []
@@ -189,7 +190,7 @@ def summed_up(results: dict[str, list[load.Result]], body: int, connections: int
 
 
 def add_moderate(running: list[Running], rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
-    """Add to the rows with the most connections what latencies are like at a share of their rate."""
+    """Add the latencies at a share of the rate to the rows with the most connections."""
     most = max(options.connections)
     floor = next(row["p50"] for row in rows if row["system"] == FLOOR)
     for one in running:
@@ -203,7 +204,7 @@ def add_moderate(running: list[Running], rows: list[dict[str, Any]], options: ar
 
 
 def append(path: Path, size: int, seconds: float) -> dict[str, Any]:
-    """Append to a file and sync it, one after the other: the rate and latencies, in milliseconds."""
+    """Append to a file and sync it, one message after the other; return the rate and latencies, in milliseconds."""
     data, took = b"x" * size, []
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     cpu, begun = time.process_time(), time.perf_counter()
@@ -221,11 +222,11 @@ def append(path: Path, size: int, seconds: float) -> dict[str, Any]:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    """Print the rows, a table for each body and number of connections, then what was seen at a moderate load."""
+    """Print the rows, a table for each body and number of connections, then the figures at a moderate load."""
     head = f"{'':22}{'units':>7}{'CPU us':>9}{'rate/s':>10}" + "".join(
         f"{name:>9}" for name in ("p50", "p90", "p99", "p99.9")
     )
-    beside = f"{'CPU':>8}{'rate':>8}  beside {BESIDE}: times less, times more"
+    beside = f"{'CPU':>8}{'rate':>8}  compared with {BESIDE}: times less, times more"
     shown = None
     for row in rows:
         if (row["body"], row["connections"]) != shown and row["connections"] is not None:

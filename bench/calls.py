@@ -1,14 +1,14 @@
 """Calls through a broker and direct ones, in alternation: the median of each, and their ratio.
 
-    python bench/calls.py                              # from a Holdfast source, and from WCF's client if it is there
+    python bench/calls.py                              # from a Holdfast source, and from WCF's client if available
     python bench/calls.py --clients source --rounds 9 --calls 500 --json
 
 A client makes calls one after the other in one session, in turn to a service and to a broker that forwards to it. Both
-are processes of their own with stores on the disk. The service answers at once. The source keeps its messages on the
-disk too. The environment variable ``WCF_CLIENT`` names Microsoft's WCF client. Its clock has a resolution of one
-millisecond, so the time of a call is a twentieth of the time that twenty calls take, for every twenty in a row, and the
-median is interpolated. The first calls of each run are not counted. Processor time is that of the service and the
-broker together for each call. Nothing is bound to a processor. Nothing here passes or fails.
+are separate processes with stores on the disk. The service answers immediately. The source also keeps its messages on
+the disk. The environment variable ``WCF_CLIENT`` names Microsoft's WCF client. Its clock has a resolution of one
+millisecond. So the time of a call is a twentieth of the time that twenty calls in a row take, and the median is
+interpolated. The first calls of each run are not counted. Processor time is that of the service and the broker together
+for each call. No process is bound to a processor. The benchmark has no pass or fail.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ REQUEST = f'<echo xmlns="{CONTRACT}"><key>bench</key><number>1</number><body>{"x
 WCF_CLIENT = os.environ.get("WCF_CLIENT", "")
 WAYS = ("direct", "broker")
 TOGETHER = 20
-"""Calls of Microsoft's client that are timed together."""
+"""Calls of Microsoft's client in one timed group."""
 RESOLUTION = 0.001 / TOGETHER
-"""Seconds between two times that its clock can tell apart."""
+"""Seconds between two distinguishable times of its clock."""
 
 
 async def serve(store: str, port: int) -> None:
-    """The service: it answers each call with what it was asked."""
+    """Run the service: it returns each request."""
     import holdfast
     from holdfast.endpoint.serve import Listeners, Service
 
@@ -57,7 +57,7 @@ async def serve(store: str, port: int) -> None:
 
 @contextlib.contextmanager
 def running(directory: Path) -> Iterator[tuple[dict[str, str], list[int]]]:
-    """The service and the broker: where each takes calls, by way, and their processes."""
+    """Yield the addresses of the service and the broker, by way, and their processes."""
     from holdfast.testing.ports import free_ports
 
     service, broker = free_ports(2)
@@ -103,7 +103,7 @@ def wait_for(port: int, child: subprocess.Popen[bytes]) -> None:
 
 
 def calls_of_wcf(url: str, warmup: int, count: int) -> float:
-    """The seconds of a call of Microsoft's client, at the median."""
+    """Return the median seconds of a call of Microsoft's client."""
     script = f"open; echo 1..{warmup + count} 300; close"
     command = [WCF_CLIENT, "--url", url, "--contract", "echo", "--do", script]
     lines = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.splitlines()
@@ -114,7 +114,7 @@ def calls_of_wcf(url: str, warmup: int, count: int) -> float:
 
 
 def calls_of_source(url: str, warmup: int, count: int) -> float:
-    """The seconds of a call of a Holdfast source, at the median."""
+    """Return the median seconds of a call of a Holdfast source."""
     from holdfast.http.server.server import event_loop_factory
 
     with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
@@ -135,11 +135,11 @@ async def _calls(url: str, count: int) -> list[float]:
 
 
 CLIENTS = {"source": calls_of_source, "wcf": calls_of_wcf}
-"""How each makes calls."""
+"""The functions that make calls."""
 
 
 def measure(client: str, urls: dict[str, str], pids: list[int], options: argparse.Namespace) -> dict[str, Any]:
-    """The row of one client."""
+    """Return the row of one client."""
     from load import cpu_seconds
 
     medians: dict[str, list[float]] = {way: [] for way in WAYS}

@@ -1,4 +1,4 @@
-"""Sources and a sink for Spark that ask nobody: what a query costs with any that is written in Python."""
+"""Sources and a sink for Spark that contact no server: the minimum cost of a query with a Python source."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Constant(DataSource):
         return "constant"
 
     def schema(self) -> str:
-        """One number."""
+        """Return one number column."""
         return "number BIGINT"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
@@ -45,25 +45,25 @@ class Constant(DataSource):
 
 
 class Reader(DataSourceStreamReader):
-    """There is always more of it."""
+    """An endless source."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks
 
     def initialOffset(self) -> dict[str, Any]:
-        """None was given."""
+        """Return an empty offset."""
         return {"given": 0}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """One more batch."""
+        """Return the offset after one more batch."""
         return {"given": start["given"] + 1}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """All alike."""
+        """Return equal partitions."""
         return [InputPartition(number) for number in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Three rows."""
+        """Yield three rows."""
         import pyarrow as pa
 
         yield pa.RecordBatch.from_pydict({"number": [1, 2, 3]})
@@ -78,7 +78,7 @@ class Simple(Constant):
         return "simple"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        """None, so Spark asks for the simple one."""
+        """Raise, so that Spark uses the simple reader."""
         return DataSource.streamReader(self, schema)
 
     def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:
@@ -87,18 +87,18 @@ class Simple(Constant):
 
 
 class SimpleReader(SimpleDataSourceStreamReader):
-    """There is always more of it."""
+    """An endless source."""
 
     def initialOffset(self) -> dict[str, Any]:
-        """None was given."""
+        """Return an empty offset."""
         return {"given": 0}
 
     def read(self, start: dict[str, Any]) -> tuple[Iterator[tuple[int]], dict[str, Any]]:
-        """Three rows."""
+        """Return three rows."""
         return iter([(1,), (2,), (3,)]), {"given": start["given"] + 1}
 
     def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[tuple[int]]:
-        """Three rows."""
+        """Return three rows."""
         return iter([(1,), (2,), (3,)])
 
 
@@ -106,8 +106,10 @@ class SimpleReader(SimpleDataSourceStreamReader):
 
 
 class Mapped(DataSource):
-    """``format("mapped")``: the record batches of the Arrow file at ``path``, mapped into memory, as they are: of all
-    ``columns``, or of those that are named; in as many ``tasks``; as a stream in micro-batches of as many ``batches``.
+    """``format("mapped")``: the record batches of an Arrow file, mapped into memory.
+
+    It reads the file at ``path``, with all or the named ``columns``, in the given number of ``tasks``, as a stream in
+    micro-batches of the given number of ``batches``.
     """
 
     @classmethod
@@ -116,16 +118,16 @@ class Mapped(DataSource):
         return "mapped"
 
     def schema(self) -> Any:
-        """That of the file."""
+        """Return the file's schema."""
         return from_arrow_schema(self._file().schema.empty_table().select(self._columns()).schema)
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """A batch read."""
+        """Return a batch reader."""
         count = int(self.options.get("batches", self._file().num_record_batches))
         return MappedReader(self.options["path"], self._columns(), int(self.options["tasks"]), count)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        """A stream."""
+        """Return a stream reader."""
         count, size = self._file().num_record_batches, int(self.options["batches"])
         return MappedStream(self.options["path"], self._columns(), int(self.options["tasks"]), count, size)
 
@@ -138,7 +140,7 @@ class Mapped(DataSource):
 
 
 class Dropping(DataSource):
-    """A sink, ``format("dropping")``: takes all rows, and does nothing with them."""
+    """A sink, ``format("dropping")``: accepts all rows and discards them."""
 
     @classmethod
     def name(cls) -> str:
@@ -146,17 +148,17 @@ class Dropping(DataSource):
         return "dropping"
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
-        """Of a batch."""
+        """Return a batch writer."""
         return DropBatch()
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """Of a stream."""
+        """Return a stream writer."""
         return DropStream()
 
 
 class _Drop:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Look at none."""
+        """Discard all rows."""
         for _ in iterator:
             pass
         return WriterCommitMessage()
@@ -171,7 +173,7 @@ class DropStream(_Drop, DataSourceStreamArrowWriter):
 
 
 def opened(path: str) -> Any:
-    """The file, mapped."""
+    """Open the file, mapped."""
     import pyarrow as pa
 
     return pa.ipc.open_file(pa.memory_map(path))
@@ -188,7 +190,7 @@ class Some(InputPartition):
 
 
 def divided(numbers: range, tasks: int) -> list[InputPartition]:
-    """Into so many tasks."""
+    """Divide batch numbers among tasks."""
     if not numbers:
         return []
     cuts = [numbers.start + len(numbers) * one // tasks for one in range(tasks + 1)]
@@ -205,11 +207,11 @@ class MappedReader(DataSourceReader):
     count: int
 
     def partitions(self) -> Sequence[InputPartition]:
-        """All of it."""
+        """Return all batches."""
         return divided(range(self.count), min(self.tasks, self.count))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The batches."""
+        """Yield the batches."""
         if not isinstance(partition, Some):
             return  # Spark's placeholder for a read without partitions
         file = opened(self.path)
@@ -224,16 +226,16 @@ class MappedStream(MappedReader, DataSourceStreamReader, SupportsTriggerAvailabl
     size: int
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Nothing comes."""
+        """Do nothing: the file does not grow."""
 
     def initialOffset(self) -> dict[str, Any]:
-        """The beginning."""
+        """Return the beginning."""
         return {"at": 0}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """So many more."""
+        """Return the offset after the next micro-batch."""
         return {"at": min(start["at"] + self.size, self.count)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # type: ignore[override]
-        """Those of a micro-batch."""
+        """Return the batches of a micro-batch."""
         return divided(range(start["at"], end["at"]), self.tasks)

@@ -1,19 +1,19 @@
-"""Durable messages over HTTP: CPU, rate and latency of a Destination, beside servers that do less, in one run.
+"""Durable messages over HTTP: CPU, rate and latency of a Destination and of simpler servers, in one run.
 
     python bench/endpoints.py                                 # 64 connections
     python bench/endpoints.py --connections 1 8 64 --rounds 5 --json
 
-What is measured, in alternation:
+The servers run in alternation:
 
 - ``bare``: ``bare.py``, a listener on uvloop and httptools with a fixed answer of 600 bytes. A request of it is a unit.
-- ``fixed``: ``fixed.py``, the HTTP server of ours with the same answer.
+- ``fixed``: ``fixed.py``, Holdfast's HTTP server with the same answer.
 - ``durable``: a Destination behind that server. Every message is one-way, about 1.1 KB, decoded, stored in the embedded
   store and acknowledged after its sync.
 - ``silent``: the same without its event journal.
-- ``uvicorn``: the same Destination as an ASGI application, served by uvicorn. Left out where that is not installed.
+- ``uvicorn``: the same Destination as an ASGI application, served by uvicorn. Omitted if that is not installed.
 
-All servers run on processor 0, the load generator on processor 1. Units are the best round's CPU over the best one's of
-``bare``; the other rounds tell how much else the machine had to do. Nothing here passes or fails.
+All servers run on processor 0, the load generator on processor 1. Units are the best round's CPU divided by the best
+one's of ``bare``; the other rounds show the influence of other load. The benchmark has no pass or fail.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def serve(store: str, *, journal: bool) -> None:
-    """The Destination under measurement: no handlers, so that messages wait in its queue."""
+    """Serve the measured Destination: no handlers, so that messages wait in its queue."""
     from holdfast.endpoint.destination.destination import Destination
     from holdfast.endpoint.serve import Listeners, Service
     from holdfast.http.server.server import event_loop_factory
@@ -66,7 +66,7 @@ def serve(store: str, *, journal: bool) -> None:
 
 
 def serve_mounted(store: str) -> None:
-    """The same Destination as an ASGI application in uvicorn."""
+    """Serve the same Destination as an ASGI application in uvicorn."""
     import uvicorn
 
     from holdfast.endpoint.destination.destination import Destination
@@ -87,12 +87,12 @@ def serve_mounted(store: str) -> None:
 
 
 class Server:
-    """One server in a process of its own on processor 0.
+    """One server in a separate process on processor 0.
 
     Args:
-        name: What it is called in the table.
-        command: What to start; prints its port, or a description with its URL.
-        plain: Whether it is asked with any bytes rather than with messages.
+        name: Its name in the table.
+        command: The command to start; prints its port, or a description with its URL.
+        plain: Whether requests contain arbitrary bytes instead of messages.
     """
 
     def __init__(self, name: str, command: list[str], *, plain: bool = False) -> None:
@@ -113,7 +113,7 @@ class Server:
         self.results: list[load.Result] = []
 
     def measure(self, arguments: list[str], reliable: list[str]) -> None:
-        """One round."""
+        """Run one round."""
         where = ["--url", self._url, "--pid", str(self.child.pid)]
         result = load.in_process([*where, *arguments, *(["--plain"] if self._plain else reliable)])
         if result.errors:
@@ -121,7 +121,7 @@ class Server:
         self.results.append(result)
 
     def counter(self, name: str) -> float:
-        """One of its metrics, 0.0 where it has none."""
+        """Return one of its metrics, 0.0 if it has none."""
         if self._admin:
             with urllib.request.urlopen(f"{self._admin}/metrics") as answer:
                 for line in answer.read().decode().splitlines():

@@ -1,9 +1,9 @@
-"""The yardstick: our HTTP server giving a fixed 600-byte answer, loaded from another process.
+"""The reference: Holdfast's HTTP server with a fixed 600-byte answer, loaded from another process.
 
     python bench/fixed.py                     # both, on this machine
     python bench/fixed.py --serve             # only the server; prints its port
 
-What an endpoint costs beyond this is its own doing. Nothing here passes or fails.
+Everything beyond this is an endpoint's own cost. The benchmark has no pass or fail.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ async def serve(port: int) -> None:
     server = HTTPServer()
     await server.start(answer, "127.0.0.1", port)
     print(server.port, flush=True)
-    # The parent ends it by closing its end of our standard input.
+    # The parent ends this process by closing its end of our standard input.
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     await server.close()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What the HTTP server costs by itself.")
+    parser = argparse.ArgumentParser(description="The cost of the HTTP server alone.")
     parser.add_argument("--serve", action="store_true", help="serve until the end of standard input")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--stdlib", action="store_true", help="asyncio's own event loop rather than uvloop")

@@ -1,18 +1,19 @@
-"""A lean load generator: N connections, each sending its next request when the last was answered, or when it is due.
+"""A lean load generator: N connections, each with its next request after the last answer, or at a fixed time.
 
-Run it in a process of its own, so that its cost is not the server's::
+Run it as a separate process, so that its cost does not count as the server's::
 
     python bench/load.py --url http://127.0.0.1:8080/rm --connections 64 --seconds 3
     python bench/load.py --url http://127.0.0.1:8080/rm --rate 2000
     python bench/load.py --url http://127.0.0.1:8080/ --plain --pid 4711 --json
 
-With ``--rate`` so many requests are due a second, evenly, over all connections, and a latency counts from when its
-request was due, not from when a connection was free for it: a server that stalls is not asked less for it.
+With ``--rate``, this many requests are due per second, evenly spread over all connections. A latency counts from the
+time at which its request was due, not from the time at which a connection was free. So a server that stalls gets no
+less load.
 
-or from another benchmark: ``measure(url, reliable(...))``, or ``in_process([...])`` for a child process with the same
-arguments. What is sent is a Script per connection; ``reliable`` creates a Sequence per connection and sends numbered
-messages in it, checking that every answer acknowledges the number just sent; ``plain`` sends the same bytes for ever.
-The messages are ``notify`` of the interoperability tests' contract, so that every peer there is can be loaded.
+Another benchmark calls ``measure(url, reliable(...))``, or ``in_process([...])`` for a child process with the same
+arguments. Each connection sends a Script. ``reliable`` creates a Sequence for each connection and sends numbered
+messages in it, checking that every answer acknowledges the number just sent; ``plain`` repeats the same bytes. The
+messages are ``notify`` of the interoperability tests' contract, so that every available peer can be loaded.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 from paper.summary import quantile
 
 FIRST = 60.0
-"""Seconds beyond its time that a run waits for its first answer: without one nothing is measured."""
+"""Seconds beyond its duration that a run waits for its first answer, because it measures nothing without one."""
 CONTRACT = "urn:holdfast:interop"
 SOAP = {
     "1.1": ("http://schemas.xmlsoap.org/soap/envelope/", "text/xml; charset=utf-8"),
@@ -55,13 +56,13 @@ UPPER = re.compile(rb"""\bUpper\s*=\s*["'](\d+)["']""")
 
 
 class Script(Protocol):
-    """What one connection says, and what it expects to hear."""
+    """The requests of one connection, and the check of the answers."""
 
     def next_request(self) -> bytes:
-        """The next HTTP request, whole."""
+        """Return the next HTTP request."""
 
     def check(self, status: int, body: bytes) -> str:
-        """What is wrong with the answer to it, "" if nothing is."""
+        """Return the problem of its answer, "" without one."""
 
 
 MakeScript = Callable[[str, int], Script]
@@ -70,7 +71,7 @@ MakeScript = Callable[[str, int], Script]
 
 @dataclass(slots=True)
 class Result:
-    """What a run saw between the end of its warm-up and its end; latencies in milliseconds."""
+    """The results of a run, without its warm-up; latencies in milliseconds."""
 
     seconds: float
     requests: int
@@ -84,7 +85,7 @@ class Result:
     server_cpu_us: float | None = None
     """The server processes' CPU microseconds per request, if a pid was given."""
     answered: int = 0
-    """All that was answered, before the count began too."""
+    """Number of all answers, including those during the warm-up."""
 
     def __str__(self) -> str:
         cpu = "" if self.server_cpu_us is None else f"  server {self.server_cpu_us:.1f} us CPU/request"
@@ -96,7 +97,7 @@ class Result:
 
 
 def request_bytes(url: str, body: bytes, *headers: str) -> bytes:
-    """One POST, whole."""
+    """Return one whole POST request."""
     return _head(url, headers) + b"%d\r\n\r\n%b" % (len(body), body)
 
 
@@ -119,7 +120,7 @@ class _Plain:
 
 
 def plain(body: bytes) -> MakeScript:
-    """The same content for ever; any 2xx will do."""
+    """Repeat the same content; any 2xx is a success."""
 
     def make(url: str, number: int) -> Script:
         return _Plain(request_bytes(url, body, "Content-Type: application/octet-stream"))
@@ -201,7 +202,7 @@ class Reliable:
 
 
 def reliable(soap: str = "1.2", rm: str = "1.1", body_bytes: int = 370) -> MakeScript:
-    """One Sequence per connection, numbered messages of about 730 bytes beside a body of ``body_bytes``."""
+    """One Sequence for each connection, with numbered messages of about 730 bytes and a body of ``body_bytes``."""
     start, end = f"<notify xmlns='{CONTRACT}'><key>k</key><number>1</number><body>", "</body></notify>"
     body = start + "x" * max(0, body_bytes - len(start) - len(end)) + end
     return lambda url, number: Reliable(url, number, soap, rm, body)
@@ -221,7 +222,7 @@ class _Connection(asyncio.Protocol):
         self._run.transports.append(self._transport)
 
     def begin(self, share: float) -> None:
-        """Send the first; ``share`` is where between two of this connection's requests, if they are paced."""
+        """Send the first request; ``share`` is its offset within the interval, if requests are paced."""
         self._due = time.perf_counter() + share * self._run.interval
         self._next()
 
@@ -270,7 +271,7 @@ class _Connection(asyncio.Protocol):
 class _Run:
     def __init__(self, interval: float) -> None:
         self.loop = asyncio.get_running_loop()
-        self.interval = interval  # seconds between two requests of a connection; 0: as fast as they are answered
+        self.interval = interval  # seconds between two requests of a connection; 0: immediately after each answer
         self.stopped = False
         self.lost = 0
         self.transports: list[asyncio.Transport] = []
@@ -291,19 +292,19 @@ def measure(
     rate: float = 0.0,
     pids: Sequence[int] = (),
 ) -> Result:
-    """Load a server and tell how it went.
+    """Load a server and return the results.
 
     Args:
         url: An http URL.
-        make_script: What each connection says.
+        make_script: Makes the script of each connection.
         connections: Requests in flight, one per connection.
-        seconds: How long to count, after the warm-up.
-        warmup: Seconds before counting; what goes wrong in it counts too.
-        rate: Requests that are due a second; 0: each as soon as the one before it was answered.
-        pids: The server's processes, on this machine, to measure the CPU time of, with all that they started.
+        seconds: Duration of the count, after the warm-up.
+        warmup: Seconds before counting; errors in it count too.
+        rate: Requests due per second; 0: each immediately after the previous answer.
+        pids: The server's processes on this machine, to measure their CPU time including children.
 
     Raises:
-        OSError: The server takes no connection.
+        OSError: The server accepts no connection.
     """
     return _runner().run(_load(url, make_script, connections, seconds, warmup, rate, pids))
 
@@ -357,7 +358,7 @@ async def _load(
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """Processor time of these processes and all that they started, whether it runs or has ended (Linux)."""
+    """Return the processor time of these processes and all their children, running or ended (Linux)."""
     parents: dict[int, list[int]] = {}
     times: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -367,7 +368,7 @@ def cpu_seconds(pids: Iterable[int]) -> float:
             continue
         pid = int(stat.parent.name)
         parents.setdefault(int(fields[1]), []).append(pid)
-        times[pid] = sum(map(int, fields[11:15]))  # its own, and of children that ended and were waited for
+        times[pid] = sum(map(int, fields[11:15]))  # its own, and that of children that ended and were waited for
     waiting, ticks = list(pids), 0
     while waiting:
         pid = waiting.pop()
@@ -377,14 +378,14 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 
 def in_process(arguments: Sequence[str]) -> Result:
-    """The same as the command line, in a child process; waits for it.
+    """Run the command line in a child process, and wait for it.
 
     Raises:
         subprocess.CalledProcessError: It could not connect, or its arguments are wrong.
     """
     command = [sys.executable, __file__, *arguments, "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE)
-    if not done.stdout:  # an exit code of 1 beside a result says that the result has errors in it
+    if not done.stdout:  # exit code 1 with a result means that the result contains errors
         done.check_returncode()
     return Result(**json.loads(done.stdout))
 
@@ -400,7 +401,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--body-bytes", type=int, default=370, help="the body's size; the rest is about 730")
     parser.add_argument("--plain", action="store_true", help="1,100 bytes of nothing in particular; any 2xx will do")
     parser.add_argument("--rate", type=float, default=0.0, help="requests due a second; 0: as many as are answered")
-    parser.add_argument("--pid", type=int, nargs="+", default=[], help="the server's processes, whose CPU is measured")
+    parser.add_argument("--pid", type=int, nargs="+", default=[], help="the server's processes, to measure their CPU")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     script = plain(b"x" * 1100) if options.plain else reliable(options.soap, options.rm, options.body_bytes)

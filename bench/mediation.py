@@ -1,11 +1,12 @@
-"""A pipeline with several sinks: rows a second by the size of its micro-batches.
+"""A pipeline with several sinks: rows per second by the size of its micro-batches.
 
     python bench/mediation.py                                   # 100,000 messages of 1 KB, batches of 3,000 and 50,000
     python bench/mediation.py --batch 10000 100000 --sinks 1 6 --json
 
-A store is filled and ``holdfast broker`` started on it. Then a pipeline reads the queue, parses each body, and sends
-each message to one of its sinks: queues of the same broker and Delta tables by turns. Each size is a run of its
-own with a new checkpoint. The rate is that of the batches after the first one. Nothing here passes or fails.
+The benchmark fills a store and starts ``holdfast broker`` on it. Then a pipeline reads the queue, parses each body, and
+sends each message to one of its sinks, alternately a queue of the same broker and a Delta table. Each size is a
+separate run with a new checkpoint. The rate is that of the batches after the first one. The benchmark has no pass or
+fail.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def main() -> None:
 
 
 def fill(place: Path, end: int) -> None:
-    """Put so many messages into the queue, over all of its partitions."""
+    """Put messages into the queue, over all of its partitions."""
     store, ends = RocksDBStore(place), [0] * PARTITIONS
     body = "<order id='{}'><customer>c{}</customer><amount>{}.50</amount><note>{}</note></order>"
     note = "as agreed by telephone, delivery to the rear entrance; " * 17
@@ -84,7 +85,7 @@ def fill(place: Path, end: int) -> None:
 
 
 def plan(place: Path, server: Server, sinks: int, size: int) -> PipelinePlan:
-    """A pipeline with a checkpoint of its own."""
+    """Return a pipeline with a separate checkpoint."""
     made = Pipeline()
     made.settings(name=place.name, checkpoint=str(place / "checkpoint"))
     made.source("orders", broker=server.admin, queue=QUEUE, options={"maxRowsPerBatch": size})
@@ -101,7 +102,7 @@ def plan(place: Path, server: Server, sinks: int, size: int) -> PipelinePlan:
 
 
 def measure(spark: Any, made: PipelinePlan, most: int) -> dict[str, float]:
-    """Rows a second, of all batches but the first."""
+    """Return the rows per second of all batches except the first."""
     done: list[tuple[float, MediatedBatch]] = []
     mediation = run(spark, made, available_now=True, on_batch=lambda one: done.append((time.perf_counter(), one)))
     while len(done) < most and not mediation.wait(0.1):

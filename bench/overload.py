@@ -1,12 +1,13 @@
-"""A broker held at twice what it can take, for a while: what it answers, what memory it has, how soon it is over.
+"""A broker at twice its maximum rate for a while: its answers, its memory, and the time to recover.
 
     python bench/overload.py                       # a minute at twice the rate, over 512 connections
     python bench/overload.py --seconds 600 --connections 2000 --times 3
 
-It is asked for as much as 64 connections get, one message after the other; then for so many times that rate, evenly
-due, over more connections; then, at once, for a quarter of it. What it forwards arrives at a sink, which counts each
-number once. Printed are the rates and latencies, the memory it had at most, and how many messages were acknowledged and
-how many arrived. The script fails if fewer arrived, or more than were acknowledged or under way when a phase ended.
+The load is first that of 64 connections, one message after the other; then a multiple of that rate, evenly spread over
+more connections; then immediately a quarter of it. Forwarded messages arrive at a sink, which counts each number once.
+The output contains the rates and latencies, the broker's maximum memory, and the numbers of acknowledged and arrived
+messages. The script fails if fewer messages arrived than were acknowledged, or more than were acknowledged or in flight
+at the end of a phase.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PATIENCE = 600.0
 
 
 class Memory:
-    """Looks, four times a second, how much memory a process has."""
+    """Samples a process's memory four times a second."""
 
     def __init__(self, pid: int) -> None:
         self._status = Path(f"/proc/{pid}/status")
@@ -34,7 +35,7 @@ class Memory:
         self._thread.start()
 
     def now(self) -> int:
-        """Bytes it has."""
+        """Return its bytes."""
         line = next(one for one in self._status.read_text().splitlines() if one.startswith("VmRSS:"))
         return int(line.split()[1]) * 1024
 
@@ -43,7 +44,7 @@ class Memory:
             self.most = max(self.most, self.now())
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         self._ended.set()
         self._thread.join()
 
@@ -62,10 +63,10 @@ def main() -> None:
 
 
 def measure(broker: Running, options: argparse.Namespace) -> None:
-    """The three phases.
+    """Run the three phases.
 
     Raises:
-        SystemExit: a message that was acknowledged did not arrive, or one arrived twice.
+        SystemExit: an acknowledged message did not arrive, or one arrived twice.
     """
     (pid,) = broker.pids
     memory = Memory(pid)
@@ -85,17 +86,17 @@ def measure(broker: Running, options: argparse.Namespace) -> None:
         f"{acknowledged:,} acknowledged, {arrived:,} arrived; {memory.most >> 20} MiB at most, now {memory.now() >> 20}"
     )
     if not acknowledged <= arrived <= acknowledged + 2 * 64 + options.connections:
-        raise SystemExit("what arrived is not what was acknowledged, and what was under way when a phase ended")
+        raise SystemExit("the arrived messages differ from the acknowledged ones and those in flight")
 
 
 def ask(broker: Running, connections: int, seconds: float, rate: float) -> load.Result:
-    """Load of one kind."""
+    """Apply one kind of load."""
     where = ["--url", broker.url, "--soap", "1.1", "--body-bytes", "370", "--connections", str(connections)]
     return load.in_process([*where, "--seconds", str(seconds), "--rate", str(rate)])
 
 
 def show(name: str, result: load.Result, connections: int, memory: Memory) -> int:
-    """Print a phase; how many messages were acknowledged in it."""
+    """Print a phase; return the number of messages acknowledged in it."""
     errors = "".join(f"\n    {count} x {what}" for what, count in result.errors.items())
     print(
         f"{name:22} {result.rate:8,.0f}/s  p50 {result.p50:8.2f}  p99 {result.p99:8.2f}  "

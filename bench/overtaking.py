@@ -3,10 +3,10 @@
     python bench/overtaking.py                          # pauses of 0, 4 and 40 ms in the server
     python bench/overtaking.py --pauses 4 --messages 200 --keeps --json
 
-The server is another process, with a real socket. It handles each message after a random pause of up to so many
+The server is another process, with a real socket. It handles each message after a random pause of up to this many
 milliseconds, so that messages on several connections overtake each other, and answers an early one with an empty 202.
 With ``--keeps`` it keeps them. A run sends messages of 1 KB in one Sequence from a source in memory. Both windows run
-in alternation, and the ratio of a row is the median of the rounds. Nothing here passes or fails.
+in alternation, and the ratio of a row is the median of the rounds. The benchmark has no pass or fail.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _MESSAGE_ID = re.compile(rb"MessageID[^>]*>([^<]+)<")
 
 
 class Sequences:
-    """What the server has of each Sequence.
+    """The server's state of each Sequence.
 
     Args:
-        pause: Seconds at most before a message is handled.
+        pause: Maximum seconds before a message is handled.
         keeps: Whether it keeps early messages.
     """
 
@@ -54,7 +54,7 @@ class Sequences:
         self.chance = random.Random(0)
 
     def answer(self, body: bytes) -> bytes:
-        """The envelope that answers a request, b"" for an empty 202."""
+        """Return the envelope that answers a request, b"" for an empty 202."""
         found = _NUMBER.search(body)
         if found is not None:
             return self._take(int(found[1]), int(found[2]))
@@ -91,7 +91,7 @@ class Sequences:
 
 
 class Listener(asyncio.Protocol):
-    """One connection: a request at a time."""
+    """One connection with one request at a time."""
 
     def __init__(self, sequences: Sequences) -> None:
         self._sequences = sequences
@@ -131,7 +131,7 @@ async def serve(pause: float, *, keeps: bool) -> None:
 
 
 async def send(url: str, messages: int, window: int | None) -> tuple[float, int]:
-    """Messages a second, and how many were sent again. ``window``: None for the default."""
+    """Return the messages per second, and the number of repeats. ``window``: None for the default."""
     import holdfast
 
     policy = holdfast.SourcePolicy() if window is None else holdfast.SourcePolicy(window=window, initial_window=window)
@@ -147,7 +147,7 @@ async def send(url: str, messages: int, window: int | None) -> tuple[float, int]
 
 
 def measure(pause: float, options: argparse.Namespace) -> dict[str, Any]:
-    """The row of one pause, in milliseconds."""
+    """Return the row of one pause, in milliseconds."""
     from holdfast.http.server.server import event_loop_factory
 
     messages = options.messages or (600 if pause else 6_000)

@@ -1,14 +1,14 @@
-"""How fast bodies become columns: rows per second and CPU microseconds a row of each way, in one run, by turns.
+"""The speed of parsing bodies into columns: rows per second and CPU microseconds per row of each way, by turns.
 
-Bodies of departures (some 500 bytes, up to 19 fields, in a handful of shapes) are cached in Spark. Each way reads them
-and gives seven of their fields, with the body and what is wrong with it, to a sink that keeps nothing: what landing
-does (``body_columns``), Spark's own ``from_xml``, and what neither can do without: reading alone, and the way into
-Python and back (``mapInArrow`` with nothing in between). lxml's parsing alone, without Spark, is beside them.
+Spark caches bodies of departures (some 500 bytes, up to 19 fields, in a few shapes). Each way parses them, and passes
+seven fields, the body and its problem to a sink that discards them. The ways are that of a landing (``body_columns``),
+Spark's own ``from_xml``, and the minimum of both: reading alone, and the way into Python and back (``mapInArrow`` with
+nothing in between). The rate of lxml's parsing alone, without Spark, is printed for comparison.
 
     python bench/parsing.py [--rows 100000] [--rounds 5]
 
-The ratios that count are those to ``from_xml`` in the same round: of rates, and of processor time, which a busy machine
-disturbs less. Both are the median of the rounds.
+The relevant ratios are those to ``from_xml`` in the same round: of rates, and of processor time, which a busy machine
+disturbs less. Both are medians of the rounds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SCHEMA = "year INT, month INT, day INT, carrier STRING, flight INT, dep_delay IN
 
 
 def body(number: int, escaped: bool) -> str:
-    """As a peer may write a departure; some have not departed, and have no delay."""
+    """Return a departure as a peer may write it; some have not departed, and have no delay."""
     fields = {
         "year": 2013,
         "month": 1 + number % 12,
@@ -65,7 +65,7 @@ def body(number: int, escaped: bool) -> str:
 
 
 def write(place: Path, rows: int, escaped: bool) -> None:
-    """The rows as they come from the source, without what is not looked at."""
+    """Write the rows as the source returns them, with only the used columns."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     schema = to_arrow_schema(ENVELOPE, timezone="UTC")
@@ -78,12 +78,12 @@ def write(place: Path, rows: int, escaped: bool) -> None:
 
 
 def same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Into Python and back."""
+    """Pass batches through Python unchanged."""
     yield from batches
 
 
 def ways(bodies: DataFrame) -> dict[str, Callable[[], DataFrame]]:
-    """By name, what makes the rows."""
+    """Return the ways by name."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
@@ -100,7 +100,7 @@ def ways(bodies: DataFrame) -> dict[str, Callable[[], DataFrame]]:
 
 
 def lxml_alone(rows: int, escaped: bool) -> float:
-    """Rows per second of one core that only parses."""
+    """Return the rows per second of one core that only parses."""
     bodies = [body(i, escaped).encode() for i in range(min(rows, 20_000))]
     parser = etree.XMLParser(resolve_entities=False, no_network=True)
     started = time.process_time()
@@ -110,7 +110,7 @@ def lxml_alone(rows: int, escaped: bool) -> float:
 
 
 def main() -> None:
-    """Print one table for bodies without references, one for bodies a third of which has one."""
+    """Print one table for bodies without references, and one for bodies of which a third has one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)
@@ -127,7 +127,7 @@ def main() -> None:
                 for name, way in made.items():
                     started, spent = time.perf_counter(), load.cpu_seconds([os.getpid()])
                     way().write.format("noop").mode("overwrite").save()
-                    if number:  # the first warms up
+                    if number:  # the first round is the warm-up
                         took[name].append((time.perf_counter() - started, load.cpu_seconds([os.getpid()]) - spent))
             print(f"{options.rows} bodies, {title}; lxml alone: {lxml_alone(options.rows, escaped):,.0f} rows/s a core")
             for name, rounds in took.items():

@@ -1,32 +1,32 @@
-"""From a broker to a DataFrame: rows a second, the floor of a micro-batch, memory; beside Spark's own, in one run.
+"""From a broker to a DataFrame: rows per second, the floor of a micro-batch, and memory, compared with Spark's Parquet.
 
     python bench/pipeline.py                                    # 400,000 rows with bodies of 1 KB, three rounds
     python bench/pipeline.py --rows 1000000 --rounds 5 --json
 
-A store is filled, ``holdfast broker`` started on it, and the rows that Spark reads of it written to Parquet as well (by
-Spark, its default compression). Then, in alternation, each is asked the same of both:
+The benchmark fills a store and starts ``holdfast broker`` on it. It also writes the rows that Spark reads from the
+broker to Parquet (by Spark, with its default compression). Then it runs the same queries on both, in alternation:
 
-- ``rows``: all columns, to a sink that drops them; ``rows, no body``: all but ``body`` (option ``body`` false; Parquet
-  reads no more than is asked for).
-- ``count``, ``sum(length(body))``, ``group by``: by Sequence, how many there are and the highest number. Where no body
-  is wanted the source is told so. Parquet counts by its footers. ``count, columns`` and ``group by, columns`` are the
-  same with the option ``columns``, which tells the source what Parquet finds out by itself.
-- ``stream``: ``Trigger.AvailableNow`` in four micro-batches, to the sink that drops; of the rate the first one is left
-  out, of the processor time not: it starts processes, as every query does.
-- ``sink``: the same stream of the queue into the ``wsrm`` sink, beside that into the sink that drops; ``write``: the
-  rows in Parquet written to the ``wsrm`` sink, beside their being read and dropped.
+- ``rows``: all columns, to a sink that drops them; ``rows, no body``: all except ``body`` (option ``body`` false;
+  Parquet reads only the requested columns).
+- ``count``, ``sum(length(body))``, ``group by``: by Sequence, the number of messages and the highest number. If a query
+  needs no body, an option of the source omits it. Parquet counts by its footers. ``count, columns`` and ``group by,
+  columns`` are the same with the option ``columns``, which gives the source the information that Parquet gets from
+  Spark.
+- ``stream``: ``Trigger.AvailableNow`` in four micro-batches, to the dropping sink. The rate excludes the first one, but
+  the processor time includes it, because every query starts processes.
+- ``sink``: the same stream of the queue into the ``wsrm`` sink, compared with the dropping sink; ``write``: the rows in
+  Parquet written to the ``wsrm`` sink, compared with reading and dropping them.
+- ``nothing``: a count of no rows: the time of a query before its first row.
 
-- ``nothing``: a count of no rows: what a query takes before its first one.
-
-A ratio is the source's rate over Parquet's (of ``sink`` and ``write`` over that of dropping), best and median of the
-rounds; CPU is that of all processes together (the server, the Python workers, Spark's Java), and the server's share
-of it. ``floor`` is a source in Python that asks nobody: it gives the very same record batches out of a file that is
-mapped into memory, in as many tasks. What is above it is ours, what is between it and Parquet is Spark's. Of ``sink``
-and ``write`` it is a sink in Python that drops all rows.
-The floor of a micro-batch is that of batches of 20 rows, beside those of ``rate-micro-batch`` and of Python
-sources that ask nobody and give constant rows, in tasks and by Spark's simple reader: what is above the first and not
-above the second is Spark's. For memory, messages come in while a stream that is kept slow reads: what the server, the
-Python workers and Java had resident before and at most. Nothing here passes or fails.
+A ratio is the source's rate over Parquet's (for ``sink`` and ``write`` over that of dropping), best and median of the
+rounds. CPU is that of all processes together (the server, the Python workers, Spark's Java), and the server's share of
+it. ``floor`` is a Python source without a server: it returns the same record batches from a file that is mapped into
+memory, in as many tasks. The difference to it is Holdfast's cost; the difference between it and Parquet is Spark's. For
+``sink`` and ``write``, it is a Python sink that drops all rows.
+The floor of a micro-batch is that of batches of 20 rows, compared with ``rate-micro-batch`` and with Python sources
+that return constant rows, in tasks and by Spark's simple reader. The part above the first and below the second is
+Spark's. For memory, messages arrive while a deliberately slow stream reads. The figures are the resident memory of the
+server, the Python workers and Java, before and at most. The benchmark has no pass or fail.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ SENT = "sent"
 WRITTEN = ("body", "action", "sequence")
 """The columns that are written."""
 Way = Callable[[], float | None]
-"""Asks something, and may say how many seconds of it count."""
+"""Runs a query, and may return the seconds that count."""
 
 FILES = 8
-"""Of Parquet: as many in each micro-batch of a stream as make four."""
+"""Number of Parquet files, divisible by the four micro-batches of a stream."""
 FLOOR = ("floor_ratio_best", "floor_ratio_median", "floor_cpu_us")
 BATCHES, WARM, FEW = 40, 10, 20
-"""Micro-batches for a floor, how many of them are left out, and rows of each."""
+"""Micro-batches for a floor, the number of them that do not count, and rows of each."""
 
 
 @dataclass
 class Server:
-    """``holdfast broker`` in a process of its own."""
+    """``holdfast broker`` in a separate process."""
 
     process: subprocess.Popen[str]
     url: str
@@ -86,7 +86,7 @@ class Server:
 
 @dataclass
 class Taken:
-    """What the rounds of one question took of one source: seconds, processor seconds, and the server's of these."""
+    """The costs of one query on one source: seconds, processor seconds, and the server's part of these."""
 
     seconds: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
@@ -123,7 +123,7 @@ def main() -> None:
 
 @contextmanager
 def serving(place: Path) -> Iterator[Server]:
-    """A broker on the store in this directory."""
+    """Run a broker on the store in this directory."""
     lines = [f"store = {json.dumps(str(place / 'store'))}", "listen.port = 0", "admin.port = 0"]
     lines += [f"[queues.{QUEUE}]", f"[queues.{SENT}]"]
     (place / "broker.toml").write_text("\n".join(lines) + "\n")
@@ -149,7 +149,7 @@ def serving(place: Path) -> Iterator[Server]:
 
 @contextmanager
 def started(cores: int, place: Path) -> Iterator[SparkSession]:
-    """A Spark session."""
+    """Start a Spark session."""
     settings = {"spark.driver.memory": "1g", "spark.sql.warehouse.dir": str(place / "warehouse")}
     os.environ["PYTHONPATH"] = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"  # constant.py, for workers
     spark = session("holdfast bench", f"local[{cores}]", **settings)
@@ -158,13 +158,13 @@ def started(cores: int, place: Path) -> Iterator[SparkSession]:
 
 
 class Measured:
-    """All that is measured of one server.
+    """All measurements of one server.
 
     Args:
-        spark: Who asks.
-        server: Who is asked.
-        place: For Parquet and checkpoints.
-        options: What the command line says.
+        spark: The session.
+        server: The server.
+        place: Directory for Parquet and checkpoints.
+        options: The options of the command line.
     """
 
     def __init__(self, spark: SparkSession, server: Server, place: Path, options: argparse.Namespace) -> None:
@@ -173,7 +173,7 @@ class Measured:
         self._sent = 0
 
     def all(self) -> dict[str, Any]:
-        """Everything that was asked for."""
+        """Run all requested measurements."""
         tell("writing them to Parquet")
         rows = self.wsrm().repartition(FILES)
         rows.write.mode("overwrite").parquet(str(self.place / "parquet"))
@@ -182,7 +182,7 @@ class Measured:
         questions = {name: one for name, one in self.questions().items() if self.is_asked(name)}
         figures: dict[str, Any] = {"questions": {}}
         taken = {name: tuple(Taken() for _ in ways) for name, ways in questions.items()}
-        for number in range(-1, self.options.rounds):  # the first one warms up
+        for number in range(-1, self.options.rounds):  # the first round is the warm-up
             for name, ways in questions.items():
                 order = list(zip(ways, taken[name], strict=True))
                 for way, one in order if number % 2 == 0 else reversed(order):
@@ -196,29 +196,29 @@ class Measured:
         return figures
 
     def is_asked(self, name: str) -> bool:
-        """Whether the command line asks for it."""
+        """Whether the command line requests it."""
         return self.options.only is None or name in self.options.only
 
     def time(self, way: Way, taken: Taken) -> None:
-        """Let it run once."""
+        """Run a query once, and add its costs."""
         self.settle()
         server, cpu = load.cpu_seconds([self.server.process.pid]), load.cpu_seconds([os.getpid()])
         begun = time.perf_counter()
         told = way()
         taken.seconds.append(time.perf_counter() - begun if told is None else told)
-        self.settle()  # what a publication costs is not all spent when it is answered
+        self.settle()  # a part of a publication's cost comes after its answer
         taken.cpu.append(load.cpu_seconds([os.getpid()]) - cpu)
         taken.server.append(load.cpu_seconds([self.server.process.pid]) - server)
 
     # --- batch and stream -----------------------------------------------------------------------------------------
 
     def wsrm(self, **options: str) -> DataFrame:
-        """The queue."""
+        """Return the queue."""
         read = self.spark.read.format("wsrm").option("broker", self.server.admin).option("queue", QUEUE)
         return read.options(**options).load()
 
     def hold(self) -> None:
-        """The record batches that tasks give of the queue into a file."""
+        """Write the record batches of the queue's tasks into a file."""
         reader = WsrmReader(ReadOptions.parse({"broker": self.server.admin, "queue": QUEUE}))
         writer = None
         for part in reader.partitions():
@@ -231,17 +231,17 @@ class Measured:
             self.spark.dataSource.register(source)
 
     def mapped(self, **options: str) -> DataFrame:
-        """The same rows from Python, with no server."""
+        """Return the same rows from Python, without a server."""
         read = self.spark.read.format("mapped").option("path", str(self.place / "batches.arrow")).option("tasks", 4)
         return read.options(**options).load()
 
     def parquet(self, body: bool = True) -> DataFrame:
-        """The same rows."""
+        """Return the same rows from Parquet."""
         frame = self.spark.read.parquet(str(self.place / "parquet"))
         return frame if body else frame.drop("body")
 
     def questions(self) -> dict[str, tuple[Way, ...]]:
-        """Of each question how it is asked of the queue, of Parquet, and of Python without a server."""
+        """Return the queries: for each, the functions for the queue, for Parquet, and for Python without a server."""
         all_columns = constant.opened(str(self.place / "batches.arrow")).schema.names
 
         def ways(ask: Callable[[DataFrame], object], body: bool, columns: str = "") -> tuple[Way, ...]:
@@ -284,61 +284,61 @@ class Measured:
         }
 
     def right(self, count: int) -> None:
-        """See that all rows are there."""
+        """Check that no row is missing."""
         if count != self.options.rows:
             raise SystemExit(f"{count} rows, not {self.options.rows}")
 
     def stream(self) -> float:
-        """All of the queue in four micro-batches."""
+        """Stream the whole queue in four micro-batches."""
         return self.run(self.wsrm_stream(str(self.options.rows // 4)))
 
     def parquet_stream(self) -> float:
-        """The same of Parquet."""
+        """Stream Parquet in the same way."""
         schema = self.parquet().schema
         read = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES // 4)
         return self.run(read.parquet(str(self.place / "parquet")))
 
     def mapped_stream(self) -> float:
-        """The same from Python, with no server."""
+        """Stream from Python in the same way, without a server."""
         count = constant.opened(str(self.place / "batches.arrow")).num_record_batches
         read = self.spark.readStream.format("mapped").option("path", str(self.place / "batches.arrow"))
         return self.run(read.options(tasks="4", batches=str(-(-count // 4))).load())
 
     def wsrm_stream(self, rows: str) -> DataFrame:
-        """The queue as a stream with so many rows a micro-batch, with a cursor of its own."""
+        """Return the queue as a stream with this many rows in a micro-batch, with a separate cursor."""
         self._checkpoints += 1
         read = self.spark.readStream.format("wsrm").option("broker", self.server.admin).option("queue", QUEUE)
         return read.option("reader", f"bench-{self._checkpoints}").option("maxRowsPerBatch", rows).load()
 
     def stream_to_sink(self) -> float:
-        """The queue in four micro-batches, each row a message of another queue."""
+        """Stream the queue in four micro-batches; each row becomes a message of another queue."""
         self._sent += self.options.rows
         return self.run(self.wsrm_stream(str(self.options.rows // 4)), self.write_on)
 
     def stream_to_python(self) -> float:
-        """The queue in four micro-batches, into a sink in Python that drops it."""
+        """Stream the queue in four micro-batches into a dropping Python sink."""
         return self.run(
             self.wsrm_stream(str(self.options.rows // 4)),
             lambda frame: self.write(frame.select(*WRITTEN)).format("dropping"),
         )
 
     def write_to_sink(self) -> None:
-        """The rows in Parquet, each a message of another queue."""
+        """Write the rows in Parquet; each becomes a message of another queue."""
         self._sent += self.options.rows
         write = self.parquet().select(*WRITTEN).write.format("wsrm").mode("append")
         write.options(broker=self.server.admin, queue=SENT, sequenceKey="sequence").save()
 
     def settle(self) -> None:
-        """Let what was published come into its queue, also from sinks that are forgotten."""
+        """Wait until published rows are in their queue, also from forgotten sinks."""
         while self.end(SENT) < self._sent:
             time.sleep(0.1)
 
     def run(self, frame: DataFrame, write: Callable[[DataFrame], Any] | None = None) -> float:
-        """To its end; into a sink that drops it, if no other is named."""
+        """Run a stream to its end, into a dropping sink by default."""
         return self.ended((write or self.write)(frame).trigger(availableNow=True).start())
 
     def ended(self, query: StreamingQuery) -> float:
-        """The seconds that all batches would have taken like those after the first, which starts much."""
+        """Return the seconds of all batches at the rate of those after the first, which starts processes."""
         query.awaitTermination()
         batches = [one for one in query.recentProgress if one["numInputRows"]]
         self.right(sum(one["numInputRows"] for one in batches))
@@ -346,13 +346,13 @@ class Measured:
         return sum(one["durationMs"]["triggerExecution"] for one in batches[1:]) / 1000 * self.options.rows / rows
 
     def write(self, frame: DataFrame) -> Any:
-        """A stream into a sink that drops it."""
+        """Return a stream into a dropping sink."""
         self._checkpoints += 1
         where = str(self.place / f"checkpoint-{self._checkpoints}")
         return frame.writeStream.format("noop").option("checkpointLocation", where)
 
     def write_on(self, frame: DataFrame) -> Any:
-        """A stream of the queue into the ``wsrm`` sink."""
+        """Return a stream of the queue into the ``wsrm`` sink."""
         self._checkpoints += 1
         rows = frame.select(*WRITTEN).writeStream.format("wsrm")
         rows = rows.options(broker=self.server.admin, queue=SENT, sequenceKey="sequence")
@@ -361,7 +361,7 @@ class Measured:
     # --- the floor ------------------------------------------------------------------------------------------------
 
     def floors(self) -> dict[str, dict[str, float]]:
-        """What a micro-batch of a few rows takes, in milliseconds, by its parts; each the median of the batches."""
+        """Return the milliseconds of a micro-batch of a few rows, by parts; each the median of the batches."""
         tell("the floor of a micro-batch")
         names = ("wsrm", "constant", "simple", "rate-micro-batch", "to sink")
         found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
@@ -378,16 +378,16 @@ class Measured:
         }
 
     def rate(self) -> DataFrame:
-        """Spark's own source of so many rows for each micro-batch."""
+        """Return Spark's own source with this many rows in each micro-batch."""
         read = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", FEW)
         return read.option("numPartitions", self.options.cores).load()
 
     def constant(self, kind: str) -> DataFrame:
-        """A source in Python that asks nobody."""
+        """Return a Python source without a server."""
         return self.spark.readStream.format(kind).option("tasks", self.options.cores).load()
 
     def batches(self, frame: DataFrame, write: Callable[[DataFrame], Any] | None = None) -> list[dict[str, float]]:
-        """What each micro-batch took, once it is warm."""
+        """Return the times of each micro-batch after the warm-up."""
         query = (write or self.write)(frame).start()
         try:
             while len(query.recentProgress) < WARM + BATCHES:
@@ -401,7 +401,7 @@ class Measured:
     # --- memory ---------------------------------------------------------------------------------------------------
 
     def memory(self) -> dict[str, Any]:
-        """What is resident while messages come in faster than a stream takes them."""
+        """Measure the resident memory while messages arrive faster than a stream reads them."""
         tell("memory while the backlog grows")
         query = self.write(self.wsrm_stream("2000")).trigger(processingTime="1 second").start()
         try:
@@ -433,37 +433,37 @@ class Measured:
         return {"came": grown, "waiting": self.end(QUEUE), "before": before, "most": most.most}
 
     def end(self, queue: str) -> int:
-        """How many messages a queue ever had."""
+        """Return how many messages a queue ever had."""
         with urllib.request.urlopen(f"{self.server.admin}/queues/{queue}/ends") as answer:
             partitions: dict[str, dict[str, int]] = json.load(answer)["partitions"]
         return sum(one["end"] for one in partitions.values())
 
 
 def void(result: object) -> None:
-    """Nothing, whatever it is."""
+    """Discard a result."""
 
 
 def drop(frame: DataFrame) -> None:
-    """All rows, to nowhere."""
+    """Drop all rows."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 class Counted:
-    """The most of each kind of process while it was watched."""
+    """The maximum of each kind of process during the measurement."""
 
     def __init__(self) -> None:
         self.most: dict[str, float] = {}
         self.done = threading.Event()
 
     def watch(self, server: Server) -> None:
-        """Look, five times a second."""
+        """Sample five times a second."""
         while not self.done.wait(0.2):
             for name, size in resident(server).items():
                 self.most[name] = max(size, self.most.get(name, 0.0))
 
 
 def resident(server: Server) -> dict[str, float]:
-    """MiB resident: of the server, of Java, and of the Python processes that Java started, together."""
+    """Return the resident MiB of the server, of Java, and of all Python processes that Java started."""
     sizes = {"server": 0.0, "java": 0.0, "python workers": 0.0}
     parents: dict[int, tuple[int, str, float]] = {}
     for status in Path("/proc").glob("[0-9]*/status"):
@@ -487,7 +487,7 @@ def resident(server: Server) -> dict[str, float]:
 
 
 def compared(ours: Taken, parquet: Taken, floor: Taken | None = None, *, rows: int) -> dict[str, float]:
-    """What one question came to."""
+    """Return the comparison for one query."""
     ratios = [theirs / one for one, theirs in zip(ours.seconds, parquet.seconds, strict=True)]
     below = {}
     if floor is not None:

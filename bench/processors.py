@@ -1,10 +1,10 @@
-"""What the path of envelopes costs a message: without processors, with an idle one, with one that adds a header.
+"""The cost of the path of envelopes for a message: without processors, with an idle one, with one that adds a header.
 
     python bench/processors.py [--rounds 300] [--json]
 
-The same envelope is read, and its acknowledgement written, in one thread without sockets: by the wire's two functions
-alone, and by ``Envelopes`` as an endpoint calls it. The ways take turns, a hundred messages each; the figures are CPU
-microseconds a message of the best round and of the median, and what they are above the wire's.
+The benchmark decodes the same envelope, and encodes its acknowledgement, in one thread without sockets: by the wire's
+two functions alone, and by ``Envelopes`` as an endpoint calls it. The ways take turns, a hundred messages each; the
+figures are CPU microseconds per message of the best round and of the median, and the differences from the wire's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MESSAGES = 100
 
 
 class Nothing(holdfast.Processor):
-    """Looks on."""
+    """Does nothing."""
 
     def inbound(self, context: holdfast.MessageContext) -> None:
         pass
@@ -43,14 +43,14 @@ class Nothing(holdfast.Processor):
 
 
 class Header(holdfast.Processor):
-    """Adds a header block to what leaves."""
+    """Adds a header block to outgoing envelopes."""
 
     def outbound(self, context: holdfast.MessageContext) -> None:
         context.add_header(b"<t:Tenant xmlns:t='urn:t'>acme</t:Tenant>")
 
 
 class Answered(Exchange):
-    """Throws its answer away."""
+    """Discards its answer."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -68,14 +68,14 @@ class Answered(Exchange):
 
 
 def acknowledgement() -> Envelope:
-    """The answer to nearly every message."""
+    """Return the answer to nearly every message."""
     envelope = Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1, control=Acknowledge())
     envelope.acknowledgements = (SequenceAcknowledgement("urn:uuid:1b4e28ba-2fa1-11d2-883f-0016d3cca427", ((1, 7),)),)
     return envelope
 
 
 def message() -> bytes:
-    """A message as the load generator writes it."""
+    """Return a message as the load generator writes it."""
     script = load.reliable()("http://127.0.0.1:1/", 0)
     script.next_request()
     created = Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1)
@@ -85,7 +85,7 @@ def message() -> bytes:
 
 
 def ways(data: bytes) -> dict[str, Callable[[], None]]:
-    """Name -> one message, read and answered."""
+    """Return name -> a function that decodes and answers one message."""
     request = Request("POST", "/", {}, data, "127.0.0.1:1", False)
 
     def wire() -> None:

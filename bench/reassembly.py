@@ -1,17 +1,18 @@
-"""A capture put together: envelopes a second and memory in batch; and as a stream, beside Spark's ``dropDuplicates``.
+"""Reassembly of a capture: envelopes per second and memory of the batch, and of the stream compared with Spark.
 
     python bench/reassembly.py                                     # 500,000 envelopes, one round of each
     python bench/reassembly.py --messages 5000000 --stream 0       # the batch alone, of five million
 
-The capture is Parquet: envelopes of 1.1 KB that hardly compress, in Sequences of 2,000 and one that has a fifth of
-all, a tenth of them twice, each up to a few thousand rows from its place, a thousandth lost. The batch is timed by its
-steps; memory is what Java and all Python workers have resident, at most. The stream takes the same files, 100,000
-rows a micro-batch, to a sink that drops; in alternation with it are measured, all to the same sink:
+The capture is Parquet: envelopes of 1.1 KB that hardly compress, in Sequences of 2,000 and one with a fifth of all; a
+tenth of them are repeated, each is up to a few thousand rows from its place, and a thousandth is lost. The batch is
+timed by its steps; memory is the maximum resident memory of Java and all Python workers. The stream reads the same
+files, 100,000 rows per micro-batch, into a dropping sink. These run in alternation with it, into the same sink:
 
 - ``dropDuplicates, decoded``: the same envelopes decoded by the same code, then ``dropDuplicates`` on their numbers;
-- ``dropDuplicates, raw``: nothing decoded: on the Sequence and number that stand in columns of the capture.
+- ``dropDuplicates, raw``: nothing decoded, on columns of the capture with the Sequence and number.
 
-A ratio is the stream's rate over that. CPU is that of all processes together. Nothing here passes or fails.
+A ratio is the stream's rate over that of the other. CPU is that of all processes together. The benchmark has no pass or
+fail.
 """
 
 from __future__ import annotations
@@ -83,12 +84,12 @@ def main() -> None:
 
 
 def tell(line: dict[str, Any]) -> None:
-    """A line of JSON, with the machine's load."""
+    """Print a line of JSON, with the machine's load."""
     print(json.dumps({**line, "load": round(os.getloadavg()[0], 1)}), flush=True)
 
 
 def make(spark: SparkSession, messages: int, to: str) -> DataFrame:
-    """Write the capture; files of :data:`ROWS_A_FILE`."""
+    """Write the capture; files have :data:`ROWS_A_FILE` rows."""
     spans = messages // ROWS_A_FILE or 1
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -105,7 +106,7 @@ def make(spark: SparkSession, messages: int, to: str) -> DataFrame:
 
 
 def captured(span: int, size: int) -> list[dict[str, Any]]:
-    """The rows of one file: of a span of numbers in each of its Sequences."""
+    """Return the rows of one file: a span of numbers in each of its Sequences."""
     chance = random.Random(span)
     large = size // 5
     numbers = [(0, span * large + number + 1) for number in range(large)]
@@ -126,13 +127,13 @@ def captured(span: int, size: int) -> list[dict[str, Any]]:
 
 
 def envelope(sequence: int, number: int) -> bytes:
-    """A message, the same each time."""
+    """Return a message, the same each time."""
     chance = random.Random(sequence << 32 | number)
     return (ENVELOPE % (sequence, number, chance.getrandbits(128), chance.randbytes(250).hex())).encode()
 
 
 class Usage:
-    """What the processes of this one use from its beginning to :meth:`taken`: processor seconds, and memory at most."""
+    """Usage by this process's children from its creation to :meth:`taken`: processor seconds, and maximum memory."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
@@ -147,7 +148,7 @@ class Usage:
             self.peak = max(self.peak, _resident())
 
     def taken(self, envelopes: int) -> dict[str, Any]:
-        """Figures of so many envelopes."""
+        """Return the figures for this many envelopes."""
         seconds, cpu = time.monotonic() - self._began, _cpu() - self._cpu
         self._ended.set()
         self._watch.join()
@@ -163,7 +164,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def _resident() -> int:
-    """Bytes of this process and all below it."""
+    """Return the bytes of this process and all below it."""
     found: dict[int, tuple[int, int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -185,7 +186,7 @@ def _cpu() -> float:
 
 
 def batch(spark: SparkSession, feed: DataFrame, out: str) -> dict[str, Any]:
-    """Put the capture together once."""
+    """Reassemble the capture once."""
     envelopes = feed.count()
     steps: dict[str, float] = {}
     usage, began = Usage(), time.monotonic()
@@ -200,7 +201,7 @@ def batch(spark: SparkSession, feed: DataFrame, out: str) -> dict[str, Any]:
 
 
 def stream(spark: SparkSession, feed: str, directory: str) -> dict[str, Any]:
-    """The stream and what it is measured beside, once each."""
+    """Run the stream and the compared queries, once each."""
     ways: dict[str, Callable[[DataFrame], DataFrame]] = {
         "reassembled": lambda rows: reassembled(rows, timeout=3_600),
         "dropDuplicates, decoded": lambda rows: (

@@ -1,11 +1,11 @@
-"""How soon a killed Destination is back: from the start of its process to the first message it acknowledges.
+"""The time to restart a killed Destination: from the start of its process to the first acknowledged message.
 
     python bench/restart.py                          # 10,000 open Sequences
     python bench/restart.py --sequences 1000 --json
 
-A first process opens the Sequences, receives messages in some of them and is killed with SIGKILL. A second one is
-started on its store; from that moment a peer tries to send the next message of an old Sequence, and the clock stops
-when it is acknowledged. Nothing here passes or fails.
+A first process opens the Sequences, receives messages in some of them and is killed with SIGKILL. A second one starts
+on its store; from that moment a peer tries to send the next message of an old Sequence, and the time ends with its
+acknowledgement. The benchmark has no pass or fail.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ TO = "http://127.0.0.1/"
 
 
 def direct(said: Envelope) -> DirectExchange:
-    """A request that comes by no network."""
+    """Return a request without a network."""
     headers = {b"content-type": content_type(said.soap).encode()}
     return DirectExchange(Request("POST", "/", headers, encode(said), None, False))
 
 
 def envelope(**fields: Any) -> Envelope:
-    """An envelope with these fields set."""
+    """Return an envelope with these fields set."""
     made = Envelope(VERSIONS.soap, VERSIONS.addressing, VERSIONS.rm, to=TO)
     for name, value in fields.items():
         setattr(made, name, value)
@@ -64,13 +64,13 @@ def envelope(**fields: Any) -> Envelope:
 
 
 def message(identifier: str, number: int) -> Envelope:
-    """Message ``number`` of a Sequence."""
+    """Return message ``number`` of a Sequence."""
     body = f"<m xmlns='urn:bench'>{number}</m>".encode()
     return envelope(action="urn:bench/Put", body=body, sequence=SequenceHeader(identifier, number))
 
 
 async def ask(app: Destination, asked: list[Envelope]) -> list[Envelope]:
-    """The answers, some hundred requests at a time."""
+    """Return the answers, some hundred requests at a time."""
     answers: list[Envelope] = []
     for start in range(0, len(asked), AT_A_TIME):
         exchanges = [direct(one) for one in asked[start : start + AT_A_TIME]]
@@ -81,8 +81,11 @@ async def ask(app: Destination, asked: list[Envelope]) -> list[Envelope]:
 
 
 async def fill(store: str, count: int) -> None:
-    """Open ``count`` Sequences and receive some messages: none in a third of them, 1 and 2 in a third, 1 and 3 in the
-    rest, so that those hold one back. Prints how each should be found again, then waits to be killed."""
+    """Open ``count`` Sequences and receive some messages.
+
+    A third of them gets none, a third 1 and 2, and the rest 1 and 3, so that these hold a message. Prints the expected
+    acknowledgements, then waits to be killed.
+    """
     app = Destination(store)
     await app.start()
     creates = [envelope(message_id=f"urn:create:{n}", control=CreateSequence(ANONYMOUS_EPR)) for n in range(count)]
@@ -96,7 +99,7 @@ async def fill(store: str, count: int) -> None:
 
 
 async def serve(store: str, port: int, admin_port: int) -> None:
-    """Be the server until killed. Prints the seconds that imports and recovery took."""
+    """Run the server until killed. Prints the seconds that imports and recovery took."""
     imported = time.perf_counter() - BEGAN
     began = time.perf_counter()
     service = Service(Destination(store), Listeners(port=port, admin_port=admin_port))
@@ -107,7 +110,7 @@ async def serve(store: str, port: int, admin_port: int) -> None:
 
 @contextmanager
 def process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """This file as another process, killed with SIGKILL in the end."""
+    """Run this file as another process, killed with SIGKILL in the end."""
     command = [sys.executable, str(Path(__file__).resolve()), *arguments]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -120,10 +123,10 @@ def process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def said(child: subprocess.Popen[str]) -> Any:
-    """The one line it prints.
+    """Return the single line that it prints.
 
     Raises:
-        RuntimeError: it ended without.
+        RuntimeError: it ended without one.
     """
     assert child.stdout is not None
     line = child.stdout.readline()
@@ -137,13 +140,13 @@ def said(child: subprocess.Popen[str]) -> Any:
 
 @dataclass
 class Restart:
-    """What one restart was like; times in seconds.
+    """The figures of one restart; times in seconds.
 
     Attributes:
         sequences: Open Sequences.
         to_first_acknowledgement: From the start of the process to the acknowledgement of a message.
-        imported: Of that, Python's imports.
-        recovered: Opening the store, taking up the Sequences, listening.
+        imported: The part for Python's imports.
+        recovered: The part for opening the store, recovering the Sequences, listening.
     """
 
     sequences: int
@@ -153,14 +156,14 @@ class Restart:
 
 
 def fill_and_kill(store: Path, count: int) -> dict[str, list[int]]:
-    """Open Sequences in a process of its own and kill it; Identifier -> the numbers it has acknowledged."""
+    """Open Sequences in a separate process and kill it; return Identifier -> the numbers it has acknowledged."""
     with process("--fill", str(store), "--sequences", str(count)) as child:
         expected: dict[str, list[int]] = said(child)
         return expected
 
 
 def post(port: int, one: Envelope) -> Envelope:
-    """Send to the server, trying until it answers."""
+    """Send to the server, repeatedly until it answers."""
     headers = http_headers(one.soap, action_of(one))
     while True:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -175,8 +178,7 @@ def post(port: int, one: Envelope) -> Envelope:
 
 @contextmanager
 def restarted(store: Path, first: Envelope) -> Iterator[tuple[Restart, Envelope, int, int]]:
-    """The server on that store, and how long it took until it answered ``first``: what it was like, the answer, its
-    port and its admin port."""
+    """Start the server on that store, wait for its answer to ``first``, and yield figures, answer and both ports."""
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))
         other.bind(("127.0.0.1", 0))

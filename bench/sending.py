@@ -1,13 +1,13 @@
-"""What it costs to send: processor time of a Source for each message, from its submission to its acknowledgement.
+"""The cost of sending: processor time of a Source for each message, from its submission to its acknowledgement.
 
-    python bench/sending.py                          # windows of 32 and 64, beside the bare listener of the same run
+    python bench/sending.py                          # windows of 32 and 64, and the bare listener of the same run
     python bench/sending.py --windows 64 --rounds 5 --json
-    python bench/sending.py --sequences 100 10000    # so many Sequences in use, and so many open
+    python bench/sending.py --sequences 100 10000    # Sequences in use, and open ones
 
-The Source is a process of its own on processor 1, with a durable store. Its Destination, a durable one too, has
-processor 0. As many callers as the window is wide each send a message of 1 KB and wait for its acknowledgement before
-they send the next. A unit is the CPU of one request to ``bare.py``; the two are measured in alternation and the best
-round of each counts. Nothing here passes or fails.
+The Source is a separate process on processor 1, with a durable store. Its Destination, a durable one too, has processor
+0. The number of callers equals the window. Each caller sends a message of 1 KB and waits for its acknowledgement before
+it sends the next one. A unit is the CPU of one request to ``bare.py``; the two are measured in alternation, and the
+best round of each counts. The benchmark has no pass or fail.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ ACTION = "urn:holdfast:bench/Submit"
 
 
 async def send(url: str, store: str, window: int, messages: int, active: int, opened: int) -> dict[str, float]:
-    """Send and give the figures.
+    """Send messages and return the figures.
 
     Args:
         url: The Destination.
         store: The directory of the Source's store.
-        window: How many callers send at a time; the window of each Sequence.
-        messages: How many in the measured part.
-        active: Sequences that are sent in.
-        opened: Sequences that are open.
+        window: Number of concurrent callers; also the window of each Sequence.
+        messages: Number of messages in the measured part.
+        active: Sequences in use.
+        opened: Open Sequences.
     """
     from holdfast import Source, SourcePolicy
 
@@ -61,7 +61,7 @@ async def send(url: str, store: str, window: int, messages: int, active: int, op
         async def run(count: int) -> None:
             await asyncio.gather(*(call(caller, count, window) for caller in range(window)))
 
-        await run(messages // 4)  # to warm up
+        await run(messages // 4)  # warm-up
         commits = source._engine.commits.batches
         cpu, began = time.process_time(), time.perf_counter()
         await run(messages)
@@ -70,7 +70,7 @@ async def send(url: str, store: str, window: int, messages: int, active: int, op
         figures = {"cpu_us": 1e6 * cpu / messages, "rate": messages / seconds, "resent": source.progress.resent}
         figures["messages_per_commit"] = messages / max(1, commits)
         if opened > active:
-            os._exit(print(json.dumps(figures), flush=True) or 0)  # not to end ten thousand Sequences one by one
+            os._exit(print(json.dumps(figures), flush=True) or 0)  # skips the end of ten thousand Sequences one by one
         return figures
 
 
@@ -94,7 +94,7 @@ def _send(options: argparse.Namespace) -> None:
 
 
 def start(*command: str) -> tuple[subprocess.Popen[str], str]:
-    """A server on processor 0, and the first line that it prints."""
+    """Start a server on processor 0; return it and its first line of output."""
     child = subprocess.Popen([sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     line = child.stdout.readline()
@@ -111,7 +111,7 @@ def stop(child: subprocess.Popen[str]) -> None:
 
 
 def unit(seconds: float) -> float:
-    """CPU microseconds of one request to the bare listener."""
+    """Return the CPU microseconds of one request to the bare listener."""
     bare, line = start(str(HERE / "bare.py"))
     arguments = ["--url", f"http://127.0.0.1:{int(line)}/", "--plain", "--pid", str(bare.pid), "--connections", "64"]
     found = load.in_process([*arguments, "--seconds", str(seconds)])

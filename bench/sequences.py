@@ -1,11 +1,11 @@
-"""What a message costs with many Sequences open, beside what it costs with few: both halves of the core and the store.
+"""The cost of a message with many open Sequences, compared with few: both halves of the core and the store.
 
-    python bench/sequences.py                       # 64 open and 64 in use, beside 10,000 open and 100 in use
+    python bench/sequences.py                       # 64 open and 64 in use, then 10,000 open and 100 in use
     python bench/sequences.py --open 10000 --used 100 --rounds 20
 
-In one thread and without sockets, as ``walk.py``: what HTTP costs does not depend on Sequences. The two are measured in
-alternation, a round each; the figures are CPU microseconds a message of the best round, the median, and the ratio of
-the medians. Nothing here passes or fails.
+In one thread and without sockets, as in ``walk.py``, because the cost of HTTP does not depend on Sequences. The two run
+in alternation, a round each; the figures are CPU microseconds per message of the best round, the median, and the ratio
+of the medians. The benchmark has no pass or fail.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ VERSIONS = Versions()
 
 
 class Side:
-    """One half with so many Sequences open, of which some are in use."""
+    """One half with this many open Sequences, of which some are in use."""
 
     def __init__(self, directory: str, opened: int, used: int) -> None:
         self.store = RocksDBStore(Path(directory) / "store")
@@ -60,7 +60,7 @@ class Side:
         self.at = 0
 
     def next_ones(self, count: int) -> list[int]:
-        """Which Sequences have a message next; those in use take turns, and lie among all that are open."""
+        """Return the Sequences with a message next; those in use take turns, and are spread over the open ones."""
         step = max(1, self.opened // self.used)
         ones = [(self.at + number) % self.used * step for number in range(count)]
         self.at = (self.at + count) % self.used
@@ -76,7 +76,7 @@ class Side:
 
 
 class Destination(Side):
-    """Takes messages: decoded, judged, stored, acknowledged."""
+    """Receives messages: decoded, accepted, stored, acknowledged."""
 
     def __init__(self, directory: str, opened: int, used: int) -> None:
         super().__init__(directory, opened, used)
@@ -104,7 +104,7 @@ class Destination(Side):
 
 
 class Source(Side):
-    """Sends messages: stored, written, and acknowledged by what its peer would say."""
+    """Sends messages: stored, encoded, and acknowledged as by its peer."""
 
     def __init__(self, directory: str, opened: int, used: int) -> None:
         super().__init__(directory, opened, used)
@@ -147,14 +147,14 @@ class Source(Side):
 def measure(kind: type[Destination] | type[Source], options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as few, tempfile.TemporaryDirectory() as many:
         sides = [kind(few, 64, 64), kind(many, options.open, options.used)]
-        gc.set_threshold(20_000)  # as where messages are served
+        gc.set_threshold(20_000)  # as in a server
         gc.freeze()
         taken: list[list[float]] = [[], []]
         for number in range(options.rounds + 1):
             for side, times in zip(sides, taken, strict=True):
                 began = thread_time()
                 side.round(options.messages)  # type: ignore[attr-defined]
-                if number:  # the first one warms up
+                if number:  # the first round is the warm-up
                     times.append(1e6 * (thread_time() - began) / (options.messages // BATCH * BATCH))
         for side in sides:
             side.store.close()

@@ -1,10 +1,10 @@
-"""An RM Destination that keeps nothing but numbers: who forwards to it is measured, and not it.
+"""An RM Destination that stores only numbers, to measure a forwarder without its cost.
 
     python bench/sink.py                      # prints its port, serves until the end of standard input
 
-It answers as a destination must: a Sequence for a CreateSequence, for each message what of its Sequence has come.
-``GET /`` tells how many messages came, and the seconds from the first of them to the last; after ``GET /new`` it counts
-from none.
+It answers as a destination must: a Sequence for a CreateSequence, and for each message an acknowledgement of all
+arrived numbers of its Sequence. ``GET /`` returns how many messages arrived, and the seconds from the first of them to
+the last; ``GET /new`` resets the count.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SEQUENCE = re.compile(rb"<wsrm:Identifier>([^<]+)</wsrm:Identifier><wsrm:Message
 
 
 class Sink:
-    """What has come."""
+    """The arrived messages."""
 
     def __init__(self) -> None:
         self._sequences: dict[bytes, AcknowledgementRanges] = {}
@@ -48,13 +48,13 @@ class Sink:
         self._first = self._last = 0.0
 
     def told(self, url: bytes) -> bytes:
-        """What came, or nothing from now on."""
+        """Return the count, or reset it."""
         if url == b"/new":
             self._count, self._first, self._last = 0, 0.0, 0.0
         return json.dumps({"messages": self._count, "seconds": self._last - self._first}).encode()
 
     def answer(self, body: bytes) -> bytes:
-        """The answer to an envelope."""
+        """Return the answer to an envelope."""
         found = SEQUENCE.search(body)
         if found is not None:
             identifier, number = found.groups()

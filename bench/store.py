@@ -1,7 +1,8 @@
-"""How fast the stores commit: messages per second and CPU microseconds per message, by batch size.
+"""The commit speed of the stores: messages per second and CPU microseconds per message, by batch size.
 
-Each commit appends 1 KB records to one queue and saves one sequence's state and one cursor, and is durable when it
-returns. The processor time is the whole process's, RocksDB's background threads included, a database's server not.
+Each commit appends 1 KB records to one queue and saves one Sequence's state and one cursor, and is durable when it
+returns. The processor time is the whole process's, including RocksDB's background threads, but without a database's
+server.
 
     python bench/store.py [--seconds 0.5] [--bytes 1024] [--directory DIR] [--database URL ...]
 """
@@ -21,7 +22,8 @@ SIZES = (1, 10, 100, 1000)
 
 
 def fill(store: Store, batch_size: int, body: bytes, seconds: float) -> tuple[float, float, float]:
-    """Commit batches for a while; messages per second, CPU microseconds per message, median milliseconds a commit."""
+    """Commit batches for a while; return messages per second, CPU microseconds per message, median milliseconds per
+    commit."""
     record = Record("urn:uuid:bench", 1, "urn:bench:action", body, time.time(), "urn:uuid:1", "http://localhost/bench")
     end = store.load().bounds.get(("bench", 0), (0, 0))[1]
     begun = end
@@ -45,7 +47,7 @@ def fill(store: Store, batch_size: int, body: bytes, seconds: float) -> tuple[fl
 
 
 def read_back(store: Store) -> tuple[float, float]:
-    """Read all there is by pages; messages per second and CPU microseconds per message."""
+    """Read all records in pages; return messages per second and CPU microseconds per message."""
     first, end = store.load().bounds["bench", 0]
     started, cpu = time.perf_counter(), time.process_time()
     offset = first

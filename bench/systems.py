@@ -1,7 +1,7 @@
-"""What bench/broker.py measures, one adapter each: how it is started, where it answers, which processes it is.
+"""The systems that bench/broker.py measures, one adapter each: start, address, processes.
 
-A system runs in processes of its own from ``with`` to its end. One that cannot be had here says why; the others are
-measured without it. Knows nothing of what is asked of them.
+A system runs in separate processes from ``with`` to its end. An unavailable system reports the reason, and the others
+are measured without it. The adapters do not depend on the load.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ import java_peer
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE / ".cache"
-"""Where what has to be built is kept."""
+"""Directory for built systems."""
 
 
 class Unavailable(Exception):
-    """A system cannot be had on this machine; says why."""
+    """A system is unavailable on this machine; the message gives the reason."""
 
 
 @dataclass
 class System:
-    """One that is to be measured.
+    """A system to measure.
 
     Args:
-        name: What it is called in tables.
-        keeps: Where a message is when it is acknowledged: "disk", "memory", or "" for what takes no messages.
+        name: Its name in tables.
+        keeps: Where a message is when it is acknowledged: "disk", "memory", or "" for a system without messages.
         warmup: Seconds of load before it is measured.
-        store: Where its embedded store is, below its directory; "" for none.
+        store: Path of its embedded store, below its directory; "" for none.
     """
 
     name: str
@@ -51,38 +51,38 @@ class System:
 
     @property
     def forwards(self) -> bool:
-        """Whether a message has gone its way only when somebody behind it has it."""
+        """Whether a message is finished only when it has reached the next system."""
         return False
 
     @property
     def pids(self) -> Iterable[int]:
-        """The processes that it needs besides its own."""
+        """The processes that it needs in addition to its own."""
         return []
 
     def end(self) -> None:
-        """End those."""
+        """End those processes."""
 
     def start(self, directory: Path, sink: str = "") -> list[str]:
-        """What to build and prepare; gives the command to run.
+        """Build and prepare the system; return the command to run.
 
         Args:
-            directory: For whatever it stores; its own.
-            sink: Where it forwards to, if it does.
+            directory: A separate directory for its files.
+            sink: Address to forward to, if it forwards.
 
         Raises:
-            Unavailable: it cannot be had here.
+            Unavailable: it is unavailable on this machine.
         """
         raise NotImplementedError
 
     @property
     def plain(self) -> bool:
-        """Whether it is asked with any bytes rather than with messages."""
+        """Whether requests contain arbitrary bytes instead of messages."""
         return not self.keeps
 
 
 @dataclass
 class Python(System):
-    """A script of this folder."""
+    """A script of this directory."""
 
     script: str = ""
     arguments: tuple[str, ...] = ()
@@ -97,9 +97,9 @@ class Broker(System):
     """``holdfast broker``.
 
     Args:
-        to_sink: Whether it forwards to a sink, which is a process of its own and not counted.
-        to: Where it forwards to otherwise; "" for nowhere.
-        place: Its store, in the words of its configuration.
+        to_sink: Whether it forwards to a sink, which is a separate process and does not count.
+        to: Other address to forward to; "" for none.
+        place: Its store, as in its configuration.
     """
 
     to_sink: bool = False
@@ -123,7 +123,7 @@ class Broker(System):
 
 @dataclass
 class SqlBroker(Broker):
-    """The same on a database of its own, whose processes are counted, too: a private server, as the tests start one.
+    """The same on a private database server, as in the tests, with its processes included.
 
     Args:
         kind: "postgresql" or "mariadb".
@@ -156,7 +156,7 @@ class SqlBroker(Broker):
 
 @dataclass
 class Gsoap(System):
-    """gSOAP's RM server, that of the interoperability tests, optimised, with a thread for each connection."""
+    """gSOAP's RM server of the interoperability tests, optimized, with a thread for each connection."""
 
     def start(self, directory: Path, sink: str = "") -> list[str]:
         """See :meth:`System.start`."""
@@ -170,7 +170,7 @@ class Gsoap(System):
 
 @dataclass
 class Cxf(System):
-    """Apache CXF's server, of the small project in ``cxf/``; compiled code is warm after some thousand messages."""
+    """Apache CXF's server, from the project in ``cxf/``; its compiled code is warm after some thousand messages."""
 
     arguments: tuple[str, ...] = ()
 
@@ -190,7 +190,7 @@ class Cxf(System):
 
 
 def systems() -> list[System]:
-    """All there are, the unit first."""
+    """Return all systems, the unit first."""
     return [
         Python("bare", "", script="bare.py"),
         Python("destination", "disk", store="store", script="endpoints.py", arguments=("--serve", "{}/store")),
@@ -211,11 +211,11 @@ class Running:
     """A system in its processes, from ``with`` to its end.
 
     Args:
-        system: Which.
-        directory: For whatever it stores; made if it is not there.
+        system: The system.
+        directory: Directory for its files; created if it does not exist.
 
     Raises:
-        Unavailable: it cannot be had here, or did not start.
+        Unavailable: it is unavailable on this machine, or did not start.
     """
 
     def __init__(self, system: System, directory: Path) -> None:
@@ -255,25 +255,25 @@ class Running:
             child.stdin.close()
             try:
                 child.wait(10)
-            except subprocess.TimeoutExpired:  # none has anything left to save
+            except subprocess.TimeoutExpired:  # no system has anything left to save
                 child.kill()
                 child.wait()
         self.system.end()
 
     @property
     def pids(self) -> Iterable[int]:
-        """The processes it is; not the sink."""
+        """Its processes, without the sink."""
         return [self._children[-1].pid, *self.system.pids]
 
     def forwarded(self, path: str = "") -> tuple[int, float]:
-        """How many messages came to the sink, and in how many seconds; with "new" it counts from none."""
+        """Return how many messages reached the sink, and in how many seconds; "new" resets the count."""
         with urllib.request.urlopen(self.sink + path) as answer:
             told = json.loads(answer.read())
         return told["messages"], told["seconds"]
 
 
 def _url(line: str) -> str:
-    """Of what a server prints when it listens: its port, ``ready PORT``, ``listening on URL``, or a description."""
+    """Parse a server's first line: its port, ``ready PORT``, ``listening on URL``, or a description."""
     words = line.split()
     if words[:2] == ["listening", "on"]:
         return words[2]

@@ -1,10 +1,10 @@
-"""What a source costs of which more waits than memory holds: memory and rate while it fills, how long a start takes
-until its first message leaves, memory and rate while it drains.
+"""The cost of a source with more waiting messages than memory holds.
 
-Each part is a process of its own, so that its memory is that part's. Messages are submitted to the core of a source,
-whose Sequence is granted and whose destination then says nothing more, and go to the store in the core's own batches.
-Drained they are by the core, too, to a destination that acknowledges at once; no socket is in it. What the records cost
-to read is measured by backlog.py.
+The benchmark measures memory and rate while the backlog fills, the time from a start to the first message, and memory
+and rate while the backlog drains. Each part is a separate process, so that its memory is that of the part. The first
+part submits messages to the core of a source with a granted Sequence and a silent destination; they go to the store in
+the core's own batches. The core also drains them, to a destination that acknowledges immediately, without a socket.
+backlog.py measures the cost of reading the records.
 
     python bench/waiting.py [--messages 10000000] [--bytes 1024] [--directory DIR] [--keep]
     python bench/waiting.py fill|start|drain DIR [--messages N]
@@ -49,20 +49,20 @@ TOGETHER = 1000
 
 
 def memory() -> dict[str, int]:
-    """Megabytes of this process: resident now, and the most there ever were."""
+    """Return the megabytes of this process: resident now, and the maximum."""
     lines = Path("/proc/self/status").read_text().splitlines()
     found = {line.split(":")[0]: int(line.split()[1]) >> 10 for line in lines if line.startswith(("VmRSS", "VmHWM"))}
     return {"resident": found["VmRSS"], "most resident": found["VmHWM"]}
 
 
 def bodies(size: int, chance: random.Random) -> list[bytes]:
-    """Bodies that hardly compress, as different as random digits are."""
+    """Return bodies that hardly compress, because they contain random digits."""
     frame = b'<order xmlns="urn:bench">%s</order>'
     return [frame % chance.randbytes((size - len(frame)) // 2).hex().encode() for _ in range(4096)]
 
 
 def fill(directory: Path, count: int, size: int) -> dict[str, Any]:
-    """Let so many messages wait."""
+    """Fill the backlog."""
     store = RocksDBStore(directory)
     chance = random.Random(1)
     some = bodies(size, chance)
@@ -97,7 +97,7 @@ def _commit(protocol: RMProtocol, store: RocksDBStore) -> None:
 
 
 def drain(directory: Path, count: int) -> dict[str, Any]:
-    """Let the core send so many of them to a destination that acknowledges at once, and delete them."""
+    """Let the core send messages to a destination that acknowledges immediately, and delete them."""
     store = RocksDBStore(directory)
     chance = random.Random(2)
     protocol = RMProtocol(Queue("replies"), store.read, lambda: f"urn:uuid:{chance.random()}", lambda: 0.0)
@@ -130,21 +130,21 @@ def drain(directory: Path, count: int) -> dict[str, Any]:
 
 
 class Silence:
-    """A destination that takes what is sent and never answers."""
+    """A destination that accepts requests and never answers."""
 
     def __init__(self) -> None:
         self.first = asyncio.Event()
 
     def request(self, method: str, url: str, body: bytes, headers: Mapping[str, str], done: Done) -> None:
-        """Take a message."""
+        """Accept a request."""
         self.first.set()
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 async def start(directory: Path) -> dict[str, Any]:
-    """Start a source on it, until its first message leaves."""
+    """Start a source on the backlog, until its first message leaves."""
     silence = Silence()
     started, cpu = time.perf_counter(), time.process_time()
     async with asyncio.timeout(600):
@@ -159,7 +159,7 @@ async def start(directory: Path) -> dict[str, Any]:
 
 
 def part(*arguments: str) -> dict[str, Any]:
-    """One part in a process of its own."""
+    """Run one part in a separate process."""
     done = subprocess.run([sys.executable, __file__, *arguments], check=True, capture_output=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     print(f"{arguments[0]}: {json.dumps(found)}", file=sys.stderr, flush=True)
@@ -167,7 +167,7 @@ def part(*arguments: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """All parts for a backlog and for a small one; or one part."""
+    """Run all parts for a backlog and for a small one; or run one part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="?", choices=("fill", "start", "drain"))
     parser.add_argument("store", nargs="?", type=Path)

@@ -1,8 +1,8 @@
-"""Where a durable message's processor time goes: each stage of its walk by itself, in one thread, without sockets.
+"""The processor time of a durable message by stages: each stage alone, in one thread, without sockets.
 
-Sixty-four Sequences, half of them in each batch, as a server with 64 busy connections sees them. The figures are CPU
-microseconds a message of this thread: of the best batch, of the twentieth best in a hundred, and the median. On a
-shared machine the first two say what the code costs, and the third how much the others disturb it.
+Sixty-four Sequences, half of them in each batch, as in a server with 64 busy connections. The figures are CPU
+microseconds per message of this thread: of the best batch, of the fifth percentile, and the median. On a shared
+machine, the first two show the cost of the code, and the third the influence of other load.
 
     python bench/walk.py [--batches 1500] [--json]
 """
@@ -40,7 +40,7 @@ def content(request: bytes) -> bytes:
 
 
 def walk(protocol: RMProtocol, store: RocksDBStore, scripts: list[load.Script]) -> list[float]:
-    """One batch; the times between its stages."""
+    """Run one batch; return the times between its stages."""
     requests = [(script, content(script.next_request())) for script in scripts]
     times = [thread_time()]
     envelopes = [(script, decode(request)) for script, request in requests]
@@ -77,7 +77,7 @@ def main() -> None:
         store = RocksDBStore(Path(directory) / "store")
         protocol = RMProtocol(Queue("inbox", 4), store.read, new_identifier, lambda: 0.5, replies=lambda _action: False)
         walk(protocol, store, scripts)  # creates the Sequences
-        gc.set_threshold(20_000)  # as where messages are served
+        gc.set_threshold(20_000)  # as in a server
         gc.freeze()
         batches = [
             walk(protocol, store, scripts[begin : begin + BATCH])

@@ -1,14 +1,14 @@
-"""What several workers make of a machine's cores: rate, and CPU a message, beside one process.
+"""The use of several cores by several workers: rate, and CPU per message, compared with one process.
 
     python bench/workers.py
     python bench/workers.py --workers 1 2 --connections 8 64 --rounds 5
 
-Each server is measured in alternation, a round each, by ``load.py`` in a process of its own, with one Sequence for each
-connection. ``given`` is how it usually goes: a connection is given to the worker that has its Sequence. For ``passed``
-each connection has a Sequence of every worker, in turn: all but one of them must pass the request on, over a Unix
-socket. CPU is that of all the server's processes; medians. Nothing here passes or fails.
+The servers run in alternation, a round each, loaded by ``load.py`` in a separate process, with one Sequence for each
+connection. ``given`` is the usual case: a connection belongs to the worker that has its Sequence. For ``passed``, each
+connection uses a Sequence of every worker in turn, so all but one of them must pass the request on, over a Unix socket.
+CPU is that of all the server's processes; figures are medians. The benchmark has no pass or fail.
 
-The load generator needs a core as well: on two cores, two workers have at most what it leaves of the second one.
+The load generator needs a core as well: on two cores, two workers have at most the rest of the second one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Everywhere:
 
 
 class Server:
-    """``holdfast serve`` with so many workers."""
+    """``holdfast serve`` with this many workers."""
 
     def __init__(self, directory: str, workers: int) -> None:
         self.workers = workers
@@ -74,13 +74,13 @@ class Server:
         self.url = self.process.stdout.readline().rpartition(" ")[2].strip()
 
     def measure(self, way: str, connections: int, seconds: float) -> load.Result:
-        """One round, loaded by a process of its own."""
+        """Run one round, loaded by a separate process."""
         told = [self.url, str(self.process.pid), way, str(self.workers), str(connections), str(seconds)]
         done = subprocess.run([sys.executable, __file__, "--drive", *told], stdout=subprocess.PIPE, check=True)
         return load.Result(**json.loads(done.stdout))
 
     def memory(self) -> tuple[int, int]:
-        """MiB that all its processes have, counted once where they share it; and those of the workers alone."""
+        """Return the MiB of all its processes, with shared memory counted once; and those of the workers alone."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         workers = sum(_proportional(int(child)) for child in children)
         return (workers + _proportional(self.process.pid)) >> 10, workers >> 10
@@ -96,7 +96,7 @@ def _proportional(pid: int) -> int:
 
 
 def drive(url: str, pid: str, way: str, workers: str, connections: str, seconds: str) -> None:
-    """Be the load generator."""
+    """Run the load generator."""
     count = int(workers)
     script = load.reliable() if way == "given" else lambda url, number: Everywhere(url, number, count)
     result = load.measure(

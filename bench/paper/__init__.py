@@ -1,1 +1,1 @@
-"""The table of a paper of 2005, measured again: ``python -m bench.paper``. Nothing here passes or fails."""
+"""The table of a paper of 2005, measured again: ``python -m bench.paper``. It has no pass or fail."""

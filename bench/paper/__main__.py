@@ -1,4 +1,4 @@
-"""``holdfast bench``: what can be measured where Holdfast is installed. Thin: everything is in bench.paper."""
+"""``python -m bench.paper``: measurements that need only an installed Holdfast. All code is in bench.paper."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.exceptions import HoldfastError
 @click.option(
     "--directory",
     type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
-    help="Where stores are made and removed: on the disk whose syncs are meant.  [default: that of temporary files]",
+    help="Directory for temporary stores, on the disk to measure.  [default: that of temporary files]",
 )
 @click.option(
     "--plots",
@@ -56,9 +56,9 @@ def paper(runs: int, directory: Path | None, plots: Path | None, as_json: bool) 
 
 
 class _Progress:
-    """What is measured now: a line that is written over on a terminal, one every few seconds elsewhere.
+    """Shows the current operation: on a terminal one line that is overwritten, elsewhere a line every few seconds.
 
-    Nothing is shown while something is measured: a thread that showed it would be measured too.
+    It shows nothing during a measurement, because a thread for that would be measured too.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ def _print(rows: list[Row]) -> None:
     print_table(columns, [_cells(row) for row in rows], right=columns[1:])
     slower = [row for row in rows if row.times_as_fast is None or row.times_as_fast < TARGET]
     notes = [f"{row.name}: {row.remark}" for row in slower if row.remark]
-    click.echo(f"\nNot {TARGET:.0f} times as fast as in 2005, or not beside it:")
+    click.echo(f"\nNot {TARGET:.0f} times as fast as in 2005, or without a value of 2005:")
     for note in notes:
         click.echo(f"  {note}")
 

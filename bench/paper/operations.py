@@ -1,7 +1,7 @@
-"""The operations of the paper's table, as Holdfast does them: each a function that does it once.
+"""The operations of the paper's table in Holdfast: each a function that runs it once.
 
-Owns what is done, on which messages. How it is timed, and what the paper says of it, is :mod:`bench.paper.table`'s.
-What ends in an envelope or an element ends in its bytes.
+:mod:`bench.paper.table` times them and has the paper's figures. An operation that results in an envelope or an element
+ends with its bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SERVICE, CLIENT = "http://server.example/services/orders", "http://client.exampl
 ACTION = "urn:example:orders/put"
 DIALECT = rm_200702.DIALECT
 KEY = (b'<k:customer xmlns:k="urn:k">4711</k:customer>',)
-"""A reference parameter; 2004/08's ReferenceProperties, which the paper's EPRs had, became this."""
+"""A reference parameter; it replaces 2004/08's ReferenceProperties, which the paper's EPRs had."""
 SMALL = b'<p:put xmlns:p="urn:x"><k>1</k><d>' + b"x" * 60 + b"</d></p:put>"
 DENSE = b"<o xmlns='urn:o'>%b</o>" % b"".join(
     b"<item><sku>A%d</sku><qty>2</qty><price>3.5</price><note>%b</note></item>" % (n, b"x" * 40) for n in range(95)
@@ -50,15 +50,15 @@ DENSE = b"<o xmlns='urn:o'>%b</o>" % b"".join(
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Something that is done once, whole, each time it is called."""
+    """An operation that each call runs once, completely."""
 
     run: Callable[[], object]
     remark: str = ""
-    """What to know of how it compares, if anything."""
+    """A note on its comparison with the paper's, if any."""
 
 
 def message(body: bytes) -> Envelope:
-    """An application message with all the headers of the paper's largest envelope, and a Sequence."""
+    """Return an application message with all the headers of the paper's largest envelope, and a Sequence."""
     return Envelope(
         SOAP.V1_2,
         Addressing.V2005_08,
@@ -75,7 +75,7 @@ def message(body: bytes) -> Envelope:
 
 
 def with_most_headers() -> bytes:
-    """An envelope with the message information headers of WS-Addressing, and none of WS-RM."""
+    """Return an envelope with the message information headers of WS-Addressing, and none of WS-RM."""
     return wire.encode(
         Envelope(
             SOAP.V1_2,
@@ -94,7 +94,7 @@ def with_most_headers() -> bytes:
 
 
 def targeted() -> bytes:
-    """An envelope whose To, Action and reference parameters are those of an EPR."""
+    """Return an envelope with To, Action and reference parameters of an EPR."""
     epr = EndpointReference(SERVICE, KEY)
     return wire.encode(
         Envelope(
@@ -104,7 +104,7 @@ def targeted() -> bytes:
 
 
 def controlling(make: Callable[[], Control]) -> Callable[[], bytes]:
-    """An RM message, whole: the message itself, its headers, its envelope."""
+    """Return a function that makes a whole RM message: the message itself, its headers, its envelope."""
     return lambda: wire.encode(
         Envelope(
             SOAP.V1_2,
@@ -119,7 +119,7 @@ def controlling(make: Callable[[], Control]) -> Callable[[], bytes]:
 
 
 def acknowledgement_of(numbers: set[int]) -> Callable[[], str]:
-    """From a set of message numbers to the header block."""
+    """Return a function that converts a set of message numbers to the header block."""
 
     def run() -> str:
         ordered = sorted(numbers)
@@ -132,12 +132,13 @@ def acknowledgement_of(numbers: set[int]) -> Callable[[], str]:
 
 
 def some_numbers(count: int, highest: int) -> set[int]:
-    """So many numbers from 1 to the highest, the same in every run."""
+    """Return this many numbers from 1 to the highest, the same in every run."""
     return set(random.Random(2005).sample(range(1, highest + 1), count))
 
 
 def add_sequence() -> Callable[[], Envelope]:
-    """Adds a Sequence to an envelope that is there, as the paper does: to the document, not to its bytes."""
+    """Return a function that adds a Sequence to an existing envelope, as the paper does: to the document, not to its
+    bytes."""
     existing = message(SMALL)
 
     def run() -> Envelope:
@@ -148,7 +149,7 @@ def add_sequence() -> Callable[[], Envelope]:
 
 
 def fault() -> bytes:
-    """An UnknownSequence fault, its whole envelope."""
+    """Return an UnknownSequence fault, with its whole envelope."""
     unknown = Fault(
         UNKNOWN_SEQUENCE, "The value is not a known Sequence identifier.", is_rm=True, identifier=IDENTIFIER
     )
@@ -156,7 +157,7 @@ def fault() -> bytes:
 
 
 def of_paper() -> dict[str, Operation]:
-    """The rows of the paper by its names, in its order, but for those in :func:`bench.paper.table.left_out`."""
+    """Return the rows of the paper by its names, in its order, except those in :func:`bench.paper.table.left_out`."""
     addressing = Addressing.V2005_08
     ready = message(SMALL)
     whole = wire.encode(ready)
@@ -202,7 +203,7 @@ def of_paper() -> dict[str, Operation]:
 
 
 def of_ours() -> dict[str, tuple[str, Operation]]:
-    """Rows that the paper does not have: what it is -> the paper's row to see it beside ("" for none), and how."""
+    """Return rows that the paper lacks: name -> the paper's row to compare with ("" for none), and the operation."""
     dense = wire.encode(message(DENSE))
     spread = AcknowledgementRanges([(1, 10), (12, 40), (42, 50), (60, 99)])
     acknowledging = Envelope(

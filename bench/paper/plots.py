@@ -1,6 +1,6 @@
-"""The table's rows as pictures, as the paper has them: each operation over its runs, and the whole against the size.
+"""The table's rows as pictures, as in the paper: each operation over its runs, and the whole against the size.
 
-Needs matplotlib, which the extra ``bench`` brings.
+Needs matplotlib, which the extra ``bench`` installs.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 PAPER_COLOUR, OUR_COLOUR = "#b0413e", "#2a6f97"
 COLUMNS = 4
-"""Operations side by side."""
+"""Operations in a row of pictures."""
 
 
 def check_installed() -> None:
-    """See that pictures can be drawn, before anything is measured for them.
+    """Check that pictures can be drawn, before anything is measured for them.
 
     Raises:
         ConfigurationError: matplotlib is not installed.
@@ -34,11 +34,11 @@ def check_installed() -> None:
 
 
 def draw(rows: Sequence[Row], directory: Path) -> list[Path]:
-    """Draw all of them.
+    """Draw all pictures.
 
     Args:
-        rows: What was measured.
-        directory: Where the files go; made if it is not there.
+        rows: The measured rows.
+        directory: Directory for the files; created if it does not exist.
 
     Returns:
         The files: PNG.
@@ -62,7 +62,7 @@ def draw(rows: Sequence[Row], directory: Path) -> list[Path]:
 
 
 def _new(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    from matplotlib.figure import Figure  # no pyplot: nothing global, no window
+    from matplotlib.figure import Figure  # no pyplot: no global state, no window
 
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)

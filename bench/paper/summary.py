@@ -1,11 +1,11 @@
-"""Figures of many runs: quantiles, and mean and deviation of what an outlier rule leaves. Knows not what was run.
+"""Figures of many runs: quantiles, and mean and deviation without outliers.
 
-The paper that :mod:`bench.paper.table` compares with had a program remove outliers from each 100 results, and does
-not print its rule. Its figures say this much: each standard error is the deviation over the root of what was left, so
-mean and deviation are of what was left; the twelve that one row lost are more than can lie beyond three deviations of
-100 values (Chebyshev: eleven); and, if its largest values are of what was left too, one eight deviations above the mean
-was kept, so nothing was removed twice. All rows fit the rule that is used here: **what lies more than two standard
-deviations from the mean of all runs is removed, once.**
+The paper that :mod:`bench.paper.table` compares with used a program to remove outliers from each 100 results, and does
+not print its rule. Its figures show the following. Each standard error is the deviation divided by the root of the
+number of remaining values, so mean and deviation are those of the remaining values. One row lost twelve values, which
+is more than can lie beyond three deviations of 100 values (Chebyshev: eleven). If its maxima are also those of the
+remaining values, one value of eight deviations above the mean remained, so nothing was removed twice. All rows match
+the rule used here: **values more than two standard deviations from the mean of all runs are removed, once.**
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 OUTLIER_DEVIATIONS = 2.0
-"""Beyond so many standard deviations of all values from their mean, a value is an outlier."""
+"""A value further than this many standard deviations of all values from their mean is an outlier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a row of a table says; all but ``outliers`` in the values' own unit.
+    """A summary of values; all fields except ``outliers`` are in the values' own unit.
 
     Attributes:
-        mean: Of what the rule left.
-        deviation: Its standard deviation (of a sample: over n - 1).
+        mean: Mean of the remaining values.
+        deviation: Their standard deviation (of a sample: over n - 1).
         error: The standard error of the mean: the deviation over the root of n.
-        outliers: How many values were removed.
-        smallest: Of what was left.
-        largest: Of what was left.
+        outliers: Number of removed values.
+        smallest: Minimum of the remaining values.
+        largest: Maximum of the remaining values.
     """
 
     mean: float
@@ -40,13 +40,13 @@ class Summary:
 
 
 def summarize(values: Sequence[float]) -> Summary:
-    """Remove the outliers, once, and sum up the rest.
+    """Remove the outliers, once, and summarize the rest.
 
     Args:
         values: At least one.
 
     Raises:
-        ValueError: there are none.
+        ValueError: the list is empty.
     """
     if not values:
         raise ValueError("there is nothing to sum up")
@@ -66,16 +66,17 @@ def _mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that at least ``share`` of all values do not exceed (nearest rank).
+    """Return the smallest value that at least ``share`` of all values do not exceed (nearest rank).
 
     Args:
         ordered: The values, smallest first, at least one.
         share: 0 to 1.
 
     Raises:
-        ValueError: there are none, or ``share`` is no share.
+        ValueError: the list is empty, or ``share`` is out of range.
     """
     if not ordered or not 0 <= share <= 1:
         raise ValueError(f"no quantile {share} of {len(ordered)} values")
-    # The product is rounded first, lest 0.07 * 100 = 7.000000000000001 make the eighth value of the seventh.
+    # Round the product first, because 0.07 * 100 = 7.000000000000001 would select the eighth value instead of the
+    # seventh.
     return ordered[max(0, math.ceil(round(share * len(ordered), 9)) - 1)]

@@ -1,10 +1,10 @@
 """The table of a paper that measured a WS-ReliableMessaging implementation in 2005, and the same table of this machine.
 
-The paper's is of a Java implementation (XMLBeans and Axis, Java 1.4.2) on one 3.5 GHz Pentium 4: each operation run 100
-times, outliers removed, memory read before and after each run. Here each operation is run as often, once for each time
-that is taken, by the wall as there, without runs to warm up; and as often again with Python's allocations traced, where
-the memory is the most that a run held at a time beyond what was held before it. A core of today is itself six to ten
-times as fast as that one.
+The paper's implementation is in Java (XMLBeans and Axis, Java 1.4.2) on one 3.5 GHz Pentium 4. Each operation ran 100
+times, outliers were removed, and memory was read before and after each run. Here each operation runs as often, once for
+each measured time, in wall time as there, without warm-up. It then runs as often again with Python's allocations
+traced; the memory is the maximum that a run held beyond the memory held before. A core of today is itself six to ten
+times as fast as the paper's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.http.server.server import event_loop_factory
 RUNS = 100
 """As many as the paper's."""
 TARGET = 10.0
-"""How many times as fast as the paper's a row is to be, or to say why not."""
+"""A row that is not this many times as fast as the paper's must give a reason."""
 EVENTING = "Create a WS-Eventing SubscribeRequest"
 
 
@@ -67,7 +67,7 @@ PAPER = {
 
 WHOLE_PRINTED = (4_000.0, 6_000.0)
 """Microseconds of a message's whole processing at a source, or at a sink, stored in MySQL, from 100 bytes to 10 KB. The
-paper has a curve for it, and no row; all are seen beside the least."""
+paper has a curve for it, and no row; all rows are compared with the minimum."""
 
 LEFT_OUT = {EVENTING: "not measured: Holdfast has no WS-Eventing, and makes no SubscribeRequest"}
 
@@ -77,10 +77,10 @@ class Row:
     """One row.
 
     Attributes:
-        name: As in the paper, for those it has.
-        paper: What it is seen beside: a mean in microseconds; None for nothing.
-        printed: The paper's own row, None if this is no row of its table.
-        remark: What to know of it; why, if it is less than ten times as fast.
+        name: As in the paper, for the paper's rows.
+        paper: The value to compare with: a mean in microseconds; None for nothing.
+        printed: The paper's own row; None if the paper's table lacks it.
+        remark: A note; the reason, if it is less than ten times as fast.
         times: Microseconds of each run, in order; empty if it is not measured.
         memory: Bytes of each run of another series.
     """
@@ -94,22 +94,22 @@ class Row:
 
     @property
     def here(self) -> Summary | None:
-        """What the times come to."""
+        """The summary of the times."""
         return summarize(self.times) if self.times else None
 
     @property
     def held(self) -> float | None:
-        """What the memory comes to, by the mean, without outliers."""
+        """The mean of the memory, without outliers."""
         return summarize(self.memory).mean if self.memory else None
 
     @property
     def times_as_fast(self) -> float | None:
-        """The paper's mean over ours."""
+        """The paper's mean over Holdfast's."""
         here = self.here
         return self.paper / here.mean if self.paper is not None and here is not None else None
 
     def as_json(self) -> dict[str, Any]:
-        """The row without its single runs."""
+        """Return the row without its single runs."""
         here, ratio, held = self.here, self.times_as_fast, self.held
         return {
             "operation": self.name,
@@ -123,22 +123,22 @@ class Row:
 
 
 def _figures(value: float) -> float:
-    """Four figures, whatever the size: a row may be a tenth as fast as the paper's, or a thousand times."""
+    """Round to four figures at any size: a row may be a tenth as fast as the paper's, or a thousand times."""
     return float(f"{value:.4g}")
 
 
 Say = Callable[[int, int, str], None]
-"""Is told how many rows are done, of how many, and which is next."""
+"""Called with the number of finished rows, the total, and the name of the next row."""
 
 
 def measure(runs: int, directory: Path | None, say: Say) -> list[Row]:
-    """Run everything.
+    """Run all operations.
 
     Args:
         runs: How often to run each operation; at least one.
-        directory: Where stores are made, in a new directory that is removed at the end; None: where the system has its
-            temporary files. It is the disk below it whose syncs are measured.
-        say: Hears how far it is.
+        directory: Parent of a new directory for stores, which is removed at the end; None: the system's directory for
+            temporary files. The syncs of its disk are measured.
+        say: Called with the progress.
 
     Raises:
         OSError: a directory cannot be made there.
@@ -168,7 +168,7 @@ def measure(runs: int, directory: Path | None, say: Say) -> list[Row]:
     return rows
 
 
-_SYNCED = "one message at a time, so each waits for a sync of its own: see that row"
+_SYNCED = "one message at a time, so each waits for a separate sync: see that row"
 _WHOLE = {
     "Append 1,000 bytes to a file and sync it": (whole.file, 1_000, None, "what the disk takes of the rows below"),
     **{
@@ -177,7 +177,7 @@ _WHOLE = {
         for size in whole.SIZES
     },
 }
-"""Name -> what, the size of its bodies, what the paper has, and a remark."""
+"""Name -> kind, size of the bodies, the paper's value, and a remark."""
 
 
 def _run(run: Callable[[], object], runs: int) -> tuple[tuple[float, ...], tuple[int, ...]]:

@@ -1,8 +1,8 @@
-"""A message's whole processing, one at a time, each side with its store on a disk. Knows not what it is compared with.
+"""A message's whole processing, one at a time, each side with its store on a disk.
 
-At a source it is from the call to the acknowledgement, at a sink from a request's bytes to the acknowledgement's. Both
-are the real thing but for HTTP, which the paper does not count either: the source's transport answers at once, and the
-sink is handed a request in the same process.
+At a source it lasts from the call to the acknowledgement, at a sink from a request's bytes to the acknowledgement's.
+Both are the real objects except for HTTP, which the paper does not count either: the source's transport answers
+immediately, and the sink gets a request in the same process.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from holdfast.http.exchange import Request
 from holdfast.http.outcome import Done, Response
 
 SIZES = (100, 1_000, 10_000)
-"""Bytes of the bodies; between them lie the paper's."""
+"""Bytes of the bodies; the paper's sizes are between them."""
 
 Once = Callable[[], Awaitable[None]]
-"""Does it once; what is not part of it was done before."""
+"""Runs the operation once; its preparation is already done."""
 
 _HEADERS = {b"content-type": b"application/soap+xml; charset=utf-8"}
 _OPEN = "urn:uuid:714a9d3e-97fd-455e-b2b5-a24fb0471ee4"
-"""The Sequence at the destination that is none."""
+"""An Identifier that is replaced by the Sequence's at the destination."""
 _NUMBER = re.compile(rb"MessageNumber>(\d+)<")
 
 
 def body_of(size: int) -> bytes:
-    """A body of so many bytes, one element with text."""
+    """Return a body of this many bytes, one element with text."""
     start, end = b"<o xmlns='urn:holdfast:bench'>", b"</o>"
     return start + b"x" * (size - len(start) - len(end)) + end
 
@@ -69,10 +69,10 @@ def _asked(envelope: Envelope) -> DirectExchange:
 
 @asynccontextmanager
 async def sink(directory: Path, size: int) -> AsyncIterator[Callable[[], Once]]:
-    """An RM Destination with one Sequence open; gives what prepares the next message.
+    """Yield a function that prepares the next message of an RM Destination with one open Sequence.
 
     Args:
-        directory: Where its store is made.
+        directory: Directory for its store.
         size: Of each body, in bytes.
 
     Raises:
@@ -116,14 +116,14 @@ async def sink(directory: Path, size: int) -> AsyncIterator[Callable[[], Once]]:
 
 
 class _Acknowledging:
-    """Carries requests to nobody, and answers each as an RM Destination would that has everything: a Transport."""
+    """A Transport without a network: it answers each request like an RM Destination that has every message."""
 
     def __init__(self) -> None:
         self._acknowledgement = (b"", b"")
 
     def request(self, method: str, url: str, body: bytes, headers: Mapping[str, str], done: Done) -> None:
         found = _NUMBER.search(body)
-        if found is not None:  # first, and by the octets: the peer's cost is not the source's
+        if found is not None:  # first, and by the octets, so that the peer's cost does not count as the source's
             before, after = self._acknowledgement
             answer = before + found[1] + after
         else:
@@ -146,15 +146,15 @@ class _Acknowledging:
         return wire.encode(_envelope(to=None, reply_to=None, relates_to=envelope.message_id, control=answer))
 
     async def close(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: nothing is open."""
 
 
 @asynccontextmanager
 async def source(directory: Path, size: int) -> AsyncIterator[Callable[[], Once]]:
-    """An RM Source with one Sequence open; gives what prepares the next message.
+    """Yield a function that prepares the next message of an RM Source with one open Sequence.
 
     Args:
-        directory: Where its store is made.
+        directory: Directory for its store.
         size: Of each body, in bytes.
     """
     body = body_of(size)
@@ -165,13 +165,13 @@ async def source(directory: Path, size: int) -> AsyncIterator[Callable[[], Once]
             sent = await sender.send(body, action=ACTION)
             await sent.acknowledged(60.0)
 
-        await once()  # the Sequence is created
+        await once()  # creates the Sequence
         yield lambda: once
 
 
 @asynccontextmanager
 async def file(directory: Path, size: int) -> AsyncIterator[Callable[[], Once]]:
-    """A file that is appended to and synced: the least that any store on this disk can take. Arguments as above."""
+    """Yield a function that appends to a file and syncs it: the minimum for a store on this disk."""
     directory.mkdir()
     data = body_of(size)
     descriptor = os.open(directory / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)

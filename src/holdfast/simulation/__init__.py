@@ -1,7 +1,7 @@
 """The seeded simulator and the exhaustive explorer of the protocol core, in virtual time.
 
-This package holds the simulated endpoints, networks and disks, the invariants checked there, and the driver of a run.
-It runs the shipped core. It uses no socket, no real store and no XML. Open :mod:`holdfast.simulation.simulator` first.
+This package owns the simulated endpoints, networks and disks, the invariants checked there, and the driver of a run.
+It runs the shipped core. It knows no socket, no real store and no XML. Open :mod:`holdfast.simulation.simulator` first.
 
 - ``nodes/``: the simulated endpoints, their clocks and disks, and the network between them.
 - ``promises/``: the invariants, and the conditions that must hold once the faults are over.

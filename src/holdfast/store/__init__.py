@@ -1,7 +1,7 @@
 """Stores: where records and states are kept. One interface, several implementations.
 
-This package makes batches durable and reads them back. It knows records and batches, but no protocol rules. Open
-``base`` first, then ``records``. ``rocksdb`` is the embedded store, and ``sql`` has the databases.
+This package owns how a batch becomes durable and is read again. It knows records and batches, but no protocol rules.
+Open ``base`` first, then ``records``. ``rocksdb`` is the embedded store, and ``sql`` has the databases.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Helpers for your own tests: a pair of endpoints, a message, a bad network, a proxy over real sockets, free ports.
 
-This package contains no protocol rules. It may import every other package, but no production code may import it. Open
+This package owns no protocol rules. It may know every other package, but no production code may know it. Open
 :mod:`holdfast.testing.pair` first.
 """
 

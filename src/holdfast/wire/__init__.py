@@ -1,6 +1,6 @@
 """Bytes <-> the core's messages: SOAP 1.1 and 1.2, WS-Addressing 2004/08 and 2005/08, WS-RM 1.0 and 1.1.
 
-This package does all XML work. It knows the core's message types, but no transport, store or clock. Its two main
+This package owns all XML work. It knows the core's message types, but no transport, store or clock. Its two main
 functions are :func:`decode` and :func:`encode`; the others return actions and HTTP headers. Open ``decoding.envelopes``
 first.
 """

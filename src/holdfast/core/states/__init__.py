@@ -5,7 +5,7 @@ cell is (action, next state). The code performs the cell's action for an event, 
 or ours. If a table has no cell for the peer's event, the peer refers to an unknown Sequence and is answered
 accordingly. If it has no cell for our own event (a call, a timer), Holdfast has a bug and raises :class:`NoSuchMove`.
 
-This package holds states, events, actions and cells, but no object that has a state. Open ``outbound`` first.
+This package owns states, events, actions and cells. It knows no object that has a state. Open ``outbound`` first.
 ``inbound`` has the tables of the other end, and ``outbox`` those of objects that outlive a Sequence. ``drawing`` makes
 the diagrams of the docs (``python -m holdfast.core.states``).
 """

@@ -1,6 +1,6 @@
 """The audit: it accounts for every message of a journal and names every gap.
 
-This package contains the rules and their counters. It uses no server and no command: a journal is a DataFrame. Open
+This package owns the rules and their counters. It knows no server and no command: a journal is a DataFrame. Open
 ``rules`` first, then ``findings``.
 """
 

@@ -1,7 +1,7 @@
 """Mediation: reliable messages in, DataFrames between, reliable messages out, each exactly once.
 
-This package contains a pipeline's file and its execution. Each step in the file is a function here, for notebooks and
-for pipelines in Python. Open ``definition.file`` first, then ``execution.run``.
+This package owns a pipeline's file and its execution. Each step in the file is a function here, for notebooks and
+for pipelines in Python. It knows no command. Open ``definition.file`` first, then ``execution.run``.
 """
 
 from holdfast.pipeline.mediation.definition.file import Pipeline, read_pipeline

@@ -1,6 +1,6 @@
 """Reassembly: recorded traffic as Sequences again, in a batch or as a stream.
 
-This package contains captures and the tables made from them. It uses no server. Open ``tables`` first; ``sequence``
+This package owns captures and the tables made from them. It knows no server. Open ``tables`` first; ``sequence``
 decides what belongs together.
 """
 

@@ -160,7 +160,7 @@ class WsrmStreamWriter(_Writer, DataSourceStreamArrowWriter):
         return Batch(self._options.sink_id or query, query, number)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """In the driver: all tasks are done. If Spark dies before recording that, it repeats the call with new messages."""
+        """In the driver: all tasks are done. If Spark dies before it records that, it calls again with other ones."""
         self._publish(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

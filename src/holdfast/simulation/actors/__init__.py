@@ -1,5 +1,5 @@
 """Actors outside the simulated endpoints: readers of queues, writers of sinks, and strangers that forge messages.
 
-Each actor makes its own requests and checks the answers. The simulator, which this package does not import, decides
-when an actor acts. Open :mod:`holdfast.simulation.actors.reader` first.
+This package owns the actors' requests and the checks of the answers. It knows no simulator: the simulator decides when
+an actor acts. Open :mod:`holdfast.simulation.actors.reader` first.
 """

@@ -1,5 +1,5 @@
 """The explorer: tries every order of events in a world small enough for that.
 
-This package holds the choices at each step and the set of visited states. It uses the simulated world and its
+This package owns the choices at each step and the set of visited states. It knows the simulated world and its
 invariants, and no randomness. Open :mod:`holdfast.simulation.explorer.exploration` first.
 """

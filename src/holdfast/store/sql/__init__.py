@@ -1,5 +1,5 @@
 """Stores in PostgreSQL, MariaDB and MySQL, through SQLAlchemy.
 
-This package defines tables, their versions and each database's dialect. It knows no RocksDB and no protocol rules. Open
+This package owns tables, their versions and each database's dialect. It knows no RocksDB and no protocol rules. Open
 ``store`` first; ``schema`` has the tables.
 """

@@ -250,7 +250,7 @@ class SQLStore(Reads):
             with connection.begin():
                 yield connection
 
-    # --- what is there --------------------------------------------------------------------------------------------
+    # --- content --------------------------------------------------------------------------------------------------
 
     def _find_content(self, connection: Connection) -> None:
         parts: dict[Where | str, int] = {}
@@ -431,11 +431,7 @@ class SQLStore(Reads):
             _end(writer, self._raw)
 
     def _reconnect(self) -> int:
-        """Reconnect with the lock, and return the space's serial.
-
-        This waits until the server has ended the lost connection's transaction, because that may still lock the space's
-        row.
-        """
+        """Reconnect with the lock, wait until the lost connection's transaction has ended, and return the serial."""
         connection = self._connect_writer()
         try:
             is_locked = self._dialect.lock(connection, self._address.space, LOCK_SECONDS)
@@ -487,9 +483,7 @@ class SQLStore(Reads):
         return self._trying(lambda: Transaction(self), "begin a transaction")
 
     def commit_within(self, connection: Connection, batch: Batch) -> None:
-        """Write the batch as the last part of a connection's open transaction, and commit everything.
-
-        Call it as you call :meth:`commit`.
+        """Write the batch as the last part of a connection's open transaction, and commit; called like :meth:`commit`.
 
         Raises:
             StoreFailed: The same as for :meth:`commit`. The connection is closed.
@@ -649,10 +643,7 @@ class SQLStore(Reads):
     # --- trouble --------------------------------------------------------------------------------------------------
 
     def _trying(self, call: Callable[[], _Result], what: str = "be read") -> _Result:
-        """Call repeatedly while the database is away, full or busy.
-
-        The patience limits the retries, unless an endpoint is running (``outlasts``).
-        """
+        """Retry within the patience while the database is away, full or busy; without limit if it ``outlasts`` that."""
         until = time.monotonic() + self._address.patience
         pause = _FIRST_PAUSE
         while True:

@@ -1,4 +1,4 @@
 """A running pipeline: its frames, its outputs, its batches and their settled results.
 
-This package defines the order of a batch's steps, so that each takes effect once. Open ``run`` first.
+This package owns the order of a batch's steps, so that each takes effect once. It knows no command. Open ``run`` first.
 """

@@ -1,4 +1,5 @@
 """Kafka as an input and an output of pipelines.
 
-This package handles topics, offsets and records that may arrive twice. Open ``records`` first.
+This package owns topics, offsets and records that may arrive twice. It knows no message of a server. Open ``records``
+first.
 """

@@ -1,5 +1,5 @@
 """The functions of a mediation: columns from bodies, checks, XML from columns, routes.
 
-This package computes the columns of a step. It uses no file of a pipeline and no server. Open ``parsing`` first;
+This package owns the columns of a step. It knows no file of a pipeline and no server. Open ``parsing`` first;
 ``problems`` defines the mark of a bad row.
 """
