@@ -1,10 +1,10 @@
-# Sourced by scripts/test and scripts/demo: makes the checkout ready from nothing but Python 3.11+.
+# Sourced by scripts/test and scripts/demo: prepares the checkout; needs only Python 3.11+.
 #
 #   find_wcf_client              # for the tests with Microsoft's client
 #   setup_environment demo       # or: setup_environment dev demo
 #
-# leaves a virtual environment in .venv that holds the project, editable, with these extras. A run that finds it as it
-# should be takes no time; a changed pyproject.toml, or a checkout that moved, is noticed and installed anew.
+# creates a virtual environment in .venv with the project, editable, and these extras. If it is up to date, this takes no
+# time. If pyproject.toml has changed or the checkout has moved, it is installed again.
 
 say() { printf 'holdfast: %s\n' "$*" >&2; }
 
@@ -16,8 +16,8 @@ fail() {
     exit 1
 }
 
-# The first interpreter that is new enough and can make a virtual environment; HOLDFAST_PYTHON overrules.
-# A name that is found may still not run (a shim of a version manager, say), so each is tried.
+# Finds the first interpreter that is new enough and can create a virtual environment; HOLDFAST_PYTHON overrides it.
+# A command may exist but not run (such as a shim of a version manager), so try each.
 find_python() {
     local candidate newest="" without_venv=""
     for candidate in ${HOLDFAST_PYTHON:+"$HOLDFAST_PYTHON"} python3 python3.13 python3.12 python3.11 python3.14 python; do
@@ -43,13 +43,13 @@ find_python() {
         "Or name an interpreter: HOLDFAST_PYTHON=/path/to/python3.12 $0"
 }
 
-# What an installation depends on. Kept beside it, and compared at every start.
+# Prints the inputs of an installation. They are stored next to it, and compared at every start.
 installation_facts() {
     pwd -P
     cat pyproject.toml
 }
 
-# Scripts inside an environment name its path, so one that moved, or was left half made, is made anew.
+# Scripts in an environment contain its path, so a moved or incomplete environment is created again.
 environment_is_sound() {
     [ "$(cat .venv/made-in 2>/dev/null)" = "$(pwd -P)" ] &&
         .venv/bin/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
@@ -63,7 +63,7 @@ is_installed() {
     .venv/bin/python -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("holdfast"))' >/dev/null 2>&1
 }
 
-# Runs a long command with its output in a log, and says every few seconds that it goes on, and where it is.
+# Runs a long command with its output in a log, and reports its progress every few seconds.
 run_with_progress() {
     local what=$1 log=$2 pid started=$SECONDS ticks=0
     shift 2
@@ -79,8 +79,8 @@ run_with_progress() {
     wait "$pid"
 }
 
-# Exports WCF_CLIENT, the path of the WCF client program, which no package has: what the variable names already, or a
-# program called wcfclient in a folder beside the checkout; empty if there is neither.
+# Exports WCF_CLIENT, the path of the WCF client program, which no package contains: the variable's value, or a program
+# called wcfclient in a directory next to the checkout; otherwise empty.
 find_wcf_client() {
     if [ -z "${WCF_CLIENT:-}" ]; then
         WCF_CLIENT=$(find -L .. -mindepth 1 -maxdepth 4 -name '.*' -prune -o \
@@ -92,7 +92,7 @@ find_wcf_client() {
 
 setup_environment() {
     if is_installed "$@"; then return 0; fi
-    if command -v flock >/dev/null 2>&1; then # two first runs at once: the second waits, then finds it done
+    if command -v flock >/dev/null 2>&1; then # of two concurrent first runs, the second waits
         exec 9>.venv.lock
         flock 9
         if is_installed "$@"; then
