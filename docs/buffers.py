@@ -1,6 +1,6 @@
-"""Every buffer of a server's process, with its bound: ``docs/generate.py`` draws the table, ``tests/docs`` adds it up.
+"""Every buffer of a server's process, with its bound: ``docs/generate.py`` writes the table, ``tests/docs`` adds it up.
 
-Numbers are taken from the code. A constant that may count bytes, by its name or by its size, is in ``HERE`` or in
+Numbers come from the code. A constant that may count bytes, by its name or by its size, is in ``HERE`` or in
 ``NO_BUFFERS``.
 """
 
@@ -34,15 +34,15 @@ LIMITS, INBOUND, SINKS = HTTPLimits(), DestinationPolicy(), StagingPolicy()
 LARGEST = LIMITS.max_body
 """The largest message: ``max_body``."""
 READ = 1 << 20
-"""What a store reads at once for the core (``Store.read``), and one record more."""
+"""Bytes that a store reads at once for the core (``Store.read``), in addition to one record."""
 HIGH_WATER = tls_transport.HIGH_WATER
-"""What a transport takes before it says that it is full, plain or in TLS."""
+"""Bytes that a transport accepts before it reports that it is full, plain or in TLS."""
 CONNECTION = 16 << 10
-"""A connection's objects, about."""
+"""Approximate bytes of a connection's objects."""
 PAGE = max(letters.PAGE_BYTES, queues_admin.PEEKED_BYTES)
-"""Of records in a page for people, and one record more."""
+"""Bytes of records in a page for people, in addition to one record."""
 PAGE_COPIES = 7
-"""Bytes of a page's text and of its JSON, twice, for each byte of the records: JSON writes three for one at most."""
+"""Bytes of a page's text and of its JSON, twice, for each byte of the records: JSON writes at most three for one."""
 CLIENTS = HTTPClient.__init__.__kwdefaults__["max_connections"]
 
 
@@ -51,10 +51,10 @@ class Buffer:
     """One row of the table.
 
     Args:
-        what: What it holds.
+        what: Its content.
         each: Bytes of one.
-        count: How many there may be.
-        beyond: What happens to what does not fit in.
+        count: Maximum number.
+        beyond: What happens to content beyond the limit.
         where: The setting, or the constant in the code.
     """
 
@@ -66,28 +66,28 @@ class Buffer:
 
     @property
     def bytes(self) -> int:
-        """All of them together."""
+        """Total bytes."""
         return self.each * self.count
 
 
 PROCESS = [
     Buffer(
         "requests at the listeners for messages and for the admin, until they are answered; unfinished headers",
-        LIMITS.max_buffered, 2, "503; the sender sends again. One address has half of it for contents above 64 KB",
+        LIMITS.max_buffered, 2, "503; the sender retries. One address may use half of it for contents above 64 KB",
         "`HTTPLimits.max_buffered`",
     ),
     Buffer(
-        "messages of these requests, decoded, on their way to the disk",
+        "decoded messages of these requests, until they are on the disk",
         LIMITS.max_buffered, 1, "each belongs to such a request", "`HTTPLimits.max_buffered`",
     ),
     Buffer(
         "the batch of changes that is being written, encoded",
-        LIMITS.max_buffered + held.BLOCK_BYTES + LARGEST, 1, "what comes meanwhile shares the next batch",
+        LIMITS.max_buffered + held.BLOCK_BYTES + LARGEST, 1, "later changes share the next batch",
         "`HTTPLimits.max_buffered`, `core.receiving.held_messages.BLOCK_BYTES`",
     ),
     Buffer(
         "the envelope that is being decoded in the thread: its tree and its pieces",
-        2 * LARGEST, 1, "others wait as they came", "`HTTPLimits.max_body`",
+        2 * LARGEST, 1, "others wait undecoded", "`HTTPLimits.max_body`",
     ),
     Buffer(
         "answers that peers do not read, with the pieces that readers of records do not read",
@@ -99,17 +99,17 @@ PROCESS = [
         HIGH_WATER + CONNECTION, 2 * LIMITS.max_connections, "503", "`HTTPLimits.max_connections`",
     ),
     Buffer(
-        "TLS of connections that speak it, of the listeners and to destinations: OpenSSL's state and buffers",
-        5 * tls_transport.RECORD_BYTES, 2 * LIMITS.max_connections + CLIENTS, "503; the message is sent again",
+        "TLS connections of the listeners and to destinations: OpenSSL's state and buffers",
+        5 * tls_transport.RECORD_BYTES, 2 * LIMITS.max_connections + CLIENTS, "503; the message is retransmitted",
         "`http.tls_transport.RECORD_BYTES`, `HTTPLimits.max_connections`, `max_connections` of the client",
     ),
     Buffer(
-        "held messages that move into their queue: a block, and one message more",
+        "held messages that move into their queue: a block, and one more message",
         held.BLOCK_BYTES + LARGEST, 1, "the next block follows when this one is durable",
         "`core.receiving.held_messages.BLOCK_BYTES`",
     ),
     Buffer(
-        "records for handlers, and one more",
+        "records for handlers, and one more record",
         handling.MAX_HELD_BYTES + LARGEST, 1, "read from the store when there is room",
         "`core.handling.delivery.MAX_HELD_BYTES`",
     ),
@@ -118,23 +118,23 @@ PROCESS = [
         READ + LARGEST, MOST_AT_A_TIME, "the next read follows", "`endpoint.store_reads.MOST_AT_A_TIME`",
     ),
     Buffer(
-        "messages that other transactions enqueued for a source: a round of them, and one message more",
+        "messages that other transactions enqueued for a source: one round, and one more message",
         reply_collection.ROUND_BYTES + LARGEST, 1, "the next round follows when this one is durable",
         "`endpoint.source.reply_collection.ROUND_BYTES`",
     ),
     Buffer(
-        "records of forwarders, sources and replies, read or received before they are sent, and one record more",
+        "records of forwarders, sources and replies before they are sent, and one more record",
         here.MOST_OF_ALL + LARGEST, 1, "the forwarder that read longest ago reads its records again",
         "`core.sending.read_ahead_buffer.MOST_OF_ALL`",
     ),
     Buffer(
-        "messages on their way to destinations: the record, what is written of it, and a transport's copy of that",
+        "messages in transit to destinations: the record, its envelope, and a transport's copy of the envelope",
         3 * outbound_room.MOST_BYTES, 1, "forwarders wait in turn; one destination has at most 32 MB of messages",
         "`core.sending.outbound_room.MOST_BYTES`",
     ),
     Buffer(
-        "blocks of large records that wait for readers, and one record more",
-        record_stream.WAITING_BYTES + LARGEST, 1, "the oldest gives way, and is read again",
+        "blocks of large records that wait for readers, and one more record",
+        record_stream.WAITING_BYTES + LARGEST, 1, "the oldest is dropped, and read again later",
         "`endpoint.admin.data_plane.record_stream.WAITING_BYTES`",
     ),
     Buffer(
@@ -151,42 +151,42 @@ PROCESS = [
     ),
     Buffer(
         "answers of destinations below 64 KB, with their headers",
-        answer_room.SMALL_ANSWER + client_connection.MAX_HEAD_BYTES, CLIENTS, "an error; the message is sent again",
+        answer_room.SMALL_ANSWER + client_connection.MAX_HEAD_BYTES, CLIENTS, "an error; the message is retransmitted",
         "`http.client.answer_room.SMALL_ANSWER`, `max_connections` of the client",
     ),
     Buffer(
-        "parts of sinks that are looked at",
-        LARGEST, 2 * sinks_admin.AT_ONCE, "others wait as they came", "`endpoint.admin.data_plane.sinks.AT_ONCE`",
+        "parts of sinks that are being checked",
+        LARGEST, 2 * sinks_admin.AT_ONCE, "others wait undecoded", "`endpoint.admin.data_plane.sinks.AT_ONCE`",
     ),
     Buffer(
         "tables of the embedded store that are not on the disk yet",
         opening.MEMTABLE_BYTES, opening.MEMTABLES, "commits wait", "`store.rocksdb.opening.MEMTABLES`",
     ),
-    Buffer("its cache", opening.CACHE_BYTES, 1, "the oldest block goes", "`store.rocksdb.opening.CACHE_BYTES`"),
+    Buffer("its cache", opening.CACHE_BYTES, 1, "the oldest block is dropped", "`store.rocksdb.opening.CACHE_BYTES`"),
     Buffer(
-        "events of the journal, where there is one, that wait for the disk",
-        300, journal.MOST_GATHERED, "lost, and a gap says how many", "`endpoint.journal.writer.MOST_GATHERED`",
+        "events of an enabled journal that wait for the disk",
+        300, journal.MOST_GATHERED, "lost; a gap event reports how many", "`endpoint.journal.writer.MOST_GATHERED`",
     ),
     Buffer(
-        "Sequences that are open or remembered: 5 KB each, and 25 KB with as many gaps and parameters as may be",
+        "open or remembered Sequences: 5 KB each, or 25 KB with the maximum of gaps and parameters",
         25_000, INBOUND.max_sequences + INBOUND.max_remembered, "CreateSequence is refused; the oldest is forgotten",
         "`DestinationPolicy.max_sequences`, `max_remembered`",
     ),
     Buffer("sinks", 2_000, SINKS.max_sinks, "507", "`StagingPolicy.max_sinks`"),
     Buffer("parts of sinks", 3_000, SINKS.max_parts, "507", "`StagingPolicy.max_parts`"),
 ]  # fmt: skip
-"""Those whose number the process bounds."""
+"""The buffers with a bounded number for each process."""
 
 WORKERS = 2
-"""Workers whose further buffers are shown: the fewest. With more of them, each has less."""
+"""Number of workers for the workers' table: the minimum. With more workers, each has less."""
 WORKER = [
     Buffer(
         "requests that another worker passes on",
-        LIMITS.max_buffered // WORKERS + neighbours.HEAD_ROOM, 1, "503; the sender sends again",
+        LIMITS.max_buffered // WORKERS + neighbours.HEAD_ROOM, 1, "503; the sender retries",
         "`HTTPLimits.max_buffered`, `endpoint.workers.routing.HEAD_ROOM`",
     ),
     Buffer(
-        "records of another worker on their way to readers",
+        "records of another worker in transit to readers",
         3 * merged_admin.RELAYED, LIMITS.max_connections // WORKERS, "the next piece follows when this one has left",
         "`endpoint.admin.merged.application.RELAYED`, `HTTPLimits.max_connections`",
     ),
@@ -196,7 +196,7 @@ WORKER = [
         "`endpoint.workers.identifier_table.MOST_CLAIMS`",
     ),
 ]  # fmt: skip
-"""Those that a worker has besides."""
+"""Additional buffers of a worker."""
 
 NO_BUFFERS = {
     "core.messages": {"MAX_MESSAGE_NUMBER": "no bytes"},
@@ -212,13 +212,13 @@ NO_BUFFERS = {
     "endpoint.admin.merged.answers": {"LETTERS": "no bytes"},
     "endpoint.admin.resources.journal": {"PIECE": "of a connection's buffer"},
     "endpoint.envelopes.chain": {"LONGEST_WAIT": "a time"},
-    "endpoint.envelopes.decoder": {"OFF_LOOP": "where something begins"},
-    "endpoint.heap": {"LARGE": "where something begins"},
+    "endpoint.envelopes.decoder": {"OFF_LOOP": "a threshold"},
+    "endpoint.heap": {"LARGE": "a threshold"},
     "endpoint.failures": {"MAX_REASON": "of a field"},
     "endpoint.journal.parquet": {
-        "ROWS_A_GROUP": "of a process of its own",
-        "_PIECE": "of a process of its own",
-        "_TAIL": "of a process of its own",
+        "ROWS_A_GROUP": "of a separate process",
+        "_PIECE": "of a separate process",
+        "_TAIL": "of a separate process",
     },
     "endpoint.workers.identifier_table": {"_SEGMENT": "MOST_CLAIMS, in bytes"},
     "endpoint.workers.loads": {"AWAY": "no bytes"},
@@ -237,8 +237,8 @@ NO_BUFFERS = {
     },
     "endpoint.journal.writer": {"SPARE_BYTES": "of the disk"},
     "http.client.answer_room": {"MOST_OF_ONE": "of MOST_BYTES, for one destination"},
-    "http.client.connection": {"LARGE_BODY": "where something begins"},
-    "http.server.connection": {"LARGE_BODY": "where something begins"},
+    "http.client.connection": {"LARGE_BODY": "a threshold"},
+    "http.server.connection": {"LARGE_BODY": "a threshold"},
     "http.head_memory": {"MAX_HEAD_BYTES": "of a head that is remembered"},
     "http.tls_transport": {
         "TOGETHER_BYTES": "of a connection's buffer",

@@ -1,7 +1,7 @@
-"""The table of ``reference/interop.md``: what the tests run with Microsoft's WCF client, and in which suite.
+"""The table of ``reference/interop.md``: the tests with Microsoft's WCF client, and their suites.
 
-The conditions are written here. The contracts, the versions and the suite are read from the tests, so that the table
-says what they do. A test of these files without a condition here is an error, and so is a condition without a test.
+The conditions are defined here. The contracts, the versions and the suite come from the tests' source, so that the
+table matches them. A test of these files without a condition here is an error, and so is a condition without a test.
 """
 
 from __future__ import annotations
@@ -84,18 +84,18 @@ CONDITIONS: dict[str, dict[str, str]] = {
         "test_a_client_without_the_demanded_certificate_is_refused_and_logged": "a demanded certificate missing",
     },
 }
-"""What a test lets the client live through, by file and test."""
+"""File -> test -> the condition that it puts the client in."""
 
 ONE_WAY, CALLS = {"notify", "submit"}, {"echo", "cancel", "price"}
 """The operations of the client's contracts."""
 DEFAULT = "rm10-wsa2005-soap12"
-"""What the client speaks without options."""
+"""The client's versions without options."""
 _VERSIONS = {"10": DEFAULT, "ws": DEFAULT, "11": "rm11-wsa2005-soap12", "ws2007": "rm11-wsa2005-soap12"}
-"""What it speaks if only the version of WS-ReliableMessaging is given, or only the binding."""
+"""The client's versions if only the version of WS-ReliableMessaging, or only the binding, is given."""
 
 
 def combinations() -> dict[str, str]:
-    """The titles of the versions that the client speaks, by the ids that the tests have for them."""
+    """Return the titles of the client's versions by their ids in the tests."""
     (listed,) = (
         node.value
         for node in ast.parse((TESTS / "wcf" / "wire.py").read_text(encoding="utf-8")).body
@@ -110,7 +110,7 @@ def combinations() -> dict[str, str]:
 
 
 class Tests:
-    """The tests of one file, by their source."""
+    """The tests of one file, from its source."""
 
     def __init__(self, name: str) -> None:
         tree = ast.parse((TESTS / f"{name}.py").read_text(encoding="utf-8"))
@@ -124,7 +124,7 @@ class Tests:
         self._is_nightly = "nightly" in ast.unparse(self._named["pytestmark"])
 
     def _reached(self, name: str) -> dict[str, ast.AST]:
-        """The test, its fixtures, and whatever else of the file they name."""
+        """Return the test, its fixtures, and all other functions of the file that they name."""
         found: dict[str, ast.AST] = {}
         left = [name]
         while left:
@@ -135,7 +135,7 @@ class Tests:
         return found
 
     def contracts(self, name: str) -> list[str]:
-        """What a session of the client has: only one-way operations, only calls, or both."""
+        """Return the kinds of the client's session: only one-way operations, only calls, or both."""
         found = set()
         for script in itertools.chain.from_iterable(map(_scripts, self._reached(name).values())):
             commands = set(re.findall(r"\w+", script))
@@ -144,7 +144,7 @@ class Tests:
         return [kind for kind in ("one-way", "two-way", "mixed") if kind in found] or ["no session"]
 
     def suites(self, name: str) -> dict[str, str]:
-        """The suite in which the test runs, by version."""
+        """Return the suite in which the test runs, by version."""
         node = self._named[name]
         assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         marks = " ".join(ast.unparse(one) for one in node.decorator_list)
@@ -163,7 +163,7 @@ class Tests:
 
 
 def _scripts(node: ast.AST) -> Iterator[str]:
-    """The scripts for the client in a piece of source."""
+    """Yield the scripts for the client in a piece of source."""
     for part in ast.walk(node):
         if isinstance(part, ast.JoinedStr):
             text = "".join(str(one.value) for one in part.values if isinstance(one, ast.Constant))
@@ -178,7 +178,7 @@ Row = tuple[str, list[str], dict[str, str]]
 
 
 def rows() -> list[Row]:
-    """The rows of the table. Those that say no more than another one are left out."""
+    """Return the rows of the table, without those that another row covers."""
     found: list[Row] = []
     for file, conditions in CONDITIONS.items():
         tests = Tests(file)
@@ -193,16 +193,16 @@ def rows() -> list[Row]:
 
 def _says_all_of(other: Row, row: Row) -> bool:
     has_contracts = other[0] == row[0] and set(other[1]) >= set(row[1])
-    # A nightly run has the default suite too.
+    # A nightly run includes the default suite.
     return has_contracts and all(other[2].get(version) in ("default", suite) for version, suite in row[2].items())
 
 
 def table() -> str:
-    """The table as Markdown."""
+    """Return the table as Markdown."""
     titles = combinations()
     head = ["condition", "sessions", *titles.values()]
     lines = [head, ["---"] * len(head)]
-    # What a broker lives through stands behind what a service does.
+    # The conditions of a broker come after those of a service.
     for condition, contracts, suites in sorted(rows(), key=lambda row: row[0].startswith("broker")):
         lines.append([condition, ", ".join(contracts), *(suites.get(version, "—") for version in titles)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
