@@ -97,7 +97,7 @@ def test_help_loads_neither_endpoints_nor_spark() -> None:
     assert result.stderr.strip() == "[]"
 
 
-def test_output_that_nobody_reads_any_more_is_no_error(start: Any) -> None:
+def test_a_closed_output_pipe_is_not_an_error(start: Any) -> None:
     process = start("--help").process
     assert process.stdout is not None
     process.stdout.close()

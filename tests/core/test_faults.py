@@ -73,7 +73,7 @@ def constants(tree: ast.Module) -> list[ast.Constant]:
 WSSE = "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-secext-1.0.xsd"
 
 
-def test_who_secures_messages_is_told_to_secure_the_transport() -> None:
+def test_a_fault_for_secured_messages_suggests_to_secure_the_transport() -> None:
     assert "security mode to Transport" in not_understood((f"{{{WSSE}}}Security",)).reason
     assert "security mode" not in not_understood(("{urn:x}Security",)).reason
     for trust in ("http://schemas.xmlsoap.org/ws/2005/02/trust", "http://docs.oasis-open.org/ws-sx/ws-trust/200512"):

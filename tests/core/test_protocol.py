@@ -295,7 +295,7 @@ class TestAddressableRequester:
         self.pass_time(endpoint, endpoint.policy.acknowledgement_interval)
         assert [ranges(sent.envelope) for sent in endpoint.transmitted] == [((1, 1),)]
 
-    def test_a_requester_that_never_answers_the_end_of_its_replies_is_told_so_often_and_no_more(self) -> None:
+    def test_the_end_of_replies_is_repeated_only_so_often_to_a_silent_requester(self) -> None:
         endpoint, identifier = self.replied()
         endpoint.ask(acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 1),)),))
         endpoint.transmitted.clear()

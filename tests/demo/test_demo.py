@@ -260,7 +260,7 @@ def test_wrong_usage_is_told_before_anything_begins(command: Any, arguments: str
     assert CliRunner().invoke(command.demo, arguments.split()).exit_code == 2
 
 
-def test_the_help_tells_what_it_does_with_two_examples(command: Any):
+def test_the_help_describes_the_demo_with_two_examples(command: Any):
     result = CliRunner().invoke(command.demo, ["--help"])
     assert result.output.count("\n  scripts/demo") == 2
     assert "SIGKILL" in result.output

@@ -155,7 +155,7 @@ async def test_plain_http_at_a_port_for_https_is_answered(files: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [b"", b"\x16", b"\x16\x03\x01\x00\x01x"])
-async def test_who_only_looks_whether_the_port_is_open_is_not_told(files: Path, first: bytes) -> None:
+async def test_a_port_scan_is_not_logged(files: Path, first: bytes) -> None:
     async def speak(port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(first)

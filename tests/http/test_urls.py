@@ -32,7 +32,7 @@ def test_a_url_says_where_to_connect_and_what_to_ask_for(url: str, origin: Origi
 
 
 @pytest.mark.parametrize("url", ["", "a", "ftp://a/", "http://", "http://a:99999/", "http://a:x/", "http://[::1/"])
-def test_what_is_no_url_is_said_so(url: str) -> None:
+def test_an_invalid_url_is_reported(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_url(url)
     assert caught.value.remedy

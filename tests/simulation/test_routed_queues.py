@@ -88,7 +88,7 @@ def test_held_messages_are_released_whole_by_a_destination_that_dies_between_two
     assert counts["crashes between blocks"] > 20
 
 
-def test_the_rows_of_several_writers_whose_requests_come_twice_arrive_once_and_their_sinks_are_forgotten() -> None:
+def test_rows_of_writers_with_repeated_requests_arrive_once_and_sinks_are_forgotten() -> None:
     counts: Counter[str] = Counter()
     worlds = 0
     for seed in range(10):

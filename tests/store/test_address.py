@@ -80,7 +80,7 @@ def test_a_path_is_shown_as_it_is():
     assert shown(":memory:") == ":memory:"
 
 
-def test_a_space_beside_another_keeps_all_else_of_the_url():
+def test_the_url_of_a_related_space_keeps_all_other_parts():
     made = beside("postgresql://me:word@h/d?host=/run/x&space=orders&sslmode=require", "worker-2")
     assert read_address(made).space == "orders/worker-2"
     assert read_address(made).url == "postgresql+psycopg://me:word@h/d?host=/run/x&sslmode=require"

@@ -84,13 +84,13 @@ def test_a_store_that_is_open_is_checked_as_it_is(tmp_path):
     assert check_store(tmp_path / "store").problems == []
 
 
-def test_what_is_no_store_is_told(tmp_path):
+def test_a_directory_without_a_store_is_reported(tmp_path):
     for call in (check_store, repair_store):
         with pytest.raises(StoreFormatError, match="no store"):
             call(tmp_path / "nowhere")
 
 
-def test_records_that_cannot_be_read_are_named_and_a_repair_keeps_what_follows_and_saves_what_is_before(killed):
+def test_unreadable_records_are_named_and_a_repair_keeps_or_saves_the_others(killed):
     spoil(killed, 170)
     report = check_store(killed)
     assert any("is damaged" in problem for problem in report.problems)

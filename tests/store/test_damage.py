@@ -211,7 +211,7 @@ def test_tables_of_a_flush_that_was_killed_are_no_damage(stores, whole, tmp_path
         assert content(store) == whole[0]
 
 
-def test_a_log_that_was_cut_off_cleanly_is_told_by_the_note_of_what_was_durable(stores, tmp_path):
+def test_a_cleanly_truncated_log_is_detected_by_the_note_of_durable_batches(stores, tmp_path):
     copy = tmp_path / "store"
     shutil.copytree(stores["killed"], copy)
     (log,) = evidence.logs(copy / directory.ENGINE)

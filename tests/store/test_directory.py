@@ -75,7 +75,7 @@ def set_format(path: Path, version: object) -> None:
     (path / directory.MARKER).write_text(json.dumps({"format": version, "engine": "rocksdb"}))
 
 
-def test_open_store_tells_what_it_was_given(tmp_path):
+def test_open_store_accepts_each_kind_of_location(tmp_path):
     memory = open_store(":memory:")
     assert isinstance(memory, MemoryStore)
     assert open_store(memory) is memory
@@ -178,7 +178,7 @@ def test_a_directory_that_cannot_be_read_or_written_says_what_to_do(tmp_path):
         assert caught.value.remedy
 
 
-def test_an_engine_that_somebody_else_opened_is_told_as_locked(filled):
+def test_an_engine_opened_by_another_process_is_reported_as_locked(filled):
     engine = rocksdict.Rdict(str(filled / directory.ENGINE), rocksdict.Options(raw_mode=True))
     with pytest.raises(StoreLocked, match="another process"):
         RocksDBStore(filled)
@@ -207,7 +207,7 @@ def test_a_second_opening_in_this_process_is_refused_until_the_first_is_closed(f
     RocksDBStore(filled).close()
 
 
-def test_a_second_process_is_told_who_has_the_store(filled):
+def test_a_second_process_learns_which_process_has_the_store(filled):
     first = RocksDBStore(filled)
     script = (
         "import sys; from holdfast.store import open_store; from holdfast.exceptions import StoreLocked\n"

@@ -174,7 +174,7 @@ def test_an_engine_that_does_not_keep_up_leaves_everything_as_it_was(store, cont
 
 
 @pytest.mark.parametrize("fails", ["write", "flush_wal", "in place"], ids=["write", "sync", "directory"])
-def test_a_write_that_fails_shows_nothing_of_it_and_says_so_where_that_cannot_be_told(
+def test_a_failed_write_shows_no_part_of_it_and_reports_an_unknown_outcome(
     store, content, tmp_path, monkeypatch, fails
 ):
     in_memory, before = remembered(store), Model()

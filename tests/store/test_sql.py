@@ -153,7 +153,7 @@ def test_a_wrong_password_is_told_with_the_remedy_and_the_password_is_not(databa
     assert wrong not in told
 
 
-def test_a_user_who_may_not_make_tables_is_told_what_to_grant(database):
+def test_a_user_without_the_right_to_create_tables_learns_what_to_grant(database):
     database.sql("CREATE DATABASE bare" if isinstance(database, PostgreSQL) else "SELECT 1")
     with pytest.raises(StoreFailed) as caught:
         open_store(database.url("x", user=GUARDED, password=PASSWORD).replace("/holdfast?", "/bare?"))
@@ -416,7 +416,7 @@ LOST = ["asked", "answered", "committed"]
 
 
 @pytest.mark.parametrize("lost", LOST)
-def test_a_batch_whose_outcome_nobody_heard_of_is_written_once(cut, record, lost):
+def test_a_batch_of_unknown_outcome_is_written_once(cut, record, lost):
     way, url = cut
     store = SQLStore(url)
     for n in range(6):
@@ -433,9 +433,7 @@ def test_a_batch_whose_outcome_nobody_heard_of_is_written_once(cut, record, lost
     again.close()
 
 
-def test_of_rows_that_are_staged_published_and_moved_each_comes_once_though_nobody_hears_of_any_commit(
-    cut, monkeypatch
-):
+def test_rows_arrive_once_although_no_commit_gets_an_answer(cut, monkeypatch):
     monkeypatch.setattr(staged, "MOST_ROWS", 3)
     way, url = cut
     store, commits = SQLStore(url), 0
@@ -476,9 +474,7 @@ def test_of_rows_that_are_staged_published_and_moved_each_comes_once_though_nobo
 @pytest.mark.parametrize(
     ("when", "lost", "is_there"), [("commit", "answered", True), ("commit", "asked", False), ("write", "asked", False)]
 )
-def test_a_transaction_of_a_handlers_whose_outcome_nobody_heard_of_is_there_with_its_batch_or_not_at_all(
-    cut, record, when, lost, is_there
-):
+def test_a_handlers_transaction_of_unknown_outcome_is_all_or_nothing_with_its_batch(cut, record, when, lost, is_there):
     way, url = cut
     store = SQLStore(url)
     store.commit(Batch(appends=[("q", 0, 0, record(0))]))

@@ -203,7 +203,7 @@ async def test_a_failure_is_told_once_in_the_loop_and_ends_it(
     assert shell.thread.batches == 1
 
 
-async def test_close_commits_what_was_handed_over_and_takes_no_more(record: Any, shells: Any) -> None:
+async def test_close_commits_pending_batches_and_accepts_no_further_ones(record: Any, shells: Any) -> None:
     store = GatedStore()
     shell = shells(store, 0.0)
     assert not shell.thread.commit(append(record, 0))

@@ -12,7 +12,7 @@ import holdfast
 from holdfast.testing import message, pair
 
 
-async def test_what_is_made_is_what_a_destination_hands_over() -> None:
+async def test_a_made_message_equals_a_delivered_one() -> None:
     app = holdfast.Destination()
     got: list[holdfast.Message] = []
     app.on()(got.append)

@@ -151,7 +151,7 @@ async def test_within_the_block_handled_waits_for_the_same() -> None:
         await app.handled()
 
 
-async def test_whoever_waits_for_handlers_is_told_when_the_destination_closes() -> None:
+async def test_waiting_for_handlers_ends_when_the_destination_closes() -> None:
     app = failing(99, [], handling=holdfast.HandlingPolicy(attempts=None))
     waiting = []
 

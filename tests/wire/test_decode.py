@@ -606,7 +606,7 @@ def test_a_mandatory_header_that_nobody_knows_is_named() -> None:
     assert not_understood("<h:h xmlns:h='urn:h'/>") == ()
 
 
-def test_a_mandatory_header_for_somebody_else_is_left_alone() -> None:
+def test_a_mandatory_header_for_another_node_is_ignored() -> None:
     header = "<h:h xmlns:h='urn:h' s:mustUnderstand='1' s:role='{}'/>"
     assert not_understood(header.format("urn:cache")) == ()
     assert not_understood(header.format(S12 + "/role/next")) == ("{urn:h}h",)

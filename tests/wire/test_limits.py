@@ -130,7 +130,7 @@ def test_work_and_memory_grow_no_faster_than_the_bytes_received(shape: str) -> N
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_is_kept_is_no_larger_than_what_came_and_the_room_for_declarations(shape: str) -> None:
+def test_stored_parts_are_no_larger_than_the_input_plus_declarations(shape: str) -> None:
     data = SHAPES[shape](480)
     read = wire.decode(data, limits=ROOMY)
     assert len(read.body) + sum(map(len, read.headers)) <= len(data) + wire.DEFAULT.max_inserted_bytes
@@ -235,7 +235,7 @@ def test_no_uri_that_may_be_kept_is_longer_than_the_limit(name: str) -> None:
     ],
     ids=["root", "part of the Envelope", "in addition to an RM message", "action", "number", "block"],
 )
-def test_what_is_wrong_is_told_in_few_words_however_long_it_is(data: bytes) -> None:
+def test_an_error_stays_short_however_long_the_input_is(data: bytes) -> None:
     with pytest.raises(EnvelopeError) as caught:
         wire.decode(data)
     assert len(caught.value.message) < 400

@@ -143,7 +143,7 @@ def test_an_optional_assertion_is_taken_where_it_helps_and_left_where_it_does_no
         (WCF_1_1.replace("<wsp:Policy>", "<wsp:Policy><r:SequenceTransportSecurity/>", 1), "one TLS session"),
     ],
 )
-def test_what_is_demanded_and_not_done_here_is_told(assertion: str, reason: str) -> None:
+def test_an_unsupported_requirement_is_reported(assertion: str, reason: str) -> None:
     text = refused(wsdl(policy=assertion))
     assert "the port P requires" in text
     assert reason in text

@@ -52,9 +52,7 @@ def test_one_message_is_shown_whole(run: Any, stuck: str) -> None:
         assert missing.code == 1 and "is not waiting here" in missing.err
 
 
-def test_a_message_is_given_up_only_when_that_is_said_and_what_is_behind_it_goes_on(
-    run: Any, served: Any, stuck: str
-) -> None:
+def test_a_message_is_discarded_only_on_request_and_later_messages_continue(run: Any, served: Any, stuck: str) -> None:
     asked = run("outbox", "discard", stuck, "a/0")
     assert asked.code == 1
     assert "is not discarded yet" in asked.err and "Its Sequence ends with it" in asked.err
@@ -73,7 +71,7 @@ def test_a_message_is_given_up_only_when_that_is_said_and_what_is_behind_it_goes
     assert [one for one in run("sequences", stuck).out.splitlines() if "stopped" in one] == []
 
 
-def test_what_is_stopped_goes_on_when_its_cause_is_gone(run: Any, served: Any, stuck: str) -> None:
+def test_a_stopped_outbox_resumes_after_its_cause_is_fixed(run: Any, served: Any, stuck: str) -> None:
     served.app.handlers["urn:nobody"] = lambda message: None
     assert run("outbox", "retry", stuck, "--sequence-key", "a").code == 0
     assert run("outbox", "retry", stuck, "--sequence-key", "b").code == 1

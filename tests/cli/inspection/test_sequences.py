@@ -134,7 +134,7 @@ def test_a_name_that_is_no_place_is_looked_for_at_the_server(
 
 
 @pytest.mark.parametrize("left", ["HOLDFAST", "HOLDFAST.new", "db/CURRENT"])
-def test_a_directory_with_a_store_or_what_is_left_of_one_is_a_place(run: Any, tmp_path: Path, left: str) -> None:
+def test_a_directory_with_a_store_or_its_remains_is_accepted_as_a_place(run: Any, tmp_path: Path, left: str) -> None:
     (tmp_path / "orders" / left).parent.mkdir(parents=True)
     (tmp_path / "orders" / left).touch()
     found = run("queues", "orders")

@@ -216,7 +216,7 @@ def test_what_could_not_be_sent_in_time_is_safe_and_resume_sends_it(
     assert run("send", "--resume", "--store", store).code == 0
 
 
-def test_a_refused_sequence_is_told_with_what_is_safe_and_what_to_do(run: Any, start: Any, tmp_path: Path) -> None:
+def test_a_refused_sequence_is_reported_with_the_safe_data_and_a_remedy(run: Any, start: Any, tmp_path: Path) -> None:
     (tmp_path / "strict_module.py").write_text(
         "import holdfast\napp = holdfast.Destination(':memory:', policy=holdfast.DestinationPolicy(max_sequences=0))\n"
     )
@@ -288,7 +288,7 @@ def test_a_body_that_is_no_xml_is_named_and_nothing_behind_it_is_lost(run: Any, 
         ("", "it is not JSON"),
     ],
 )
-def test_a_line_that_is_no_message_is_named_with_its_file_and_what_is_wrong(
+def test_an_invalid_line_is_reported_with_its_file_and_the_problem(
     run: Any, served: Any, tmp_path: Path, line: str, said: str
 ) -> None:
     (tmp_path / "lines.jsonl").write_text(f'{{"body": "<a/>"}}\n{line}\n')

@@ -75,7 +75,7 @@ def test_it_serves_https(start: Any, module: str, tmp_path: Path) -> None:
     assert '"event": "server.listening"' in result.err
 
 
-def test_its_admin_listener_demands_what_it_is_told_to_and_commands_bring_it(
+def test_commands_present_the_credentials_that_the_admin_listener_requires(
     start: Any, run: Any, module: str, tmp_path: Path
 ) -> None:
     authority = trustme.CA()
@@ -168,7 +168,7 @@ def test_a_module_without_any_destination_is_told_how_to_have_one(run: Any, tmp_
         ("def f():\n    return 1 / 0\n\nf()\n", 4, "ZeroDivisionError: division by zero"),
     ],
 )
-def test_what_is_wrong_in_a_module_is_told_with_its_own_lines_and_no_others(
+def test_an_error_in_a_module_is_reported_with_only_its_own_lines(
     start: Any, tmp_path: Path, text: str, line: int, why: str
 ) -> None:
     (tmp_path / "broken_module.py").write_text(text)

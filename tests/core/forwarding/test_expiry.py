@@ -28,7 +28,7 @@ def forwarding(sending: SourcePolicy = UNORDERED, **options: Any) -> ForwardingP
 
 
 @pytest.mark.parametrize("on_expired", OnExpired)
-def test_what_was_never_sent_and_is_too_old_is_not_sent_and_its_requester_is_told(on_expired: OnExpired) -> None:
+def test_an_expired_message_is_never_sent_and_its_requester_gets_a_fault(on_expired: OnExpired) -> None:
     chain = Chain(policy=forwarding(expires=600.0, on_expired=on_expired))
     chain.settle()
     chain.service.is_up = False

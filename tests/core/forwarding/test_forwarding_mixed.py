@@ -372,7 +372,7 @@ def test_a_letter_that_is_sent_once_more_goes_to_the_one_that_gave_it_up_and_to_
 
 
 @pytest.mark.parametrize("policy", SERVICES)
-def test_what_was_lost_behind_a_message_that_is_refused_for_good_is_sent_again_so_that_it_is_known_what_arrived(
+def test_losses_after_a_permanently_refused_message_are_retransmitted(
     policy: DestinationPolicy,
 ) -> None:
     chain = Chain(
@@ -434,7 +434,7 @@ def test_a_forwarder_that_is_deleted_while_it_reads_and_while_others_wait_behind
     assert waiting[-1].is_empty
 
 
-def test_a_forwarder_whose_messages_expire_no_more_reads_no_more_for_that() -> None:
+def test_a_forwarder_without_expiring_messages_reads_nothing_for_expiry() -> None:
     chain = Chain(policy=ForwardingPolicy(sending=HASTY.sending, expires=600.0))
     chain.ask("m0", wants_reply=False)
     chain.go(0.0, until=lambda: chain.forwarder.front is not None)

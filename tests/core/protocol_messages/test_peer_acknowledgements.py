@@ -60,7 +60,7 @@ def test_of_several_acknowledgements_the_fault_for_the_first_bad_one_is_told() -
     assert code(endpoint.send(identifier, 2, acknowledgements=bad[::-1])) == UNKNOWN_SEQUENCE
 
 
-def test_an_acknowledgement_of_replies_whose_sequence_ended_with_the_requests_is_no_mistake() -> None:
+def test_acknowledging_replies_after_their_sequence_ended_with_the_requests_is_valid() -> None:
     endpoint = Endpoint()
     identifier = endpoint.create(offer=Offer("urn:o"))
     end = TerminateSequence(identifier)

@@ -141,7 +141,7 @@ def test_an_address_that_is_not_allowed_is_refused() -> None:
     assert code(endpoint.ask(control=create, message_id="urn:c")) == "CreateSequenceRefused"
 
 
-def test_an_offer_whose_endpoint_is_none_is_refused() -> None:
+def test_an_offer_with_the_endpoint_none_is_refused() -> None:
     offer = Offer("urn:o", EndpointReference(NONE))
     answer = Endpoint().ask(control=CreateSequence(ANONYMOUS_EPR, offer=offer), message_id="urn:c")
     assert code(answer) == "CreateSequenceRefused"

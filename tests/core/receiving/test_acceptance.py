@@ -28,7 +28,7 @@ def test_a_message_without_a_sequence_is_refused_in_its_versions_own_way() -> No
     assert code(Endpoint().ask(action="urn:a", body=b"<m/>")) == "WSRMRequired"
 
 
-def test_who_takes_only_replies_acknowledges_anything_else_and_keeps_nothing_of_it() -> None:
+def test_an_endpoint_for_replies_only_acknowledges_other_messages_and_stores_none() -> None:
     endpoint = Endpoint(assurance=Assurance(in_order=False))
     endpoint.protocol.accepting.takes_only_replies = True
     identifier = endpoint.create()

@@ -62,9 +62,7 @@ def test_a_message_that_asks_is_acknowledged_in_its_own_answer_and_not_before_it
     assert ranges(answer) == ((1, 2),)
 
 
-def test_an_acknowledgement_of_an_unknown_sequence_asked_for_beside_a_message_is_a_fault_and_the_message_is_kept() -> (
-    None
-):
+def test_ack_requested_of_an_unknown_sequence_is_a_fault_and_its_message_is_kept() -> None:
     endpoint = Endpoint()
     identifier = endpoint.create()
     answer = endpoint.send(identifier, 1, ack_requested=(AckRequested("urn:nowhere"), AckRequested(identifier)))
@@ -87,7 +85,7 @@ def test_what_is_asked_for_beside_an_rm_protocol_message_is_told_at_acks_to_too(
     assert (acknowledgement.to, ranges(acknowledgement.envelope)) == (ACKS.address, ((1, 1),))
 
 
-def test_headers_alone_are_answered_on_the_back_channel_for_whom_is_anonymous_and_at_acks_to_for_the_others() -> None:
+def test_headers_alone_are_answered_on_the_back_channel_or_at_acks_to() -> None:
     endpoint = Endpoint(acknowledgement_interval=1000.0, allows=lambda _: True)
     told, anonymous = addressable(endpoint), endpoint.create("urn:c1")
     endpoint.send(told, 1)

@@ -126,7 +126,7 @@ def test_a_fault_brings_the_acknowledgements_that_it_is_given() -> None:
 
 
 @pytest.mark.parametrize("addressing", [None, *Addressing])
-def test_a_fault_for_who_speaks_no_reliable_messaging_is_in_a_version_that_goes_with_what_it_speaks(
+def test_a_fault_for_a_peer_without_reliable_messaging_fits_its_versions(
     addressing: Addressing | None,
 ) -> None:
     answers = Answers()

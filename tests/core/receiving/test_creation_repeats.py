@@ -22,7 +22,7 @@ def made(
     return destination
 
 
-def test_what_is_the_same_in_all_finds_what_it_made() -> None:
+def test_an_equal_request_finds_the_sequence_that_it_created() -> None:
     creations, one = Creations(), made("urn:1", party="a")
     creations.add(one)
     assert creations.find(CREATE, "urn:m", "a") is one
@@ -55,7 +55,7 @@ def test_of_two_made_alike_the_newer_one_counts_also_once_the_older_is_forgotten
     assert creations.find(CREATE, "urn:m", "") is None
 
 
-def test_whoever_uses_a_sequence_has_its_answer_and_asks_no_more() -> None:
+def test_a_peer_that_uses_its_sequence_needs_no_repeat_of_the_grant() -> None:
     used, offered, over = made("urn:1"), made("urn:2", offered="urn:o"), made("urn:3")
     for destination in (used, offered):
         assert is_repeatable(destination)

@@ -90,7 +90,7 @@ def test_at_most_128_ranges_are_kept_and_the_gap_that_holds_up_everything_can_al
     assert len(destination.accepted) <= 128
 
 
-def test_what_is_held_beyond_a_gap_is_bounded_and_told_as_buffer_remaining() -> None:
+def test_messages_held_beyond_a_gap_are_limited_and_reported_as_buffer_remaining() -> None:
     destination = made(buffer=3)
     store(destination, 2, 3, 4)
     assert destination.acknowledgement().buffer_remaining == 0

@@ -146,7 +146,7 @@ def test_a_request_does_not_wait_for_the_repeats_of_another() -> None:
 
 
 @pytest.mark.parametrize("asks", [False, True])
-def test_an_exchange_whose_client_acknowledged_the_reply_meanwhile_gets_nothing_more_than_it_asks_for(
+def test_an_exchange_after_its_acknowledged_reply_gets_only_what_it_requests(
     asks: bool,
 ) -> None:
     client = Repeated()

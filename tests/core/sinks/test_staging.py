@@ -160,7 +160,7 @@ def test_rows_for_a_queue_that_is_gone_wait_until_it_is_back() -> None:
     assert (side.bodies(), side.bodies("other")) == (["1", "3"], ["2"])
 
 
-def test_a_block_with_a_changed_bit_moves_no_row_and_is_told_and_nothing_else_is_stopped() -> None:
+def test_a_block_with_a_changed_bit_moves_no_row_is_reported_and_stops_nothing_else() -> None:
     whole = block_of([row("a", "ä", "other"), row("b"), row("c", "k")])
     for place in range(len(whole)):
         side = Side()
@@ -463,7 +463,7 @@ def test_what_was_published_before_the_copy_keeps_its_name_when_it_moves_again(s
 
 @pytest.mark.parametrize("jumps", [False, True])
 @pytest.mark.parametrize("known", [False, True])
-def test_after_the_store_was_put_back_a_batch_before_which_others_may_be_lost_is_refused_until_somebody_decides(
+def test_after_a_restore_a_batch_after_possible_losses_waits_for_a_decision(
     side: Side, known: bool, jumps: bool
 ) -> None:
     copy = side.copy()
@@ -578,7 +578,7 @@ def test_however_many_sinks_end_the_store_holds_those_of_the_time_that_is_rememb
     assert [*side.staging.sinks] == [f"night-{night}" for night in range(48, 50)]
 
 
-def test_a_sink_that_ended_is_kept_while_its_rows_wait_and_while_somebody_goes_on_with_it() -> None:
+def test_an_ended_sink_is_kept_while_its_rows_wait_or_a_writer_continues() -> None:
     side = Side(StagingPolicy(remember=DAY))
     side.protocol.inbound.limits["inbox"] = QueueLimit(side.protocol.inbound.queue, 1)
     side.stage(0, "t", rows("1", "2"), sink="waits")
@@ -599,7 +599,7 @@ def test_a_sink_that_ended_is_kept_while_its_rows_wait_and_while_somebody_goes_o
     assert [*side.staging.sinks] == ["next", "bound"]
 
 
-def test_whoever_publishes_a_batch_is_told_which_attempt_at_it_was_published_while_it_is_the_last(side: Side) -> None:
+def test_a_publisher_learns_the_published_attempt_of_the_last_batch(side: Side) -> None:
     def publish(number: int, attempt: str) -> tuple[bool, str | None]:
         published = side.staging.publish(Batch("s", "q", number), [], 0, side.now, attempt)
         return published.is_new, published.attempt

@@ -161,7 +161,7 @@ def test_the_environment_names_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("text", ["https://proxy.example", "socks5://proxy.example", "http://", "http://a:b", ""])
-def test_what_is_no_proxy_is_said_so(text: str) -> None:
+def test_an_invalid_proxy_is_reported(text: str) -> None:
     with pytest.raises(ConfigurationError, match="prox") as caught:
         Proxy.parse(text)
     assert caught.value.remedy

@@ -98,7 +98,7 @@ def test_a_connection_with_more_under_way_is_kept(loop_factory: Any) -> None:
 
 
 @on_every_loop
-def test_a_connection_that_nobody_takes_goes_on_where_it_is(loop_factory: Any) -> None:
+def test_a_connection_that_no_worker_takes_stays_where_it_is(loop_factory: Any) -> None:
     async def test() -> None:
         def offer(owner: Owner, exchange: Exchange) -> None:
             assert not exchange.give_away(lambda _connection, _request: False)
@@ -151,7 +151,7 @@ def test_a_full_server_gives_a_new_connection_before_it_brings_anything(loop_fac
 
 
 @on_every_loop
-def test_what_a_handler_makes_of_a_request_changes_nothing_of_what_is_held(loop_factory: Any) -> None:
+def test_a_handlers_use_of_a_request_does_not_change_the_buffered_bytes(loop_factory: Any) -> None:
     async def test() -> None:
         def change(_owner: Owner, exchange: Exchange) -> None:
             exchange.request = Request("POST", "/", {}, b"", None, False)

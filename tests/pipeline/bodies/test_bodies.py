@@ -119,7 +119,7 @@ def test_what_is_absent_or_nil_is_null_and_a_problem_only_where_the_schema_deman
     assert read("<o/>", StructField("id", IntegerType(), nullable=False)) == ({"id": None}, "id is missing")
 
 
-def test_two_elements_of_one_name_are_told_apart_by_the_fields_namespace():
+def test_elements_with_one_name_are_distinguished_by_the_fields_namespace():
     body = "<o xmlns:a='urn:a' xmlns:b='urn:b'><a:id>1</a:id><b:id>2</b:id></o>"
     assert read(body, ID) == ({"id": None}, "id occurs 2 times")
     assert read(body, StructField("id", IntegerType(), metadata={"namespace": "urn:b"})) == ({"id": 2}, None)
@@ -190,7 +190,7 @@ def test_problems_are_told_up_to_a_number():
     assert told.endswith(f"id[{MAX_PROBLEMS - 1}]: 'x' is not an integer; and {10_000 - MAX_PROBLEMS} more")
 
 
-def test_what_is_not_what_the_schema_says_is_told():
+def test_a_deviation_from_the_schema_is_reported():
     nested = StructField("to", StructType([StructField("city", StringType(), nullable=False)]))
     nil = "xmlns:i='http://www.w3.org/2001/XMLSchema-instance' i:nil='1'"
     assert read("<o><to>Oslo</to></o>", nested)[1] == "to: 'Oslo' is text, not an element with children"

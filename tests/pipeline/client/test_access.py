@@ -103,7 +103,7 @@ def test_what_files_held_travels_with_the_options_and_the_token_is_not_shown(gua
         ),
     ],
 )
-def test_what_is_missing_is_told_with_the_option_that_gives_it(
+def test_missing_credentials_are_reported_with_their_option(
     guarded: Guarded, without: tuple[str, ...], other: dict[str, str], error: type[Exception], what: str, remedy: str
 ) -> None:
     with pytest.raises(error, match=what) as told:

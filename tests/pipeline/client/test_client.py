@@ -43,7 +43,7 @@ def numbers(plane: DataPlane, part: Range, patience: Patience, epoch: str = "e1"
     return [decode_record(data).message_number for records in lists for _, data in records]
 
 
-def test_ends_are_told_with_the_epoch(server: FakeServer):
+def test_ends_include_the_epoch(server: FakeServer):
     server.create("or/ders", partitions=2)
     server.append("or/ders", 1, [record(1), record(2)])
     assert DataPlane(server.url).ends("or/ders") == Ends("or/ders", "e1", {0: (0, 0), 1: (0, 2)})

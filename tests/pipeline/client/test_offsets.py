@@ -142,14 +142,14 @@ def test_advancing_without_a_limit_goes_to_the_end():
     assert (end, lost) == (of("orders", "e1", p0=120, p1=8), [])
 
 
-def test_advancing_refuses_a_queue_that_was_created_anew_or_put_back():
+def test_advancing_refuses_a_recreated_or_restored_queue():
     with pytest.raises(OffsetRefused, match="its epoch is e1"):
         offsets.advance(of("orders", "e0", p0=5), {"orders": ENDS}, {})
     with pytest.raises(OffsetRefused, match="ends at 8, below the position 9 of the query"):
         offsets.advance(of("orders", "e1", p0=5, p1=9), {"orders": ENDS}, {})
 
 
-def test_what_is_deleted_unread_is_told_counted_and_written_into_the_offset():
+def test_deleted_unread_records_are_reported_and_counted_in_the_offset():
     start = Places(of("orders", "e1", p0=2).queues, skipped=10)
     end, lost = offsets.advance(start, {"orders": ENDS}, {}, partial(share, max_rows=4))
     assert lost == [("orders", Range(0, 2, 5))]
@@ -204,7 +204,7 @@ def test_batches_of_several_queues_give_every_record_once_or_count_it_as_skipped
         assert numbers_read == list(range(stands - len(numbers_read), stands))  # dense, in order, to where it stands
 
 
-def test_what_is_still_there_and_what_is_not_are_told_apart():
+def test_stored_and_deleted_ranges_are_distinguished():
     ranges = [("orders", Range(0, 2, 9)), ("orders", Range(0, 0, 3)), ("orders", Range(1, 0, 4))]
     left, gone = offsets.split_trimmed(ranges, {"orders": ENDS})
     assert left == [("orders", Range(0, 5, 9)), ("orders", Range(1, 0, 4))]

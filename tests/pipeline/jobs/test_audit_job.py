@@ -103,7 +103,7 @@ DAMAGED = "holdfast: files of the journal are damaged or missing: 2. "
         ((1234, 2), [], 1, [VIOLATED, DAMAGED]),
     ],
 )
-def test_the_exit_code_says_what_was_found_and_with_strict_what_is_damaged(
+def test_the_exit_code_reports_violations_and_with_strict_also_damage(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     found: tuple[int, int],

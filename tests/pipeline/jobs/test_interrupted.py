@@ -151,7 +151,9 @@ def message(number: int) -> bytes:
 
 
 @pytest.mark.parametrize("how", ["stream", "once"])
-def test_reassembly_ends_and_goes_on_or_begins_anew(command: Command, tmp_path: Path, how: str) -> None:
+def test_interrupted_reassembly_continues_as_a_stream_and_restarts_as_a_batch(
+    command: Command, tmp_path: Path, how: str
+) -> None:
     (tmp_path / "captured").mkdir()
     for number in range(1, 3_001):
         (tmp_path / "captured" / f"{number}.xml").write_bytes(message(number))

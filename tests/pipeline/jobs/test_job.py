@@ -46,7 +46,7 @@ def test_what_spark_refuses_is_a_sentence():
     assert str(caught.value) == "[PARSE_SYNTAX_ERROR] near 'INTT'\n  what is landed is safe"
 
 
-def test_of_sparks_standard_error_a_command_tells_what_is_no_chatter_and_no_stack():
+def test_a_command_prints_sparks_standard_error_without_chatter_and_stack_traces():
     said = b"""WARNING: Using incubator modules: jdk.incubator.vector
 Setting default log level to "WARN".
 To adjust logging level use sc.setLogLevel(newLevel). For SparkR, use setLogLevel(newLevel).
@@ -117,13 +117,13 @@ def test_a_place_for_tables_that_cannot_be_written_is_told_before_anything_is_co
 
 
 @pytest.mark.parametrize("error", [HoldfastError("ours"), RuntimeError("a mistake")])
-def test_any_other_error_of_a_run_is_told_as_it_is(error: Exception):
+def test_any_other_error_of_a_run_is_reported_unchanged(error: Exception):
     with pytest.raises(type(error), match=str(error)) as caught, in_a_sentence("what is landed is safe"):
         raise error
     assert caught.value is error
 
 
-def test_of_a_failed_querys_report_our_own_sentence_is_told():
+def test_holdfasts_own_error_is_taken_from_a_failed_querys_report():
     report = (
         "[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR]\n"
         "Traceback (most recent call last):\n"
@@ -154,7 +154,7 @@ Current Available Offsets: {org.apache.PythonMicroBatchStream@9: {"v": 1, "queue
 """
 
 
-def test_of_a_failed_batch_its_offsets_and_the_first_cause_of_all_are_told():
+def test_a_failed_batch_is_reported_with_its_offsets_and_the_root_cause():
     expected = "the batch of partition 0 offsets 10 to 20 failed: java.io.IOException: No space left on device"
     assert sentence(REPORT) == expected
     first = REPORT.replace(
@@ -167,7 +167,7 @@ def test_of_a_failed_batch_its_offsets_and_the_first_cause_of_all_are_told():
     assert sentence(python) == "MemoryError: none left"
 
 
-def test_flagged_rows_are_told_of_with_how_to_go_on(capsys: pytest.CaptureFixture[str]):
+def test_flagged_rows_are_reported_with_the_next_step(capsys: pytest.CaptureFixture[str]):
     tell_of_flags(0, 9, "landed")
     assert capsys.readouterr().err == ""
     tell_of_flags(2, 9, "landed")

@@ -276,7 +276,7 @@ def test_batches_are_counted_once_even_those_that_are_repeated(capsys: pytest.Ca
     }
 
 
-def test_it_ends_at_so_many_rows_or_when_it_is_told_to():
+def test_a_landing_ends_after_a_number_of_rows_or_at_a_signal():
     query, landed = Query(), dict[int, LandedBatch]()
     _follow(query, landed, query.written, 25, threading.Event())  # type: ignore[arg-type]
     assert (query.stopped, sorted(landed)) == (True, [0, 1, 2])
@@ -295,7 +295,7 @@ class StoppedQuery(Query):
         self.written[2] = LandedBatch(2, 5, 0, None)
 
 
-def test_what_is_landed_while_the_query_is_stopped_is_told_and_counted(capsys: pytest.CaptureFixture[str]):
+def test_rows_landed_while_the_query_stops_are_reported_and_counted(capsys: pytest.CaptureFixture[str]):
     stop = threading.Event()
     stop.set()
     query, landed = StoppedQuery(), dict[int, LandedBatch]()

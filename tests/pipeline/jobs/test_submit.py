@@ -79,7 +79,7 @@ land_command()
 """
 
 
-def test_a_cluster_without_holdfast_lands_a_queue_with_an_archive_of_its_packages_as_spark_submit_was_told(
+def test_a_cluster_without_holdfast_lands_a_queue_with_a_package_archive(
     server: FakeServer, cluster: BareCluster, tmp_path: Path
 ) -> None:
     server.create("orders")

@@ -118,7 +118,7 @@ def dies(where: Any, name: str, after: int = 0, *, later: bool = False) -> Calla
     ],
     ids=["in the copy", "after the copy", "before the commit", "after the commit", "deleting", "deleting more"],
 )
-def test_whoever_reads_after_a_kill_sees_all_of_the_old_or_of_the_new_table(
+def test_a_reader_after_a_kill_sees_the_whole_old_or_the_whole_new_table(
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -261,7 +261,7 @@ def test_each_file_tells_its_least_and_greatest_values_and_a_reader_skips_by_the
     assert sorted(read["offset"].to_pylist()) == list(range(20, 30))
 
 
-def test_a_batch_without_rows_is_no_commit_if_the_caller_wants_none(spark: SparkSession, tmp_path: Path):
+def test_an_empty_batch_makes_no_commit_on_request(spark: SparkSession, tmp_path: Path):
     table, made = DeltaTable(spark, str(tmp_path)), rows(spark, 0)
     table.prepare(Layout(made.schema))
     table.write(made.where("false"), 0, Layout(made.schema), if_any=True)

@@ -87,7 +87,7 @@ def test_a_queue_is_landed_once_with_its_bodies_in_columns(spark: SparkSession, 
     assert orders.queues["orders"].cursors == {reader_of(spark, str(place.checkpoint)): {"0": 102}}
 
 
-def test_a_batch_that_is_repeated_is_there_once_and_a_checkpoint_that_is_not_the_tables_own_is_refused(
+def test_a_repeated_batch_lands_once_and_a_foreign_checkpoint_is_refused(
     spark: SparkSession, place: Place, orders: FakeServer, tmp_path: Path
 ):
     place.kind = "parquet"
@@ -137,7 +137,7 @@ def test_a_batch_that_is_repeated_is_there_once_and_a_checkpoint_that_is_not_the
         place.run()
 
 
-def test_a_table_of_somebody_elses_and_a_place_that_cannot_be_written_are_refused_before_the_query_starts(
+def test_foreign_tables_and_unwritable_places_are_refused_before_the_query_starts(
     spark: SparkSession, place: Place, tmp_path: Path
 ):
     spark.range(3).write.parquet(str(place.out))
@@ -153,7 +153,7 @@ def test_a_table_of_somebody_elses_and_a_place_that_cannot_be_written_are_refuse
         place.run(checkpoint=str(tmp_path / "file" / "checkpoint"))
 
 
-def test_of_two_drivers_of_one_checkpoint_one_lands_a_batch_and_the_other_says_so(
+def test_of_two_drivers_of_one_checkpoint_one_lands_a_batch_and_the_other_fails(
     spark: SparkSession, place: Place, orders: FakeServer, monkeypatch: pytest.MonkeyPatch
 ):
     """As when an orchestrator starts a job again while the first still lives; one session starts no query twice, so
@@ -371,7 +371,7 @@ def test_days_and_tables_that_there_are_not_are_refused(spark: SparkSession, pla
         place.run(table="orc")
 
 
-def test_nothing_landed_yet_is_told(spark: SparkSession, tmp_path: Path):
+def test_an_empty_table_is_reported(spark: SparkSession, tmp_path: Path):
     with pytest.raises(ConfigurationError, match="nothing has been landed"):
         read_landed(spark, str(tmp_path / "landed"))
     assert settle(spark, "http://127.0.0.1:9", str(tmp_path / "checkpoint")) == {}
@@ -388,7 +388,7 @@ def test_each_checkpoint_has_a_reader_of_its_own_that_stays(spark: SparkSession,
 
 
 @pytest.mark.spark
-def test_a_schema_that_cannot_be_read_is_told_with_its_mend(spark: SparkSession, tmp_path: Path):
+def test_an_unreadable_schema_is_reported_with_a_remedy(spark: SparkSession, tmp_path: Path):
     with pytest.raises(ConfigurationError, match="'carrier STRNG' cannot be read") as caught:
         land(spark, "http://b", "orders", str(tmp_path), checkpoint=str(tmp_path / "c"), schema="carrier STRNG")
     assert "carrier STRING" in caught.value.remedy

@@ -106,7 +106,7 @@ def test_what_fails_and_what_is_withdrawn_leaves_no_file(spark: SparkSession, tm
     assert (there(tmp_path), attempts(tmp_path)) == ({}, 0)
 
 
-def test_one_whose_attempt_the_first_took_for_left_over_is_told_that_it_was_not_the_first(
+def test_a_writer_with_an_attempt_deleted_as_a_remainder_learns_it_was_not_first(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     def other() -> None:
@@ -152,7 +152,7 @@ def test_where_directories_cannot_be_renamed_at_once_they_are_written_in_their_p
     assert not (tmp_path / ATTEMPTS).exists()
 
 
-def test_where_nothing_can_be_written_the_reason_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_unwritable_directory_is_reported_with_the_reason(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(ConfigurationError, match="cannot be written") as caught:

@@ -94,7 +94,7 @@ def test_the_newest_schema_comes_first_then_what_only_older_ones_have():
         (struct(a=ByteType()), struct(A=ByteType()), "^a would become tinyint, but is called A"),
     ],
 )
-def test_what_cannot_hold_what_is_landed_is_refused_with_the_way_out(new: StructType, old: StructType, why: str):
+def test_a_type_that_cannot_hold_landed_values_is_refused_with_a_remedy(new: StructType, old: StructType, why: str):
     with pytest.raises(ConfigurationError, match=why) as caught:
         merged([new, old])
     assert "holdfast reland" in caught.value.remedy

@@ -400,7 +400,7 @@ def test_columns_that_may_be_all_that_an_element_needs_are_no_mistake(here: Path
     assert read_pipeline(saved(here, text)).steps
 
 
-def test_a_required_field_whose_column_has_a_wrong_name_is_told_once(here: Path) -> None:
+def test_a_required_field_with_a_misnamed_column_is_reported_once(here: Path) -> None:
     columns = '["a.id", "x AS customer", "y AS amuont", "z AS line"]'
     (one,) = mistakes(here, step(INPUT + f'xml = {{element = "order", xsd = "o.xsd", columns = {columns}}}'))
     assert one.remedy == "Did you mean 'amount'?"

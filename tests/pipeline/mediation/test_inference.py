@@ -37,7 +37,7 @@ def test_a_type_is_as_narrow_as_all_texts_of_a_field_allow(texts: list[str], kin
     assert kinds(*(f"<o><v>{text}</v></o>" for text in texts)) == {"v": kind}
 
 
-def test_what_is_nested_repeated_or_beside_attributes_is_found_with_its_place() -> None:
+def test_nested_repeated_and_attributed_content_is_inferred_with_its_place() -> None:
     fields = infer_schema(
         [
             "<a:o xmlns:a='urn:o' id='7'><a:amount currency='EUR'>1.5</a:amount><a:line><n>1</n></a:line></a:o>",

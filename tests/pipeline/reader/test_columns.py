@@ -77,7 +77,7 @@ def test_a_batch_ends_at_so_many_rows_or_so_many_bytes(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("data", [b"no record", encode_record(record(1)).replace(b"<o:order", b"\xffo:order")])
-def test_what_cannot_be_read_is_told_with_its_position(data: bytes):
+def test_an_unreadable_record_is_reported_with_its_position(data: bytes):
     builder = BatchBuilder("orders", 3, ALL - {"headers"})
     with pytest.raises(PipelineError, match="queue 'orders' partition 3 offset 40") as caught:
         list(builder.batches([block(40, [data])]))

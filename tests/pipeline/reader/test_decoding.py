@@ -168,9 +168,7 @@ NOT_UTF_8 = [b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\
     ],
 )
 @pytest.mark.parametrize("names", [LARGE_OR_NOT[0], LARGE_OR_NOT[-1]])
-def test_one_record_that_is_not_as_usual_gives_what_it_gives_by_itself(
-    odd: Callable[[Record], bytes], names: frozenset[str]
-):
+def test_an_unusual_record_decodes_as_it_does_alone(odd: Callable[[Record], bytes], names: frozenset[str]):
     usual = [record(number, message_id=f"urn:m:{number}") for number in range(5)]
     encoded = [encode_record(one) for one in usual]
     for place in (0, 2, 4):

@@ -303,7 +303,7 @@ def test_it_is_no_stream() -> None:
         made.streamReader(made.schema()).initialOffset()
 
 
-async def test_a_server_that_keeps_none_says_so() -> None:
+async def test_a_server_without_a_journal_is_reported() -> None:
     service = Service(Destination(":memory:"), Listeners(port=0, admin_port=0))
     await service.start()
     try:

@@ -193,7 +193,7 @@ def test_one_of_several_queues_that_is_not_there_is_named_with_the_nearest(shop:
     assert caught.value.remedy == "did you mean 'returns'?"
 
 
-def test_a_literal_checkpoint_of_one_queue_goes_on_also_when_another_joins(shop: FakeServer):
+def test_a_literal_checkpoint_of_one_queue_still_works_when_another_joins(shop: FakeServer):
     old = json.loads('{"v": 2, "queue": "orders", "epoch": "e1", "before": "", "0": 8, "1": 3}')
     older = json.loads('{"v": 1, "queue": "orders", "epoch": "e1", "0": 8, "1": 3}')
     last = json.loads('{"v": 2, "queue": "orders", "epoch": "e1", "before": "", "0": 9, "1": 3}')
@@ -351,7 +351,7 @@ def test_what_is_deleted_while_a_batch_waits_to_be_repeated_is_said_and_counted_
     assert (found, later["skipped"]) == (of("orders", 0, 10, 11), 4)
 
 
-def test_a_batch_whose_records_are_all_gone_has_no_rows_and_the_stream_goes_on(shop: FakeServer):
+def test_a_batch_with_only_deleted_records_has_no_rows_and_the_stream_continues(shop: FakeServer):
     reader = stream(shop, queue="orders", startingOffsets='{"1": 3}', failOnDataLoss="false", minRowsPerBatch="50")
     start = reader.initialOffset()
     shop.queues["orders"].firsts[0] = 10
@@ -362,7 +362,7 @@ def test_a_batch_whose_records_are_all_gone_has_no_rows_and_the_stream_goes_on(s
 
 @pytest.mark.parametrize("bears", [True, False])
 @pytest.mark.parametrize("which", [{"queue": "orders"}, {"queuePattern": "orders"}])
-def test_what_is_deleted_during_a_run_of_what_is_available_is_told_before_a_batch_reads(
+def test_records_deleted_during_an_available_now_run_are_reported_before_a_batch(
     shop: FakeServer, caplog: pytest.LogCaptureFixture, bears: bool, which: dict[str, str]
 ):
     """A run over a long backlog, and a retention that overtakes it."""
@@ -410,9 +410,7 @@ def test_what_is_deleted_while_a_task_reads_is_skipped_in_its_log_or_fails_it(
             rows(reader, partitions)
 
 
-def test_a_read_that_asks_for_what_is_deleted_is_refused_unless_that_is_borne(
-    shop: FakeServer, caplog: pytest.LogCaptureFixture
-):
+def test_a_read_of_deleted_records_is_refused_unless_tolerated(shop: FakeServer, caplog: pytest.LogCaptureFixture):
     shop.queues["orders"].firsts[0] = 5
     options = {"queue": "orders", "startingOffsets": '{"0": 2}'}
     with pytest.raises(RecordsTrimmed, match=f"are requested are deleted: {LOST}"):
@@ -518,7 +516,9 @@ def test_a_server_of_another_data_plane_is_refused_by_its_version(shop: FakeServ
             batch(shop, queue=queues)
 
 
-def test_an_executor_with_another_version_of_holdfast_says_so(shop: FakeServer, monkeypatch: pytest.MonkeyPatch):
+def test_an_executor_with_another_version_of_holdfast_fails_with_a_remedy(
+    shop: FakeServer, monkeypatch: pytest.MonkeyPatch
+):
     made = WsrmDataSource(options=given(shop, queue="orders"))
     for reader in (made.reader(made.schema()), stream(shop, queue="orders")):
         sent = pickle.dumps(reader)
@@ -562,7 +562,7 @@ def test_whatever_the_options_every_row_comes_once(
     assert sorted(found) == sorted(batch(shop, **which))
 
 
-def test_a_cursor_that_was_dropped_and_whose_records_are_deleted_stops_only_who_does_not_bear_that(shop: FakeServer):
+def test_a_dropped_cursor_with_deleted_records_stops_only_intolerant_queries(shop: FakeServer):
     end, _ = next_batch(reader := stream(shop, queue="orders"), reader.initialOffset())
     del shop.queues["orders"].cursors["spark"]
     shop.append("orders", 0, [record(i) for i in range(10, 20)])
@@ -578,7 +578,7 @@ def test_a_cursor_that_was_dropped_and_whose_records_are_deleted_stops_only_who_
     assert shop.queues["orders"].cursors == {"spark": {"0": 20, "1": 3}}
 
 
-def test_a_queue_that_is_gone_is_not_asked_to_keep_a_cursor_by_who_bears_that(shop: FakeServer):
+def test_a_tolerant_query_creates_no_cursor_in_a_deleted_queue(shop: FakeServer):
     end, _ = next_batch(reader := stream(shop, queuePattern="orders.*"), reader.initialOffset())
     del shop.queues["orders-late"]
     shop.append("orders", 0, [record(10)])
@@ -593,7 +593,7 @@ def test_a_queue_that_is_gone_is_not_asked_to_keep_a_cursor_by_who_bears_that(sh
     assert shop.queues["orders"].cursors["spark"]["0"] == 11
 
 
-def test_a_batch_that_is_repeated_goes_on_without_a_queue_that_is_gone_if_that_is_borne(shop: FakeServer):
+def test_a_repeated_batch_continues_without_a_deleted_queue_if_tolerated(shop: FakeServer):
     reader = stream(shop, queuePattern="orders.*")
     start = reader.initialOffset()
     end, _ = next_batch(reader, start)

@@ -213,7 +213,7 @@ def test_a_partition_that_appears_is_read_from_its_beginning(orders: FakeServer)
     assert rows(reader, reader.partitions(start, end)) == [(2, 0, 1), (2, 1, 2)]
 
 
-def test_a_queue_created_anew_is_refused_with_the_remedy(orders: FakeServer):
+def test_a_recreated_queue_is_refused_with_a_remedy(orders: FakeServer):
     reader = stream(orders)
     start = reader.initialOffset()
     orders.queues["orders"].epoch = "e2"
@@ -335,7 +335,7 @@ def test_a_reader_in_use_is_pickled_without_its_connection(orders: FakeServer):
 
 
 @pytest.mark.parametrize(("ends_by", "is_told"), [(EOFError(), False), (None, True), (ValueError("ours"), True)])
-def test_what_spark_prints_of_its_own_hanging_up_is_not_told_and_anything_else_is(
+def test_only_sparks_message_about_its_closed_connection_is_suppressed(
     orders: FakeServer, monkeypatch: pytest.MonkeyPatch, ends_by: Exception | None, is_told: bool
 ):
     told = io.StringIO()

@@ -164,7 +164,7 @@ def of(queue: str, first: int = 0) -> list[tuple[str, int, int]]:
     return [*((queue, 0, i) for i in range(first, 30)), *((queue, 1, i) for i in range(5))]
 
 
-def test_a_query_goes_on_with_changed_options_and_says_what_it_skips(
+def test_a_query_continues_with_changed_options_and_reports_skipped_records(
     spark: SparkSession, shop: FakeServer, stream: Stream
 ):
     said: list[str] = []

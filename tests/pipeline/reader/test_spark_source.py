@@ -80,7 +80,7 @@ def test_any_session_finds_the_format_by_itself_and_reads_the_queue_as_a_table(s
     assert tuple(rows) == (320, 320, sum(NUMBERS))
 
 
-def test_a_wrong_option_is_told_in_our_words(spark: SparkSession, orders: FakeServer):
+def test_an_invalid_option_is_reported_in_holdfasts_words(spark: SparkSession, orders: FakeServer):
     with pytest.raises(AnalysisException, match="did you mean queue"):
         spark.read.format("wsrm").option("broker", orders.url).option("quee", "orders").load()
 
@@ -138,7 +138,7 @@ def test_a_running_stream_sees_what_arrives_and_moves_the_cursor(sink: Sink, ord
         assert parse(json.loads(source[name])).queues["orders"].positions == {0: 300, 1: 21}
 
 
-def test_a_queue_that_was_created_anew_is_refused_on_the_old_checkpoint(sink: Sink, orders: FakeServer):
+def test_a_recreated_queue_is_refused_with_the_old_checkpoint(sink: Sink, orders: FakeServer):
     sink.run()
     orders.queues["orders"].epoch = "e2"
     orders.append("orders", 0, [record(300)])

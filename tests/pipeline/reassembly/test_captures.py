@@ -82,7 +82,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("kind", LOST)
-def test_what_cannot_be_read_is_told_and_the_next_message_found(kind: str) -> None:
+def test_unreadable_content_is_reported_and_the_next_message_is_found(kind: str) -> None:
     data, problem = LOST[kind]
     found = [*pieces(data)]
     lost = [piece for piece in found if piece.problem]

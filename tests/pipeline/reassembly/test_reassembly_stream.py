@@ -237,7 +237,7 @@ PLACES = ("why", "source", "position", "problem", "raw")
 
 
 @pytest.mark.spark
-def test_on_spark_a_stream_over_restarts_knows_what_a_batch_does_and_gives_what_is_in_order(
+def test_on_spark_a_restarted_stream_equals_a_batch_and_releases_messages_in_order(
     spark: SparkSession,
     tmp_path: Path,
     patiently: Callable[[Callable[[], None]], None],

@@ -311,7 +311,7 @@ def test_a_small_archive_does_not_unpack_to_one_that_fills_the_memory(monkeypatc
     assert "more than 1048576 bytes" in piece.problem
 
 
-def test_an_archive_with_a_password_says_so() -> None:
+def test_an_archive_with_a_password_is_reported() -> None:
     data = bytearray(saz({"raw/1_c.txt": http(E[1], CHUNKED)}))
     for signature, at in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
         place = data.rfind(signature)

