@@ -116,9 +116,8 @@ CONTENT_LOCALS = frozenset(name.rpartition("}")[2].encode() for name in CONTENT_
 
 
 def is_for_receiver(name: str, role: str) -> bool:
-    """Return whether a header block with a known role is only for the ultimate receiver (SOAP 1.2 part 1, 2.2; 1.1,
-    4.2.2).
+    """Return whether a header block with a known role is only for the ultimate receiver.
 
-    A block that binds security to a hop is for every reader.
+    See SOAP 1.2 part 1, 2.2, and SOAP 1.1, 4.2.2. A block that binds security to a hop is for every reader.
     """
     return role not in NEXT and name not in SECURITY_BINDING_NAMES
