@@ -125,6 +125,7 @@ class Simulator:
         self._open: dict[Arrival, None] = {}
         self._disk_free_at = [0.0] * len(self.world.nodes)
         self._read_at: dict[tuple[int, str, int], float] = {}
+        # Separate random numbers for each feature leave the events of existing seeds unchanged.
         self._read_chance = random.Random(f"reads {seed}")
         self._reader: Reader | None = None
         if self.options.reader:
@@ -340,6 +341,7 @@ class Simulator:
         """Process events until the true time ``end``, or until ``is_done`` returns true."""
         world, events = self.world, self._events
         while not is_done():
+            # The next step is the earliest event or timer; at the same moment, a timer comes first.
             time = events[0][0] if events else end
             timer: Node | None = None
             for node in self._endpoints:

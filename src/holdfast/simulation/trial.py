@@ -265,6 +265,7 @@ class _Run:
         outcome.transmissions += sent.number > 0
         exchange = _Exchange(sent)
         self.at(EXCHANGE_TIMEOUT, partial(self._fail, exchange))
+        # The network is one server with a queue: a request waits until the earlier ones are through.
         begins = max(self._line_free_at, self.now)
         if (begins - self.now) * link.capacity >= link.line:
             outcome.dropped += 1

@@ -192,6 +192,7 @@ class Plan:
                 record = self.held.setdefault(sequence, {}).get(number)
                 self.held[sequence][number] = None
                 released[sequence, number] = (record, {queue})
+            # A message routed to several queues is released once for each.
             elif (sequence, number) in released and queue not in released[sequence, number][1]:
                 record, into = released[sequence, number]
                 into.add(queue)
@@ -230,6 +231,7 @@ class Plan:
         self._ahead.clear()
 
     def _is_held(self, sequence: str, number: int) -> bool:
+        # The batch's own changes take precedence over the stored content.
         numbers = self.held.get(sequence)
         if numbers is not None and number in numbers:
             return numbers[number] is not None

@@ -133,6 +133,7 @@ class CommitThread:
         if self._closing:
             raise StoreFailed("The store is closing and accepts no further batches.", remedy="Start again.")
         self._is_waited_for = waits = self._longest_wait > 0.0 and self._patience.waits()
+        # While this thread waits, its processor is idle; otherwise both threads need one.
         if waits:
             self._place.here()
         else:

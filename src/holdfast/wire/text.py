@@ -182,6 +182,7 @@ def needed_from(scope: Scope, raw: bytes, tops: list[int], end: int) -> Iterator
     known: dict[bytes, dict[str, bytes]] = {}
     index, after = 0, tops[1] if len(tops) > 1 else end
     for match in _uses(raw, tops[0], end):
+        # The match is in a later element, so the current one is complete.
         while after <= match.start():
             if needed:
                 yield tops[index], [needed[prefix] for prefix in sorted(needed)]
@@ -209,6 +210,7 @@ def _uses(raw: bytes, start: int, end: int) -> Iterator[re.Match[bytes]]:
     part from one "<" to a later one.
     """
     while start < end:
+        # A part ends before a "<", because no prefix extends over one.
         stop = raw.find(b"<", min(start + _WINDOW, end), end)
         if stop < 0:
             stop = end

@@ -162,6 +162,7 @@ class HandlerCursor:
             return
         line = self._waiting[entry.sequence]
         line.popleft()
+        # In order, the Sequence's next record becomes available only now.
         if line:
             self._ready[line[0].offset] = line[0]
         else:
@@ -173,6 +174,7 @@ class HandlerCursor:
         if self.policy.attempts is not None and entry.attempts >= self.policy.attempts:
             return False
         del self._running[offset]
+        # The limit of the exponent keeps the float from overflowing; the cap applies long before.
         entry.due = now + min(self.policy.backoff_cap, self.policy.backoff * 2.0 ** min(entry.attempts - 1, 30))
         self._delayed.append(entry)
         return True

@@ -167,6 +167,8 @@ class Staging:
         check_name("token", token)
         sink = self.sinks.get(batch.sink)
         part = sink.parts.get(token) if sink is not None else None
+        # A new part needs an unused token, and a continued part must have exactly the rows before these. Otherwise a
+        # repeated request would stage rows twice.
         if (part is not None and not start) or (start and (part is None or part.staged != start)):
             raise NotStaged(
                 Why.TOKEN,
@@ -292,6 +294,7 @@ class Staging:
         remedy = "Stage the batch again with new tokens. No row of it is published."
         staged = self.sinks[batch.sink].staged if batch.sink in self.sinks else []
         known = {part.token: part for part in staged if part.batch == batch.number}
+        # A token named twice must not publish its rows twice: the lengths then differ.
         parts = [known[one] for one in dict.fromkeys(tokens) if one in known]
         if len(parts) != len(tokens):
             there = {part.token for part in parts}

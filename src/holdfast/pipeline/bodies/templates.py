@@ -124,6 +124,7 @@ class AlikeReader:
         return self._plans[shape]
 
     def _made(self, shape: bytes) -> list[Plan] | None:
+        # xsi:nil makes an element null, which depends on the schema; "<" is an upper bound of the elements.
         if b"nil" in shape or shape.count(b"<") > self._reader.max_elements:
             return None
         try:
@@ -198,6 +199,7 @@ class _Texts:
         first, lengths = self.first // 2, self._counts // 2
         at = np.arange(len(codes)) - np.repeat(first, lengths)
         with np.errstate(over="ignore"):
+            # A polynomial hash of the markup finds candidates for groups; a comparison below removes collisions.
             weights = np.cumprod(np.full(int(lengths.max()), 0x9E3779B97F4A7C15, np.uint64))
             digests = np.add.reduceat((codes.astype(np.uint64) + np.uint64(1)) * weights[at], first)
         _, found, sizes = np.unique(digests, return_inverse=True, return_counts=True)
@@ -222,6 +224,7 @@ class _Texts:
         declaring = declares[codes]
         if declares.any():
             names = self.pieces.take(2 * np.flatnonzero(declaring) + 1).dictionary_encode()
+            # A namespace's name is markup: the same tag with another namespace has another shape.
             codes[declaring] += (names.indices.to_numpy().astype(np.int64) + 1) * len(declares)
         return codes, declaring
 

@@ -225,6 +225,7 @@ class RoutedReader:
 
     def _settle(self, offsets: dict[int, int]) -> Node | None:
         """Move the cursor: immediately, late, twice or, during the storm, never."""
+        # Below 0.3, a late settlement follows. From 0.1 to 0.2 it is the only one; otherwise the cursor moves now, too.
         chance = self._chance.random() if self._is_storm else 1.0
         if chance < 0.3:
             delay = self._chance.random() * 2 * LATENCY[self._name]

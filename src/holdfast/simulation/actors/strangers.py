@@ -87,6 +87,7 @@ class Stranger:
                 continue
             for outbox in node.protocol.outbound.outboxes.values():
                 source = outbox.source
+                # Any peer may speak about replies to an unknown requester, so only certificates protect these.
                 is_guarded = self._is_certified or not outbox.is_for_replies
                 if source is not None and source.identifier is not None and is_guarded:
                     targets.append((node, outbox))

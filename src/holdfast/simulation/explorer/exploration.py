@@ -151,6 +151,7 @@ class Explorer:
 
     def _look_for_dead_ends(self) -> None:
         """Check that every state can reach a good end; otherwise the endpoints could exchange messages for ever."""
+        # Go backwards from the good ends; a state that this does not reach is a dead end.
         before: list[list[int]] = [[] for _ in self._parents]
         for origin, number in zip(*self._edges, strict=True):
             before[number].append(origin)

@@ -297,6 +297,8 @@ class Situation:
             yield from self._timers()
 
     def _timers(self) -> Iterator[Action]:
+        # If nothing else can happen, the timers fire in the order of their times. An early timer (from the budget)
+        # stands for a slow packet, so any timer may be the next.
         timers = [(due, index) for index, endpoint in enumerate(self.endpoints) if (due := endpoint.due_in) is not None]
         for _, index in sorted(timers)[:1] if self.is_quiet else timers:
             yield "timer", index, 0
@@ -362,6 +364,7 @@ class Situation:
         assert due is not None
         if not self.is_quiet:
             self.budget.early -= 1
+        # Each endpoint has its own time, so the other one must wait for as long.
         self._take(1 - index, Step("wait", seconds=due))
         self._take(index, TIMER)
 

@@ -433,6 +433,7 @@ class Node:
         """Perform the core's effects, as required after every input."""
         world = self.world
         self.protocol.outbound.pump(self.now)
+        # An effect or a due timer may cause further effects, so repeat until neither is left.
         while True:
             for effect in self.protocol.take_effects():
                 self._perform(effect)

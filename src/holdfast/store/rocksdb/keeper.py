@@ -109,9 +109,11 @@ class Keeper:
         """
         with self._lock:
             ranges, trimmed = list(self._ranges), self.trimmed  # the list may grow during the compaction
+        # If space is low, every byte counts; otherwise small amounts do not justify a compaction.
         least = 0 if self._space.is_low else COMPACT_BYTES
         if trimmed <= least:
             return True
+        # A compaction also rewrites the remaining records, so wait until enough of them are trimmed.
         if least and trimmed < sum(table["size"] for table in tables) // COMPACT_SHARE:
             return True
         if not self._fits(tables):

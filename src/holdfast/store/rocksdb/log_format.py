@@ -147,6 +147,7 @@ def _next_header(data: Bytes, at: int, end: int, mark: bytes, mark_at: int) -> i
     mark."""
     _, length, kind = _header.unpack_from(data, at)
     behind: int = at + _header.size + length + (_LOG_NUMBER if kind in _RECYCLABLE else 0)
+    # Trust the length only if an intact piece follows: a damaged length would skip intact records.
     if kind and behind + _header.size <= end and _piece(data, behind, end) is not None:
         return behind
     if mark:
@@ -168,6 +169,7 @@ def crc32c(data: bytes) -> int:
     words = array("H", data[:even])
     if sys.byteorder == "big":
         words.byteswap()
+    # Two bytes at a time halve the steps of a Python loop, for a table of 65,536 entries.
     for word in words:
         crc = table[(crc ^ word) & 0xFFFF] ^ (crc >> 16)
     if even < len(data):

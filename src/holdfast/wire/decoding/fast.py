@@ -305,6 +305,8 @@ def _read(data: bytes, limits: Limits) -> Envelope | None:
     if envelope.kind != ENVELOPE or at < 0 or at > limits.max_header_bytes:
         return None
     head = data[end + 1 : at]
+    # A carriage return would need normalization, and "<!" begins a comment or a CDATA section. A search for the single
+    # "!" is faster, and usually finds nothing.
     if head.find(b"\r") >= 0 or (head.find(b"!") >= 0 and b"<!" in head):
         return None
     body = read_body(data, at, envelope, limits)
@@ -332,6 +334,7 @@ def _blocks(tokens: list[bytes], header: Shape, body: bytes, escaped: bool, limi
     envelope = Envelope(header.soap)
     kids = header.kids
     last = len(tokens) - 1
+    # Token 0 precedes the Header's start tag, which is token 1; the last token is its end tag.
     i = 2
     while i < last:
         tag, _, value = tokens[i].partition(b">")
@@ -431,6 +434,7 @@ def _sequence(tokens: list[bytes], i: int, shape: Shape) -> tuple[Sequence, int]
     tag, _, value = tokens[i + 3].partition(b">")
     child = shape.kids.get(tag) or _learn(shape, tag)
     digits = value.strip()
+    # The complete path reports longer numbers; here they would only cost time.
     if child.kind != NUMBER or tokens[i + 4][0] != 47 or not digits.isdigit() or len(digits) > 64:
         raise _Odd
     number = int(digits)

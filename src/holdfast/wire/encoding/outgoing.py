@@ -194,6 +194,7 @@ def _are_known(root: bytes, bodies: list[bytes]) -> bool:
     if together.find(b"!") >= 0 and together.find(b"<!") >= 0:
         return False
     try:
+        # Each body begins with its start tag again, so this parses the bodies one after the other.
         _parser().Parse(b"<all>" + root + root.join(rests) + b"</all>", True)
     except (ExpatError, EnvelopeError):
         return False
