@@ -1,4 +1,4 @@
-"""Addresses that a peer may have us send to: the anonymous one and allowed ones."""
+"""The addresses that a peer may have this endpoint send to: the anonymous one, ``none`` and those on the allow-list."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 from holdfast.core.messages import EndpointReference
 
 _SPECIFICATIONS = re.compile(r"https?://docs\.oasis-open\.org\.?(?::\d*)?/+ws-rx/", re.IGNORECASE)
-"""Addresses with a meaning in a specification, such as MakeConnection's anonymous one. A post to them would reach\na
+"""Addresses that a specification gives a meaning, such as MakeConnection's anonymous one. A post to them would reach a
 documentation site."""
 
 
 class Addresses:
-    """What may be sent to.
+    """Decides which addresses this endpoint may send to.
 
     Args:
         allows: Whether messages may be sent to an address that is neither the anonymous one nor ``none``.
@@ -23,13 +23,13 @@ class Addresses:
         self._allows = allows
 
     def may_send_to(self, reference: EndpointReference) -> bool:
-        """Whether messages for it may leave, or have nowhere to go."""
+        """Return whether messages for the reference may be sent, or go nowhere (``none``)."""
         if reference.is_anonymous or reference.is_none:
             return True
         return _SPECIFICATIONS.match(reference.address) is None and self._allows(reference.address)
 
     def refusal(self, *references: EndpointReference | None) -> str:
-        """Why one of these is not sent to, for the peer that named it; "" if all of them are."""
+        """Return the reason, for the peer that named them, why one of these may not be sent to; "" if all may."""
         for reference in references:
             if reference is None or self.may_send_to(reference):
                 continue

@@ -1,7 +1,7 @@
 """Authority: which peer may speak about which Sequence.
 
-An acknowledgement deletes messages, a fault or a closure ends a Sequence. So each counts only from a peer that may say
-it. The page "Who may say what" (``docs/internals/authority.md``) has the rules in a table.
+An acknowledgement deletes messages; a fault or a closure ends a Sequence. So each counts only from a peer that may send
+it. The page "Who may say what" (``docs/internals/authority.md``) lists the rules in a table.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def requester_of(destination: RMDestination) -> Requester:
 
 
 class Authority:
-    """Says which peer may speak about which Sequence.
+    """Decides which peer may speak about which Sequence.
 
     Args:
-        inbound: The Sequences that come in.
-        outbound: Those that go out.
-        effects: Where it reports what it ignores.
+        inbound: The inbound Sequences.
+        outbound: The outbound Sequences.
+        effects: Where this class reports the statements that it ignores.
     """
 
     def __init__(self, inbound: Inbound, outbound: Outbound, effects: list[Effect]) -> None:
@@ -42,14 +42,15 @@ class Authority:
         self._effects = effects
 
     def find(self, identifier: str, origin: Origin) -> Outbox | None:
-        """Return the outbox of that Identifier if the origin may speak about it, else None.
+        """Return the outbox with that Identifier if the origin may speak about it, else None.
 
-        Two peers may grant one Identifier: each speaks about its own Sequence.
+        Two peers may grant the same Identifier; each of them speaks about its own Sequence only.
         """
         return next((one for one in self._outbound.sequences.named(identifier) if self.may_speak(one, origin)), None)
 
     def may_speak(self, outbox: Outbox, origin: Origin) -> bool:
-        """Whether acknowledgements, faults, closures and replies from there count for the outbox's Sequence."""
+        """Return whether acknowledgements, faults, closures and replies from the origin count for the outbox's
+        Sequence."""
         source = outbox.source
         if source is None:
             return False
@@ -59,13 +60,15 @@ class Authority:
             return origin.address == outbox.to
         if source.secret:
             return compare_digest(source.secret.encode(), origin.secret.encode())
-        # A state of a version without secrets, or of a process without a listener: where there is one now, its peer
-        # was told its bare address.
+        # Either the saved state comes from a version that had no secrets yet, or this process had no listener when it
+        # created the Sequence. If it listens now, the peer was given an address without a secret, so none is required.
         return not self._outbound.is_anonymous(source)
 
     def _may_speak_of_replies(self, outbox: Outbox, source: RMSource, origin: Origin) -> bool:
-        """Whether the origin is the requester: the peer that may send in the Sequence that this one answers. Its own
-        may be forgotten by now, as one that ended long ago is, though replies wait for an address that is away."""
+        """Return whether the origin is the requester: the peer that may send in the Sequence that this one answers.
+
+        The requester's own Sequence may be forgotten while replies still wait for an address that is unreachable.
+        """
         requester = source.requester
         if origin.address:
             return origin.address == outbox.to or (requester is not None and origin.address == requester.acks_to)
@@ -78,7 +81,7 @@ class Authority:
         return requester.sequence in origin.names or (requester.party != "" and requester.party == origin.party)
 
     def refusal(self, envelope: Envelope, origin: Origin) -> Fault | None:
-        """The fault for a message that names an inbound Sequence of a proven party, and comes from another."""
+        """Return the fault for a message that names an inbound Sequence of another proven party, else None."""
         for identifier in inbound_names(envelope):
             destination = self._inbound.destinations.get(identifier)
             if destination is not None and not self._may_use(destination, origin):
@@ -96,7 +99,7 @@ class Authority:
         return origin.party == destination.party
 
     def ignore(self, what: str, identifier: str, origin: Origin) -> None:
-        """Report what a peer said about a Sequence that it may not speak about."""
+        """Report a statement about a Sequence from a peer that may not speak about it."""
         party = origin.party or "a peer"
         where = f"in a response of {origin.address}" if origin.address else f"in a request of {party}"
         detail = {"what": what, "where": where, "why": "only the Sequence's own destination may send this"}

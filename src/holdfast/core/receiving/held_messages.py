@@ -1,11 +1,11 @@
 """Held messages: accepted beyond a gap, durable, acknowledged, and in no queue yet. Sans-IO.
 
-When the gap closes they move into their queues in blocks, each in one batch, and the next block only once the last one
-is durable: so memory never has more than one block of them, and messages of other Sequences wait for one block at most.
-A Sequence's state says which number enters the queue next, so a process that dies in between continues there. What
-arrives meanwhile is held behind those that still move.
+When the gap closes, this class moves them into their queues in blocks. Each block goes in one batch, and the next
+follows only once that batch is durable. So memory never has more than one block, and messages of other Sequences wait
+for at most one. A Sequence's state says which number enters the queue next, so a restarted process continues there. A
+message that arrives while others still move is held behind them.
 
-Their bytes are bounded for each Sequence, each party and in all; a message beyond is not accepted yet.
+The held bytes are bounded per Sequence, per party and in total; a message beyond a limit is not accepted yet.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ BLOCK_BYTES = MOST_BYTES
 size."""
 
 LOOK_AGAIN = 1.0
-"""Seconds until a release is retried if the store had no room."""
+"""Seconds until this class retries a release for which the store had no room."""
 
 Delivery = tuple[Queue, int, int, Record | None]
 """Queue, partition and offset of a record in the open batch; without a record, it must be read from the store."""
 
 
 def size_of(message: Envelope) -> int:
-    """The bytes that a message counts while it is held."""
+    """Return the bytes that a message counts for while it is held."""
     return len(message.body) + sum(map(len, message.headers)) + ROW_BYTES
 
 
@@ -42,11 +42,11 @@ class HeldMessages:
     """The held messages of every inbound Sequence of one side.
 
     Args:
-        policy: Its limits.
+        policy: The limits on held bytes.
         commit: Where changes go.
-        queue: Holds them, and is where most of them go.
-        queues: Every queue where they may go, by name.
-        delivered: Called with what has entered queues, durably.
+        queue: Holds the messages, and is where most of them go afterwards.
+        queues: Every queue that a message may go to, by name.
+        delivered: Called with the messages that have entered their queues, once they are durable there.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class HeldMessages:
     ) -> None:
         self.policy = policy
         self.bytes = 0
-        """Of all."""
+        """The held bytes of all Sequences."""
         self.trouble: Callable[[], str] = str
         """Returns why the store should accept nothing new for now; "" if it may."""
         self.retry_at: float | None = None
-        """When :meth:`pump` is due."""
+        """When :meth:`pump` is due; None if nothing waits for room."""
         self.block_bytes = BLOCK_BYTES
         """Maximum bytes of held messages that one batch releases."""
         self._commit = commit
@@ -85,7 +85,7 @@ class HeldMessages:
     # --- bytes ----------------------------------------------------------------------------------------------------
 
     def has_room(self, destination: RMDestination, size: int) -> bool:
-        """Whether so many bytes more may be held for the Sequence."""
+        """Return whether ``size`` more bytes may be held for the Sequence."""
         policy, party = self.policy, destination.party
         return (
             destination.held_bytes + size <= destination.policy.buffer_bytes
@@ -94,7 +94,7 @@ class HeldMessages:
         )
 
     def _count(self, destination: RMDestination, size: int) -> None:
-        """The Sequence has so many bytes held now."""
+        """Record that the Sequence now has ``size`` bytes held, in its party's total and in the overall one."""
         more = size - self._counted.pop(destination.identifier, 0)
         if size:
             self._counted[destination.identifier] = size
@@ -105,7 +105,7 @@ class HeldMessages:
                 del self._of_party[party]
 
     def hold(self, destination: RMDestination, number: int, record: Record, queues: tuple[Queue, ...]) -> bool:
-        """Whether the new message must wait for others; if so it is held, with the open batch."""
+        """Hold a new message, with the open batch, if it must wait for others; return whether it must."""
         size = len(record.body) + len(record.headers) + ROW_BYTES
         if not destination.hold(number, size):
             return False
@@ -116,14 +116,14 @@ class HeldMessages:
         return True
 
     def discard(self, destination: RMDestination, numbers: list[int]) -> None:
-        """Delete held messages, with the open batch, which the destination does not have any more."""
+        """Delete held messages that the destination has already dropped, with the open batch."""
         self._queue.drop_held(destination.identifier, numbers)
         for number in numbers:
             destination.routed.pop(number, None)
         self._count(destination, destination.held_bytes)
 
     def forget(self, destination: RMDestination) -> None:
-        """The Sequence is forgotten, and what is held for it."""
+        """Stop counting a Sequence that was forgotten, and drop its turn and its pending calls."""
         self._count(destination, 0)
         self._line.pop(destination.identifier, None)
         self._when_released.pop(destination.identifier, None)
@@ -131,8 +131,10 @@ class HeldMessages:
     # --- into queues ----------------------------------------------------------------------------------------------
 
     def release(self, destination: RMDestination, now: float) -> None:
-        """Move what may leave into its queues: as much as the open batch has room for with it, the rest block by
-        block."""
+        """Move a Sequence's messages that no gap holds back into their queues.
+
+        The open batch takes as many as it has room for; the rest follow block by block.
+        """
         if self._opened is not self._commit.opened:
             self._opened, self._room = self._commit.opened, self.block_bytes
         before = destination.held_bytes
@@ -159,7 +161,7 @@ class HeldMessages:
         return deliveries
 
     def _queues_of(self, destination: RMDestination, number: int) -> tuple[Queue, ...]:
-        """Where a held message goes. If its queue was removed meanwhile, it goes into the usual one."""
+        """Return the queues that a held message goes to: the usual one if all of its own were removed meanwhile."""
         names = destination.routed.pop(number, None)
         if names is None:
             return self._usual
@@ -174,35 +176,35 @@ class HeldMessages:
         self.go_on(now)
 
     def go_on(self, now: float) -> None:
-        """Move the next block, of each Sequence in its turn."""
+        """Move the next block; the Sequences take turns."""
         while self._line and not self._is_stopped:
             if self._opened is self._commit.opened and self._room <= 0:
-                return  # this batch has its block, and continues when it is durable
+                return  # this batch has its block; the move continues once it is durable
             if self.trouble():
                 self.retry_at = now + LOOK_AGAIN
                 return
             self.release(self._line.pop(next(iter(self._line))), now)
 
     def when_released(self, destination: RMDestination, call: Callable[[float], None]) -> None:
-        """Make the call when nothing of a Sequence moves any more. A process that dies before forgets it."""
+        """Make the call once nothing of the Sequence moves any more. A process that dies before then loses it."""
         self._when_released.setdefault(destination.identifier, []).append(call)
 
     def is_moving(self, destination: RMDestination) -> bool:
-        """Whether blocks of the Sequence are to follow without delay."""
+        """Return whether more blocks of the Sequence follow without delay."""
         return destination.is_releasing and not self._is_stopped and not self.trouble()
 
     def pump(self, now: float) -> None:
-        """Try again what the store had no room for."""
+        """Retry the release that the store had no room for, if it is due."""
         if self.retry_at is not None and self.retry_at <= now:
             self.retry_at = None
             self.go_on(now)
 
     def stop(self) -> None:
-        """Move no further block: the next start continues."""
+        """Move no further block; the next start of the process continues."""
         self._is_stopped = True
 
     def recover(self, destination: RMDestination) -> None:
-        """Take over what the store holds for a Sequence. After all are there, :meth:`go_on`."""
+        """Take over what the store holds for a Sequence. Call :meth:`go_on` once all Sequences are recovered."""
         self._count(destination, destination.held_bytes)
         if destination.is_releasing:
             self._line[destination.identifier] = destination

@@ -1,6 +1,6 @@
-"""Refusals: requests that say too little, or what contradicts itself, to be taken for anything.
+"""Refusals of requests that lack a necessary header or contradict themselves.
 
-An answer is read more kindly: who asked knows what it is about.
+Responses are judged more leniently, since the peer that asked knows what they answer.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from holdfast.core.versions import Addressing
 
 
 def refusal(envelope: Envelope) -> Fault | None:
-    """The fault that a request is answered with whatever else it says; None if none.
+    """Return the fault that answers the request regardless of its other content; None if it is valid.
 
-    An Action is demanded (WS-Addressing 2005/08 core, 3.2), and it says what the Body is. A fault may lack it, for
-    the stacks that write plain SOAP then, and so may what has nothing but headers to say.
+    WS-Addressing requires an Action (2005/08 core, 3.2): it says what the Body means. A fault may lack it, because some
+    stacks write a fault as plain SOAP, and so may a message outside any Sequence.
     """
     lacks_action = envelope.sequence is not None and not envelope.action and envelope.control is None
     if envelope.fault is not None or not (lacks_action or envelope.contradiction):
