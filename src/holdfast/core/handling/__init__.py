@@ -1,5 +1,5 @@
-"""Handlers: when one is called with which message, what its result does, and when it is called again.
+"""Handlers: when a handler is called with which message, what its result causes, and when it is called again.
 
-This room owns the cursor of the handlers and its order. It calls nothing: the shell calls the handler and says what
-came of it. It knows no outbound Sequence. Open ``delivery`` first.
+This room owns the cursor of the handlers and the order of their calls. It calls no handler itself: the shell does, and
+reports the outcome. It knows no outbound Sequence. Open ``delivery`` first.
 """

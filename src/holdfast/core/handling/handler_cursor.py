@@ -55,12 +55,12 @@ class _Entry:
 class HandlerCursor:
     """The cursor of one partition.
 
-    Offsets run from 0; inside, they are kept as numbers from 1 so that ranges can hold them.
+    Offsets start at 0. Internally they are kept as numbers from 1, because acknowledgement ranges start at 1.
 
     Args:
-        policy: How the handler is called.
-        in_order: Whether a Sequence's records are handed over one after the other.
-        state: What :meth:`to_state` gave, None at the beginning.
+        policy: How often, and with what pauses, a handler is retried.
+        in_order: Whether the records of one Sequence are handled one after the other.
+        state: A value that :meth:`to_state` returned; None for a new partition.
     """
 
     def __init__(self, policy: HandlingPolicy, in_order: bool, state: State | None = None):
@@ -76,25 +76,25 @@ class HandlerCursor:
 
     @property
     def floor(self) -> int:
-        """Every offset below it is done with."""
+        """The lowest unfinished offset: every offset below it is finished."""
         return self._done.first_gap - 1
 
     def unfinished(self, end: int) -> int:
-        """How many offsets below ``end`` are not done with."""
+        """Return how many offsets below ``end`` are unfinished."""
         return end - self._done.count
 
     def is_done(self, offset: int) -> bool:
-        """Whether the record there is done with."""
+        """Return whether the record at the offset is finished."""
         return offset + 1 in self._done
 
     @property
     def limit(self) -> int:
-        """The first offset that it does not take yet."""
+        """The first offset that the cursor does not accept yet."""
         return self.floor + self.policy.ahead
 
     @property
     def has_room(self) -> bool:
-        """Whether it takes another record."""
+        """Return whether the cursor accepts another record."""
         return self.next_offset < self.limit
 
     def offer(self, offset: int, sequence: str) -> bool:
@@ -121,7 +121,7 @@ class HandlerCursor:
         return True
 
     def wake(self, now: float) -> bool:
-        """Make failed records available that are due again; return whether there are any."""
+        """Make failed records available whose retry is due; return whether there are any."""
         due = [entry for entry in self._delayed if entry.due <= now]
         for entry in due:
             self._delayed.remove(entry)
@@ -202,9 +202,10 @@ class HandlerCursor:
             self._ready[line[0].offset] = line[0]
 
     def rewind(self, offset: int) -> None:
-        """Offer everything from ``offset`` on again.
+        """Offer every record from ``offset`` on again.
 
-        A record with a handler is not offered again as long as it is there; the rest of its Sequence waits for it.
+        A record that a handler has is not offered again until that handler is done; the rest of its Sequence waits for
+        it.
         """
         self._done = AcknowledgementRanges([(1, offset)] if offset else [])
         self.next_offset = offset

@@ -1,4 +1,4 @@
-"""Incoming: a message without a Sequence header, on its way to its handler."""
+"""Incoming: a message without a Sequence header, with what its handling needs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from holdfast.core.receiving.destination import RMDestination
 
 @dataclass(slots=True)
 class Incoming:
-    """A message without a Sequence header on its way to who takes it.
+    """A message without a Sequence header, with what its handling needs.
 
     Args:
         envelope: The message.
-        back_channel: Where its answer may go; None if it came as an answer, or has its answer.
+        back_channel: Where its answer may go; None if the message came in a response, or is already answered.
         now: Seconds.
         origin: Where it came from.
-        problem: The fault for another of its headers, None for none.
-        asked: The Sequences with an anonymous AcksTo that it asks an acknowledgement of. An answer that is another's
-            leaves them out: .NET reads one acknowledgement in it, and no second.
+        problem: The fault that another of its headers causes; None for none.
+        asked: The Sequences with an anonymous AcksTo whose acknowledgement it requests. A response that acknowledges
+            another Sequence leaves them out, because .NET reads only one acknowledgement per message.
     """
 
     envelope: Envelope

@@ -19,8 +19,8 @@ from holdfast.core.versions import Addressing
 def refusal(envelope: Envelope) -> Fault | None:
     """Return the fault that answers the request regardless of its other content; None if it is valid.
 
-    WS-Addressing requires an Action (2005/08 core, 3.2): it says what the Body means. A fault may lack it, because some
-    stacks write a fault as plain SOAP, and so may a message outside any Sequence.
+    An Action is required (WS-Addressing 2005/08 core, 3.2): it says what the Body means. A fault may lack it, because
+    some stacks write a fault as plain SOAP, and so may a message outside any Sequence.
     """
     lacks_action = envelope.sequence is not None and not envelope.action and envelope.control is None
     if envelope.fault is not None or not (lacks_action or envelope.contradiction):
