@@ -1,39 +1,33 @@
-"""What the commands that show and steer things share: tables, one thing whole, finding it by its beginning, and asking
-a running server's admin listener instead of a store.
+"""What the commands that show and steer things share: tables, one thing whole, finding it by its beginning, and the
+client of the admin interface that the arguments name.
 
-Every such command takes a STORE, or ``--admin URL`` in its place; ``--json`` prints what the admin listener answers.
+Every such command takes a STORE, or ``--admin URL`` in its place, and asks both the same; ``--json`` prints the answer.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
 
 from holdfast.cli.program import remembered_options
-from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from holdfast.client.admin import Access
+    from holdfast.client.admin_client import AdminClient
 
 DEFAULT_ADMIN = "http://127.0.0.1:8081"
 """Default address of a broker's admin listener."""
 ADMIN_VARIABLE = "HOLDFAST_ADMIN"
 """The environment variable for --admin."""
-ADMIN_PATIENCE = 30.0
-"""Seconds to wait for an admin listener's answer."""
-
-
-PAGE = 1000
-"""Page size of lists requested from an admin listener."""
 
 _ACCESS = {
     "token_file": ("--token-file", "FILE", "Token of the admin listener.  [env: HOLDFAST_ADMIN_TOKEN]"),
@@ -46,7 +40,7 @@ _ACCESS = {
 
 
 def admin_option(command: Any) -> Any:
-    """Add ``--admin`` and the connection options of the listener, which :func:`ask_admin` reads from the context."""
+    """Add ``--admin`` and the connection options of the listener, which :func:`admin_client` reads from the context."""
     text = f"Use the running server's admin listener instead of a store. Without STORE and --admin: {DEFAULT_ADMIN}."
     option = click.option("--admin", metavar="URL", envvar=ADMIN_VARIABLE, show_envvar=True, help=text)
     return option(access_options(command))
@@ -73,52 +67,92 @@ def json_option(command: Any) -> Any:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON to standard output.")(command)
 
 
-def place_and_rest(arguments: Sequence[str | None], admin: str | None) -> tuple[str | None, list[str | None]]:
-    """STORE and what follows it, as they were meant. ``--admin`` stands for STORE. An argument that is a STORE wins
-    over the environment's listener; any other single argument names a thing of the server.
+def admin_and_rest(arguments: Sequence[str | None], admin: str | None) -> tuple[AdminClient, list[str | None]]:
+    """Return the client that the arguments mean, and the arguments without STORE.
+
+    ``--admin`` stands for STORE. An argument that is a STORE wins over the environment's listener; any other single
+    argument names a thing of the server. With neither, the client asks the default admin listener of a broker.
+
+    Args:
+        arguments: STORE, and what follows it; None for one that is not given.
+        admin: The listener of ``--admin`` or of the environment.
 
     Returns:
-        The admin listener to ask, None for a store; and as many as ``arguments``, the first of them the store, None
-        without one. If neither is named it is the admin listener that a broker on this machine has by default.
+        The client, and one argument fewer.
 
     Raises:
-        click.UsageError: both are given.
+        click.UsageError: Both are given.
     """
     if _is_told(admin):
         if arguments[-1] is not None:
             raise click.UsageError("Give either STORE or --admin.")
-        return admin, [None, *arguments[:-1]]
+        return admin_client(admin), list(arguments[:-1])
     first = arguments[0]
     if first is None:
-        return admin or DEFAULT_ADMIN, list(arguments)
+        return admin_client(admin), list(arguments[1:])
     if len(arguments) > 1 and arguments[-1] is None and not _may_be_store(first):
         _remember_no_store(first)
-        return admin or DEFAULT_ADMIN, [None, *arguments[:-1]]
-    return None, list(arguments)
+        return admin_client(admin), list(arguments[:-1])
+    return admin_client(store=first), list(arguments[1:])
 
 
-def place_and_names(
+def admin_and_names(
     arguments: Sequence[str], admin: str | None, is_name: Callable[[str], bool]
-) -> tuple[str | None, str | None, list[str]]:
-    """Return STORE and the names after it; otherwise as :func:`place_and_rest`.
+) -> tuple[AdminClient, list[str]]:
+    """Return the client that the arguments mean, and the names after STORE; otherwise as :func:`admin_and_rest`.
 
     Args:
         arguments: All arguments.
         admin: The listener of ``--admin`` or of the environment.
         is_name: Whether a text can be a name. The first argument is a STORE if it cannot be a name, or if such a store
             exists.
-
-    Returns:
-        The admin listener to use, None for a store; the store, None without one; the names.
     """
     names = list(arguments)
     if _is_told(admin):
-        return admin, None, names
+        return admin_client(admin), names
     if not names or (is_name(names[0]) and not _may_be_store(names[0])):
         if names:
             _remember_no_store(names[0])
-        return admin or DEFAULT_ADMIN, None, names
-    return None, names[0], names[1:]
+        return admin_client(admin), names
+    return admin_client(store=names[0]), names[1:]
+
+
+def admin_client(admin: str | None = None, store: str | None = None) -> AdminClient:
+    """Return the client of an admin listener, or of a store; the running command closes it at its end.
+
+    Args:
+        admin: The listener's URL; None: the default of a broker on this machine.
+        store: The location of a store, which replaces the listener; None for none.
+
+    Raises:
+        click.UsageError: ``admin`` is no URL.
+        ConfigurationError: A file of the connection options is not what it should be.
+    """
+    from holdfast.client.admin_client import AdminClient, HTTPTransport
+
+    context = click.get_current_context()
+
+    def words(remedy: str) -> str:
+        from holdfast.client.command_options import in_words_of
+
+        return in_words_of(context.command, remedy)
+
+    def words_without_answer(remedy: str) -> str:
+        if name := context.meta.get(_NO_STORE):
+            remedy = f"{remedy} If {name!r} is a STORE: no directory of that name holds a store."
+        return words(remedy)
+
+    if store is not None:
+        from holdfast.client.stopped_store import StoreTransport
+
+        client = AdminClient(StoreTransport(store), words)
+    else:
+        url = admin or DEFAULT_ADMIN
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+            raise click.UsageError(f"--admin {url!r} is not a URL such as http://127.0.0.1:8081.")
+        client = AdminClient(HTTPTransport(url, access(), words_without_answer), words)
+    context.call_on_close(client.close)
+    return client
 
 
 def _is_told(admin: str | None) -> bool:
@@ -146,87 +180,6 @@ def _may_be_store(text: str) -> bool:
     from holdfast.store.directory import holds_store
 
     return is_sql(text) or text.startswith(("/", "./", "../")) or text.endswith("/") or holds_store(Path(text))
-
-
-def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What the admin listener answers to a request, JSON; nothing at all counts as an empty object.
-
-    Args:
-        admin: Its URL.
-        path: Below that, quoted, without a slash before it.
-        method: Of HTTP.
-        body: What to send, None for nothing.
-
-    Raises:
-        HoldfastError: it cannot be reached, or refuses; says why in its own words.
-        click.UsageError: ``admin`` is no URL.
-    """
-    import http.client
-
-    from holdfast.client.admin import describe_failure
-    from holdfast.client.command_options import in_words_of
-
-    if urlsplit(admin).scheme not in ("http", "https") or not urlsplit(admin).hostname:
-        raise click.UsageError(f"--admin {admin!r} is not a URL such as http://127.0.0.1:8081.")
-    server = admin.rstrip("/")
-    connection = access().open(admin, ADMIN_PATIENCE)
-    try:
-        answer = connection.send(method, f"/{path}", None if body is None else json.dumps(body))
-        data = answer.read()
-    except (OSError, http.client.HTTPException) as error:
-        reason, remedy = describe_failure(error, admin)
-        if name := click.get_current_context().meta.get(_NO_STORE):
-            remedy = f"{remedy} If {name!r} is a STORE: no directory of that name holds a store."
-        remedy = in_words_of(click.get_current_context().command, remedy)
-        raise HoldfastError(f"{server} cannot be read: {reason}", remedy=remedy) from error
-    finally:
-        connection.http.close()
-    try:
-        found = json.loads(data) if data else {}
-    except (ValueError, RecursionError) as error:
-        raise _unreadable(server, f"its response {answer.status} is not JSON") from error
-    if not isinstance(found, dict):
-        raise _unreadable(server, "its response is not a JSON object")
-    if answer.status >= 300:
-        said = found.get("error", f"it responded with HTTP {answer.status}")
-        remedy = in_words_of(click.get_current_context().command, str(found.get("remedy", "")))
-        raise HoldfastError(f"{server}: {said}", remedy=remedy)
-    return found
-
-
-def _unreadable(url: str, reason: str) -> HoldfastError:
-    return HoldfastError(
-        f"{url} cannot be read: {reason}",
-        remedy="Check that this is the admin listener of a running server: holdfast serve ... --admin 8081",
-    )
-
-
-def listed(answer: dict[str, Any], name: str, admin: str) -> list[dict[str, Any]]:
-    """The list of that name in what an admin listener answered.
-
-    Raises:
-        HoldfastError: it answered something else.
-    """
-    found = answer.get(name)
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise _unreadable(admin, f"its response has no {name}")
-    return found
-
-
-def ask_for_all(admin: str, path: str, name: str) -> list[dict[str, Any]]:
-    """The whole list of that name, which comes in pages.
-
-    Raises:
-        HoldfastError: as :func:`ask_admin`.
-    """
-    found: list[dict[str, Any]] = []
-    query = f"{path}{'&' if '?' in path else '?'}limit={PAGE}"
-    following: object = ""
-    while following is not None:
-        answer = ask_admin(admin, query + (f"&after={quote(str(following), safe='')}" if following else ""))
-        found += listed(answer, name, admin)
-        following = answer.get("next")
-    return found
 
 
 def find_by_beginning(shown: list[dict[str, Any]], name: str, beginning: str, what: str, place: str) -> dict[str, Any]:

@@ -653,6 +653,11 @@ class Engine:
             self._thread = None
 
     @property
+    def is_running(self) -> bool:
+        """Whether it commits and sends: it has been started, and not stopped."""
+        return self._thread is not None
+
+    @property
     def commits(self) -> CommitThread:
         """The commit thread, for its counters.
 

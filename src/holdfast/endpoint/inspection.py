@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.core.commit import GroupCommit
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues.queue import ASIDE, DEAD_LETTERS, Queue, ReadRecords
+from holdfast.core.queues.queue import Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.records import Record, Snapshot, State
@@ -154,24 +153,10 @@ def _describe_outbox(outbox: StoredOutbox, waiting: int) -> dict[str, Any]:
     return shown | _describe_ranges(AcknowledgementRanges(), 0)
 
 
-def describe_queues(snapshot: Snapshot, read: ReadRecords, now: float) -> list[dict[str, Any]]:
-    """The inbound queues of a store and what it holds as dead letters, each as :meth:`Queue.describe` tells; how long
-    they are kept only the server knows."""
-    counts: dict[str, int] = {}
-    for name, partition in snapshot.bounds:
-        counts[name] = max(counts.get(name, 0), partition + 1)
-    inboxes = {name: state for name, state in snapshot.queues.items() if state.get("kind") != "outbox"}
-    names = sorted(name for name in inboxes if not name.startswith(ASIDE))
-    described = []
-    for name in [*names, *(name for name in (DEAD_LETTERS,) if name in counts and name not in names)]:
-        stored = inboxes.get(name, {}).get("partitions")
-        queue = Queue(name, max(counts.get(name, 1), stored if type(stored) is int else 1))
-        queue.join(GroupCommit(), [], read)
-        queue.recover(snapshot, now)
-        unpassed = queue.unpassed()
-        times = {where: _delivered(read(name, *where, where[1] + 1)) for where in _places(unpassed)}
-        described.append(queue.describe(now, _ages(unpassed, times, now)) | {"retention": None})
-    return described
+async def describe_queue(engine: Engine, queue: Queue) -> dict[str, Any]:
+    """Describe a queue with its cursors as :meth:`Queue.describe` does. A stopped store does not know its retention."""
+    shown = queue.describe(engine.clock(), await ages(engine, queue))
+    return shown if engine.is_running else shown | {"retention": None}
 
 
 async def ages(engine: Engine, queue: Queue) -> dict[str, float]:

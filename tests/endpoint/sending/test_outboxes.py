@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.steering import Steering
+from holdfast.endpoint.admin.stopped import StoppedStore
+from holdfast.endpoint.engine import Clock
 from holdfast.endpoint.envelopes.fault_replies import set_aside
-from holdfast.endpoint.sending.outboxes import Outboxes, outboxes_of
+from holdfast.endpoint.sending.outboxes import Outboxes
 from tests.support.chain import SERVICE, WAYS, Chain
 
 
@@ -22,19 +24,29 @@ def asked(way: str) -> Chain:
     return chain
 
 
+class Stopped(Clock):
+    """A clock that stands still."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+
+    def __call__(self) -> float:
+        return self._now
+
+
 def discard(chain: Chain, *offsets: int, is_running: bool = True) -> None:
     broker = chain.broker
     if is_running:
         protocol = broker.protocol
-        outboxes, commit = Outboxes(protocol.outbound, broker.store.read, lambda: protocol.replies), None
     else:
         broker.kill()  # it starts when time passes
-        outboxes, commit = outboxes_of(broker.store, chain.now)
+        protocol = StoppedStore(broker.store, Stopped(chain.now)).engine.protocol
+    outboxes = Outboxes(protocol.outbound, broker.store.read, lambda: protocol.replies)
     for offset in offsets:
         name = f"forward/x/0/{offset}"
         outboxes.discard(name, outboxes.read(name), chain.now)
-    if commit is not None:
-        broker.store.commit(commit.take())
+    if not is_running:
+        broker.store.commit(protocol.take_batch())
     else:
         broker.settle()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,13 +14,14 @@ from holdfast.cli.inspection.operations import (
     place_options,
     places_text,
     quoted,
-    steer,
     steer_options,
     tell,
     yes_option,
 )
-from holdfast.cli.inspection.queues import QUEUES
-from holdfast.cli.tables import admin_option, age_text, ask_admin, ask_for_all, json_option
+from holdfast.cli.tables import admin_option, age_text, json_option
+
+if TYPE_CHECKING:
+    from holdfast.client.admin_client import AdminClient
 
 
 @click.group(cls=Noun)
@@ -58,8 +59,10 @@ def show(store: str | None, cursor: str | None, every: bool, admin: str | None, 
     CURSORS.show(store, cursor, admin, as_json=as_json, every=every)
 
 
-def _move(admin: str, queue: str, cursor: str, partition: int | None, where: dict[str, Any], as_json: bool) -> None:
-    answer = steer(admin, f"queues/{quoted(queue)}/cursors/{quoted(cursor)}/reset", partition=partition, **where)
+def _move(
+    admin: AdminClient, queue: str, cursor: str, partition: int | None, where: dict[str, Any], as_json: bool
+) -> None:
+    answer = admin.steer(f"queues/{quoted(queue)}/cursors/{quoted(cursor)}/reset", partition=partition, **where)
     tell(answer, f"{cursor} of {queue} is at {places_text(answer['offsets'])}.", as_json)
 
 
@@ -75,7 +78,7 @@ def reset(
     partition: int | None,
     where: dict[str, Any],
     yes: bool,
-    admin: str,
+    admin: AdminClient,
     as_json: bool,
 ) -> None:
     """Move a cursor forward or back.
@@ -103,7 +106,7 @@ def replay(
     partition: int | None,
     where: dict[str, Any],
     yes: bool,
-    admin: str,
+    admin: AdminClient,
     as_json: bool,
 ) -> None:
     """Handle (`handler`) or send (`outbound/KEY`) the messages from a position again, if they are still stored.
@@ -124,7 +127,7 @@ def replay(
 @click.argument("cursor")
 @yes_option
 @steer_options
-def delete(queue: str, cursor: str, yes: bool, admin: str, as_json: bool) -> None:
+def delete(queue: str, cursor: str, yes: bool, admin: AdminClient, as_json: bool) -> None:
     """Delete the cursor of a reader that will not return. It then protects no more records.
 
     \b
@@ -132,17 +135,13 @@ def delete(queue: str, cursor: str, yes: bool, admin: str, as_json: bool) -> Non
     holdfast cursors delete --admin http://127.0.0.1:8081 orders audit --yes
     """
     path = f"queues/{quoted(queue)}/cursors/{quoted(cursor)}"
-    ask_admin(admin, path)
+    admin.ask(path)
     confirm(f"The queue {queue} would no longer keep the records that {cursor} has not read.", yes)
-    tell(ask_admin(admin, path, "DELETE"), f"{cursor} of {queue} is deleted.", as_json)
+    tell(admin.ask(path, "DELETE"), f"{cursor} of {queue} is deleted.", as_json)
 
 
-def _ask(admin: str) -> Things:
-    return ask_for_all(admin, "cursors", "cursors")
-
-
-def _look(location: str) -> Things:
-    return [{**cursor, "queue": queue["name"]} for queue in QUEUES.look(location) for cursor in queue["cursors"]]
+def _ask(admin: AdminClient) -> Things:
+    return admin.all_of("cursors", "cursors")
 
 
 def _rows(one: dict[str, Any]) -> list[list[str]]:
@@ -167,7 +166,6 @@ CURSORS = Shelf(
     name="cursors",
     columns=("queue", "cursor", "kind", "lag", "age", "idle", "out/s", "offsets"),
     right=("lag", "age", "idle", "out/s"),
-    look=_look,
     ask=_ask,
     rows=_rows,
     fold=fold_cursors,

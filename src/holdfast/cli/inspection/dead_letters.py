@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
-from holdfast.cli.inspection.listing import named, opened_store
 from holdfast.cli.inspection.operations import ListedNoun, confirm, yes_option
 from holdfast.cli.tables import (
+    admin_and_names,
+    admin_and_rest,
     admin_option,
     age_text,
-    ask_admin,
     json_option,
-    listed,
-    place_and_names,
-    place_and_rest,
     print_one,
     print_table,
 )
-from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
-    from holdfast.core.queues.dead_letters import DeadLetters
-    from holdfast.store import Store
+    from holdfast.client.admin_client import AdminClient
 
 COLUMNS = ("letter", "action", "sequence", "number", "attempts", "age", "error")
 LONGEST_ERROR = 100
 """Maximum number of characters of an error in the list; ``show`` prints the whole error."""
 PAGE = 1000
+EVERY = "all"
 
 
 @click.group(name="dead-letters", cls=ListedNoun)
@@ -72,13 +64,14 @@ def list_(store: str | None, start: int, limit: int, admin: str | None, as_json:
 
     `attempts` is how many times the handler received the message, `age` how long ago the last attempt failed.
     """
-    admin, (location,) = place_and_rest((store,), admin)
+    client, _ = admin_and_rest((store,), admin)
     shown: list[dict[str, Any]] = []
     following: int | None = start
     count = 0
     while following is not None and len(shown) < limit:
-        some, following, count = _page(location, admin, following, min(PAGE, limit - len(shown)))
-        shown += some
+        answer = client.ask(f"dead-letters?from={following}&limit={min(PAGE, limit - len(shown))}")
+        shown += client.listed(answer, "dead_letters")
+        following, count = answer.get("next"), int(answer.get("count", 0))
     if as_json:
         click.echo(json.dumps({"dead_letters": shown, "count": count, "next": following}, indent=2))
     elif shown:
@@ -87,7 +80,7 @@ def list_(store: str | None, start: int, limit: int, admin: str | None, as_json:
         if following is not None:
             click.echo(f"The total is {count:,}; for the next ones: --from {following}", err=True)
     else:
-        click.echo(f"There are no dead letters in {admin or named(location)}.")
+        click.echo(f"There are no dead letters in {client.place}.")
 
 
 @dead_letters.command(short_help="Show one dead letter in full.")
@@ -102,14 +95,10 @@ def show(store: str | None, letter: str | None, admin: str | None, as_json: bool
     holdfast dead-letters show inbox 3
     holdfast dead-letters show --admin http://127.0.0.1:8081 3 --json
     """
-    admin, (location, number) = place_and_rest((store, letter), admin)
+    client, (number,) = admin_and_rest((store, letter), admin)
     if number is None:
         raise click.UsageError("Give the number of the LETTER; holdfast dead-letters list shows the numbers.")
-    if location is None:
-        assert admin is not None
-        one = ask_admin(admin, f"dead-letters/{quote(_number(number), safe='')}")
-    else:
-        one = _look_at(location, int(_number(number)))
+    one = client.ask(f"dead-letters/{_number(number)}")
     if as_json:
         click.echo(json.dumps(one, indent=2))
         return
@@ -121,38 +110,31 @@ def show(store: str | None, letter: str | None, admin: str | None, as_json: bool
         click.echo(f"\n{name}:\n{_visible(text)}" if text else f"\n{name}: none")
 
 
-def _change(
-    how: str,
-    location: str | None,
-    names: list[str],
-    every: bool,
-    admin: str | None,
-    sure: Callable[[], None] = lambda: None,
-) -> tuple[int, int]:
-    """Retry or discard dead letters, once ``sure`` returns; return how many, and how many remain."""
+def _change(client: AdminClient, how: str, names: list[str], every: bool, yes: bool) -> tuple[int, int]:
+    """Retry or discard dead letters once that is confirmed; return how many, and how many remain."""
     if every == bool(names):
         raise click.UsageError(
             "Give the numbers of the LETTERs, or --all; holdfast dead-letters list shows the numbers."
         )
-    numbers: list[int | None] = [None] if every else [int(_number(name)) for name in names]
-    if location is not None:
-        return _change_stored(how, location, numbers, sure)
-    assert admin is not None
-    sure()
+    letters = [EVERY] if every else [_number(name) for name in names]
+    for letter in letters if not every else ():
+        client.ask(f"dead-letters/{letter}")  # if one does not exist, nothing changes
+    if how == "discard":
+        confirm("Discarding deletes the dead letters permanently.", yes)
     done, count = 0, 0
-    for number in numbers:
-        answer = ask_admin(admin, f"dead-letters/{'all' if number is None else number}/{how}", "POST")
+    for letter in letters:
+        answer = client.ask(f"dead-letters/{letter}/{how}", "POST")
         done += int(answer["retried" if how == "retry" else "discarded"])
         count = int(answer["count"])
     return done, count
 
 
-def _place_and_letters(
+def _client_and_letters(
     store: str | None, letters: tuple[str, ...], every: bool, admin: str | None
-) -> tuple[str | None, str | None, list[str]]:
-    """The admin listener to ask, or the store, and the letters. With ``--all`` an argument can only be a STORE."""
+) -> tuple[AdminClient, list[str]]:
+    """Return the client, and the letters. With ``--all`` an argument can only be a STORE."""
     arguments = [*([store] if store is not None else []), *letters]
-    return place_and_names(arguments, admin, lambda text: not every and _is_number(text))
+    return admin_and_names(arguments, admin, lambda text: not every and _is_number(text))
 
 
 ALL = click.option("--all", "every", is_flag=True, help="All dead letters.")
@@ -174,9 +156,9 @@ def retry(store: str | None, letters: tuple[str, ...], every: bool, admin: str |
     A message that fails again becomes a dead letter with a new number. A requester received a fault when the message
     became a dead letter, so the reply of a retry is not sent.
     """
-    admin, location, names = _place_and_letters(store, letters, every, admin)
-    done, count = _change("retry", location, names, every, admin)
-    when = "now" if location is None else f"when {named(location)} is next served"
+    client, names = _client_and_letters(store, letters, every, admin)
+    done, count = _change(client, "retry", names, every, yes=True)
+    when = "now" if client.is_running else f"when {client.place} is next served"
     _tell("retried", done, count, f"{_several(done)} tried again {when}.", as_json)
 
 
@@ -196,9 +178,8 @@ def discard(
     holdfast dead-letters discard inbox 3
     holdfast dead-letters discard --admin http://127.0.0.1:8081 --all --yes
     """
-    sure = partial(confirm, "Discarding deletes the dead letters permanently.", yes)
-    admin, location, names = _place_and_letters(store, letters, every, admin)
-    done, count = _change("discard", location, names, every, admin, sure)
+    client, names = _client_and_letters(store, letters, every, admin)
+    done, count = _change(client, "discard", names, every, yes)
     _tell("discarded", done, count, f"{_several(done)} discarded; {count:,} left.", as_json)
 
 
@@ -208,64 +189,6 @@ def _several(count: int) -> str:
 
 def _tell(name: str, done: int, count: int, text: str, as_json: bool) -> None:
     click.echo(json.dumps({name: done, "count": count}) if as_json else text)
-
-
-# --- a store that nobody serves, or that is only looked at ------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _opened(location: str, *, read_only: bool) -> Iterator[tuple[Store, DeadLetters, Any]]:
-    """A store, its dead letters, and where its changes are gathered."""
-    from holdfast.core.commit import GroupCommit
-    from holdfast.core.queues.dead_letters import DeadLetters
-
-    with opened_store(location, read_only=read_only) as store:
-        letters, commit = DeadLetters(), GroupCommit()
-        letters.join(commit, [], store.read)
-        letters.recover(store.load(), time.time())
-        yield store, letters, commit
-
-
-def _page(
-    location: str | None, admin: str | None, start: int, limit: int
-) -> tuple[list[dict[str, Any]], int | None, int]:
-    if admin is not None:
-        answer = ask_admin(admin, f"dead-letters?from={start}&limit={limit}")
-        return listed(answer, "dead_letters", admin), answer.get("next"), int(answer.get("count", 0))
-    from holdfast.endpoint.destination.dead_letters import describe_letters
-
-    assert location is not None
-    with _opened(location, read_only=True) as (store, letters, _):
-        shown, following = describe_letters(store.read, list(letters.ranges(start)), limit, letters.is_asked)
-        return shown, following, letters.count
-
-
-def _look_at(location: str, number: int) -> dict[str, Any]:
-    from holdfast.endpoint.destination.dead_letters import describe_letter
-
-    with _opened(location, read_only=True) as (store, letters, _):
-        found = store.read(letters.name, 0, number, number + 1) if letters.is_there(number) else []
-        if not found:
-            raise _missing(number, location)
-        return describe_letter(number, found[0][1], is_asked=letters.is_asked(number), whole=True)
-
-
-def _change_stored(how: str, location: str, numbers: list[int | None], sure: Callable[[], None]) -> tuple[int, int]:
-    with _opened(location, read_only=False) as (store, letters, commit):
-        for number in numbers:
-            if number is not None and not letters.is_there(number):
-                raise _missing(number, location)
-        sure()
-        done = sum(letters.ask(number) if how == "retry" else letters.discard(number) for number in numbers)
-        store.commit(commit.take())
-        return done, letters.count
-
-
-def _missing(number: int, location: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"the dead letter {number} does not exist in {named(location)}",
-        remedy=f"List the dead letters: holdfast dead-letters list {named(location)}",
-    )
 
 
 def _is_number(text: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,12 +16,14 @@ from holdfast.cli.inspection.operations import (
     places_text,
     quoted,
     reason_option,
-    steer,
     steer_options,
     tell,
     yes_option,
 )
-from holdfast.cli.tables import age_text, ask_admin, ask_for_all, print_table
+from holdfast.cli.tables import age_text, print_table
+
+if TYPE_CHECKING:
+    from holdfast.client.admin_client import AdminClient
 
 COLUMNS = ("forwarder", "queue", "partition", "to", "state", "lag", "under way", "sequence")
 
@@ -44,7 +46,7 @@ def forwarders() -> None:
 @click.argument("name", required=False)
 @all_option
 @steer_options
-def show(name: str | None, every: bool, admin: str, as_json: bool) -> None:
+def show(name: str | None, every: bool, admin: AdminClient, as_json: bool) -> None:
     """List the forwarders by partition, or show one.
 
     \b
@@ -57,9 +59,9 @@ def show(name: str | None, every: bool, admin: str, as_json: bool) -> None:
     lag of 0 are combined in one row.
     """
     found = (
-        ask_for_all(admin, "forwarders", "forwarders")
+        admin.all_of("forwarders", "forwarders")
         if name is None
-        else ask_admin(admin, f"forwarders/{quoted(name)}").get("forwarders", [])
+        else admin.ask(f"forwarders/{quoted(name)}").get("forwarders", [])
     )
     if as_json:
         click.echo(json.dumps({"forwarders": found}, indent=2))
@@ -70,7 +72,7 @@ def show(name: str | None, every: bool, admin: str, as_json: bool) -> None:
             rows = folded(rows, _idle, _one_row)
         print_table(COLUMNS, rows, right=("partition", "lag", "under way"))
     else:
-        click.echo(f"{admin} has no forwarders.")
+        click.echo(f"{admin.place} has no forwarders.")
 
 
 def _place(one: dict[str, Any]) -> tuple[str, str, bool, int]:
@@ -120,20 +122,20 @@ def _row(one: dict[str, Any], now: float) -> list[str]:
 @click.argument("name")
 @reason_option
 @steer_options
-def suspend(name: str, reason: str, admin: str, as_json: bool) -> None:
+def suspend(name: str, reason: str, admin: AdminClient, as_json: bool) -> None:
     """Suspend a forwarder until it is resumed, across restarts. New messages wait in its queue.
 
     \b
     holdfast forwarders suspend --admin http://127.0.0.1:8081 partner --reason "moving house"
     holdfast forwarders suspend --admin http://127.0.0.1:8081 forwarder/partner/0
     """
-    tell(steer(admin, f"forwarders/{quoted(name)}/suspend", reason=reason), f"{name} is suspended.", as_json)
+    tell(admin.steer(f"forwarders/{quoted(name)}/suspend", reason=reason), f"{name} is suspended.", as_json)
 
 
 @forwarders.command(short_help="Resume a forwarder.")
 @click.argument("name")
 @steer_options
-def resume(name: str, admin: str, as_json: bool) -> None:
+def resume(name: str, admin: AdminClient, as_json: bool) -> None:
     """Resume a suspended forwarder.
 
     \b
@@ -142,11 +144,11 @@ def resume(name: str, admin: str, as_json: bool) -> None:
 
     A stopped forwarder needs a decision, because some of its messages may have arrived: `holdfast outbox retry`.
     """
-    tell(steer(admin, f"forwarders/{quoted(name)}/resume"), f"{name} goes on.", as_json)
+    tell(admin.steer(f"forwarders/{quoted(name)}/resume"), f"{name} goes on.", as_json)
 
 
-def _move(admin: str, name: str, partition: int | None, where: dict[str, Any], as_json: bool) -> None:
-    answer = steer(admin, f"forwarders/{quoted(name)}/reset", partition=partition, **where)
+def _move(admin: AdminClient, name: str, partition: int | None, where: dict[str, Any], as_json: bool) -> None:
+    answer = admin.steer(f"forwarders/{quoted(name)}/reset", partition=partition, **where)
     tell(answer, f"{name} stands at {places_text(answer['offsets'])}.", as_json)
 
 
@@ -160,7 +162,7 @@ def reset(
     partition: int | None,
     where: dict[str, Any],
     yes: bool,
-    admin: str,
+    admin: AdminClient,
     as_json: bool,
 ) -> None:
     """Move a forwarder forward or back. It skips messages, or sends messages again in a new Sequence.
@@ -183,7 +185,7 @@ def replay(
     partition: int | None,
     where: dict[str, Any],
     yes: bool,
-    admin: str,
+    admin: AdminClient,
     as_json: bool,
 ) -> None:
     """Send all messages from a position again, if they are still in the queue.
@@ -202,7 +204,7 @@ def replay(
 @click.argument("name")
 @yes_option
 @steer_options
-def delete(name: str, yes: bool, admin: str, as_json: bool) -> None:
+def delete(name: str, yes: bool, admin: AdminClient, as_json: bool) -> None:
     """Delete a suspended forwarder, such as one that you removed from the configuration.
 
     \b
@@ -213,7 +215,7 @@ def delete(name: str, yes: bool, admin: str, as_json: bool) -> None:
     receive a fault, unless another forwarder still has to send those requests.
     """
     path = f"forwarders/{quoted(name)}"
-    lag = sum(one["lag"] for one in ask_admin(admin, path).get("forwarders", []))
+    lag = sum(one["lag"] for one in admin.ask(path).get("forwarders", []))
     confirm(f"{name} would be deleted, and would not send its {lag:,} unacknowledged messages.", yes)
-    answer = ask_admin(admin, path, "DELETE")
+    answer = admin.ask(path, "DELETE")
     tell(answer, f"{name} is deleted; {answer['waiting']:,} messages were not acknowledged.", as_json)

@@ -2,64 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.tables import find_by_beginning, place_and_rest, print_one, print_table
-from holdfast.exceptions import StoreLocked
+from holdfast.cli.tables import admin_and_rest, find_by_beginning, print_one, print_table
 
 if TYPE_CHECKING:
-    from holdfast.store import Store
+    from holdfast.client.admin_client import AdminClient
 
 Things = list[dict[str, Any]]
-"""The objects of one kind that the admin listener returns, as a list."""
-
-
-@contextlib.contextmanager
-def opened_to_look(location: str) -> Iterator[Store]:
-    """Open the store for reading; another process may have it open.
-
-    Raises:
-        StoreError: It does not exist.
-    """
-    with opened_store(location, read_only=True) as store:
-        yield store
-
-
-@contextlib.contextmanager
-def opened_store(location: str, *, read_only: bool) -> Iterator[Store]:
-    """Open the store if it exists: a misspelt name creates none.
-
-    Raises:
-        StoreLocked: It must be changed, but another process has it open.
-        StoreError: It does not exist.
-    """
-    from holdfast.store import open_store
-
-    store = open_store(location, read_only=True)
-    if not read_only:
-        store.close()
-        try:
-            store = open_store(location)
-        except StoreLocked as error:
-            remedy = f"Use the running server: --admin URL. Or: {error.remedy}"
-            raise StoreLocked(error.message, remedy=remedy) from error
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-def named(location: str | None) -> str:
-    """A store's location for people: without the password that a database's URL may hold."""
-    from holdfast.store import shown
-
-    return shown(location)
+"""The objects of one kind that an admin interface returns, as a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +28,9 @@ class Shelf:
         name: What JSON calls them: "sequences".
         columns: Of the table.
         right: Those that are set to the right.
-        look: Gets them from the store at a place.
-        ask: Gets them from the admin listener at a URL.
+        ask: Gets them from an admin interface.
         rows: The table's rows of one.
-        ask_one: Gets more of one from an admin listener; None: what the list says is all.
+        ask_one: Gets more of one; None: what the list says is all.
         fold: Puts together in a table what is of no interest one by one; None: nothing is.
     """
 
@@ -84,10 +39,9 @@ class Shelf:
     name: str
     columns: Sequence[str]
     right: Sequence[str]
-    look: Callable[[str], Things]
-    ask: Callable[[str], Things]
+    ask: Callable[[AdminClient], Things]
     rows: Callable[[dict[str, Any]], list[list[str]]]
-    ask_one: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None
+    ask_one: Callable[[AdminClient, dict[str, Any]], dict[str, Any]] | None = None
     fold: Callable[[Things], Things] | None = None
 
     def show(
@@ -106,16 +60,12 @@ class Shelf:
             ConfigurationError: None matches, or several do.
             StoreError: The store does not exist.
         """
-        admin, (location, one) = place_and_rest((store, one), admin)
-        if location is None:
-            assert admin is not None
-            things, place = self.ask(admin), admin
-        else:
-            things, place = self.look(location), named(location)
+        client, (one,) = admin_and_rest((store, one), admin)
+        things = self.ask(client)
         if one is not None:
-            found = find_by_beginning(things, self.key, one, self.what, place)
-            if admin is not None and self.ask_one is not None:
-                found = self.ask_one(admin, found)
+            found = find_by_beginning(things, self.key, one, self.what, client.place)
+            if self.ask_one is not None:
+                found = self.ask_one(client, found)
             click.echo(json.dumps(found, indent=2)) if as_json else print_one(found)
         elif as_json:
             click.echo(json.dumps({self.name: things}, indent=2))
@@ -124,4 +74,4 @@ class Shelf:
                 things = self.fold(things)
             print_table(self.columns, [row for thing in things for row in self.rows(thing)], right=self.right)
         else:
-            click.echo(f"There are no {self.what}s in {place}.")
+            click.echo(f"There are no {self.what}s in {client.place}.")

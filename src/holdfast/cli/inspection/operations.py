@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import click
 
-from holdfast.cli.tables import ADMIN_VARIABLE, DEFAULT_ADMIN, access_options, ask_admin, json_option
+from holdfast.cli.tables import ADMIN_VARIABLE, DEFAULT_ADMIN, access_options, admin_client, json_option
 from holdfast.exceptions import ConfigurationError
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -43,7 +43,13 @@ class ListedNoun(Noun):
 
 
 def steer_options(command: Any) -> Any:
-    """Add ``--admin``, which is needed, what such a listener may demand, and ``--json``."""
+    """Add ``--json``, ``--admin`` and the connection options of the listener; the command gets its client as
+    ``admin``."""
+
+    @wraps(command)
+    def asking(*args: Any, admin: str, **options: Any) -> Any:
+        return command(*args, admin=admin_client(admin), **options)
+
     option = click.option(
         "--admin",
         metavar="URL",
@@ -53,7 +59,7 @@ def steer_options(command: Any) -> Any:
         show_envvar=True,
         help="URL of the running server's admin listener.",
     )
-    return option(access_options(json_option(command)))
+    return option(access_options(json_option(asking)))
 
 
 def yes_option(command: Any) -> Any:
@@ -87,11 +93,6 @@ def confirm(what: str, yes: bool) -> None:
 def quoted(name: str) -> str:
     """A name as one part of a path."""
     return quote(name, safe="")
-
-
-def steer(admin: str, path: str, **fields: Any) -> dict[str, Any]:
-    """Have something done; what is answered."""
-    return ask_admin(admin, path, "POST", {name: value for name, value in fields.items() if value is not None})
 
 
 def tell(answer: dict[str, Any], text: str, as_json: bool) -> None:

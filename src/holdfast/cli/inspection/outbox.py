@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
-from holdfast.cli.inspection.listing import named, opened_store
-from holdfast.cli.inspection.operations import ListedNoun
+from holdfast.cli.inspection.operations import ListedNoun, quoted
 from holdfast.cli.tables import (
+    admin_and_rest,
     admin_option,
     age_text,
-    ask_admin,
     json_option,
-    listed,
-    place_and_rest,
     print_one,
     print_table,
 )
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
-    from holdfast.core.commit import GroupCommit
-    from holdfast.endpoint.sending.outboxes import Outboxes
-    from holdfast.store import Store
+    from holdfast.client.admin_client import AdminClient
 
 COLUMNS = ("message", "action", "message id", "state", "number", "bytes", "age")
 LIMIT = 1000
@@ -68,14 +60,9 @@ def list_(store: str | None, limit: int, admin: str | None, as_json: bool) -> No
     `state` is `waiting` for messages that were never sent, and `sent` for messages that were sent, or may have been
     before a restart.
     """
-    admin, (location,) = place_and_rest((store,), admin)
-    if location is None:
-        assert admin is not None
-        answer = ask_admin(admin, f"outbox?limit={limit}")
-        shown, count = listed(answer, "messages", admin), int(answer.get("count", 0))
-    else:
-        with _opened(location, read_only=True) as (_, outboxes, _commit):
-            shown, count = outboxes.listed(limit), outboxes.count
+    client, _ = admin_and_rest((store,), admin)
+    answer = client.ask(f"outbox?limit={limit}")
+    shown, count = client.listed(answer, "messages"), int(answer.get("count", 0))
     if as_json:
         click.echo(json.dumps({"messages": shown, "count": count}, indent=2))
     elif shown:
@@ -83,7 +70,7 @@ def list_(store: str | None, limit: int, admin: str | None, as_json: bool) -> No
         if count > len(shown):
             click.echo(f"The total is {count:,}; these are the first.", err=True)
     else:
-        click.echo(f"No message is waiting in {admin or named(location)}.")
+        click.echo(f"No message is waiting in {client.place}.")
 
 
 @outbox.command()
@@ -98,13 +85,8 @@ def show(store: str | None, message: str | None, admin: str | None, as_json: boo
     holdfast outbox show outbox orders/17
     holdfast outbox show --admin http://127.0.0.1:8081 3 --json
     """
-    admin, location, name = _one_message(store, message, admin)
-    if location is None:
-        assert admin is not None
-        one = ask_admin(admin, f"outbox/{quote(name, safe='')}")
-    else:
-        with _opened(location, read_only=True) as (_, outboxes, _commit):
-            one = outboxes.shown(name)
+    client, name = _one_message(store, message, admin)
+    one = client.ask(f"outbox/{quoted(name)}")
     if as_json:
         click.echo(json.dumps(one, indent=2))
         return
@@ -135,29 +117,17 @@ def discard(store: str | None, message: str | None, yes: bool, admin: str | None
 
     The requester of a forwarded request receives a fault, unless another forwarder still has to send that request.
     """
-    admin, location, name = _one_message(store, message, admin)
-    if location is None:
-        assert admin is not None
-        one = ask_admin(admin, f"outbox/{quote(name, safe='')}")
-        if yes:
-            answer = ask_admin(admin, f"outbox/{quote(name, safe='')}/discard", "POST")
-            in_doubt, count = int(answer["in_doubt"]), int(answer["count"])
-        else:
-            in_doubt, count = 0, 0
-    else:
-        with _opened(location, read_only=not yes) as (opened, outboxes, commit):
-            one, in_doubt = outboxes.shown(name), outboxes.others_in_doubt(name)
-            if yes:
-                outboxes.discard(name, outboxes.read(name), time.time())
-                opened.commit(commit.take())
-            count = outboxes.count
+    client, name = _one_message(store, message, admin)
     if not yes:
+        one = client.ask(f"outbox/{quoted(name)}")
         means = (
             "It was never sent, so no other message is affected."
             if one["state"] == "waiting"
-            else _what_it_means(in_doubt)
+            else _what_it_means(int(one["in_doubt"] or 0))
         )
         raise ConfigurationError(f"the message {name} is not discarded yet\n  {means}", remedy="To confirm, add --yes.")
+    answer = client.ask(f"outbox/{quoted(name)}/discard", "POST")
+    in_doubt, count = int(answer["in_doubt"]), int(answer["count"])
     if as_json:
         click.echo(json.dumps({"discarded": 1, "in_doubt": in_doubt, "count": count}))
     else:
@@ -187,41 +157,24 @@ def retry(store: str | None, sequence_key: str | None, admin: str | None, as_jso
 
     With exactly-once, this is a decision: some of the unacknowledged messages may have arrived.
     """
-    admin, (location,) = place_and_rest((store,), admin)
-    if location is None:
-        assert admin is not None
-        answer = ask_admin(
-            admin, "outbox/retry" + (f"?key={quote(sequence_key, safe='')}" if sequence_key is not None else ""), "POST"
-        )
-        done, count = int(answer["retried"]), int(answer["count"])
-    else:
-        with _opened(location, read_only=False) as (opened, outboxes, commit):
-            done = outboxes.retry(sequence_key, time.time())
-            opened.commit(commit.take())
-            count = outboxes.count
+    client, _ = admin_and_rest((store,), admin)
+    answer = client.ask("outbox/retry" + (f"?key={quoted(sequence_key)}" if sequence_key is not None else ""), "POST")
+    done, count = int(answer["retried"]), int(answer["count"])
     if as_json:
         click.echo(json.dumps({"retried": done, "count": count}))
     else:
-        when = "now" if admin is not None else f"when {named(location)} is next opened"
+        when = "now" if client.is_running else f"when {client.place} is next opened"
         click.echo(
             f"{done:,} stopped {('keys resume' if done != 1 else 'key resumes')} {when}; {count:,} messages wait."
         )
 
 
-def _one_message(store: str | None, message: str | None, admin: str | None) -> tuple[str | None, str | None, str]:
-    """The admin listener to ask, or the store, and the message's name."""
-    admin, (location, name) = place_and_rest((store, message), admin)
+def _one_message(store: str | None, message: str | None, admin: str | None) -> tuple[AdminClient, str]:
+    """Return the client, and the name of the message."""
+    client, (name,) = admin_and_rest((store, message), admin)
     if name is None:
         raise click.UsageError("Give the place of the MESSAGE; holdfast outbox list shows the places.")
-    return admin, location, name
-
-
-@contextlib.contextmanager
-def _opened(location: str, *, read_only: bool) -> Iterator[tuple[Store, Outboxes, GroupCommit]]:
-    from holdfast.endpoint.sending.outboxes import outboxes_of
-
-    with opened_store(location, read_only=read_only) as store:
-        yield store, *outboxes_of(store, time.time())
+    return client, name
 
 
 def _row(one: dict[str, Any], now: float) -> list[str]:

@@ -6,15 +6,18 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.inspection.idle_partitions import all_option, fold_cursors
-from holdfast.cli.inspection.listing import Shelf, Things, opened_to_look
-from holdfast.cli.inspection.operations import Noun, confirm, quoted, steer, steer_options, tell, yes_option
-from holdfast.cli.tables import access, admin_option, age_text, ask_admin, json_option, print_table, shown
+from holdfast.cli.inspection.listing import Shelf, Things
+from holdfast.cli.inspection.operations import Noun, confirm, quoted, steer_options, tell, yes_option
+from holdfast.cli.tables import access, admin_option, age_text, json_option, print_table, shown
 from holdfast.client.command_options import away_option, own_words
+
+if TYPE_CHECKING:
+    from holdfast.client.admin_client import AdminClient
 
 TELL_EVERY = 5.0
 """Seconds between two lines of progress."""
@@ -61,7 +64,7 @@ def show(store: str | None, name: str | None, every: bool, admin: str | None, as
 @click.option("--from", "start", type=click.IntRange(min=0), help="Start at this offset.  [default: the oldest]")
 @click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="Maximum number of records.")
 @steer_options
-def peek(name: str, partition: int, start: int | None, limit: int, admin: str, as_json: bool) -> None:
+def peek(name: str, partition: int, start: int | None, limit: int, admin: AdminClient, as_json: bool) -> None:
     """Show some records of a queue. No cursor moves.
 
     \b
@@ -69,7 +72,7 @@ def peek(name: str, partition: int, start: int | None, limit: int, admin: str, a
     holdfast queues peek --admin http://127.0.0.1:8081 orders --partition 2 --from 1200 --json
     """
     begin = f"&from={start}" if start is not None else ""
-    answer = ask_admin(admin, f"queues/{quoted(name)}/{partition}/messages?limit={limit}{begin}")
+    answer = admin.ask(f"queues/{quoted(name)}/{partition}/messages?limit={limit}{begin}")
     messages = answer.get("messages", [])
     if as_json or not messages:
         tell(answer, f"Partition {partition} of {name} has no records there.", as_json)
@@ -129,7 +132,7 @@ def export(
     start: int | None,
     below: int | None,
     away_seconds: float | None,
-    admin: str,
+    admin: AdminClient,
     as_json: bool,
 ) -> None:
     """Export the current records of a queue, in order. The records remain in the queue, and no cursor moves.
@@ -146,7 +149,7 @@ def export(
     place = Files(directory) if directory is not None else JSONLines(jsonl or "-")
     parts = None if partition is None else [partition]
     with own_words():
-        count = take_out(admin, access(), away_seconds, name, parts, (start, below), place, _Progress())
+        count = take_out(admin.place, access(), away_seconds, name, parts, (start, below), place, _Progress())
     where = directory if directory is not None else jsonl
     if jsonl != "-":
         tell({"exported": count, "to": str(where)}, f"{count:,} records are in {where}.", as_json)
@@ -162,7 +165,7 @@ def export(
 @yes_option
 @steer_options
 def purge(
-    name: str, partition: int | None, below: int | None, force: bool, yes: bool, admin: str, as_json: bool
+    name: str, partition: int | None, below: int | None, force: bool, yes: bool, admin: AdminClient, as_json: bool
 ) -> None:
     """Delete the oldest records of a queue, or all. The command first shows how many, and which cursors have not passed
     them.
@@ -175,9 +178,9 @@ def purge(
     """
     path = f"queues/{quoted(name)}/purge"
     asked: dict[str, Any] = {"partition": partition, "below": below, "force": force}
-    planned = steer(admin, path, **asked, dry_run=True)
+    planned = admin.steer(path, **asked, dry_run=True)
     confirm(_planned(name, planned), yes)
-    answer = steer(admin, path, **asked)
+    answer = admin.steer(path, **asked)
     left = f"; {answer['left']:,} remain until their handler is done" if answer["left"] else ""
     tell(answer, f"{answer['records']:,} records of {name} are deleted{left}.", as_json)
 
@@ -190,18 +193,11 @@ def _planned(name: str, planned: dict[str, Any]) -> str:
     return f"{planned['records']:,} records of {name} would be deleted" + (f"; {who}." if who else ".")
 
 
-def _ask(admin: str) -> Things:
-    names = list(ask_admin(admin, "queues").get("queues", ()))
-    found = [ask_admin(admin, f"queues/{quoted(name)}") for name in names]
-    letters = ask_admin(admin, f"queues/{quoted(names[0])}/cursors")["queues"] if names else []
+def _ask(admin: AdminClient) -> Things:
+    names = list(admin.ask("queues").get("queues", ()))
+    found = [admin.ask(f"queues/{quoted(name)}") for name in names]
+    letters = admin.ask(f"queues/{quoted(names[0])}/cursors")["queues"] if names else []
     return found + [one for one in letters if one["name"] not in names]
-
-
-def _look(location: str) -> Things:
-    from holdfast.endpoint.inspection import describe_queues
-
-    with opened_to_look(location) as store:
-        return describe_queues(store.load(), store.read, time.time())
 
 
 def _fold(found: Things) -> Things:
@@ -224,7 +220,6 @@ QUEUES = Shelf(
     name="queues",
     columns=("queue", "records", "in/s", "keeps", "cursor", "kind", "lag", "age", "idle"),
     right=("records", "in/s", "lag", "age", "idle"),
-    look=_look,
     ask=_ask,
     rows=_rows,
     fold=_fold,

@@ -3,23 +3,24 @@ suspend, resume or end them."""
 
 from __future__ import annotations
 
-import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.inspection.listing import Shelf, Things, opened_to_look
+from holdfast.cli.inspection.listing import Shelf, Things
 from holdfast.cli.inspection.operations import (
     Noun,
     confirm,
     quoted,
     reason_option,
-    steer,
     steer_options,
     tell,
     yes_option,
 )
-from holdfast.cli.tables import admin_option, age_text, ask_admin, ask_for_all, find_by_beginning, json_option
+from holdfast.cli.tables import admin_option, age_text, find_by_beginning, json_option
+
+if TYPE_CHECKING:
+    from holdfast.client.admin_client import AdminClient
 
 
 @click.group(cls=Noun)
@@ -55,23 +56,23 @@ def show(store: str | None, identifier: str | None, admin: str | None, as_json: 
     SEQUENCES.show(store, identifier, admin, as_json=as_json)
 
 
-def _steer(admin: str, identifier: str, how: str, done: str, as_json: bool, reason: str | None = None) -> None:
+def _steer(admin: AdminClient, identifier: str, how: str, done: str, as_json: bool, reason: str | None = None) -> None:
     one = _find(admin, identifier)
-    answer = steer(admin, f"sequences/{quoted(one['identifier'])}/{how}", reason=reason)
+    answer = admin.steer(f"sequences/{quoted(one['identifier'])}/{how}", reason=reason)
     tell(answer, f"{one['identifier']} {done}", as_json)
 
 
-def _find(admin: str, beginning: str) -> dict[str, Any]:
+def _find(admin: AdminClient, beginning: str) -> dict[str, Any]:
     wanted = quoted(beginning.removeprefix("urn:uuid:"))
-    found = [one for one in ask_for_all(admin, f"sequences?find={wanted}", "sequences") if one["identifier"]]
-    return find_by_beginning(found, "identifier", beginning, "Sequence", admin)
+    found = [one for one in admin.all_of(f"sequences?find={wanted}", "sequences") if one["identifier"]]
+    return find_by_beginning(found, "identifier", beginning, "Sequence", admin.place)
 
 
 @sequences.command(short_help="Suspend a Sequence.")
 @click.argument("identifier")
 @reason_option
 @steer_options
-def suspend(identifier: str, reason: str, admin: str, as_json: bool) -> None:
+def suspend(identifier: str, reason: str, admin: AdminClient, as_json: bool) -> None:
     """Suspend a Sequence until it is resumed, across restarts.
 
     \b
@@ -87,7 +88,7 @@ def suspend(identifier: str, reason: str, admin: str, as_json: bool) -> None:
 @sequences.command(short_help="Resume a Sequence.")
 @click.argument("identifier")
 @steer_options
-def resume(identifier: str, admin: str, as_json: bool) -> None:
+def resume(identifier: str, admin: AdminClient, as_json: bool) -> None:
     """Resume a suspended Sequence.
 
     \b
@@ -101,7 +102,7 @@ def resume(identifier: str, admin: str, as_json: bool) -> None:
 @click.argument("identifier")
 @yes_option
 @steer_options
-def close(identifier: str, yes: bool, admin: str, as_json: bool) -> None:
+def close(identifier: str, yes: bool, admin: AdminClient, as_json: bool) -> None:
     """Close a Sequence. An inbound one accepts no new messages, an outbound one ends when its sent messages are
     acknowledged.
 
@@ -119,7 +120,7 @@ def close(identifier: str, yes: bool, admin: str, as_json: bool) -> None:
 @click.argument("identifier")
 @yes_option
 @steer_options
-def terminate(identifier: str, yes: bool, admin: str, as_json: bool) -> None:
+def terminate(identifier: str, yes: bool, admin: AdminClient, as_json: bool) -> None:
     """Terminate a Sequence at once.
 
     \b
@@ -134,20 +135,13 @@ def terminate(identifier: str, yes: bool, admin: str, as_json: bool) -> None:
     _steer(admin, identifier, "terminate", "is terminated.", as_json)
 
 
-def _ask(admin: str) -> Things:
-    return ask_for_all(admin, "sequences", "sequences")
+def _ask(admin: AdminClient) -> Things:
+    return admin.all_of("sequences", "sequences")
 
 
-def _ask_one(admin: str, one: dict[str, Any]) -> dict[str, Any]:
+def _ask_one(admin: AdminClient, one: dict[str, Any]) -> dict[str, Any]:
     """Add the details that the server returns only for a single Sequence: its messages in flight."""
-    return ask_admin(admin, f"sequences/{quoted(one['identifier'])}") if one["identifier"] else one
-
-
-def _look(location: str) -> Things:
-    from holdfast.endpoint.inspection import describe_snapshot
-
-    with opened_to_look(location) as store:
-        return describe_snapshot(store.load(), time.time())
+    return admin.ask(f"sequences/{quoted(one['identifier'])}") if one["identifier"] else one
 
 
 def _rows(one: dict[str, Any]) -> list[list[str]]:
@@ -163,7 +157,6 @@ SEQUENCES = Shelf(
     name="sequences",
     columns=("identifier", "role", "state", "messages", "ranges", "gaps", "waiting", "age"),
     right=("messages", "waiting", "age"),
-    look=_look,
     ask=_ask,
     rows=_rows,
     ask_one=_ask_one,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.inspection.operations import Noun, confirm, quoted, steer, steer_options, tell, yes_option
-from holdfast.cli.tables import ask_admin, ask_for_all, print_one, print_table
+from holdfast.cli.inspection.operations import Noun, confirm, quoted, steer_options, tell, yes_option
+from holdfast.cli.tables import print_one, print_table
+
+if TYPE_CHECKING:
+    from holdfast.client.admin_client import AdminClient
 
 COLUMNS = ("sink", "query", "batch", "published", "on their way", "staged", "bytes", "final since", "waits for")
 RIGHT = ("batch", "published", "on their way", "staged", "bytes")
@@ -32,7 +35,7 @@ def sinks() -> None:
 @sinks.command(short_help="List sinks, or show one.")
 @click.argument("name", required=False)
 @steer_options
-def show(name: str | None, admin: str, as_json: bool) -> None:
+def show(name: str | None, admin: AdminClient, as_json: bool) -> None:
     """List the sinks, or show one.
 
     \b
@@ -44,16 +47,16 @@ def show(name: str | None, admin: str, as_json: bool) -> None:
     further batch, and is forgotten some time later.
     """
     if name is not None:
-        found = ask_admin(admin, f"sinks/{quoted(name)}")
+        found = admin.ask(f"sinks/{quoted(name)}")
         click.echo(json.dumps(found, indent=2)) if as_json else print_one(found | {"final_at": _final(found) or None})
         return
-    every = ask_for_all(admin, "sinks", "sinks")
+    every = admin.all_of("sinks", "sinks")
     if as_json:
         click.echo(json.dumps({"sinks": every}, indent=2))
     elif every:
         print_table(COLUMNS, [_row(one) for one in every], right=RIGHT)
     else:
-        click.echo(f"{admin} has no sinks: no external writer writes to it.")
+        click.echo(f"{admin.place} has no sinks: no external writer writes to it.")
 
 
 def _row(one: dict[str, Any]) -> list[str]:
@@ -80,7 +83,7 @@ def _final(one: dict[str, Any]) -> str:
 )
 @yes_option
 @steer_options
-def bind(name: str, query: str, after: int | None, yes: bool, admin: str, as_json: bool) -> None:
+def bind(name: str, query: str, after: int | None, yes: bool, admin: AdminClient, as_json: bool) -> None:
     """Bind a sink to another QUERY, such as the same query with a new checkpoint, or again to its own although batches
     are missing.
 
@@ -96,7 +99,7 @@ def bind(name: str, query: str, after: int | None, yes: bool, admin: str, as_jso
     it for a query with a forgotten sink, or if the server's store is new or an older copy.
     """
     if after is None:
-        known = ask_admin(admin, f"sinks/{quoted(name)}")
+        known = admin.ask(f"sinks/{quoted(name)}")
         would = (
             f"{name} would accept no more batches of {known['query']}, and delete {known['staged']:,} staged rows. "
             f"Everything that {query} writes counts as new."
@@ -104,7 +107,7 @@ def bind(name: str, query: str, after: int | None, yes: bool, admin: str, as_jso
     else:
         would = f"{name} would accept only batches of {query}, from batch {after + 1}."
     confirm(would, yes)
-    bound = steer(admin, f"sinks/{quoted(name)}/bind", query=query, after=after)
+    bound = admin.steer(f"sinks/{quoted(name)}/bind", query=query, after=after)
     tell(bound, f"{name} accepts the batches of {query}.", as_json)
 
 
@@ -112,7 +115,7 @@ def bind(name: str, query: str, after: int | None, yes: bool, admin: str, as_jso
 @click.argument("name")
 @yes_option
 @steer_options
-def forget(name: str, yes: bool, admin: str, as_json: bool) -> None:
+def forget(name: str, yes: bool, admin: AdminClient, as_json: bool) -> None:
     """Forget a sink and delete its staged rows. Its published rows remain in their queues, or still arrive there.
 
     \b
@@ -122,11 +125,11 @@ def forget(name: str, yes: bool, admin: str, as_json: bool) -> None:
     If the query writes again, the server does not know its batches: batch 0 begins a new sink and is published again.
     To continue the query after the batches that it wrote, use holdfast sinks bind with --after and the last batch.
     """
-    known = ask_admin(admin, f"sinks/{quoted(name)}")
+    known = admin.ask(f"sinks/{quoted(name)}")
     confirm(
         f"{name} would be forgotten with {known['staged']:,} staged rows, and with the fact that batch "
         f"{known['batch']} of {known['query']} is published.",
         yes,
     )
-    ask_admin(admin, f"sinks/{quoted(name)}", "DELETE")
+    admin.ask(f"sinks/{quoted(name)}", "DELETE")
     tell(known, f"{name} is forgotten; {known['moving']:,} published rows are still on their way.", as_json)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.inspection.listing import named
 from holdfast.cli.program import log_options, run_loop, wrong_usage
 from holdfast.cli.progress import Shown, progress
 from holdfast.cli.running.landing_place import Directory, Lines
@@ -76,8 +75,10 @@ def receive(
         app.keep(retention, restored=restored, journal=to_journal(journal))
     place = Directory(out) if out is not None else Lines(jsonl) if jsonl is not None else None
     if place is None:
+        from holdfast.store import shown
+
         click.echo(
-            f"messages stay in the queue of {named(store)}, for a reader (--out or --jsonl take them out)", err=True
+            f"messages stay in the queue of {shown(store)}, for a reader (--out or --jsonl take them out)", err=True
         )
     else:
         app.on()(place.take)

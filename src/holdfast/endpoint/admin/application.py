@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final
-from urllib.parse import SplitResult, urlsplit
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from holdfast.core.steering import NotSteered
 from holdfast.endpoint.admin.data_plane.next_positions import NextRoute
 from holdfast.endpoint.admin.data_plane.readers import DataPlane
 from holdfast.endpoint.admin.data_plane.record_stream import READING_AT_A_TIME
@@ -22,16 +21,17 @@ from holdfast.endpoint.admin.guard import OPEN_TO_ALL, Guard
 from holdfast.endpoint.admin.merged.application import JoinedAdmin
 from holdfast.endpoint.admin.metrics import DestinationCollector
 from holdfast.endpoint.admin.openapi import describe
-from holdfast.endpoint.admin.resources.dead_letters import LetterRoutes
+from holdfast.endpoint.admin.resources.dead_letters import LetterRoutes, retry_letters
 from holdfast.endpoint.admin.resources.forwarders import ForwarderRoutes
 from holdfast.endpoint.admin.resources.journal import JournalRoutes
 from holdfast.endpoint.admin.resources.outboxes import OutboxRoutes
 from holdfast.endpoint.admin.resources.queues import QueueRoutes
 from holdfast.endpoint.admin.resources.rates import Rates
 from holdfast.endpoint.admin.resources.sequences import SequenceRoutes
-from holdfast.endpoint.admin.routes import UNKNOWN_PATH, Asked, Joined, Refused, Route, Routes
+from holdfast.endpoint.admin.responses import refuse, report_bug, respond, split_target
+from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route, Routes
 from holdfast.endpoint.admin.shapes import Anything, Health, Reloaded
-from holdfast.endpoint.destination.destination import Destination, json_answer
+from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.inspection import ages, oldest
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.outboxes import forwarder_of
@@ -99,7 +99,7 @@ class Admin:
                     joined=Joined.ANY,
                 ),
                 *SequenceRoutes(app).routes,
-                *LetterRoutes(app).routes,
+                *LetterRoutes(app, partial(retry_letters, app)).routes,
                 *OutboxRoutes(app).routes,
                 *ForwarderRoutes(app).routes,
                 *DataPlane(app, self._large).routes,
@@ -131,10 +131,10 @@ class Admin:
     async def _answer(self, exchange: Exchange) -> None:
         try:
             self.guard.check(exchange.request)
-            url = _split(exchange.request.target)
+            url = split_target(exchange.request.target)
             route, names = self.routes.find(exchange.request.method, url.path)
         except Refused as refused:
-            _refuse(exchange, refused)
+            refuse(exchange, refused)
             return
         is_joined = self._joined is not None and route.joined is not Joined.ANY
         status = await (self._do_joined if is_joined else self._do)(route, exchange, url.query, names)
@@ -143,11 +143,11 @@ class Admin:
             log.info("admin.request", method=request.method, path=url.path, peer=request.peer, status=status)
 
     async def _answer_own(self, exchange: Exchange) -> None:
-        url = _split(exchange.request.target)
+        url = split_target(exchange.request.target)
         try:
             route, names = self.routes.find(exchange.request.method, url.path)
         except Refused as refused:
-            _refuse(exchange, refused)
+            refuse(exchange, refused)
             return
         await self._do(route, exchange, url.query, names)
 
@@ -161,46 +161,17 @@ class Admin:
             async with self._large_joined:
                 return await self._joined.answer(route, exchange, query, names)
         except Refused as refused:
-            _refuse(exchange, refused)
+            refuse(exchange, refused)
             return refused.status
         except Exception as error:
-            log.error("admin.request_failed", target=exchange.request.target, exc_info=error)
-            json_answer(
-                exchange, 500, {"error": repr(error), "remedy": "This is a bug in Holdfast. The log has the details."}
-            )
-            return 500
+            return report_bug(exchange, error)
 
     async def _do(self, route: Route, exchange: Exchange, query: str, names: dict[str, str]) -> int:
         """Handle the request, and respond; return the status."""
         if not route.is_large:
-            return await self._do_now(route, exchange, query, names)
+            return await respond(route, exchange, query, names)
         async with self._large:
-            return await self._do_now(route, exchange, query, names)
-
-    async def _do_now(self, route: Route, exchange: Exchange, query: str, names: dict[str, str]) -> int:
-        try:
-            answer = await route.function(route.read(exchange, query), **names)
-        except Refused as refused:
-            _refuse(exchange, refused)
-            return refused.status
-        except NotSteered as error:
-            json_answer(exchange, 409, {"error": error.message, "remedy": error.remedy})
-            return 409
-        except StoreError as error:
-            json_answer(exchange, 503, {"error": error.message, "remedy": error.remedy})
-            return 503
-        except Exception as error:
-            log.error("admin.request_failed", target=exchange.request.target, exc_info=error)
-            json_answer(
-                exchange, 500, {"error": repr(error), "remedy": "This is a bug in Holdfast. The log has the details."}
-            )
-            return 500
-        if route.answer is None:
-            exchange.respond(204)
-            return 204
-        if not isinstance(route.answer, str):
-            json_answer(exchange, 200, answer)
-        return 200
+            return await respond(route, exchange, query, names)
 
     async def _health(self, asked: Asked) -> object:
         """Liveness: a failure counts only if a restart would end it."""
@@ -267,15 +238,3 @@ class Admin:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._sinks.close()
-
-
-def _refuse(exchange: Exchange, refused: Refused) -> None:
-    told = {"error": refused.message, "remedy": refused.remedy, **refused.detail}
-    json_answer(exchange, refused.status, told, refused.headers)
-
-
-def _split(target: str) -> SplitResult:
-    try:
-        return urlsplit(target)
-    except ValueError as error:
-        raise Refused(400, f"the path cannot be read: {error}", UNKNOWN_PATH) from None

@@ -594,6 +594,7 @@ class Waiting(Shape):
     wants_reply: bool
     bytes: int
     stored_at: float
+    in_doubt: int | None = None
     headers: str | None = None
     body: str | None = None
 

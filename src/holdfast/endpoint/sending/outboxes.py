@@ -6,34 +6,18 @@ is never reused. Replies in the answers to a requester are not included: they en
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Callable, Iterator
-from functools import cache, partial
 from typing import Any
 
-from holdfast.core.commit import GroupCommit
-from holdfast.core.events import Effect
 from holdfast.core.forwarding.forwarded_requests import tell_requesters
 from holdfast.core.forwarding.undeliverable import discard
-from holdfast.core.messages import ANONYMOUS, SequenceAcknowledgement
-from holdfast.core.policy import DestinationPolicy, SourcePolicy
-from holdfast.core.queues.queue import Queue, Queues, ReadRecords
-from holdfast.core.receiving.acknowledgements import Acknowledging
-from holdfast.core.receiving.allowed_addresses import Addresses
-from holdfast.core.receiving.answers import Answering
-from holdfast.core.receiving.destination import RMDestination
-from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.queues.queue import ReadRecords
 from holdfast.core.receiving.replies import Replies
-from holdfast.core.records import Record, Snapshot
-from holdfast.core.sending.context import SendingContext
+from holdfast.core.records import Record
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.sending.recovery import recover_outbound
-from holdfast.endpoint.engine import new_identifier
-from holdfast.endpoint.envelopes.fault_replies import passed_on, set_aside
+from holdfast.endpoint.envelopes.fault_replies import set_aside
 from holdfast.exceptions import ConfigurationError
-from holdfast.store import Store
 
 FORWARDER = "forwarder/"
 """Before a forwarder's name and the number of a partition: the key of the outbox that sends it on."""
@@ -118,6 +102,7 @@ class Outboxes:
         record = found[0][1]
         one = _describe(outbox, offset, record)
         return one | {
+            "in_doubt": self.others_in_doubt(name),
             "headers": record.headers.decode("utf-8", "replace"),
             "body": record.body.decode("utf-8", "replace"),
         }
@@ -215,60 +200,6 @@ def _describe(outbox: Outbox, offset: int, record: Record) -> dict[str, Any]:
         "bytes": len(record.body),
         "stored_at": record.received_at,
     }
-
-
-class _NothingOffered:
-    """Offered Sequences of a store that no process has open: each is forgotten with the Sequence that offered it."""
-
-    def __init__(self, commit: GroupCommit) -> None:
-        self._commit = commit
-
-    def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
-        return None
-
-    def carried_acknowledgement(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
-        return None
-
-    def is_all_acknowledged(self, identifier: str) -> bool:
-        return True
-
-    def forget_offered(self, identifier: str, now: float) -> None:
-        self._commit.forget(identifier)
-
-
-def outboxes_of(store: Store, now: float) -> tuple[Outboxes, GroupCommit]:
-    """Return the outboxes of a store that no process has open, and the commit that gathers their changes.
-
-    Nothing is sent. Give the store what :meth:`GroupCommit.take` returns.
-    """
-    commit = GroupCommit()
-    offered = _NothingOffered(commit)
-    effects: list[Effect] = []
-    queues = Queues(commit, effects, store.read)
-    context = SendingContext(commit, effects, new_identifier, random.random, ANONYMOUS, offered)
-    outbound = Outbound(SourcePolicy(), context, queues)
-    snapshot = store.load()
-    recover_outbound(outbound, queues, snapshot, now)
-    return Outboxes(outbound, store.read, cache(partial(_replies_of, snapshot, outbound, effects, now))), commit
-
-
-def _replies_of(snapshot: Snapshot, outbound: Outbound, effects: list[Effect], now: float) -> Replies:
-    """Return the receiver of replies to requests in a store that no process has open.
-
-    It neither ends nor forgets a Sequence, whatever the time and the limits of the next endpoint.
-    """
-    policy = DestinationPolicy(max_open_requests=sys.maxsize, buffer=sys.maxsize)
-    inbound = Inbound(policy, outbound.commit, effects, Queue("of no message"))
-    for state in snapshot.sequences.values():
-        if state["role"] == "destination":
-            identifier = state["identifier"]
-            held = snapshot.held.get(identifier, [])
-            inbound.destinations[identifier] = RMDestination.from_state(state, held, policy, now)
-    answering = Answering(Addresses(lambda _address: False), outbound.commit, effects)
-    acknowledging = Acknowledging(inbound, answering, effects)
-    replies = Replies(inbound, outbound, acknowledging, answering, outbound.commit, effects, passed_on)
-    replies.find_answered()
-    return replies
 
 
 def _missing(name: str) -> ConfigurationError:

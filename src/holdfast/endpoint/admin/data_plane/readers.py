@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.core.queues.queue import HANDLER, OUTBOUND, Queue, TooManyReaders
 from holdfast.endpoint.admin.data_plane.record_stream import Range, RecordStream
+from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.places import offset_at, partition_in
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route, number_in
 from holdfast.endpoint.admin.shapes import (
@@ -28,8 +29,7 @@ from holdfast.endpoint.admin.shapes import (
     ReadersQuery,
     RecordsQuery,
 )
-from holdfast.endpoint.destination.destination import Destination
-from holdfast.endpoint.inspection import ages
+from holdfast.endpoint.inspection import describe_queue
 from holdfast.endpoint.record_blocks import MEDIA_TYPE
 from holdfast.exceptions import ConfigurationError
 from holdfast.store.records import LARGE_FIELDS
@@ -50,11 +50,11 @@ class DataPlane:
     """Answers for the queues of one destination.
 
     Args:
-        app: The destination, started.
+        app: The destination, started; or a stopped store.
         reading: Admits reads of blocks.
     """
 
-    def __init__(self, app: Destination, reading: asyncio.Semaphore) -> None:
+    def __init__(self, app: Inspected, reading: asyncio.Semaphore) -> None:
         self._app = app
         self._stream = RecordStream(app, reading)
         one = "queues/{name}"
@@ -198,9 +198,7 @@ class DataPlane:
     async def _cursors(self, asked: Asked, name: str) -> object:
         queue = self._queue(name)
         queues = [queue, queue.dead_letters]
-        engine = self._app.engine
-        now = engine.clock()
-        described = [one.describe(now, await ages(engine, one)) for one in queues if one is not None]
+        described = [await describe_queue(self._app.engine, one) for one in queues if one is not None]
         return {"v": 1, "queues": described}
 
     async def _show_cursor(self, asked: Asked, name: str, reader: str) -> object:

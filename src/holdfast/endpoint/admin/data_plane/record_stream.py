@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.record_blocks import MEDIA_TYPE, encode_block, encode_trailer
 from holdfast.exceptions import StoreError
 from holdfast.http.exchange import Exchange
@@ -89,7 +89,7 @@ class RecordStream:
         reading: Admits ``READING_AT_A_TIME`` reads, together with others of the listener.
     """
 
-    def __init__(self, app: Destination, reading: asyncio.Semaphore) -> None:
+    def __init__(self, app: Inspected, reading: asyncio.Semaphore) -> None:
         self._app = app
         self._waiting = Waiting()
         self._reading = reading

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin.shapes import MOST_LISTED, Discarded, LetterList, LetterPage, LetterShown, Retried
 from holdfast.endpoint.destination.dead_letters import describe_letter, describe_letters
@@ -16,11 +18,13 @@ class LetterRoutes:
     """Answers for one destination.
 
     Args:
-        app: The destination, started.
+        app: The destination, started; or a stopped store.
+        retry: Requests another delivery of one dead letter, or of every one, and returns of how many.
     """
 
-    def __init__(self, app: Destination) -> None:
+    def __init__(self, app: Inspected, retry: Callable[[int | None], int]) -> None:
         self._app = app
+        self._retried = retry
         self._letters = app.dead_letters
         one = "dead-letters/{letter}"
         again = "Retry a dead letter, or all: hand them to their handler or put them back into their queue"
@@ -74,14 +78,7 @@ class LetterRoutes:
         return describe_letter(*found[0], is_asked=self._letters.is_asked(number), whole=True)
 
     async def _retry(self, asked: Asked, letter: str) -> object:
-        dispatcher = self._app.dispatcher
-        which = None if letter == EVERY else self._number(letter)
-        if dispatcher is not None:
-            count = dispatcher.handling.retry(which)
-        elif any(outbox.forwarding for outbox in self._app.engine.protocol.outbound.outboxes.values()):
-            count = self._app.forwarding.giving_up.requeue(which)
-        else:
-            raise Refused(409, "this destination has no handlers", "Start it with the handler for these messages.")
+        count = self._retried(None if letter == EVERY else self._number(letter))
         await self._app.engine.durable()
         return {"retried": count, "count": self._letters.count}
 
@@ -99,3 +96,19 @@ class LetterRoutes:
         return Refused(
             404, f"the dead letter {letter[:40]} does not exist", "List the dead letters with holdfast dead-letters."
         )
+
+
+def retry_letters(app: Destination, letter: int | None) -> int:
+    """Hand a dead letter of a running destination, or every one, to its handler or put it back into its queue.
+
+    Returns:
+        The number of dead letters.
+
+    Raises:
+        Refused: 409 if nothing could process them.
+    """
+    if app.dispatcher is not None:
+        return app.dispatcher.handling.retry(letter)
+    if any(outbox.forwarding for outbox in app.engine.protocol.outbound.outboxes.values()):
+        return app.forwarding.giving_up.requeue(letter)
+    raise Refused(409, "this destination has no handlers", "Start it with the handler for these messages.")

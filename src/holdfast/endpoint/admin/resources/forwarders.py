@@ -12,11 +12,11 @@ from typing import Any
 from holdfast.core.sending.outboxes.forwarder_state import Refusal
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import NotSteered, Steering
+from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.places import delete_forwarder, find_offsets, pass_over
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin.shapes import ForwarderDeleted, ForwarderList, Offsets, Page, Reason, Reset
-from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.inspection import describe_flight
 from holdfast.endpoint.sending.outboxes import forwarder_of, state_of
 
@@ -75,10 +75,10 @@ class ForwarderRoutes:
     """Answers for one destination.
 
     Args:
-        app: The destination, started.
+        app: The destination, started; or a stopped store.
     """
 
-    def __init__(self, app: Destination) -> None:
+    def __init__(self, app: Inspected) -> None:
         self._app = app
         one = "forwarders/{name}"
         self.routes = [

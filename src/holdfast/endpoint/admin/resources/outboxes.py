@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin.shapes import MOST_LISTED, GivenUp, Key, MessagePage, Retried, Waiting, WaitingList
-from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.sending.outboxes import Outboxes
 from holdfast.exceptions import ConfigurationError
 
@@ -16,10 +16,10 @@ class OutboxRoutes:
     forwarders send.
 
     Args:
-        app: The destination, started.
+        app: The destination, started; or a stopped store.
     """
 
-    def __init__(self, app: Destination) -> None:
+    def __init__(self, app: Inspected) -> None:
         self._app = app
         one = "outbox/{message}"
         self.routes = [

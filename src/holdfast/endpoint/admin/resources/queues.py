@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.core.queues.queue import HANDLER, OUTBOUND, Queue
 from holdfast.core.records import Record
 from holdfast.core.steering import Loss, Steering
+from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.places import asked_partitions, find_offsets, partition_in, pass_over
 from holdfast.endpoint.admin.resources.rates import Rates
@@ -27,8 +28,7 @@ from holdfast.endpoint.admin.shapes import (
     QueueShown,
     Reset,
 )
-from holdfast.endpoint.destination.destination import Destination
-from holdfast.endpoint.inspection import ages, oldest
+from holdfast.endpoint.inspection import ages, describe_queue, oldest
 
 PEEKED_BYTES = 8 << 20
 """Of bodies and header blocks in one answer, about."""
@@ -38,11 +38,11 @@ class QueueRoutes:
     """Answers for the queues of one destination.
 
     Args:
-        app: The destination, started.
+        app: The destination, started; or a stopped store.
         rates: How fast its queues and cursors move.
     """
 
-    def __init__(self, app: Destination, rates: Rates) -> None:
+    def __init__(self, app: Inspected, rates: Rates) -> None:
         self._app = app
         self._rates = rates
         one = "queues/{name}"
@@ -97,7 +97,7 @@ class QueueRoutes:
 
     async def _described(self, queue: Queue) -> dict[str, Any]:
         engine = self._app.engine
-        shown = queue.describe(engine.clock(), await ages(engine, queue))
+        shown = await describe_queue(engine, queue)
         shown["bytes"] = queue.bytes_held
         shown["age"] = await oldest(engine, queue)
         shown["rate_in"] = self._rates.of_queue(queue)

@@ -7,10 +7,10 @@ from typing import Any
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import Steering
+from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin.shapes import Reason, SequenceList, SequencePage, SequenceShown
-from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.inspection import describe_flight, describe_parts
 
 Part = RMDestination | Outbox
@@ -21,10 +21,10 @@ class SequenceRoutes:
     """Answers for one destination.
 
     Args:
-        app: The destination, started.
+        app: The destination, started; or a stopped store.
     """
 
-    def __init__(self, app: Destination) -> None:
+    def __init__(self, app: Inspected) -> None:
         self._app = app
         one = "sequences/{identifier}"
         self.routes = [
@@ -94,8 +94,9 @@ class SequenceRoutes:
 
     def _show_part(self, part: Part) -> dict[str, Any]:
         (shown,) = self._describe([part])
-        if isinstance(part, Outbox):
-            shown["flight"] = describe_flight(part, self._app.engine.clock())
+        engine = self._app.engine
+        if isinstance(part, Outbox) and engine.is_running:
+            shown["flight"] = describe_flight(part, engine.clock())
         return shown
 
     async def _steer(self, asked: Asked, identifier: str, how: str) -> object:
@@ -108,7 +109,7 @@ class SequenceRoutes:
             steering.suspend_inbound(part, asked.body.reason)
         elif how == "resume":
             steering.resume_inbound(part)
-        elif not self._app.end_sequence(identifier, terminate=how == "terminate"):
+        elif not engine.protocol.end_inbound(identifier, now, terminate=how == "terminate"):
             raise Refused(404, f"the Sequence {identifier} is not open", "List the Sequences with holdfast sequences.")
         await engine.durable()
         return self._show_part(part)

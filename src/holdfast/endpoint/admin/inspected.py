@@ -1,0 +1,31 @@
+"""The endpoint behind an admin interface: a running destination, or a store that no server runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from holdfast.core.queues.dead_letters import DeadLetters
+from holdfast.core.queues.queue import Queue
+from holdfast.endpoint.destination.readers import Readers
+from holdfast.endpoint.engine import Engine
+from holdfast.store import Store
+
+
+class Inspected(Protocol):
+    """What the routes for Sequences, queues, cursors, outboxes and dead letters need."""
+
+    engine: Engine
+    """Its state; running only for a destination."""
+    store: Store
+    dead_letters: DeadLetters
+
+    @property
+    def queues(self) -> Mapping[str, Queue]:
+        """The queues that store messages, by name."""
+        ...
+
+    @property
+    def readers(self) -> Mapping[str, Readers]:
+        """The readers of each queue."""
+        ...

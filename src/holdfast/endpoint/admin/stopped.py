@@ -1,0 +1,166 @@
+"""The admin interface of a store that no server runs: the same routes, without a listener.
+
+It answers everything that the store itself knows, and changes dead letters and outboxes. Nothing is sent, delivered or
+deleted: whatever else is due, the next start of the server does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+
+from holdfast.core.commit import GroupCommit
+from holdfast.core.messages import SequenceAcknowledgement
+from holdfast.core.policy import DestinationPolicy
+from holdfast.core.protocol import RMProtocol
+from holdfast.core.queues.dead_letters import DeadLetters
+from holdfast.core.queues.queue import ASIDE, DEAD_LETTERS, OUTBOX, Queue
+from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.records import Record, Snapshot
+from holdfast.core.sending.recovery import recover_outbound
+from holdfast.endpoint.admin.data_plane.readers import DataPlane
+from holdfast.endpoint.admin.resources.dead_letters import LetterRoutes
+from holdfast.endpoint.admin.resources.forwarders import ForwarderRoutes
+from holdfast.endpoint.admin.resources.outboxes import OutboxRoutes
+from holdfast.endpoint.admin.resources.queues import QueueRoutes
+from holdfast.endpoint.admin.resources.rates import Rates
+from holdfast.endpoint.admin.resources.sequences import SequenceRoutes
+from holdfast.endpoint.admin.responses import refuse, respond, split_target
+from holdfast.endpoint.admin.routes import Refused, Routes
+from holdfast.endpoint.destination.readers import Readers
+from holdfast.endpoint.engine import Clock, Engine, new_identifier
+from holdfast.endpoint.envelopes.fault_replies import passed_on
+from holdfast.http.exchange import Exchange
+from holdfast.store import Store
+
+CHANGEABLE = ("dead-letters", "outbox")
+"""The resources of a stopped store that a request may change."""
+
+
+class _NothingOffered:
+    """Offered Sequences of a stopped store: each is forgotten with the Sequence that offered it."""
+
+    def __init__(self, commit: GroupCommit) -> None:
+        self._commit = commit
+
+    def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
+        return None
+
+    def carried_acknowledgement(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
+        return None
+
+    def is_all_acknowledged(self, identifier: str) -> bool:
+        return True
+
+    def forget_offered(self, identifier: str, now: float) -> None:
+        self._commit.forget(identifier)
+
+
+class StoppedEngine(Engine):
+    """An engine that never runs: it reads the store, and commits only what a request changes.
+
+    Args:
+        store: The store.
+        snapshot: Its content.
+        clock: The source of time.
+    """
+
+    def __init__(self, store: Store, snapshot: Snapshot, clock: Clock | None = None) -> None:
+        super().__init__(store, lambda _effect: None, lambda _error: None, clock)
+        now = self.clock()
+        # Recovery must end and forget no Sequence, whatever the time and the limits of the next server.
+        policy = DestinationPolicy(max_open_requests=sys.maxsize, buffer=sys.maxsize)
+        self.protocol = protocol = RMProtocol(
+            Queue("of no message"),
+            store.read,
+            new_identifier,
+            random.random,
+            destination_policy=policy,
+            tell=passed_on,
+        )
+        protocol.outbound.context.offered = _NothingOffered(protocol.commit)
+        recover_outbound(protocol.outbound, protocol.queues, snapshot, now)
+        for state in snapshot.sequences.values():
+            if state["role"] == "destination":
+                identifier = state["identifier"]
+                held = snapshot.held.get(identifier, [])
+                protocol.inbound.destinations[identifier] = RMDestination.from_state(state, held, policy, now)
+        protocol.replies.find_answered()
+
+    async def records(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
+        """Read records."""
+        return self.store.read(queue, partition, start, end)
+
+    async def durable(self) -> None:
+        """Commit all changes so far."""
+        if self.protocol.wants_commit:
+            self.store.commit(self.protocol.take_batch())
+
+    def touch(self) -> None:
+        """Do nothing: the next start of the server does what is due."""
+
+
+class StoppedStore:
+    """The state in a store that no server runs.
+
+    Args:
+        store: The store, open for reading, or for changes.
+        clock: The source of time.
+    """
+
+    def __init__(self, store: Store, clock: Clock | None = None) -> None:
+        self.store = store
+        snapshot = store.load()
+        self.engine: Engine = StoppedEngine(store, snapshot, clock)
+        now, queues, parts = self.engine.clock(), self.engine.protocol.queues, snapshot.by_queue()
+        self.dead_letters = DeadLetters()
+        queues.add(self.dead_letters).recover(snapshot, now)
+        names = sorted(
+            name
+            for name, state in snapshot.queues.items()
+            if state.get("kind") != OUTBOX and not name.startswith(ASIDE) and name != DEAD_LETTERS
+        )
+        self.queues = {name: queues.recover(name, parts[name], now) for name in names}
+        self.readers = {name: Readers(self.engine, queue) for name, queue in self.queues.items()}
+        if any(name == DEAD_LETTERS for name, _ in snapshot.bounds):
+            for queue in self.queues.values():
+                queue.dead_letters = self.dead_letters
+
+
+class StoppedAdmin:
+    """Answers the requests of an admin client from a store that no server runs.
+
+    Args:
+        store: The store, open for reading, or for changes.
+    """
+
+    def __init__(self, store: Store) -> None:
+        app = StoppedStore(store)
+        rates = Rates(lambda: app.queues.values(), app.engine.clock)
+        table = (
+            *SequenceRoutes(app).routes,
+            *LetterRoutes(app, app.dead_letters.ask).routes,
+            *OutboxRoutes(app).routes,
+            *ForwarderRoutes(app).routes,
+            *DataPlane(app, asyncio.Semaphore(1)).routes,
+            *QueueRoutes(app, rates).routes,
+        )
+        self._routes = Routes(one for one in table if one.method == "GET" or one.path.startswith(CHANGEABLE))
+
+    async def answer(self, exchange: Exchange) -> None:
+        """Answer one request."""
+        request = exchange.request
+        try:
+            url = split_target(request.target)
+            route, names = self._routes.find(request.method, url.path)
+        except Refused as refused:
+            if refused.status in (404, 405):
+                refused = Refused(
+                    409,
+                    f"a stopped store cannot answer {request.method} {request.target.partition('?')[0][:200]}",
+                    "Start its server, then use --admin URL.",
+                )
+            refuse(exchange, refused)
+            return
+        await respond(route, exchange, url.query, names)
