@@ -209,7 +209,7 @@ NO_BUFFERS = {
     "core.queues.retention": {"MEASURE_BYTES": "a distance between marks", "RECORD_BYTES": "counted, not held"},
     "core.receiving.destination": {"UNKNOWN_BYTES": "counted, not held"},
     "endpoint.admin.data_plane.admission": {"FOREVER": "a time", "SECOND": "a time"},
-    "endpoint.admin.merged.answers": {"LETTERS": "no bytes"},
+    "endpoint.admin.numbering": {"LETTERS": "no bytes"},
     "endpoint.admin.resources.journal": {"PIECE": "of a connection's buffer"},
     "endpoint.envelopes.chain": {"LONGEST_WAIT": "a time"},
     "endpoint.envelopes.decoder": {"OFF_LOOP": "a threshold"},

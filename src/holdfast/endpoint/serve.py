@@ -16,6 +16,7 @@ from typing import Any, Final
 from holdfast.endpoint.admin.application import Admin
 from holdfast.endpoint.admin.guard import Guard
 from holdfast.endpoint.admin.merged.application import JoinedAdmin
+from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.starting import StartingAdmin
 from holdfast.endpoint.descriptors import SPARE_FILES, Shares, divide
 from holdfast.endpoint.destination.destination import Destination
@@ -187,7 +188,7 @@ class Service:
         if self._neighbours is None:
             self._admin = Admin(self.app, guard)
         else:
-            joined = JoinedAdmin(self._neighbours, len(self.app.queue.partitions))
+            joined = JoinedAdmin(self._neighbours, numbering_of(self.app))
             self._admin = Admin(self.app, guard, joined)
             self._neighbours.on_admin = self._admin.handle_own
         self._admin.start()

@@ -9,6 +9,7 @@ from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.queues.queue import Queue
 from holdfast.endpoint.destination.readers import Readers
 from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.worker import Worker
 from holdfast.store import Store
 
 
@@ -19,6 +20,11 @@ class Inspected(Protocol):
     """Its state; running only for a destination."""
     store: Store
     dead_letters: DeadLetters
+
+    @property
+    def worker(self) -> Worker | None:
+        """This process among several; None for a single one, or a stopped store."""
+        ...
 
     @property
     def queues(self) -> Mapping[str, Queue]:

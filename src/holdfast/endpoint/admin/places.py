@@ -9,6 +9,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.retention import Search
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import Steering
+from holdfast.endpoint.admin.numbering import Numbering
 from holdfast.endpoint.admin.routes import Refused
 from holdfast.endpoint.admin.shapes import Reset
 from holdfast.endpoint.engine import Engine
@@ -17,22 +18,16 @@ from holdfast.endpoint.envelopes.fault_replies import set_aside
 _REMEDY = 'One of {"to": "earliest"}, {"to": "latest"}, {"offset": 12, "partition": 0}, {"time": 1767225600}.'
 
 
-def partition_in(queue: Queue, text: str) -> int:
-    """Return the partition that a path names.
+def asked_partitions(
+    queue: Queue, partition: int | None, numbers: Numbering, among: Iterable[int] | None = None
+) -> list[int]:
+    """Return the requested ones of this worker's partitions, numbered from 0.
 
-    Raises:
-        Refused: 404 if there is no such partition.
-    """
-    count = len(queue.partitions)
-    if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) >= count:
-        raise Refused(
-            404, f"the partition {text[:40]} does not exist", f"There are {count} partitions, numbered from 0."
-        )
-    return int(text)
-
-
-def asked_partitions(queue: Queue, partition: int | None, among: Iterable[int] | None = None) -> list[int]:
-    """Return the requested partitions.
+    Args:
+        queue: The queue.
+        partition: The number of the requested partition; None: all.
+        numbers: The numbers of the queue's partitions.
+        among: The partitions that can be requested; None: all of the queue.
 
     Raises:
         Refused: 400 if the partition does not exist.
@@ -40,17 +35,31 @@ def asked_partitions(queue: Queue, partition: int | None, among: Iterable[int] |
     known = list(range(len(queue.partitions)) if among is None else among)
     if partition is None:
         return known
-    if partition not in known:
+    own = numbers.own(partition)
+    if own is None or own not in known:
+        there = ", ".join(str(numbers.partition(one)) for one in known)
+        raise Refused(400, f"the partition {partition} does not exist", f"The partitions are {there}.")
+    return [own]
+
+
+def check_one_partition(partitions: list[int], partition: int | None, numbers: Numbering) -> None:
+    """See that a request with an offset is about one partition.
+
+    Raises:
+        Refused: 400 if it is about several, here or in several workers.
+    """
+    if len(partitions) > 1 or (partition is None and numbers.count > 1):
         raise Refused(
-            400, f"the partition {partition} does not exist", f"The partitions are {', '.join(map(str, known))}."
+            400,
+            "the queue has several partitions, and an offset belongs to one of them",
+            'Name the partition: "partition": 0.',
         )
-    return [partition]
 
 
 async def find_offsets(
-    engine: Engine, queue: Queue, reset: Reset, among: Iterable[int] | None = None
+    engine: Engine, queue: Queue, reset: Reset, numbers: Numbering, among: Iterable[int] | None = None
 ) -> dict[int, int]:
-    """Return the offset for each requested partition.
+    """Return the offset for each requested one of this worker's partitions, numbered from 0.
 
     Raises:
         Refused: 400 if the request names no position or several, or an offset without exactly one partition.
@@ -61,14 +70,9 @@ async def find_offsets(
         raise Refused(
             400, f"the request names {len(said)} positions" if said else "the request names no position", _REMEDY
         )
-    partitions = asked_partitions(queue, reset.partition, among)
+    partitions = asked_partitions(queue, reset.partition, numbers, among)
     if reset.offset is not None:
-        if len(partitions) > 1:
-            raise Refused(
-                400,
-                "the queue has several partitions, and an offset belongs to one of them",
-                'Name the partition: "partition": 0.',
-            )
+        check_one_partition(partitions, reset.partition, numbers)
         return {partitions[0]: reset.offset}
     if reset.time is not None:
         return {number: await offset_at(engine, queue, number, reset.time) for number in partitions}

@@ -109,6 +109,9 @@ class StoppedStore:
         clock: The source of time.
     """
 
+    worker = None
+    """The store of one of several workers is read as a store of its own."""
+
     def __init__(self, store: Store, clock: Clock | None = None) -> None:
         self.store = store
         snapshot = store.load()

@@ -167,6 +167,7 @@ async def test_a_queue_is_one_queue_with_the_partitions_of_both(crew: Crew, peer
         assert (status, len(blocks) > 0) == (200, True)
     status, told = await clients[0].ask(f"/queues/inbox/{partition}/records?from=0&to={end + 1}&epoch={epoch}")
     assert (status, told["remedy"]) == (416, "Request fewer records.")
+    assert f"partition {partition} ends at {end}" in told["error"], "by the number that the reader knows"
     status, prints = await clients[0].ask(f"/queues/inbox/fingerprints?epoch={epoch}&at={after}")
     assert sorted(prints["fingerprints"]) == ["0", "1", "2", "3"]
     known = ",".join(f"{one}:{ends[int(one)]}:{text}" for one, text in prints["fingerprints"].items() if text)
@@ -247,6 +248,12 @@ async def test_a_readers_cursor_stands_in_both_and_is_moved_back_in_one(crew: Cr
     assert (status, "partition" in told["remedy"]) == (400, True)
     assert (await clients[0].ask("/queues/inbox/cursors/r", "DELETE"))[0] == 204
     assert (await clients[1].ask("/queues/inbox/cursors/r"))[0] == 404
+    status, told = await clients[1].ask("/queues/inbox/purge", "POST", json={"below": 1})
+    assert (status, "partition" in told["remedy"]) == (400, True)
+    status, planned = await clients[1].ask(
+        "/queues/inbox/purge", "POST", json={"partition": int(last), "dry_run": True}
+    )
+    assert (status, planned["records"]) == (200, offsets[last])
     status, purged = await clients[1].ask("/queues/inbox/purge", "POST")
     assert (status, purged["records"], purged["left"]) == (200, 5, 0)
 
@@ -266,6 +273,9 @@ async def test_dead_letters_of_both_have_numbers_of_their_own(crew: Crew, peer: 
         await asyncio.wait_for(client.app.handled(), 60)
     letters = [one["letter"] for one in await pages(clients[1], "/dead-letters", "dead_letters", "from")]
     assert letters == [0, 1, 10**12, 10**12 + 1, 10**12 + 2]
+    for start, there in ((1, letters[1:]), (10**12 + 1, letters[3:]), (7 * 10**12, [])):
+        _, page = await clients[0].ask(f"/dead-letters?from={start}&limit=9")
+        assert ([one["letter"] for one in page["dead_letters"]], page["count"]) == (there, 5)
     for letter in letters:
         assert (await clients[0].ask(f"/dead-letters/{letter}"))[1]["letter"] == letter
     assert (await clients[0].ask(f"/dead-letters/{letters[3]}/discard", "POST"))[1]["discarded"] == 1

@@ -17,6 +17,7 @@ from aiohttp import web
 from holdfast import Destination
 from holdfast.endpoint.admin.data_plane.sinks import SinkRoutes
 from holdfast.endpoint.admin.merged.application import JoinedAdmin
+from holdfast.endpoint.admin.numbering import Numbering
 from holdfast.endpoint.admin.resources.queues import QueueRoutes
 from holdfast.endpoint.admin.routes import Refused
 from holdfast.endpoint.worker import Worker
@@ -79,7 +80,7 @@ async def joined(workers: Workers, tmp_path: Path) -> AsyncIterator[JoinedAdmin]
     place = Place(Worker(0, COUNT), workers.paths, inbox, taking, (giving,) * COUNT, Loads(COUNT))
     neighbours = Neighbours(place, Destination(":memory:"), HTTPServer())
     await neighbours.start(HTTPLimits())
-    yield JoinedAdmin(neighbours, 2)
+    yield JoinedAdmin(neighbours, Numbering(0, COUNT, 2))
     await neighbours.close()
     for one in (taking, giving):
         one.close()

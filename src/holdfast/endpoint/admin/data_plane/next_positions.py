@@ -15,11 +15,10 @@ from holdfast.core.records import Record
 from holdfast.endpoint.admin.data_plane.admission import Guess, Probe, oldest
 from holdfast.endpoint.admin.data_plane.readers import (
     another_record,
-    bounds_of,
     check_epoch,
-    check_partitions,
     seconds_of,
 )
+from holdfast.endpoint.admin.numbering import Numbering, numbering_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin.shapes import NextPositions, NextQuery, Position
 from holdfast.endpoint.destination.destination import Destination
@@ -66,7 +65,8 @@ class NextRoute:
     async def _next(self, asked: Asked) -> object:
         query: NextQuery = asked.body
         queues = self._app.queues
-        found = [_Reading(queues[name], one) for name, one in query.queues.items() if name in queues]
+        numbers = numbering_of(self._app)
+        found = [_Reading(queues[name], one, numbers) for name, one in query.queues.items() if name in queues]
         readers = [self._app.readers[one.queue.name] for one in found]
 
         def is_enough() -> bool:
@@ -76,7 +76,7 @@ class NextRoute:
         for one in found:
             one.see()
         others = queues.values() if query.others else ()
-        answers = {one.name: {"epoch": one.epoch, "partitions": bounds_of(one)} for one in others}
+        answers = {one.name: {"epoch": one.epoch, "partitions": numbers.bounds(one)} for one in others}
         answers |= {one.queue.name: one.shown for one in found}
         guess = Guess(round(self._app.engine.clock() * 1e6))
         if query.guess is not None:
@@ -104,7 +104,7 @@ class NextRoute:
             for one in found:
                 one.ends = {p: until[one.queue.name, p] for p in one.ends}
         for one in found:
-            one.shown["offsets"] = {str(p): at for p, at in one.ends.items()}
+            one.shown["offsets"] = one.numbers.numbered(one.ends)
             if one.has_moved:
                 one.shown["fingerprints"] = self._fingerprints(one)
         return guess
@@ -139,9 +139,9 @@ class NextRoute:
             if theirs:
                 ours = self._fingerprint(one.queue, partition, position)
                 if ours and ours != theirs:
-                    raise another_record(one.queue, partition, position)
-            found[str(partition)] = ours if ours and at == position else self._fingerprint(one.queue, partition, at)
-        return found
+                    raise another_record(one.queue, one.numbers.partition(partition), position)
+            found[partition] = ours if ours and at == position else self._fingerprint(one.queue, partition, at)
+        return one.numbers.numbered(found)
 
     def _fingerprint(self, queue: Queue, partition: int, position: int) -> str:
         known = queue.fingerprint(partition, position)
@@ -153,26 +153,27 @@ class NextRoute:
 
 
 class _Reading:
-    """One queue, and where a reader stands in it.
+    """One queue, and where a reader stands in this worker's partitions of it, here numbered from 0.
 
     Args:
         queue: The queue.
         asked: The reader's position.
+        numbers: The numbers of this worker's partitions.
 
     Raises:
         Refused: The position is of another queue, names an unknown partition, or ends beyond the queue's end.
     """
 
-    def __init__(self, queue: Queue, asked: Position) -> None:
+    def __init__(self, queue: Queue, asked: Position, numbers: Numbering) -> None:
         check_epoch(queue, asked.epoch)
-        self.queue = queue
-        self.stands, self.known, self._until = asked.offsets, asked.fingerprints, asked.until
-        for named in (self.stands, self.known, self._until or {}):
-            check_partitions(queue, named)
-        for partition, end in (self._until or {}).items():
-            if end > (there := queue.partitions[partition].durable_end):
+        self.queue, self.numbers = queue, numbers
+        self.stands, self.known = numbers.owned(asked.offsets), numbers.owned(asked.fingerprints)
+        self._until = None if asked.until is None else numbers.owned(asked.until)
+        for own, end in (self._until or {}).items():
+            if end > (there := queue.partitions[own].durable_end):
+                number = numbers.partition(own)
                 raise Refused(
-                    416, f"partition {partition} of queue {queue.name!r} ends at {there}", "Request fewer records."
+                    416, f"partition {number} of queue {queue.name!r} ends at {there}", "Request fewer records."
                 )
         self.since: dict[int, int] = {}
         """Where the batch begins: behind deleted records."""
@@ -204,9 +205,8 @@ class _Reading:
         """Take the snapshot that the answer describes."""
         self.ends = dict(self._ends())
         self.since = self._since(self.ends)
-        offsets = {str(one): at for one, at in self.ends.items()}
-        self.shown |= {"epoch": self.queue.epoch, "partitions": bounds_of(self.queue)}
-        self.shown |= {"offsets": offsets, "fingerprints": {}}
+        self.shown |= {"epoch": self.queue.epoch, "partitions": self.numbers.bounds(self.queue)}
+        self.shown |= {"offsets": self.numbers.numbered(self.ends), "fingerprints": {}}
 
     @property
     def has_moved(self) -> bool:

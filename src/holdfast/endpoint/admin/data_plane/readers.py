@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from holdfast.core.queues.queue import HANDLER, OUTBOUND, Queue, TooManyReaders
 from holdfast.endpoint.admin.data_plane.record_stream import Range, RecordStream
 from holdfast.endpoint.admin.inspected import Inspected
-from holdfast.endpoint.admin.places import offset_at, partition_in
+from holdfast.endpoint.admin.numbering import Numbering, numbering_of
+from holdfast.endpoint.admin.places import offset_at
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route, number_in
 from holdfast.endpoint.admin.shapes import (
     DescribedQueues,
@@ -129,12 +129,15 @@ class DataPlane:
         check_epoch(queue, epoch)
         return queue
 
+    def _numbers(self, queue: Queue) -> Numbering:
+        return numbering_of(self._app).of(queue)
+
     async def _check_known(self, queue: Queue, positions: Mapping[int, int], known: Mapping[int, str]) -> None:
-        """See that what was read up to those positions is what is here."""
-        for partition, theirs in known.items():
-            ours = await self._app.readers[queue.name].fingerprint(partition, positions[partition])
+        """See that what was read up to those positions, of this worker's partitions, is what is here."""
+        for own, theirs in known.items():
+            ours = await self._app.readers[queue.name].fingerprint(own, positions[own])
             if theirs and ours and theirs != ours:
-                raise another_record(queue, partition, positions[partition])
+                raise another_record(queue, self._numbers(queue).partition(own), positions[own])
 
     async def _check_query(self, asked: Asked, name: str) -> Queue:
         """Of every question about a queue: the epoch, and what is ``known``."""
@@ -145,60 +148,60 @@ class DataPlane:
             known = {number_in(partition): fingerprint for partition, _, fingerprint in triples}
         except ValueError as error:
             raise Refused(400, f"known cannot be read: {error}", "known=0:120:9f3c77e0a1b2c3d4") from None
-        check_partitions(queue, positions)
-        await self._check_known(queue, positions, known)
+        numbers = self._numbers(queue)
+        await self._check_known(queue, numbers.owned(positions), numbers.owned(known))
         return queue
 
     async def _queues(self, asked: Asked) -> object:
         described = {
-            name: {"epoch": queue.epoch, "retention": queue.keeps, "partitions": bounds_of(queue)}
+            name: {"epoch": queue.epoch, "retention": queue.keeps, "partitions": self._numbers(queue).bounds(queue)}
             for name, queue in self._app.queues.items()
         }
         return {"v": 1, "queues": described}
 
     async def _ends(self, asked: Asked, name: str) -> object:
         queue = await self._check_query(asked, name)
-        return {"v": 1, "queue": queue.name, "epoch": queue.epoch, "partitions": bounds_of(queue)}
+        return {"v": 1, "queue": queue.name, "epoch": queue.epoch, "partitions": self._numbers(queue).bounds(queue)}
 
     async def _fingerprints(self, asked: Asked, name: str) -> object:
         queue = await self._check_query(asked, name)
-        at = _pairs("at", asked.query.at)
-        check_partitions(queue, at)
-        for partition, position in at.items():
-            if position > queue.ends[partition]:
-                raise Refused(416, f"partition {partition} ends at {queue.ends[partition]}", "Request fewer records.")
+        numbers = self._numbers(queue)
+        at = numbers.owned(_pairs("at", asked.query.at))
+        for own, position in at.items():
+            if position > (end := queue.ends[own]):
+                raise Refused(416, f"partition {numbers.partition(own)} ends at {end}", "Request fewer records.")
         readers = self._app.readers[name]
-        found = {str(one): await readers.fingerprint(one, position) for one, position in at.items()}
-        return {"epoch": queue.epoch, "fingerprints": found}
+        found = {own: await readers.fingerprint(own, position) for own, position in at.items()}
+        return {"epoch": queue.epoch, "fingerprints": numbers.numbered(found)}
 
     async def _offsets(self, asked: Asked, name: str) -> object:
         queue = self._check_queue(name, asked.query.epoch)
-        at = _pairs("at", asked.query.at)
-        check_partitions(queue, at)
+        numbers = self._numbers(queue)
         engine, found = self._app.engine, {}
-        for partition, micros in at.items():
-            found[str(partition)] = await offset_at(engine, queue, partition, seconds_of(micros))
-        return {"epoch": queue.epoch, "offsets": found}
+        for own, micros in numbers.owned(_pairs("at", asked.query.at)).items():
+            found[own] = await offset_at(engine, queue, own, seconds_of(micros))
+        return {"epoch": queue.epoch, "offsets": numbers.numbered(found)}
 
     # --- records --------------------------------------------------------------------------------------------------
 
     async def _records(self, asked: Asked, name: str, partition: str) -> None:
         queue = await self._check_query(asked, name)
-        number, start, end = partition_in(queue, partition), asked.query.start, asked.query.end
-        one = queue.partitions[number]
+        numbers, start, end = self._numbers(queue), asked.query.start, asked.query.end
+        own = numbers.find(partition)
+        one = queue.partitions[own]
         if start < one.first:
             raise Refused(410, f"records below {one.first} are deleted", f"The queue's retention is {queue.keeps}.")
         if end > one.durable_end or start > end:
-            raise Refused(416, f"partition {number} ends at {one.durable_end}", "Request fewer records.")
+            raise Refused(416, f"partition {partition} ends at {one.durable_end}", "Request fewer records.")
         without = _fields(asked.query.without)
-        await self._stream.send(asked.exchange, Range(name, number, start, end, without))
+        await self._stream.send(asked.exchange, Range(name, own, start, end, without))
 
     # --- cursors --------------------------------------------------------------------------------------------------
 
     async def _cursors(self, asked: Asked, name: str) -> object:
         queue = self._queue(name)
-        queues = [queue, queue.dead_letters]
-        described = [await describe_queue(self._app.engine, one) for one in queues if one is not None]
+        queues = [one for one in (queue, queue.dead_letters) if one is not None]
+        described = [self._numbers(one).describe(await describe_queue(self._app.engine, one)) for one in queues]
         return {"v": 1, "queues": described}
 
     async def _show_cursor(self, asked: Asked, name: str, reader: str) -> object:
@@ -211,7 +214,7 @@ class DataPlane:
                 "List the cursors with holdfast cursors. A reader creates its cursor when it first reports its "
                 "position.",
             )
-        return {"epoch": queue.epoch, "offsets": _texts(cursor.offsets)}
+        return {"epoch": queue.epoch, "offsets": self._numbers(queue).numbered(dict(sorted(cursor.offsets.items())))}
 
     async def _drop_cursor(self, asked: Asked, name: str, reader: str) -> None:
         self._queue(name)
@@ -221,20 +224,21 @@ class DataPlane:
     async def _move_cursor(self, asked: Asked, name: str, reader: str) -> object:
         queue, move = self._check_queue(name, asked.body.epoch), asked.body
         _check_reader(reader)
-        check_partitions(queue, move.offsets)
-        known = {partition: text for partition, text in move.fingerprints.items() if partition in move.offsets}
-        await self._check_known(queue, move.offsets, known)
-        for partition, offset in move.offsets.items():
-            first = queue.partitions[partition].first
+        numbers = self._numbers(queue)
+        offsets = numbers.owned(move.offsets)
+        known = {number: text for number, text in move.fingerprints.items() if number in move.offsets}
+        await self._check_known(queue, offsets, numbers.owned(known))
+        for own, offset in offsets.items():
+            first = queue.partitions[own].first
             if reader not in queue.cursors and offset < first:
                 raise Refused(410, f"records below {first} are deleted", "Start at the oldest record.")
         try:
-            stands = await self._app.readers[name].advance(reader, move.offsets)
+            stands = await self._app.readers[name].advance(reader, offsets)
         except TooManyReaders as error:
             raise Refused(403, error.message, error.remedy) from None
         except ConfigurationError as error:
             raise Refused(400, error.message, error.remedy) from None
-        return {"offsets": _texts(stands)}
+        return {"offsets": numbers.numbered(dict(sorted(stands.items())))}
 
 
 def check_epoch(queue: Queue, epoch: str | None) -> None:
@@ -249,21 +253,6 @@ def check_epoch(queue: Queue, epoch: str | None) -> None:
             f"the epoch of queue {queue.name!r} is {queue.epoch}, not {epoch}: its store was created again or "
             "restored from a copy, or this is another server",
             ANOTHER_EPOCH,
-        )
-
-
-def check_partitions(queue: Queue, partitions: Iterable[int]) -> None:
-    """See that a queue has these partitions.
-
-    Raises:
-        Refused: 400 if it has not.
-    """
-    count = len(queue.partitions)
-    if any(not 0 <= partition < count for partition in partitions):
-        raise Refused(
-            400,
-            "the request names a partition that does not exist",
-            f"The queue has {count} partitions, numbered from 0.",
         )
 
 
@@ -292,11 +281,6 @@ def _check_reader(name: str) -> None:
         raise Refused(403, f"the cursor {name[:200]!r} belongs to the destination", "Give the reader another name.")
 
 
-def bounds_of(queue: Queue) -> dict[str, dict[str, int]]:
-    """Return the first offset and the end of each partition, as answers have them."""
-    return {str(number): {"first": one.first, "end": one.durable_end} for number, one in enumerate(queue.partitions)}
-
-
 def _pairs(name: str, text: str) -> dict[int, int]:
     try:
         pairs = [pair.split(":") for pair in text.split(",") if pair]
@@ -310,7 +294,3 @@ def _fields(text: str) -> frozenset[str]:
     if names - LARGE_FIELDS:
         raise Refused(400, f"without cannot be read: {text[:200]!r}", f"It takes {', '.join(sorted(LARGE_FIELDS))}.")
     return names
-
-
-def _texts(offsets: dict[int, int]) -> dict[str, Any]:
-    return {str(partition): offset for partition, offset in sorted(offsets.items())}

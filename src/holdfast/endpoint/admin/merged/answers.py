@@ -1,15 +1,13 @@
-"""What several workers answer, as one: numbers that are one worker's own, and answers put together. Pure.
+"""The answers of several workers as one: their union, with sums, the highest ages and a common epoch. Pure.
 
-Partition p of worker w is number w x P + p of a queue with P partitions in each: so what a worker has keeps its numbers
-when there are more of them. So do dead letters: those of worker w begin at w x 10^12.
+Each worker answers with numbers that are unique in the whole endpoint (``endpoint.admin.numbering``).
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import generate_latest
@@ -19,10 +17,6 @@ from prometheus_client.registry import Collector
 from holdfast.endpoint.admin.data_plane.readers import ANOTHER_EPOCH
 from holdfast.endpoint.admin.routes import Refused
 
-LETTERS: Final = 10**12
-"""Dead letters that a worker has numbers for."""
-
-_BY_PARTITION = ("partitions", "offsets", "fingerprints")
 _SUMS = (
     "bytes",
     "count",
@@ -44,8 +38,6 @@ _SUMS = (
 _MOST = ("age", "batch", "final_at")
 _LEAST = ("idle",)
 _IDENTITY = ("name", "queue", "identifier", "key", "partition", "letter", "message", "cursor", "role")
-_PLACES = re.compile(r"[0-9]{1,18}:[0-9]{1,18}(?::[0-9a-f]*)?(?:,[0-9]{1,18}:[0-9]{1,18}(?::[0-9a-f]*)?)*")
-_MARKED = re.compile(r"([1-9][0-9]{0,3}):(.*)", re.DOTALL)
 
 
 def epoch_of(epochs: Iterable[str]) -> str:
@@ -77,102 +69,6 @@ def check_epoch(queue: str, epochs: Iterable[str], epoch: str) -> None:
             "copy, or this is another server",
             ANOTHER_EPOCH,
         )
-
-
-# --- what is asked ----------------------------------------------------------------------------------------------------
-
-
-def is_places(text: str) -> bool:
-    """Whether a parameter names places: ``partition:offset`` or ``partition:position:fingerprint``, with commas."""
-    return _PLACES.fullmatch(text) is not None
-
-
-def split_places(text: str, workers: int, size: int) -> list[str]:
-    """Such a parameter for each worker, with its own numbers.
-
-    Raises:
-        Refused: 400 for a partition that there is not.
-    """
-    parts: list[list[str]] = [[] for _ in range(workers)]
-    for place in text.split(","):
-        partition, _, rest = place.partition(":")
-        worker, own = owner_of_partition(partition, workers, size, 400)
-        parts[worker].append(f"{own}:{rest}")
-    return [",".join(part) for part in parts]
-
-
-def split_offsets(offsets: Mapping[str, Any], workers: int, size: int) -> list[dict[str, Any]]:
-    """What is said of each partition, for each worker, with its own numbers.
-
-    Raises:
-        Refused: 400 for a partition that there is not.
-    """
-    parts: list[dict[str, Any]] = [{} for _ in range(workers)]
-    for partition, value in offsets.items():
-        worker, own = owner_of_partition(str(partition), workers, size, 400)
-        parts[worker][str(own)] = value
-    return parts
-
-
-def owner_of_partition(text: str, workers: int, size: int, status: int = 404) -> tuple[int, int]:
-    """Return the worker that owns a partition, and the partition's number in that worker.
-
-    Raises:
-        Refused: with ``status``, if there is no such partition.
-    """
-    if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) >= workers * size:
-        raise Refused(
-            status,
-            f"the partition {text[:40]} does not exist",
-            f"There are {workers * size} partitions, numbered from 0.",
-        )
-    return divmod(int(text), size)
-
-
-def owner_of_letter(text: str, workers: int) -> tuple[int, str]:
-    """Return the worker that owns a dead letter, and its number there; worker 0 for text that is not a number."""
-    if not text.isascii() or not text.isdecimal() or len(text) > 20:
-        return 0, text
-    worker, own = divmod(int(text), LETTERS)
-    return (worker, str(own)) if worker < workers else (0, text)
-
-
-def owner_of_marked(text: str, workers: int) -> tuple[int, str]:
-    """Return the worker that owns a waiting message or a journal file, and its name in that worker."""
-    found = _MARKED.fullmatch(text)
-    return (int(found[1]), found[2]) if found is not None and int(found[1]) < workers else (0, text)
-
-
-# --- what is answered -------------------------------------------------------------------------------------------------
-
-
-def renumber(answer: Any, worker: int, size: int) -> Any:
-    """Return a worker's response with its numbers made unique among all workers.
-
-    Args:
-        answer: JSON values.
-        worker: The worker that responded.
-        size: Partitions of a queue, where the response does not state it for its queue.
-    """
-    if isinstance(answer, list):
-        return [renumber(one, worker, size) for one in answer]
-    if not isinstance(answer, dict):
-        return answer
-    if isinstance(answer.get("partitions"), dict):
-        size = len(answer["partitions"])
-    renumbered: dict[str, Any] = {}
-    for name, value in answer.items():
-        if name in _BY_PARTITION and isinstance(value, dict):
-            renumbered[name] = {str(worker * size + int(one)): what for one, what in value.items()}
-        elif name == "partition" and type(value) is int:
-            renumbered[name] = worker * size + value
-        elif name == "letter" and type(value) is int:
-            renumbered[name] = worker * LETTERS + value
-        elif name in ("message", "file") and type(value) is str and worker:
-            renumbered[name] = f"{worker}:{value}"
-        else:
-            renumbered[name] = renumber(value, worker, size)
-    return renumbered
 
 
 def merge(answers: Sequence[Any]) -> Any:

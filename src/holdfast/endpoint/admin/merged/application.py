@@ -1,7 +1,8 @@
 """One admin listener for several workers: each worker queries the others and merges their responses.
 
 Each route states in one word (:class:`Joined`) which workers respond: the owner of the named resource, or all of them.
-This module owns the requests between workers; ``joining`` owns the meaning of numbers and the merging of responses.
+All of them get the same request, since numbers are unique in the endpoint (``endpoint.admin.numbering``). This module
+owns the requests between workers; ``answers`` owns the merging of responses.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from zlib import crc32
 
 from holdfast.endpoint.admin.merged import answers as joining
 from holdfast.endpoint.admin.merged.next_positions import NextOfAll
+from holdfast.endpoint.admin.numbering import LETTERS, Numbering
 from holdfast.endpoint.admin.routes import Joined, Refused, Route
 from holdfast.endpoint.destination.destination import json_answer
 from holdfast.endpoint.worker import worker_of
@@ -92,13 +94,13 @@ class JoinedAdmin:
 
     Args:
         neighbours: The workers.
-        size: How many partitions a queue has in each.
+        numbers: The numbers of what they own.
     """
 
-    def __init__(self, neighbours: Neighbours, size: int) -> None:
+    def __init__(self, neighbours: Neighbours, numbers: Numbering) -> None:
         self._neighbours = neighbours
         self._count = neighbours.place.worker.count
-        self._size = size
+        self._numbers = numbers
         self._ways: dict[Joined, Callable[[_Request], Awaitable[Any]]] = {
             Joined.EACH: self._each,
             Joined.PAGES: self._pages,
@@ -163,32 +165,22 @@ class JoinedAdmin:
                 raise self._refused(one.worker, one.status, one.refusal(), _retry(one))
         if all(one.status == 204 for one in there):
             return None
-        return joining.merge([joining.renumber(one.json(), one.worker, self._size) for one in there])
+        return joining.merge([one.json() for one in there])
 
     def _refused(self, worker: int, status: int, told: Any, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Refused:
-        """What a worker refuses, as said to who asked."""
+        """Return a worker's refusal, which names the worker."""
         more = {name: value for name, value in told.items() if name not in ("error", "remedy")}
-        error = f"{told.get('error')} (worker {worker}, whose partition 0 is {worker * self._size})"
-        return Refused(status, error, told.get("remedy", ""), headers, joining.renumber(more, worker, self._size))
+        return Refused(status, f"{told.get('error')} (worker {worker})", told.get("remedy", ""), headers, more)
 
-    async def _split(self, request: _Request) -> list[_Request]:
-        """The request as it is for each worker, with its own numbers and epoch."""
-        count, size = self._count, self._size
-        requests = [request.copy() for _ in range(count)]
-        for name in ("known", "at"):
-            if joining.is_places(request.query.get(name, "")):
-                for one, places in zip(requests, joining.split_places(request.query[name], count, size), strict=True):
-                    one.query[name] = places
+    async def _for_each(self, request: _Request) -> list[_Request]:
+        """Return the request to each worker, with the epoch that the queue has there."""
         content = request.content()
-        for name in ("offsets", "fingerprints"):
-            if isinstance(content.get(name), dict):
-                parts = joining.split_offsets(content[name], count, size)
-                for one, part in zip(requests, parts, strict=True):
-                    one.change(name, part)
         epoch = content.get("epoch", request.query.get("epoch"))
-        if epoch is not None and "name" in request.names:
-            for one, own in zip(requests, await self._epochs(request.names["name"], str(epoch)), strict=True):
-                one.change("epoch", own) if "epoch" in content else one.query.update(epoch=own)
+        if epoch is None or "name" not in request.names:
+            return [request] * self._count
+        requests = [request.copy() for _ in range(self._count)]
+        for one, own in zip(requests, await self._epochs(request.names["name"], str(epoch)), strict=True):
+            one.change("epoch", own) if "epoch" in content else one.query.update(epoch=own)
         return requests
 
     async def _epochs(self, queue: str, epoch: str) -> list[str]:
@@ -208,19 +200,10 @@ class JoinedAdmin:
     # --- the owner ------------------------------------------------------------------------------------------------
 
     async def _each(self, request: _Request) -> Any:
-        content = request.content()
-        partition = content.get("partition")
+        partition = request.content().get("partition")
         if type(partition) is int:
-            worker, own = joining.owner_of_partition(str(partition), self._count, self._size, 400)
-            request.change("partition", own)
-            return self._joined([await self._ask(worker, request)])
-        if content.get("offset") is not None or content.get("below") is not None:
-            raise Refused(
-                400,
-                "the queue has several partitions, and an offset belongs to one of them",
-                'Name the partition: "partition": 0.',
-            )
-        return self._joined(await self._ask_all(await self._split(request)))
+            return self._joined([await self._ask(self._numbers.owner(str(partition), 400), request)])
+        return self._joined(await self._ask_all(await self._for_each(request)))
 
     async def _sequence(self, request: _Request) -> Any:
         worker = worker_of(request.names["identifier"])
@@ -231,11 +214,11 @@ class JoinedAdmin:
     async def _letter(self, request: _Request) -> Any:
         if request.names["letter"] == "all":
             return await self._each(request)
-        worker, request.names["letter"] = joining.owner_of_letter(request.names["letter"], self._count)
+        worker = self._numbers.owner_of_letter(request.names["letter"])
         return self._joined([await self._ask(worker, request)])
 
     async def _message(self, request: _Request) -> Any:
-        worker, request.names["message"] = joining.owner_of_marked(request.names["message"], self._count)
+        worker = self._numbers.owner_of_name(request.names["message"])
         return self._joined([await self._ask(worker, request)])
 
     async def _sink(self, request: _Request) -> Any:
@@ -272,21 +255,16 @@ class JoinedAdmin:
 
     async def _to_owner(self, request: _Request) -> tuple[int, _Request]:
         if "file" in request.names:
-            one = request.copy()
-            worker, one.names["file"] = joining.owner_of_marked(one.names["file"], self._count)
-            return worker, one
-        worker, own = joining.owner_of_partition(request.names["partition"], self._count, self._size)
-        one = (await self._split(request))[worker]
-        one.names["partition"] = str(own)
-        return worker, one
+            return self._numbers.owner_of_name(request.names["file"]), request
+        worker = self._numbers.owner(request.names["partition"])
+        return worker, (await self._for_each(request))[worker]
 
     # --- ways of their own ----------------------------------------------------------------------------------------
 
     async def _pages(self, request: _Request) -> Any:
         """A page: of one worker's rows, then of the next one's."""
-        is_numbered = "letter" in request.names or request.target.startswith("dead-letters")
-        word = "from" if is_numbered else "after"
-        begun, place = (_numbered if is_numbered else _marked)(request.query.pop(word, ""))
+        is_numbered = request.target.startswith("dead-letters")  # each worker knows where the page begins
+        begun, place = (0, "") if is_numbered else _marked(request.query.pop("after", ""))
         left = min(PAGE, int(request.query.get("limit", PAGE // 10)))
         pages: list[Any] = []
         following: int | str | None = None
@@ -296,7 +274,7 @@ class JoinedAdmin:
             if not is_shown:
                 one.query.pop("whole", None)  # only whether there is a row counts
             if worker == begun and place:
-                one.query[word] = place
+                one.query["after"] = place
             page = self._joined([await self._ask(worker, one)])
             rows = next(name for name, value in page.items() if isinstance(value, list))
             after = page["next"]
@@ -304,13 +282,13 @@ class JoinedAdmin:
                 has_more, page[rows] = worker >= begun and bool(page[rows]), []
                 after = "" if has_more else None
             if following is None and after is not None:
-                following = worker * joining.LETTERS + int(after or 0) if is_numbered else f"{worker}~{after}"
+                following = (after or worker * LETTERS) if is_numbered else f"{worker}~{after}"
             left -= len(page[rows])
             pages.append(page)
         return joining.merge(pages) | {"next": following}
 
     async def _next(self, request: _Request) -> Any:
-        return await NextOfAll(self._fetch, self._joined, self._count, self._size, request.content()).answer()
+        return await NextOfAll(self._fetch, self._joined, self._numbers, request.content()).answer()
 
     async def _whole(self, request: _Request) -> Any:
         """Rows of which there are few: all at once."""
@@ -385,14 +363,6 @@ def _away(worker: int, why: str) -> Refused:
 def _retry(answer: _Answer) -> tuple[tuple[bytes, bytes], ...]:
     seconds = answer.response.headers.get("retry-after")
     return ((b"Retry-After", seconds.encode("latin-1")),) if seconds is not None else ()
-
-
-def _numbered(text: str) -> tuple[int, str]:
-    """Which worker's letters a number begins with, and its own number there."""
-    if not text.isascii() or not text.isdecimal() or len(text) > 15:
-        return 0, text
-    worker, own = divmod(int(text), joining.LETTERS)
-    return worker, str(own)
 
 
 def _marked(text: str) -> tuple[int, str]:

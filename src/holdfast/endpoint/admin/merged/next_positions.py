@@ -14,6 +14,7 @@ from urllib.parse import quote
 from holdfast.endpoint.admin.data_plane.admission import Guess, Probe, oldest
 from holdfast.endpoint.admin.data_plane.next_positions import MAX_WAIT
 from holdfast.endpoint.admin.merged import answers as joining
+from holdfast.endpoint.admin.numbering import Numbering
 
 WAIT: Final = 1.0
 """Seconds that one request to a worker waits for more records."""
@@ -32,14 +33,13 @@ class NextOfAll:
     Args:
         fetch: Asks a worker.
         merge: Makes one answer of several.
-        workers: How many there are.
-        size: How many partitions a queue has in each.
+        numbers: The numbers of what the workers own.
         content: What the reader says, checked.
     """
 
-    def __init__(self, fetch: Fetch, merge: Merge, workers: int, size: int, content: Mapping[str, Any]) -> None:
+    def __init__(self, fetch: Fetch, merge: Merge, numbers: Numbering, content: Mapping[str, Any]) -> None:
         self._fetch, self._merge = fetch, merge
-        self._workers, self._size = workers, size
+        self._workers, self._numbers = numbers.count, numbers
         self._content = content
         self._epochs: list[dict[str, str]] = []
         """The epochs that the reader's queues have in each worker."""
@@ -102,8 +102,7 @@ class NextOfAll:
         """Return, for each partition, the first record that was delivered at that time or later."""
         asked: dict[tuple[int, str], list[int]] = {}
         for name, partition in probe.within:
-            worker, own = divmod(partition, self._size)
-            asked.setdefault((worker, name), []).append(own)
+            asked.setdefault((self._numbers.owner(str(partition)), name), []).append(partition)
         requests = []
         for (worker, name), partitions in asked.items():
             at = ",".join(f"{one}:{probe.time}" for one in partitions)
@@ -123,7 +122,7 @@ class NextOfAll:
         return [self._fetch(worker, "POST", "next-positions", one) for worker, one in enumerate(contents)]
 
     def _asked(self, until: Mapping[str, Mapping[str, int]] | None = None, wait: float = 0.0) -> list[dict[str, Any]]:
-        """Return the request to each worker: its own partitions, by its own numbers."""
+        """Return the request to each worker, with the epochs of its queues."""
         content = self._content
         general = {name: content[name] for name in ("others", "least", "guess") if content.get(name) is not None}
         asked: list[dict[str, Any]] = [general | {"queues": {}, "wait": wait} for _ in range(self._workers)]
@@ -132,11 +131,9 @@ class NextOfAll:
             parts = {part: stands.get(part) or {} for part in ("offsets", "fingerprints")}
             if cut is not None:
                 parts["until"] = cut
-            split = {part: joining.split_offsets(one, self._workers, self._size) for part, one in parts.items()}
             for worker, one in enumerate(asked):
                 if (epoch := self._epochs[worker].get(name)) is not None:
-                    own = {part: some[worker] for part, some in split.items()}
-                    one["queues"][name] = {"epoch": epoch, **own}
+                    one["queues"][name] = {"epoch": epoch, **parts}
         return asked
 
     # --- their answers --------------------------------------------------------------------------------------------

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from holdfast.endpoint.admin.inspected import Inspected
+from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin.shapes import MOST_LISTED, Discarded, LetterList, LetterPage, LetterShown, Retried
 from holdfast.endpoint.destination.dead_letters import describe_letter, describe_letters
@@ -63,19 +65,25 @@ class LetterRoutes:
 
     async def _list(self, asked: Asked) -> object:
         letters = self._letters
-        ranges = list(letters.ranges(asked.query.start))
+        numbers = numbering_of(self._app)
+        ranges = list(letters.ranges(max(0, numbers.own_letter(asked.query.start))))
         limit = min(asked.query.limit, MOST_LISTED)
         shown, following = await asyncio.to_thread(
             describe_letters, self._app.store.read, ranges, limit, letters.is_asked, whole=asked.query.whole
         )
-        return {"dead_letters": shown, "count": letters.count, "next": following}
+        following = None if following is None else numbers.letter(following)
+        return {"dead_letters": [self._numbered(one) for one in shown], "count": letters.count, "next": following}
+
+    def _numbered(self, shown: dict[str, Any]) -> dict[str, Any]:
+        numbers = numbering_of(self._app)
+        return numbers.describe_row(shown | {"letter": numbers.letter(shown["letter"])})
 
     async def _show(self, asked: Asked, letter: str) -> object:
         number = self._number(letter)
         found = await asyncio.to_thread(self._app.store.read, self._letters.name, 0, number, number + 1)
         if not found:
             raise self._missing(letter)
-        return describe_letter(*found[0], is_asked=self._letters.is_asked(number), whole=True)
+        return self._numbered(describe_letter(*found[0], is_asked=self._letters.is_asked(number), whole=True))
 
     async def _retry(self, asked: Asked, letter: str) -> object:
         count = self._retried(None if letter == EVERY else self._number(letter))
@@ -88,9 +96,11 @@ class LetterRoutes:
         return {"discarded": count, "count": self._letters.count}
 
     def _number(self, letter: str) -> int:
-        if not letter.isascii() or not letter.isdecimal() or not self._letters.is_there(int(letter[:20])):
+        is_number = letter.isascii() and letter.isdecimal()
+        own = numbering_of(self._app).own_letter(int(letter[:20])) if is_number else -1
+        if not self._letters.is_there(own):
             raise self._missing(letter)
-        return int(letter[:20])
+        return own
 
     def _missing(self, letter: str) -> Refused:
         return Refused(

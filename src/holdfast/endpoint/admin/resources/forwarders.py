@@ -13,6 +13,7 @@ from holdfast.core.sending.outboxes.forwarder_state import Refusal
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import NotSteered, Steering
 from holdfast.endpoint.admin.inspected import Inspected
+from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.places import delete_forwarder, find_offsets, pass_over
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
@@ -125,7 +126,9 @@ class ForwarderRoutes:
     def _described(self, outboxes: list[Outbox]) -> list[dict[str, Any]]:
         now = self._app.engine.clock()
         circuits = {one["to"]: one for one in self._app.engine.protocol.outbound.circuits.describe(now)}
-        return [describe_forwarder(one, now, circuits.get(one.to or "")) for one in outboxes]
+        numbers = numbering_of(self._app)
+        described = [describe_forwarder(one, now, circuits.get(one.to or "")) for one in outboxes]
+        return [numbers.describe_row(one) for one in described]
 
     async def _list(self, asked: Asked) -> object:
         every = self._all()
@@ -154,11 +157,11 @@ class ForwarderRoutes:
     async def _reset(self, asked: Asked, name: str) -> object:
         found = {one.partition: one for one in self._find(name)}
         engine = self._app.engine
-        queue = next(iter(found.values())).queue
-        places = await find_offsets(engine, queue, asked.body, list(found))
-        stands = {str(number): await pass_over(engine, found[number], place) for number, place in places.items()}
+        queue, numbers = next(iter(found.values())).queue, numbering_of(self._app)
+        places = await find_offsets(engine, queue, asked.body, numbers, list(found))
+        stands = {own: await pass_over(engine, found[own], place) for own, place in places.items()}
         await engine.durable()
-        return {"offsets": stands}
+        return {"offsets": numbers.numbered(stands)}
 
     async def _delete(self, asked: Asked, name: str) -> object:
         found = self._find(name)

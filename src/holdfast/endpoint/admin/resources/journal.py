@@ -10,6 +10,7 @@ import asyncio
 import os
 from pathlib import Path
 
+from holdfast.endpoint.admin.numbering import Numbering, numbering_of
 from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin.shapes import JournalList, OctetsQuery, Page
@@ -73,7 +74,7 @@ class JournalRoutes:
     def _shown(self, one: Segment) -> dict[str, object]:
         worker = self._app.worker
         return {
-            "file": one.file,
+            "file": numbering_of(self._app).mark(one.file),
             "bytes": one.size,
             "begun": one.begun,
             "written": one.written,
@@ -82,10 +83,11 @@ class JournalRoutes:
         }
 
     async def _read(self, asked: Asked, file: str) -> None:
-        directory, exchange = self._journal().directory, asked.exchange
+        directory, exchange, numbers = self._journal().directory, asked.exchange, numbering_of(self._app)
+        file = numbers.own_name(file)
         found = await asyncio.to_thread(open_segment, directory, file)
         if found is None:
-            raise await asyncio.to_thread(_missing, directory, file)
+            raise await asyncio.to_thread(_missing, directory, file, numbers)
         with found:
             size = os.fstat(found.fileno()).st_size
             at, end = asked.query.start, size if asked.query.end is None else asked.query.end
@@ -102,14 +104,14 @@ class JournalRoutes:
             exchange.finish()
 
 
-def _missing(directory: Path, file: str) -> Refused:
+def _missing(directory: Path, file: str, numbers: Numbering) -> Refused:
     made = made_parquet(directory, file)
     if made is not None:
         return Refused(
             404,
             f"{file[:200]} has been converted to Parquet",
-            f"Ask for {made.file}.",
-            detail={"file": made.file, "bytes": made.size},
+            f"Ask for {numbers.mark(made.file)}.",
+            detail={"file": numbers.mark(made.file), "bytes": made.size},
         )
     return Refused(
         404,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from holdfast.endpoint.admin.inspected import Inspected
+from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin.shapes import MOST_LISTED, GivenUp, Key, MessagePage, Retried, Waiting, WaitingList
 from holdfast.endpoint.sending.outboxes import Outboxes
@@ -62,17 +64,22 @@ class OutboxRoutes:
     async def _list(self, asked: Asked) -> object:
         outboxes = self._outboxes
         shown = await asyncio.to_thread(outboxes.listed, min(asked.query.limit, MOST_LISTED))
-        return {"messages": shown, "count": outboxes.count}
+        return {"messages": [self._marked(one) for one in shown], "count": outboxes.count}
+
+    def _marked(self, shown: dict[str, Any]) -> dict[str, Any]:
+        return shown | {"message": numbering_of(self._app).mark(shown["message"])}
 
     async def _show(self, asked: Asked, message: str) -> object:
         try:
-            return await asyncio.to_thread(self._outboxes.shown, message)
+            own = numbering_of(self._app).own_name(message)
+            return self._marked(await asyncio.to_thread(self._outboxes.shown, own))
         except ConfigurationError as error:
             raise Refused(404, error.message, "List the waiting messages with holdfast outbox.") from None
 
     async def _discard(self, asked: Asked, message: str) -> object:
         outboxes = self._outboxes
         engine = self._app.engine
+        message = numbering_of(self._app).own_name(message)
         try:
             outbox, offset = outboxes.find(message)
             found = await engine.records(outbox.queue.name, outbox.partition, offset, offset + 1)

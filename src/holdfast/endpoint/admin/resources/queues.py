@@ -12,8 +12,9 @@ from holdfast.core.queues.queue import HANDLER, OUTBOUND, Queue
 from holdfast.core.records import Record
 from holdfast.core.steering import Loss, Steering
 from holdfast.endpoint.admin.inspected import Inspected
+from holdfast.endpoint.admin.numbering import Numbering, numbering_of
 from holdfast.endpoint.admin.paging import page_of
-from holdfast.endpoint.admin.places import asked_partitions, find_offsets, partition_in, pass_over
+from holdfast.endpoint.admin.places import asked_partitions, check_one_partition, find_offsets, pass_over
 from holdfast.endpoint.admin.resources.rates import Rates
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin.shapes import (
@@ -92,12 +93,15 @@ class QueueRoutes:
             raise Refused(404, f"the queue {name[:200]!r} does not exist", f"The queues are {', '.join(self._queues)}.")
         return queue
 
+    def _numbers(self, queue: Queue) -> Numbering:
+        return numbering_of(self._app).of(queue)
+
     async def _show(self, asked: Asked, name: str) -> object:
         return await self._described(self._queue(name))
 
     async def _described(self, queue: Queue) -> dict[str, Any]:
         engine = self._app.engine
-        shown = await describe_queue(engine, queue)
+        shown = self._numbers(queue).describe(await describe_queue(engine, queue))
         shown["bytes"] = queue.bytes_held
         shown["age"] = await oldest(engine, queue)
         shown["rate_in"] = self._rates.of_queue(queue)
@@ -109,8 +113,9 @@ class QueueRoutes:
 
     async def _peek(self, asked: Asked, name: str, partition: str) -> object:
         queue, query = self._queue(name), asked.query
-        number = partition_in(queue, partition)
-        one = queue.partitions[number]
+        numbers = self._numbers(queue)
+        own = numbers.find(partition)
+        one, number = queue.partitions[own], numbers.partition(own)
         start = one.first if query.start is None else query.start
         if start < one.first:
             raise Refused(410, f"records below {one.first} are deleted", f"The queue's retention is {queue.keeps}.")
@@ -120,7 +125,7 @@ class QueueRoutes:
         shown: list[dict[str, Any]] = []
         position = start
         while position < one.durable_end and len(shown) < limit and size < PEEKED_BYTES:
-            found = await self._app.engine.records(name, number, position, min(one.durable_end, start + limit))
+            found = await self._app.engine.records(name, own, position, min(one.durable_end, start + limit))
             if not found:
                 break
             for offset, record in found[: limit - len(shown)]:
@@ -137,25 +142,26 @@ class QueueRoutes:
 
     async def _purge(self, asked: Asked, name: str) -> object:
         queue, purge, engine = self._queue(name), asked.body, self._app.engine
-        partitions = asked_partitions(queue, purge.partition)
-        if purge.below is not None and len(partitions) > 1:
-            raise Refused(
-                400,
-                "the queue has several partitions, and an offset belongs to one of them",
-                'Name the partition: "partition": 0.',
-            )
+        numbers = self._numbers(queue)
+        partitions = asked_partitions(queue, purge.partition, numbers)
+        if purge.below is not None:
+            check_one_partition(partitions, purge.partition, numbers)
         steering = Steering(engine.protocol)
         below = {
             one: queue.ends[one] if purge.below is None else min(purge.below, queue.ends[one]) for one in partitions
         }
-        losses = [(one, loss) for one, end in below.items() for loss in steering.would_drop(queue, one, end)]
+        losses = [
+            (numbers.partition(one), loss)
+            for one, end in below.items()
+            for loss in steering.would_drop(queue, one, end)
+        ]
         count = sum(max(0, end - queue.firsts[one]) for one, end in below.items())
         answer = {"queue": name, "records": count, "left": 0, "unread": _unread(losses), "dry_run": purge.dry_run}
         if purge.dry_run:
             return answer
         owed = [
-            f"{loss.cursor} still needs {loss.records:,} records of partition {one}"
-            for one, loss in losses
+            f"{loss.cursor} still needs {loss.records:,} records of partition {number}"
+            for number, loss in losses
             if loss.is_owed
         ]
         if owed and not purge.force:
@@ -201,6 +207,7 @@ class QueueRoutes:
             queue = self._queues[name]
             if cursor in queue.cursors:  # not deleted meanwhile
                 one = queue.describe_cursor(queue.cursors[cursor], now, old[name])
+                one = self._numbers(queue).describe_cursor(one)
                 described.append(one | {"queue": name, "rate": self._rates.of_cursor(queue, cursor)})
         return {"cursors": described, "count": len(every), "next": following}
 
@@ -209,16 +216,17 @@ class QueueRoutes:
         there = queue.cursors.get(cursor)
         if there is None:
             raise Refused(404, f"the cursor {cursor[:200]!r} does not exist", "List the cursors with holdfast cursors.")
-        places = await find_offsets(engine, queue, asked.body, list(there.offsets))
+        numbers = self._numbers(queue)
+        places = await find_offsets(engine, queue, asked.body, numbers, list(there.offsets))
         steering = Steering(engine.protocol)
         stands = {}
         try:
             for partition, offset in places.items():
-                stands[str(partition)] = await self._move(steering, queue, cursor, partition, offset)
+                stands[partition] = await self._move(steering, queue, cursor, partition, offset)
         finally:
             engine.touch()  # the cursor has moved in the partitions before the one where the move failed
         await engine.durable()
-        return {"offsets": stands}
+        return {"offsets": numbers.numbered(stands)}
 
     async def _move(self, steering: Steering, queue: Queue, cursor: str, partition: int, offset: int) -> int:
         now = self._app.engine.clock()

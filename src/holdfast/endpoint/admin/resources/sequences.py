@@ -8,6 +8,7 @@ from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import Steering
 from holdfast.endpoint.admin.inspected import Inspected
+from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin.shapes import Reason, SequenceList, SequencePage, SequenceShown
@@ -77,7 +78,9 @@ class SequenceRoutes:
     def _describe(self, parts: list[Part]) -> list[dict[str, Any]]:
         destinations = [part for part in parts if isinstance(part, RMDestination)]
         outboxes = [part for part in parts if isinstance(part, Outbox)]
-        return describe_parts(destinations, outboxes, self._app.engine.clock())
+        numbers = numbering_of(self._app)
+        described = describe_parts(destinations, outboxes, self._app.engine.clock())
+        return [numbers.describe_row(one) for one in described]
 
     def _find(self, identifier: str) -> Part:
         protocol = self._app.engine.protocol

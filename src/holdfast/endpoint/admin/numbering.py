@@ -1,0 +1,191 @@
+"""Numbers that are unique in the whole endpoint, whichever worker owns what they name. Pure.
+
+Partition p of worker w is partition w x P + p of a queue with P partitions in each worker. So a partition keeps its
+number when there are more workers. Dead letters of worker w begin at w x 10^12. The names of waiting messages and of
+journal files begin with ``w:``, except for worker 0. An endpoint without workers is worker 0.
+
+The admin interface of each worker reads and writes these numbers. The store and the core number partitions from 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, TypeVar
+
+from holdfast.core.queues.queue import Queue
+from holdfast.endpoint.admin.routes import Refused
+from holdfast.endpoint.worker import Worker
+
+LETTERS: Final = 10**12
+"""Dead letters that a worker has numbers for."""
+
+_MARKED = re.compile(r"([1-9][0-9]{0,3}):(.*)", re.DOTALL)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """The numbers of one worker's part of an endpoint.
+
+    Args:
+        worker: The worker's number.
+        count: The number of workers.
+        size: The number of partitions that a queue has in each worker.
+    """
+
+    worker: int
+    count: int
+    size: int
+
+    def of(self, queue: Queue) -> Numbering:
+        """Return the same for a queue with another number of partitions, such as that of the dead letters."""
+        return replace(self, size=len(queue.partitions))
+
+    # --- partitions -----------------------------------------------------------------------------------------------
+
+    @property
+    def total(self) -> int:
+        """The number of partitions that a queue has in all workers."""
+        return self.count * self.size
+
+    def partition(self, own: int) -> int:
+        """Return the number of one of this worker's partitions."""
+        return self.worker * self.size + own
+
+    def own(self, number: int) -> int | None:
+        """Return which of this worker's partitions has that number; None if another worker owns it."""
+        own = number - self.worker * self.size
+        return own if 0 <= own < self.size else None
+
+    def numbered(self, by_own: Mapping[int, _T]) -> dict[str, _T]:
+        """Return the values by the numbers of their partitions, as answers have them."""
+        return {str(self.partition(own)): value for own, value in by_own.items()}
+
+    def owned(self, by_number: Mapping[int, _T]) -> dict[int, _T]:
+        """Return the values for this worker's own partitions.
+
+        Raises:
+            Refused: 400 if no worker has one of the partitions.
+        """
+        self.check(by_number)
+        return {own: value for number, value in by_number.items() if (own := self.own(number)) is not None}
+
+    def check(self, numbers: Iterable[int]) -> None:
+        """See that a worker has each of these partitions.
+
+        Raises:
+            Refused: 400 if none has.
+        """
+        if any(not 0 <= number < self.total for number in numbers):
+            raise Refused(
+                400,
+                "the request names a partition that does not exist",
+                f"The queue has {self.total} partitions, numbered from 0.",
+            )
+
+    def find(self, text: str) -> int:
+        """Return which of this worker's partitions a path names.
+
+        Raises:
+            Refused: 404 if this worker has no such partition.
+        """
+        own = self.own(_number(text, self, 404))
+        if own is None:
+            raise _no_partition(text, self, 404)
+        return own
+
+    def owner(self, text: str, status: int = 404) -> int:
+        """Return the worker that owns a partition.
+
+        Raises:
+            Refused: With ``status``, if no worker has it.
+        """
+        return _number(text, self, status) // self.size
+
+    def bounds(self, queue: Queue) -> dict[str, dict[str, int]]:
+        """Return the first offset and the end of each of this worker's partitions of a queue."""
+        return self.numbered(
+            {own: {"first": one.first, "end": one.durable_end} for own, one in enumerate(queue.partitions)}
+        )
+
+    def describe(self, shown: dict[str, Any]) -> dict[str, Any]:
+        """Return the description of a queue, from :meth:`Queue.describe`, with the numbers of its partitions."""
+        cursors = [self.describe_cursor(cursor) for cursor in shown["cursors"]]
+        return shown | {"partitions": self._renumbered(shown["partitions"]), "cursors": cursors}
+
+    def describe_cursor(self, shown: dict[str, Any]) -> dict[str, Any]:
+        """The same of one cursor."""
+        return shown | {"offsets": self._renumbered(shown["offsets"])}
+
+    def describe_row(self, shown: dict[str, Any]) -> dict[str, Any]:
+        """The same of a row with the number of a partition, if it has one."""
+        own = shown.get("partition")
+        return shown if own is None else shown | {"partition": self.partition(own)}
+
+    def _renumbered(self, by_own: Mapping[str, _T]) -> dict[str, _T]:
+        return self.numbered({int(own): value for own, value in by_own.items()})
+
+    # --- dead letters, waiting messages, journal files ------------------------------------------------------------
+
+    def letter(self, own: int) -> int:
+        """Return the number of one of this worker's dead letters."""
+        return self.worker * LETTERS + own
+
+    def own_letter(self, number: int) -> int:
+        """Return a dead letter's number in this worker; below 0 if it is one of a worker before this one."""
+        return number - self.worker * LETTERS
+
+    def owner_of_letter(self, text: str) -> int:
+        """Return the worker that owns a dead letter; worker 0 for text that names none."""
+        worker = int(text) // LETTERS if text.isascii() and text.isdecimal() and len(text) <= 20 else 0
+        return worker if worker < self.count else 0
+
+    def mark(self, name: str) -> str:
+        """Return the name of one of this worker's waiting messages or journal files."""
+        return f"{self.worker}:{name}" if self.worker else name
+
+    def own_name(self, text: str) -> str:
+        """Return the name in this worker."""
+        return text.removeprefix(f"{self.worker}:") if self.worker else text
+
+    def owner_of_name(self, text: str) -> int:
+        """Return the worker that owns a waiting message or a journal file."""
+        found = _MARKED.fullmatch(text)
+        return int(found[1]) if found is not None and int(found[1]) < self.count else 0
+
+
+class Numbered(Protocol):
+    """What has partitions: a destination, or a stopped store."""
+
+    @property
+    def worker(self) -> Worker | None:
+        """This process among several."""
+        ...
+
+    @property
+    def queues(self) -> Mapping[str, Queue]:
+        """The queues that store messages, by name."""
+        ...
+
+
+def numbering_of(app: Numbered) -> Numbering:
+    """Return the numbers of an endpoint's part; every queue that stores messages has as many partitions."""
+    worker = app.worker
+    size = next((len(queue.partitions) for queue in app.queues.values()), 1)
+    return Numbering(0, 1, size) if worker is None else Numbering(worker.number, worker.count, size)
+
+
+def _number(text: str, numbers: Numbering, status: int) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) >= numbers.total:
+        raise _no_partition(text, numbers, status)
+    return int(text)
+
+
+def _no_partition(text: str, numbers: Numbering, status: int) -> Refused:
+    return Refused(
+        status,
+        f"the partition {text[:40]} does not exist",
+        f"There are {numbers.total} partitions, numbered from 0.",
+    )
