@@ -78,12 +78,9 @@ class Numbering:
         Raises:
             Refused: 400 if none has.
         """
-        if any(not 0 <= number < self.total for number in numbers):
-            raise Refused(
-                400,
-                "the request names a partition that does not exist",
-                f"The queue has {self.total} partitions, numbered from 0.",
-            )
+        for number in numbers:
+            if not 0 <= number < self.total:
+                raise _no_partition(str(number), self, 400)
 
     def find(self, text: str) -> int:
         """Return which of this worker's partitions a path names.
