@@ -6,7 +6,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from holdfast.core.steering import NotSteered
 from holdfast.endpoint.admin.routes import UNKNOWN_PATH, Refused, Route
-from holdfast.endpoint.destination.destination import json_answer
+from holdfast.endpoint.json_answers import json_answer
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import StoreError
 from holdfast.http.exchange import Exchange

@@ -11,7 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from holdfast.endpoint.admin.guard import Guard
 from holdfast.endpoint.admin.routes import Refused
-from holdfast.endpoint.destination.destination import json_answer
+from holdfast.endpoint.json_answers import json_answer
 from holdfast.http.exchange import Exchange
 
 STARTING: Final = "The server is starting: it is recovering its store, or waiting for its database."

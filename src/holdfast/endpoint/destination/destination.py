@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
@@ -787,8 +786,3 @@ def _is_new(envelope: Envelope) -> bool:
 
 def _refuse_all(exchange: Exchange, why: bytes = b"The store failed; nothing is accepted.\n") -> None:
     exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"5"),))
-
-
-def json_answer(exchange: Exchange, status: int, value: object, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-    """Answer an exchange with JSON."""
-    exchange.respond(status, json.dumps(value).encode() + b"\n", b"application/json", headers)

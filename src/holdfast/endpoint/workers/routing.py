@@ -26,7 +26,8 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
 )
 from holdfast.core.origin import Origin, inbound_names
-from holdfast.endpoint.destination.destination import Destination, json_answer
+from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.json_answers import json_answer
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import Worker
 from holdfast.endpoint.workers.loads import Loads

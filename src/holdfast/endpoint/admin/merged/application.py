@@ -20,7 +20,7 @@ from holdfast.endpoint.admin.merged import answers as joining
 from holdfast.endpoint.admin.merged.next_positions import NextOfAll
 from holdfast.endpoint.admin.numbering import LETTERS, Numbering
 from holdfast.endpoint.admin.routes import Joined, Refused, Route
-from holdfast.endpoint.destination.destination import json_answer
+from holdfast.endpoint.json_answers import json_answer
 from holdfast.endpoint.worker import worker_of
 from holdfast.endpoint.workers.routing import Neighbours, host_of
 from holdfast.http.exchange import Exchange

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin.shapes import MOST_LISTED, Discarded, LetterList, LetterPage, LetterShown, Retried
 from holdfast.endpoint.destination.dead_letters import describe_letter, describe_letters
-from holdfast.endpoint.destination.destination import Destination
+
+if TYPE_CHECKING:
+    from holdfast.endpoint.destination.destination import Destination
 
 EVERY = "all"
 
