@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import importlib
 import math
+import re
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -37,11 +39,15 @@ MAY_BE_ZERO = {
 }
 
 
+@cache
 def settings_classes() -> list[type]:
     """Every dataclass of the source whose name says that it is settings, and that can be left as it is."""
     found = []
     for path in sorted(SOURCES.rglob("*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        source = path.read_text(encoding="utf-8")
+        if re.search(r"^class \w*(Policy|Limits|Listeners)\b", source, re.M) is None:
+            continue  # unparsed: to parse all takes a second at each collection
+        for node in ast.parse(source).body:
             if isinstance(node, ast.ClassDef) and node.name.endswith(("Policy", "Limits", "Listeners")):
                 module = ".".join(("holdfast", *path.relative_to(SOURCES).with_suffix("").parts))
                 found.append(getattr(importlib.import_module(module), node.name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 import click
@@ -21,7 +22,11 @@ DESCRIPTION = "The listener describes its API at /openapi.json."
 """For whoever wrote a request by hand; it names no route to use instead of a command."""
 COMMAND = re.compile(r"\bholdfast ([a-z][a-z-]+)(?: ([a-z][a-z-]*))?((?: --[a-z][a-z-]*)*)")
 NO_COMMANDS = ("endpoint/envelopes/tracing.py", "store/sql/dialects.py")  # names of spans, and of tables
-TEXTS = [(place, said) for place, said in texts() if not place.startswith(NO_COMMANDS)]
+
+
+@cache
+def all_texts() -> list[tuple[str, str]]:
+    return [(place, said) for place, said in texts() if not place.startswith(NO_COMMANDS)]
 
 
 def flags_of(name: str, verb: str | None) -> set[str]:
@@ -41,15 +46,17 @@ def test_routes_are_found(said: str) -> None:
 
 
 def test_no_text_names_a_route_where_a_command_does_the_same() -> None:
-    assert len(TEXTS) > 1000
+    assert len(all_texts()) > 1000
     wrong = {
-        place: said for place, said in TEXTS if ROUTE.search(said.replace(DESCRIPTION, "").replace("POST / HTTP", ""))
+        place: said
+        for place, said in all_texts()
+        if ROUTE.search(said.replace(DESCRIPTION, "").replace("POST / HTTP", ""))
     }
     assert not wrong
 
 
 def test_every_command_and_flag_that_a_text_names_is_there() -> None:
-    named = [(place, found) for place, said in TEXTS for found in COMMAND.finditer(said)]
+    named = [(place, found) for place, said in all_texts() for found in COMMAND.finditer(said)]
     assert len(named) > 50
     for place, found in named:
         name, verb, flags = found.groups()

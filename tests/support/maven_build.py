@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 _JAVA = 17
@@ -22,6 +23,7 @@ class Unavailable(Exception):
     """The peer cannot be had on this machine; says why."""
 
 
+@cache
 def available() -> str | None:
     """Why the peer cannot be built on this machine, or None when it can, if Maven finds its jars."""
     for program in ("mvn", "java", "javac"):

@@ -288,12 +288,16 @@ def test_what_is_planted_in_a_simulated_history_breaks_its_rule_and_no_other(rul
     assert planted >= 5
 
 
-BORDERS = [
-    (seed, journal, border)
-    for seed in SEEDS
-    for journal, runs in enumerate(files(seed))
-    for border in _told.borders(runs)
-]
+@cache
+def all_borders() -> list[tuple[int, int, Any]]:
+    return [
+        (seed, journal, border)
+        for seed in SEEDS
+        for journal, runs in enumerate(files(seed))
+        for border in _told.borders(runs)
+    ]
+
+
 KINDS_OF_BORDER = ("rotation", "restart", "stopped")
 
 
@@ -302,7 +306,7 @@ def never_delivered(rows: Rows) -> set[tuple[str, int | None, int | None]]:
 
 
 def test_every_kind_of_border_between_files_is_planted_at() -> None:
-    counted = Counter(kind for _, _, (kind, *_) in BORDERS)
+    counted = Counter(kind for _, _, (kind, *_) in all_borders())
     assert counted.keys() == set(KINDS_OF_BORDER)
     assert min(counted.values()) > 10, counted
 
@@ -313,7 +317,7 @@ def test_what_was_acknowledged_and_never_delivered_is_found_behind_every_border(
     kind: str, which: int, said_behind: bool, other_workers: bool
 ) -> None:
     """A new file, a new run, beside the files of other workers: whatever stands in the next file, it was not told."""
-    of_kind = [place for place in BORDERS if place[2][0] == kind]
+    of_kind = [place for place in all_borders() if place[2][0] == kind]
     seed, journal, border = of_kind[which % len(of_kind)]
     said_behind &= border[0] != "restart"  # what a killed run accepted in its last second was maybe not written
     worlds = list(files(seed))
@@ -324,7 +328,7 @@ def test_what_was_acknowledged_and_never_delivered_is_found_behind_every_border(
 
 
 def test_what_was_never_delivered_is_found_when_its_file_became_parquet(tmp_path: Path) -> None:
-    for number, (seed, journal, border) in enumerate(BORDERS[::40]):
+    for number, (seed, journal, border) in enumerate(all_borders()[::40]):
         directory = tmp_path / str(number)
         directory.mkdir()
         runs = _told.with_one_never_delivered(files(seed)[journal], border, said_behind=False)
@@ -341,7 +345,7 @@ def test_what_was_never_delivered_is_found_when_its_file_became_parquet(tmp_path
 
 def test_behind_a_hole_what_stands_counts_as_told() -> None:
     """The file in which it would have been delivered is gone."""
-    for seed, journal, border in BORDERS[::7]:
+    for seed, journal, border in all_borders()[::7]:
         kind, number, index, _ = border
         if kind == "rotation":
             runs = _told.with_one_never_delivered(files(seed)[journal], border, said_behind=True)

@@ -25,7 +25,8 @@ PLAIN = [name for name in OPTIONS if name != name.lower()]
 """Names that are no word of English: where one stands, an option is meant."""
 COMMANDS = {"land": land_command, "audit": audit_command, "run": run, "check": check, "export": export}
 
-NAMING = [(place, said) for place, said in texts() if re.search(rf"\b(?:{'|'.join(PLAIN)})\b", said)]
+NAMES_ONE = rf"\b(?:{'|'.join(PLAIN)})\b"
+NAMING = [(place, said) for place, said in texts(NAMES_ONE) if re.search(NAMES_ONE, said)]
 
 
 def test_every_option_is_known_by_its_name_and_no_other_word():
@@ -44,7 +45,7 @@ def test_whatever_names_an_option_says_that_it_is_one_so_that_a_command_can_say_
     if ".option(" in said or place.startswith("pipeline/jobs/command.py") or "help" in place:  # a line of a program
         return
     left = NAMED.sub("", said)
-    assert not re.search(rf"\b(?:{'|'.join(PLAIN)})\b", left), f"{place}: write 'option NAME'"
+    assert not re.search(NAMES_ONE, left), f"{place}: write 'option NAME'"
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
