@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -32,14 +33,20 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "defaul
 
 
 # --- Tests of one JVM share one worker: it takes seconds to start, and Spark's a gigabyte to keep -----------------
-# So do tests with the live WCF client: two at a time would run thirty-six clients.
+# So do tests with the live WCF client: two at a time would run thirty-six clients. And so does a file that makes
+# something for all its tests: each worker with a test of it would make it again.
+
+_FOR_ALL_ITS_TESTS = re.compile(r"""^@cache\b|^@pytest\.fixture\(scope="(module|session)\"""", re.MULTILINE)
 
 
 @cache
 def _shared_peer(path: str) -> str | None:
-    """The peer that the tests of a file share, or that its tests start one after the other; None if they need none."""
+    """The peer that the tests of a file share, or that its tests start one after the other; the file itself where it
+    makes something for all its tests; else None."""
     text = Path(path).read_text(encoding="utf-8")
     marker = next((marker for marker in ("spark", "cxf", "wcf") if f"pytest.mark.{marker}" in text), None)
+    if marker is None:
+        return path if _FOR_ALL_ITS_TESTS.search(text) else None
     if marker != "spark":
         return marker
     *rooms, file = Path(path).parts
@@ -55,8 +62,8 @@ def _shared_peer(path: str) -> str | None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Any worker takes the next test, but files that share a peer go to one: ``cxf``'s; ``wcf``'s; those with the
-    ``spark`` marker in two halves, of which neither ends long after all others; and programs that start a Spark of
-    their own.
+    ``spark`` marker in two halves, of which neither ends long after all others; programs that start a Spark of their
+    own; and each file that makes something for all its tests.
 
     pytest-xdist's own ``--dist loadgroup`` no longer groups anything since pytest 9.2.
     """
@@ -64,11 +71,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadScopeScheduling
 
-    class SparkTogether(LoadScopeScheduling):
+    class PeersTogether(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return _shared_peer(str(config.rootpath / nodeid.partition("::")[0])) or nodeid
 
-    return SparkTogether(config, log)
+        def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
+            # Asked after each test: it would count what is done as well, thousands of times thousands.
+            for scope in [scope for scope, tests in workload.items() if all(tests.values())]:
+                del workload[scope]
+            return super()._pending_of(workload)
+
+    return PeersTogether(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 TOOLS = ["bash", "cat", "chmod", "cmp", "cp", "cut", "dirname", "env", "find", "flock", "mkdir", "realpath", "rm"]
-TOOLS += ["sed", "sleep", "tail"]
+TOOLS += ["mktemp", "sed", "sleep", "tail"]
 
 # Answers as the real one would to what _setup.sh asks, and notes every installation.
 INTERPRETER = """#!/usr/bin/env bash
@@ -19,7 +19,12 @@ case "$*" in
     --version) echo "Python 3.12.1" ;;
     "-m venv --clear .venv") rm -rf .venv && mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
     "-m pip install "*) echo "$*" >>pip-calls; echo "a line of pip's"; [ ! -e pip-fails ] ;;
-    "-m pytest "*) echo "ran: $*"; [ -z "${WCF_CLIENT:-}" ] || echo "with: $WCF_CLIENT" ;;
+    "-m mypy") echo "types are looked at"; [ ! -e fails ] ;;
+    "-m pytest "*)
+        echo "ran: $*"
+        [ -z "${WCF_CLIENT:-}" ] || echo "with: $WCF_CLIENT"
+        case "$*" in *--cov-fail-under*) [ ! -e fails ] ;; esac
+        ;;
 esac
 """
 
@@ -146,13 +151,20 @@ def test_every_test_is_run_once_and_what_fails_is_named_at_the_end(checkout: Che
     run = checkout.run_whole()
     assert run.returncode == 1
     assert run.stderr.splitlines()[-1] == "holdfast: NOT passed: rooms: import contracts"
-    measured, others = words_of_pytest(run)
+    others, measured = words_of_pytest(run)
     directories = {word for word in measured if word.startswith("tests/")}
     assert directories == {word.removeprefix("--ignore=") for word in others if word.startswith("--ignore=")}
     assert {f"--cov=holdfast.{one.removeprefix('tests/')}" for one in directories} < measured
     assert any(word.startswith("--cov-fail-under=") for word in measured)
 
     linter.write_text("#!/usr/bin/env bash\n")
+    (checkout.root / "fails").touch()
+    run = checkout.run_whole()
+    assert run.returncode == 1
+    assert run.stderr.splitlines()[-1] == "holdfast: NOT passed: tests with coverage, types: mypy"
+    assert "types are looked at\n" in run.stdout
+    (checkout.root / "fails").unlink()
+
     run = checkout.run_whole("--coverage")
     assert run.returncode == 0, run.stderr
     (everything,) = words_of_pytest(run)
