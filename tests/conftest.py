@@ -16,20 +16,25 @@ import hypothesis
 import pytest
 from databases import KINDS, Server
 
+from examples import PROFILE, examples
+
 # No example fails for being slow: how long one takes, the machine decides. And the same examples every time: a red run
 # is the change's doing, and the blob reproduces it.
 hypothesis.settings.register_profile(
     "default",
+    max_examples=examples(100),
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
     derandomize=True,
     print_blob=True,
 )
+# Three times as many: scripts/test --nightly
+hypothesis.settings.register_profile("nightly", parent=hypothesis.settings.get_profile("default"))
 # New examples every time, and many of them: HYPOTHESIS_PROFILE=search scripts/test tests/core
 hypothesis.settings.register_profile(
     "search", parent=hypothesis.settings.get_profile("default"), derandomize=False, max_examples=10_000
 )
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
+hypothesis.settings.load_profile(PROFILE)
 
 
 # --- Tests of one JVM share one worker: it takes seconds to start, and Spark's a gigabyte to keep -----------------

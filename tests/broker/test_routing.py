@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
+from examples import examples
 from holdfast.broker import routing, xpath_program
 from holdfast.broker.config import HeaderConfig, RouteConfig
 from holdfast.broker.config_checks import hides
@@ -252,7 +253,7 @@ def takes(route: RouteConfig, action: str, to: str | None, blocks: list[tuple[st
     return not route.xpath or bool(tree.xpath(f"boolean({route.xpath})", namespaces=NAMESPACES))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(ROUTES, st.lists(st.tuples(PIECES, st.none() | PIECES, BLOCKS, BODIES), min_size=1, max_size=4))
 def test_a_router_says_what_going_through_the_routes_says(routes: list[RouteConfig], messages: list[Any]) -> None:
     route = router(*routes, default="rest")
@@ -267,7 +268,7 @@ def test_a_pattern_matches_what_its_regular_expression_does(pattern: str, text: 
     assert matches(pattern, text) == like((pattern,), text)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(ROUTES, PIECES, st.none() | PIECES, BLOCKS, BODIES)
 def test_a_route_that_is_said_to_be_hidden_takes_nothing(
     routes: list[RouteConfig], action: str, to: str | None, blocks: list[tuple[str, str]], body: str

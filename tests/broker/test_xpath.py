@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
+from examples import examples
 from holdfast.broker import xpath_program
 from holdfast.broker.xpath import parse_xpath
 from holdfast.broker.xpath_program import LOOKED_AT, TEXT_A_STEP, Program, TooMuch
@@ -174,7 +175,7 @@ def conditions(draw: st.DrawFn, depth: int, start: str) -> str:
     return path
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(conditions(2, "/"), elements())
 def test_any_expression_over_any_body_says_what_lxml_says(expression: str, inside: str) -> None:
     body = f'<o:r xmlns:o="urn:orders" xmlns:p="urn:parts">{inside}</o:r>'

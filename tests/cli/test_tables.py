@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from examples import examples
 from holdfast.cli.tables import GAP, column_widths, print_one, print_table, shown
 
 
@@ -42,7 +43,7 @@ def test_no_word_is_broken_and_lines_are_longer_than_the_terminal_only_where_a_w
         assert widths == whole
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(tables("abc-:"), st.integers(20, 120))
 def test_every_word_of_a_table_is_found_on_a_line_of_the_terminal(rows: list[list[str]], width: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

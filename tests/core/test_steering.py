@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from holdfast.core.events import BackChannel, Incident, Stopped
 from holdfast.core.handling.handler_cursor import HandlerCursor, HandlingPolicy
 from holdfast.core.messages import Envelope, Sequence, TerminateSequence
@@ -319,7 +320,7 @@ def test_a_cursor_that_is_rewound_offers_all_again_but_what_is_with_a_handler() 
     assert cursor.floor == 3
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.booleans(), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 11)), max_size=60))
 def test_whatever_is_put_back_or_skipped_everything_is_handed_over_and_a_sequence_one_at_a_time(
     in_order: bool, steps: list[tuple[int, int]]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reads import take_effects
 
+from examples import examples
 from holdfast.core.events import Transmit
 from holdfast.core.messages import CreateSequence, CreateSequenceResponse, Envelope
 from holdfast.core.policy import DestinationPolicy
@@ -241,7 +242,7 @@ class Side:
         self.settle()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(said=st.lists(messages(), min_size=1, max_size=6), versions=st.sampled_from(ALL_VERSIONS))
 def test_whatever_a_peer_says_is_refused_or_stored_and_read_back(
     said: list[tuple[str, str, bool]], versions: Versions

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import until
 
+from examples import examples
 from holdfast.http import tls_transport
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import Response, TransportError
@@ -144,7 +145,7 @@ class Pair:
             assert len(wire.unsent) <= HIGH_WATER + tls_transport.TOGETHER_BYTES + ONE_RECORD
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.tuples(st.booleans(), st.sampled_from([1, 100, 16_384, 16_385, 70_000, 300_000])), max_size=12),
     st.sampled_from([1_000, 16_384, 40_000, 1 << 20]),

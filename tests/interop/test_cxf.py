@@ -358,7 +358,13 @@ async def test_a_cxf_client_with_a_store_is_killed_and_what_it_had_sent_arrives_
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize(("versions", "operation"), [(CXF_DEFAULT, "echo"), (RM11, "notify")], ids=["rm1.0", "rm1.1"])
+@pytest.mark.parametrize(
+    ("versions", "operation"),
+    [
+        pytest.param(CXF_DEFAULT, "echo", id="rm1.0"),
+        pytest.param(RM11, "notify", id="rm1.1", marks=pytest.mark.nightly),
+    ],
+)
 async def test_holdfast_is_killed_under_the_load_of_cxf_which_does_not_notice(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation
 ) -> None:

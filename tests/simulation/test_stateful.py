@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from examples import examples
 from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.simulation.explorer.situation import Bounds
 from holdfast.simulation.explorer.stage import Stage, begin
@@ -96,4 +97,4 @@ class PairOfEndpoints(RuleBasedStateMachine):
 
 
 TestPairOfEndpoints = PairOfEndpoints.TestCase
-TestPairOfEndpoints.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPairOfEndpoints.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS
@@ -39,7 +40,7 @@ trials = st.builds(
 
 
 @given(trials, st.integers(0, 2**40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_every_message_is_delivered_once_whatever_the_network_and_the_policy(trial: Trial, seed: int):
     outcome = run(trial, seed)
     assert outcome.is_complete
@@ -51,7 +52,7 @@ def test_every_message_is_delivered_once_whatever_the_network_and_the_policy(tri
 
 
 @given(trials, st.integers(0, 100))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_a_trial_and_a_seed_have_one_outcome(trial: Trial, seed: int):
     assert run(trial, seed) == run(trial, seed)
 

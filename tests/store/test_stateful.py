@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sqlalchemy import select
 from store_model import Model, RuleBroken
 
+from examples import examples
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.staged_blocks import Run, unpack
 from holdfast.exceptions import StoreFailed
@@ -234,13 +235,13 @@ class Stores(RuleBasedStateMachine):
 
 
 class TestStores(Stores.TestCase):
-    settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+    settings = settings(max_examples=examples(25), stateful_step_count=20, deadline=None)
 
 
 class TestStoresSweepingOften(Stores.TestCase):
     """The same with trimmed bytes deleted after a few records, by range and one by one."""
 
-    settings = settings(max_examples=12, stateful_step_count=20, deadline=None)
+    settings = settings(max_examples=examples(12), stateful_step_count=20, deadline=None)
 
     @pytest.fixture(autouse=True)
     def sweep_often(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +261,7 @@ class InADatabase:
     """Records of several pieces, and trimmed ones deleted after a few, some at a time."""
 
     machine: type[OnPostgreSQL | OnMariaDB]
-    settings = settings(max_examples=8, stateful_step_count=15, deadline=None)
+    settings = settings(max_examples=examples(8), stateful_step_count=15, deadline=None)
 
     @pytest.fixture(autouse=True)
     def in_a_database(self, servers: Callable[[str], Server], monkeypatch: pytest.MonkeyPatch) -> None:

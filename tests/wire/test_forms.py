@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from holdfast import wire
 from holdfast.core.messages import (
     Acknowledge,
@@ -180,7 +181,7 @@ def test_whatever_stands_in_an_acknowledgement_is_read_as_the_complete_path_read
     agrees(data.replace(old, old[:1] + value + old[-1:]))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.data())
 def test_a_damaged_acknowledgement_of_a_known_form_is_read_as_the_complete_path_reads_it(draw: st.DataObject) -> None:
     learn(wire.encode(acknowledgement()))
@@ -244,7 +245,7 @@ def test_the_end_of_a_cdata_section_in_a_value_is_refused_whatever_values_the_fo
         assert known in (None, wire.decode(changed))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.data())
 def test_a_damaged_message_of_a_known_form_is_read_as_the_complete_path_reads_it(draw: st.DataObject) -> None:
     data = wire.encode(envelope())

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire import body_content, known_contents
 from holdfast.wire.encoding import outgoing
@@ -32,7 +33,7 @@ def outcome(data: bytes) -> bytes | None:
         return None
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(st.sampled_from(ROOTS), st.lists(INSIDE, max_size=3).map("".join), st.sampled_from(["", " ", "<c/>", "x"]))
 def test_what_stands_behind_a_known_start_tag_is_taken_or_refused_as_behind_an_unknown_one(
     root: str, inside: str, behind: str
@@ -57,7 +58,7 @@ def assert_known_is_as_unknown(root: str, behind: bytes) -> None:
 OCTETS = st.lists(st.sampled_from([*range(0x7E, 0x100), 0x01, 0x41, 0x3C, 0x3E, 0x3D, 0x27]), max_size=4).map(bytes)
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(st.sampled_from(ROOTS), OCTETS, st.sampled_from([b"%b", b"<%b/>", b"<b%b/>", b"<b %b='1'/>", b"<b c='%b'/>"]))
 def test_octets_that_are_no_text_are_refused_behind_a_known_start_tag_too(
     root: str, octets: bytes, where: bytes
@@ -106,7 +107,7 @@ def test_bodies_that_are_right_only_one_behind_the_other_are_not_taken(bodies: l
     assert known(*bodies) == [False, False]
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(
     st.lists(st.tuples(st.sampled_from(ROOTS[:3]), st.lists(PIECES, max_size=3).map("".join)), min_size=1, max_size=4)
 )

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from holdfast import wire
 from holdfast.core.messages import (
     ANONYMOUS,
@@ -201,7 +202,7 @@ def addressed(envelope: Envelope) -> Envelope:
 
 
 @given(envelopes())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_an_envelope_comes_back_as_it_went(envelope: Envelope) -> None:
     decoded = wire.decode(wire.encode(envelope))
     envelope = addressed(envelope)
@@ -266,7 +267,7 @@ def test_arbitrary_bytes_are_refused_in_one_way(data: bytes) -> None:
 
 
 @given(envelopes(), st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_a_damaged_envelope_is_read_or_refused_and_both_paths_agree(envelope: Envelope, data: st.DataObject) -> None:
     damaged = bytearray(wire.encode(envelope))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -342,7 +343,7 @@ FRAGMENTS = [
 
 
 @given(st.sampled_from(RECORDED), st.randoms(use_true_random=False), st.sampled_from([rb"(?=<)", rb"([<>:\"])"]))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_recorded_message_with_its_pieces_mixed_up_is_read_or_refused(
     data: bytes, chance: Random, cut: bytes
 ) -> None:

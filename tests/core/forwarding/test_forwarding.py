@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from holdfast.core.events import Delivered, ReadWanted, Stopped, Submitted, Transmit
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.forwarding.forwarded_requests import Forwarding
@@ -423,7 +424,7 @@ def test_messages_of_a_lost_sequence_go_in_a_new_one_by_themselves_only_if_the_f
     assert [one.envelope.body for one in relay.take()] == [b"m0"]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.data())
 def test_whatever_happens_all_that_came_arrives_and_nothing_goes_that_somebody_needs(data: st.DataObject) -> None:
     options: dict[str, Any] = {

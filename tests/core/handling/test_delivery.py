@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from holdfast.core.events import Effect, Handle, Incident, ReadWanted, Respond
 from holdfast.core.handling.delivery import Handling
 from holdfast.core.handling.handler_cursor import HandlingPolicy
@@ -492,7 +493,7 @@ def let_happen(home: Home, identifier: str, kinds: list[str]) -> int:
 def test_whatever_a_crash_leaves_of_a_handling_is_all_of_it_or_nothing(kind: str, tmp_path: Path) -> None:
     paths = itertools.count()
 
-    @settings(max_examples=100 if kind == "memory" else 15)
+    @settings(max_examples=examples(100) if kind == "memory" else 15)
     @given(kinds=steps, survive=st.integers(0, 40), in_order=st.booleans(), offers=st.booleans())
     def run(kinds: list[str], survive: int, in_order: bool, offers: bool) -> None:
         policy = DestinationPolicy(assurance=Assurance(in_order=in_order))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reads import take_effects
 
+from examples import examples
 from holdfast.core.events import Delivered, Respond
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
@@ -368,7 +369,7 @@ def test_while_a_release_is_under_way_a_fast_sender_cannot_make_it_endless():
     assert node.content()[:9] == list(range(1, 10))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.permutations(range(1, 13)), st.lists(st.booleans(), min_size=12, max_size=12), st.integers(0, 40), st.data())
 def test_whatever_the_order_sizes_and_crashes_all_arrive_once_in_order(numbers, are_large, crash_at, data):
     with pytest.MonkeyPatch.context() as patch:

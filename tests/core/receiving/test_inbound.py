@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reads import take_effects
 
+from examples import examples
 from holdfast.core.events import Delivered, Incident, Respond
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, EndpointReference, Envelope, Routed, Sequence
 from holdfast.core.policy import DestinationPolicy
@@ -167,7 +168,7 @@ def test_the_route_says_whether_a_request_awaits_a_reply(replied, is_awaited):
     assert bool(node.protocol.inbound.destinations["urn:id:1"].awaiting) is is_awaited
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.sets(st.sampled_from(QUEUES)), min_size=1, max_size=8), st.randoms(), st.integers(0, 8))
 def test_whatever_the_order_of_arrival_each_queue_has_its_messages_in_their_order(routes, random, crash_after):
     node = Node()

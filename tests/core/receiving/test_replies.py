@@ -10,6 +10,7 @@ from asked import Endpoint, code, ranges
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
@@ -820,7 +821,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     rm=st.sampled_from(["1.0", "1.1"]),
     pattern=st.sampled_from(["offer", "plain", "listener"]),

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from examples import examples
 from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.records import Record
@@ -104,7 +105,7 @@ class Flying(RuleBasedStateMachine):
         assert self.flight.waiting_since == min((one.first_sent_at for one in self.flight.values()), default=None)
 
 
-Flying.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+Flying.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=30, deadline=None)
 TestFlying = Flying.TestCase
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from holdfast.core.events import Acknowledged, Effect, ReadWanted, Transmit
 from holdfast.core.messages import (
     Acknowledge,
@@ -252,7 +253,7 @@ def test_an_outbox_that_waits_no_more_lets_the_next_one_send(how: str) -> None:
     assert "urn:c:0" in [sent.envelope.message_id for sent in side.open]
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.integers(0, 3), st.lists(st.integers(1, 120), min_size=1, max_size=6)), min_size=1, max_size=12

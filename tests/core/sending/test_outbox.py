@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from holdfast.core.events import Acknowledged, Effect, ReadWanted, Stopped, Transmit
 from holdfast.core.messages import (
     Acknowledge,
@@ -155,7 +156,7 @@ def sent_before(count: int, window: int = 32, *, asks: bool = False) -> tuple[Se
     return sending, sending.open()
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(1, 150), min_size=1, max_size=40), *[st.integers(1, 120)] * 2, st.integers(1, 4))
 def test_whatever_their_sizes_messages_are_read_some_times_each_and_all_go_out(
     monkeypatch: Any, sizes: list[int], most: int, at_once: int, window: int
@@ -413,7 +414,7 @@ def test_finding_a_request_costs_the_same_however_many_outboxes_there_are() -> N
     assert calls[0] == calls[1]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(1, 300), st.sampled_from([1, 8, 32, 100, 200]), st.data())
 def test_whenever_reads_come_every_message_arrives_and_new_ones_leave_in_order(
     count: int, window: int, data: st.DataObject

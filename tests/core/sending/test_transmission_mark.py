@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from holdfast.core.events import Effect, Incident, ReadWanted, Stopped, Transmit
 from holdfast.core.forwarding.undeliverable import discard
 from holdfast.core.handling.delivery import Handling
@@ -311,7 +312,7 @@ def test_a_sequence_that_was_saved_before_it_was_granted_has_transmitted_nothing
     assert again.take() == list(range(1, WINDOW + 1))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(1, 20), st.sampled_from([1, 2, 8, 32]), st.data())
 def test_whenever_it_dies_nothing_has_left_that_is_beyond_what_it_then_knows(
     ahead: int, window: int, data: st.DataObject

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from holdfast.endpoint.destination.allow_list import AllowList, one_form
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client.client import HTTPClient
@@ -146,7 +147,7 @@ def test_whatever_is_allowed_the_client_connects_to_an_allowed_port_and_asks_for
         entries = AllowList([f"http://127.0.0.1:{allowed.port}/rm"])
         let_through = 0
 
-        @settings(max_examples=1000)
+        @settings(max_examples=examples(1000))
         @example("127.0.0.1", "ours", ["/", "rm"])
         @example("2130706433", "ours", ["/", "r%6d", "/", "x"])
         @given(HOSTS, st.sampled_from(["ours", "ours", "ours", "theirs", "", "0"]), PATHS)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lxml import etree
 from waiting import until
 
+from examples import examples
 from holdfast import (
     ApplicationFault,
     ConfigurationError,
@@ -75,7 +76,7 @@ def same(given: bytes, came: bytes) -> bool:
     return canonical(given) == canonical(came)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(URIS, URIS, URIS, BODIES, st.just(b"") | HEADERS)
 def test_what_is_taken_over_can_be_stored_written_in_every_version_and_read_as_it_was(
     key: str, action: str, message_id: str, body: Any, headers: bytes
@@ -99,7 +100,9 @@ def test_what_is_taken_over_can_be_stored_written_in_every_version_and_read_as_i
 MESSAGES = st.tuples(URIS, URIS, URIS, BODIES, st.just(b"") | HEADERS)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(st.lists(MESSAGES, min_size=5, max_size=25))
 def test_whatever_send_takes_over_is_delivered_after_a_restart_and_what_it_refuses_leaves_no_trace(
     messages: list[tuple[str, str, str, Any, bytes]],

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import until
 
+from examples import examples
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.client.connection import MAX_HEAD_BYTES, REDIRECTS, Call, ClientConnection
 from holdfast.http.client.known_answers import MAX_HEADS, KnownAnswers
@@ -535,7 +536,7 @@ HEADS = [
 BODIES = [b"", b"abc", b"ab", b"abcd", b"abc\r\n0\r\n\r\n", b"abcHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"]
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.lists(st.tuples(st.sampled_from(HEADS), st.sampled_from(BODIES), st.integers(0, 80)), min_size=1, max_size=6))
 def test_an_answer_whose_head_was_seen_before_is_read_as_the_parser_reads_it(
     answers: list[tuple[bytes, bytes, int]],

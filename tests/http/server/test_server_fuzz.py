@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from holdfast.http.server.connection import Connection
 from holdfast.http.server.known_heads import KnownHeads
 from holdfast.http.server.server import Exchange, HTTPLimits, HTTPServer, Request
@@ -110,7 +111,7 @@ def talk(
     return wire.written, [(request.method, request.target, request.body) for request in requests], server
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=st.one_of(mutated(), st.binary(max_size=200)), at_once=st.booleans())
 def test_no_bytes_break_a_connection_and_every_answer_is_whole(data: bytes, at_once: bool) -> None:
     written, requests, server = talk([data], at_once=at_once)
@@ -122,7 +123,7 @@ def test_no_bytes_break_a_connection_and_every_answer_is_whole(data: bytes, at_o
     assert server.counters.failures == 0
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=mutated(), cuts=st.lists(st.integers(0, 600), max_size=8), at_once=st.booleans())
 def test_how_the_bytes_are_cut_does_not_change_what_is_understood(data: bytes, cuts: list[int], at_once: bool) -> None:
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
@@ -136,7 +137,7 @@ def test_how_the_bytes_are_cut_does_not_change_what_is_understood(data: bytes, c
     assert single[: len(whole)] == whole
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     data=mutated(),
     cuts=st.lists(st.one_of(st.integers(0, 600), st.sampled_from(range(0, 600, len(SEEDS[1])))), max_size=8),

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_audit import found_in, model
 
+from examples import examples
 from holdfast.pipeline.audit.counters import decide
 from holdfast.pipeline.audit.events import IN, WAY, Gap, Latencies, Told, Violation
 from holdfast.pipeline.audit.gaps import Gaps
@@ -29,7 +30,7 @@ def counted(rows: list[Row]) -> Counter[Any]:
     return Counter(one for one in found_in(rows) if type(one) is not Violation)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.sampled_from(SEEDS), min_size=1, max_size=3, unique=True), st.data())
 def test_the_tables_are_those_of_the_model_for_any_journal(seeds: list[int], data: st.DataObject) -> None:
     """Of several workers, under loss, repeats and restarts, forwarded, some of whose files are gone, and with rows of

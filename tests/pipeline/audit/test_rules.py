@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_audit import violations_of
 
+from examples import examples
 from holdfast.core.queues.queue import DEAD_LETTERS
 from holdfast.endpoint.journal.columns import NAMES
 from holdfast.endpoint.journal.events import ROWS
@@ -44,7 +45,7 @@ def test_no_journal_of_the_simulated_core_breaks_a_rule(loses: bool) -> None:
     assert [found for journal in journals(loses=loses) if (found := violations_of(journal))] == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.integers(0, 10_000), st.data())
 def test_no_part_of_a_journal_that_a_crash_leaves_breaks_a_rule(number: int, data: st.DataObject) -> None:
     """Each run may lose its end, at any event."""
@@ -56,7 +57,7 @@ def test_no_part_of_a_journal_that_a_crash_leaves_breaks_a_rule(number: int, dat
     assert violations_of([row for rows in kept for row in rows]) == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.integers(0, len(SEEDS) - 1), st.data())
 def test_no_journal_of_which_files_are_gone_breaks_a_rule(seed: int, data: st.DataObject) -> None:
     """The oldest are deleted in time; any may be damaged. Each that is left begins with how all stands."""
@@ -311,7 +312,7 @@ def test_every_kind_of_border_between_files_is_planted_at() -> None:
     assert min(counted.values()) > 10, counted
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(KINDS_OF_BORDER), st.integers(0), st.booleans(), st.booleans())
 def test_what_was_acknowledged_and_never_delivered_is_found_behind_every_border(
     kind: str, which: int, said_behind: bool, other_workers: bool

@@ -22,7 +22,7 @@ from holdfast.pipeline.landing.tables import land, read_landed, table_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 ACTION = "urn:test:submit"
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lxml import etree
 from pyspark.sql import types as T
 
+from examples import examples
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.bodies.reader import BodyReader
 from holdfast.pipeline.mediation.transformations.writing import XMLWriter, shaped
@@ -74,7 +75,7 @@ def structs(draw: st.DrawFn, depth: int) -> tuple[T.StructType, st.SearchStrateg
 
 
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_what_is_written_is_read_as_it_was(data: st.DataObject) -> None:
     fields, values = data.draw(structs(2))
     value = data.draw(values)

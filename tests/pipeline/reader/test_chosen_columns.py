@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from examples import examples
 from holdfast.client.errors import OffsetRefused, RecordsTrimmed
 from holdfast.client.offsets import Range, plan
 from holdfast.exceptions import ConfigurationError
@@ -97,7 +98,7 @@ narrowings = st.fixed_dictionaries(
 arrival = st.just({}) | st.just({"timestampType": "received", "endingTimestamp": "1700000006250"})
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(names=st.sets(st.sampled_from(NAMES), min_size=1), narrowed=narrowings, arrived=arrival)
 def test_any_columns_of_any_read_are_those_columns_of_the_whole_read(
     shop: FakeServer, names: set[str], narrowed: dict[str, str], arrived: dict[str, str]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from examples import examples
 from holdfast.client.offsets import parse, ranges_between
 from holdfast.pipeline.reader.stream import WsrmStreamReader
 from holdfast.pipeline.source import WsrmDataSource
@@ -49,7 +50,7 @@ backlogs = st.lists(
 
 
 @given(backlogs, st.integers(3, 40))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_the_backlogs_shape_no_batch_has_a_record_older_than_one_of_a_batch_before(
     running: FakeServer, backlog: list[list[list[float]]], most: int
 ) -> None:

@@ -107,6 +107,7 @@ def test_recorded_exchanges_are_put_together_by_their_files(spark: SparkSession,
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_files_of_an_older_version_are_read_and_replaced_by_delta_tables(spark: SparkSession, tmp_path: Path) -> None:
     capture = wild_capture(3, size=60)
     rows = pa.Table.from_batches([record_batch([one.row for one in capture], arrow_schema(CAPTURE))])

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from meddler import Meddler
 from sink_steps import SERVED, Died, Query, Sent, attempt, bodies, failures, schema
 
+from examples import examples
 from holdfast import Destination
 from holdfast.client.data_plane import Patience
 from holdfast.client.errors import BatchRefused, PipelineError, SinkBound, WriteRefused
@@ -146,7 +147,7 @@ KINDS = {
 numbers = itertools.count()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kinds=st.lists(st.lists(st.sampled_from(["good", "good", *KINDS]), max_size=6), min_size=1, max_size=3),
     place=st.sampled_from(sorted({one for pair in failures() for one in pair})),
