@@ -17,8 +17,6 @@ T = TypeVar("T")
 
 # Tests are too short for the second compiler and for parallel collectors to pay.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# And too small for the code that Spark would compile for each query.
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 @pytest.fixture
@@ -62,7 +60,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "holdfast tests",
             "local[2]",
             **{"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")), "spark.driver.memory": "1g"},
-            **INTERPRETED,
         )
         yield spark
         gateway = spark.sparkContext._gateway
