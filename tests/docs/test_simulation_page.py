@@ -40,6 +40,6 @@ def test_the_tables_have_whatever_else_a_run_can_break_and_nothing_else() -> Non
 
 def test_the_number_of_seeds_on_the_page_is_that_of_the_test() -> None:
     test = (ROOT / "tests" / "simulation" / "test_simulator.py").read_text(encoding="utf-8")
-    found = re.search(r"first_failure\(range\(([\d_]+)\)\)\n    assert failure is not None, \"([\d,]+) seeds", test)
-    assert found is not None and int(found[1]) == int(found[2].replace(",", ""))
-    assert f"within {found[2]} seeds" in PAGE.replace("\n", " ")
+    found = re.search(r"^SEARCHED = ([\d_]+)$", test, re.MULTILINE)
+    assert found is not None and "first_failure(range(SEARCHED))" in test
+    assert f"within {int(found[1]):,} seeds" in PAGE.replace("\n", " ")
