@@ -29,7 +29,7 @@ import load
 
 from holdfast.endpoint.worker import worker_of
 
-MODULE = "import holdfast\napp = holdfast.Destination(store='inbox', retention='none')\n"
+MODULE = "import holdfast\napp = holdfast.Destination(store='inbox', queues={'inbox': 'none'})\n"
 
 
 class Everywhere:

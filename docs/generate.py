@@ -255,17 +255,20 @@ def _errors() -> str:
 
 SETTINGS = [
     ("core/policy.py", "DestinationPolicy", "holdfast.Destination(policy=…)"),
-    ("core/policy.py", "SourcePolicy", "holdfast.Source(policy=…)"),
+    ("core/policy.py", "SourcePolicy", "holdfast.Source(policy=…)` and `holdfast.DestinationHTTP(policy=…)"),
+    ("endpoint/destination/http_settings.py", "DestinationHTTP", "holdfast.Destination(http=…)"),
     ("core/retransmission.py", "RetransmissionPolicy", "holdfast.SourcePolicy(retransmission=…)"),
-    ("core/queues/retention.py", "RetentionPolicy", "holdfast.Destination(retention=…)"),
+    ("core/queues/retention.py", "RetentionPolicy", "holdfast.Destination(queues=…)"),
     ("core/handling/handler_cursor.py", "HandlingPolicy", "holdfast.Destination(handling=…)"),
     ("core/policy.py", "CircuitPolicy", "circuit of [policies] and [forwarders.NAME.policy] of a broker's file"),
     ("core/policy.py", "ForwardingPolicy", "[policies] and [forwarders.NAME.policy] of a broker's file"),
-    ("core/policy.py", "StagingPolicy", "holdfast.Destination(staging=…)"),
-    ("http/exchange.py", "HTTPLimits", "holdfast.Destination(limits=…)` and `Listeners(limits=…)"),
-    ("wire/limits.py", "Limits", "holdfast.Destination(wire_limits=…)"),
+    ("core/policy.py", "StagingPolicy", "holdfast.DestinationHTTP(staging=…)"),
+    ("http/exchange.py", "HTTPLimits", "holdfast.DestinationHTTP(limits=…)` and `Listeners(limits=…)"),
+    ("wire/limits.py", "Limits", "holdfast.DestinationHTTP(envelopes=…)"),
     ("endpoint/journal/policy.py", "JournalPolicy", "holdfast.Destination(journal=…)` and `holdfast.Source(journal=…)"),
 ]
+SETTINGS_BASES = {"HTTPSettings": "endpoint/http_settings.py"}
+"""Classes whose settings others inherit."""
 PUBLIC_SETTINGS = {
     "CircuitPolicy": "holdfast.core.policy",
     "ForwardingPolicy": "holdfast.core.policy",
@@ -285,6 +288,8 @@ def _class_of(file: str, name: str) -> ast.ClassDef:
 def _default(node: ast.expr | None) -> str:
     text = ast.unparse(node) if node is not None else "required"
     factory = re.fullmatch(r"field\(default_factory=(\w+)\)", text)
+    hidden = re.fullmatch(r"field\(default=(\w+), repr=False\)", text)
+    text = hidden[1] if hidden else text
     text = f"{factory[1]}()" if factory else text
     named = re.fullmatch(r"(-?\d+\.?\d*(?: (?:\*|<<) \d+)*)", text)
     return f"{text} = {_number(text)}" if named and not re.fullmatch(r"[\d._]+", text) else text
@@ -316,6 +321,9 @@ def settings_table(file: str, name: str) -> str:
             if setting not in meanings:
                 raise LookupError(f"{name}.{setting} is not explained in the docstring")
             lines.append(f"| `{setting}` | `{_default(field.value)}` | {meanings[setting]} |")
+    for base in node.bases:
+        if base_file := SETTINGS_BASES.get(ast.unparse(base)):
+            lines += settings_table(base_file, ast.unparse(base)).splitlines()[2:]
     return "\n".join(lines)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.core.retransmission import RetransmissionPolicy
     from holdfast.core.versions import Versions
     from holdfast.endpoint.destination.destination import Destination
+    from holdfast.endpoint.destination.http_settings import DestinationHTTP
     from holdfast.endpoint.envelopes.message import ApplicationFault, Message
     from holdfast.endpoint.envelopes.processors import MessageContext, Processor
     from holdfast.endpoint.journal.policy import JournalPolicy
@@ -50,6 +51,7 @@ __all__ = [
     "CreateSequenceRefused",
     "DeliveryError",
     "Destination",
+    "DestinationHTTP",
     "DestinationPolicy",
     "Enqueued",
     "EnvelopeError",
@@ -89,6 +91,7 @@ _HOMES = {
     "ApplicationFault": "endpoint.envelopes.message",
     "Assurance": "core.policy",
     "Destination": "endpoint.destination.destination",
+    "DestinationHTTP": "endpoint.destination.http_settings",
     "DestinationPolicy": "core.policy",
     "HandlingPolicy": "core.handling.handler_cursor",
     "JournalPolicy": "endpoint.journal.policy",

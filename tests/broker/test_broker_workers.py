@@ -15,7 +15,7 @@ from crew import Crew
 from waiting import until
 
 import holdfast
-from holdfast import Destination
+from holdfast import Destination, DestinationHTTP
 from holdfast.testing.ports import free_ports
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
@@ -87,7 +87,7 @@ async def test_replies_come_back_through_a_broker_whose_workers_are_killed(
     # One address for all workers: what is posted there finds the worker that sent the request.
     port = free_ports(1)[0]
     address = f"http://127.0.0.1:{port}/replies"
-    app = Destination(":memory:", allow_addresses=[address])
+    app = Destination(":memory:", http=DestinationHTTP(allow_addresses=[address]))
 
     @app.on("urn:test:ask")
     async def answer(message: holdfast.Message) -> str:

@@ -14,7 +14,7 @@ import trustme
 from waiting import until
 
 import holdfast
-from holdfast import Destination
+from holdfast import Destination, DestinationHTTP
 from holdfast.broker.broker import Broker
 from holdfast.broker.config_file import read_config
 from holdfast.broker.forwarders import PAUSED, UNCONFIGURED, forwarder_key
@@ -136,7 +136,7 @@ async def test_forwarders_come_pause_go_on_and_go(start: Start, tmp_path: Path) 
 
 async def test_credentials_are_those_that_the_file_holds_now(start: Start, tmp_path: Path) -> None:
     seen: list[str | None] = []
-    app = Destination(":memory:", keep_http_headers=["Authorization"])
+    app = Destination(":memory:", http=DestinationHTTP(keep_http_headers=["Authorization"]))
 
     @app.on(ACTION)
     async def submit(message: holdfast.Message) -> None:

@@ -11,7 +11,7 @@ import pytest
 from waiting import until
 
 import holdfast
-from holdfast import Destination, SourcePolicy
+from holdfast import Destination, HandlingPolicy, SourcePolicy
 from holdfast.broker.config import BrokerConfig, ForwarderConfig
 from holdfast.exceptions import ConfigurationError
 
@@ -25,7 +25,7 @@ class Service:
         self.may_answer = asyncio.Event()
         self.is_asked = asyncio.Event()
         self.clients: dict[str, set[str]] = defaultdict(set)
-        self.app = Destination(":memory:", assurance="exactly-once", concurrency=64)
+        self.app = Destination(":memory:", assurance="exactly-once", handling=HandlingPolicy(concurrency=64))
 
         @self.app.on(ASK)
         async def answer(message: holdfast.Message) -> str:

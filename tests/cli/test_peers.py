@@ -17,7 +17,7 @@ import trustme
 
 MODULE = """
 import holdfast
-app = holdfast.Destination(":memory:", allow_addresses=["https://127.0.0.1"])
+app = holdfast.Destination(":memory:", http=holdfast.DestinationHTTP(allow_addresses=["https://127.0.0.1"]))
 
 @app.on("urn:test:submit")
 def submit(message) -> str:

@@ -180,27 +180,49 @@ async def test_a_first_handler_comes_too_late_once_the_destination_runs() -> Non
     [
         ({"partitions": 0}, "partitions cannot be 0"),
         ({"partitions": 2.5}, "partitions cannot be 2.5"),
-        ({"concurrency": -1}, "concurrency cannot be -1"),
-        ({"concurrency": True}, "concurrency cannot be True"),
-        ({"queue": ""}, "'' is not a valid name of a queue"),
-        ({"queue": "dead-letters"}, "Holdfast uses it"),
-        ({"queue": "outbox/a"}, "Holdfast uses it"),
-        ({"queue": "replies"}, "Holdfast uses it"),
+        ({"queues": {}}, "queues cannot be {}"),
+        ({"queues": "inbox"}, "queues cannot be 'inbox'"),
+        ({"queues": {"": None}}, "'' is not a valid name of a queue"),
+        ({"queues": {"dead-letters": None}}, "Holdfast uses it"),
+        ({"queues": {"outbox/a": None}}, "Holdfast uses it"),
+        ({"queues": {"inbox": None, "replies": None}}, "Holdfast uses it"),
         ({"assurance": "twice"}, "not a delivery assurance"),
         ({"assurance": 7}, "not a delivery assurance"),
         ({"policy": holdfast.SourcePolicy()}, "policy cannot be"),
-        ({"source_policy": holdfast.DestinationPolicy()}, "source_policy cannot be"),
         ({"handling": 5}, "handling cannot be 5"),
-        ({"limits": 5}, "limits cannot be 5"),
-        ({"wire_limits": 5}, "wire_limits cannot be 5"),
-        ({"allow_addresses": "http://partner.example/"}, "not a list of addresses"),
-        ({"allow_addresses": 5}, "not a list of addresses"),
+        ({"http": 5}, "http cannot be 5"),
         ({"store": 5}, "store cannot be 5"),
         ({"store": None}, "store cannot be None"),
     ],
 )
 def test_a_destination_that_cannot_be_is_refused(given: dict[str, Any], what: str) -> None:
     refused(lambda: Destination(**{"store": ":memory:"} | given), what)
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"policy": holdfast.DestinationPolicy()}, "policy cannot be"),
+        ({"limits": 5}, "limits cannot be 5"),
+        ({"limits": None}, "limits cannot be None"),
+        ({"envelopes": 5}, "envelopes cannot be 5"),
+        ({"staging": 5}, "staging cannot be 5"),
+        ({"allow_addresses": "http://partner.example/"}, "not a list of addresses"),
+        ({"allow_addresses": 5}, "not a list of addresses"),
+        ({"keep_http_headers": "X-Request-ID"}, "a single name, not a list"),
+        ({"proxy": "ftp://proxy.example"}, "proxy"),
+        ({"timeout": 0}, "timeout cannot be 0"),
+    ],
+)
+def test_http_settings_of_a_destination_that_are_not_valid_are_refused(given: dict[str, Any], what: str) -> None:
+    refused(lambda: holdfast.DestinationHTTP(**given), what)
+
+
+def test_http_settings_show_neither_credentials_nor_passwords() -> None:
+    shown = repr(
+        holdfast.DestinationHTTP(headers={"Authorization": "secret"}, proxy="http://me:secret@proxy.example:3128")
+    )
+    assert "secret" not in shown
 
 
 # --- a source ---------------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ async def test_a_repair_that_gives_batches_up_closes_the_sequences_and_their_sen
         kept = again.load().bounds["inbox", 0][1]
         again.close()
         assert 0 < kept < 40
-        service = await serve(Destination(killed, partitions=1, restored=True), port=port)
+        service = await serve(Destination(killed, partitions=1).keep(restored=True), port=port)
         await source.send("<n>40</n>", action=ACTION)
         await source.flush(60)
         assert source.incidents["sequence.replaced"] == 1

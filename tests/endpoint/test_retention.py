@@ -37,14 +37,14 @@ async def send(url: str, *numbers: int) -> None:
 @pytest.mark.parametrize("given", ["a week", "", 7, object(), "7d readers"])
 def test_a_retention_that_is_none_is_refused(given: Any) -> None:
     with pytest.raises(ConfigurationError):
-        Destination(":memory:", retention=given)
+        Destination(":memory:", queues={"inbox": given})
 
 
 def test_a_retention_is_words_or_a_policy_and_may_be_said_again_before_the_start() -> None:
     assert Destination(":memory:").queue.retention == RetentionPolicy()
-    assert Destination(":memory:", retention="1h").queue.retention == RetentionPolicy(3600.0)
+    assert Destination(":memory:", queues={"inbox": "1h"}).queue.retention == RetentionPolicy(3600.0)
     policy = RetentionPolicy(None, 5000)
-    assert Destination(":memory:", retention=policy).queue.retention is policy
+    assert Destination(":memory:", queues={"inbox": policy}).queue.retention is policy
     app = Destination(":memory:")
     app.keep("12h 1GB")
     assert app.queue.keeps == "12h 1GB readers 30d"
@@ -53,7 +53,7 @@ def test_a_retention_is_words_or_a_policy_and_may_be_said_again_before_the_start
 async def test_a_destination_with_handlers_says_what_it_keeps_and_until_when(
     serve: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for options, keeps in (({}, "until it is handled"), ({"retention": "7d"}, "7d readers 30d")):
+    for options, keeps in (({}, "until it is handled"), ({"queues": {"inbox": "7d"}}, "7d readers 30d")):
         seen: list[str] = []
         caplog.clear()
         caplog.set_level("INFO", "holdfast")

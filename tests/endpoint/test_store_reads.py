@@ -337,7 +337,7 @@ async def test_neither_readers_nor_metrics_nor_the_retention_have_the_loop_read_
     serve: Any, tmp_path: Path
 ) -> None:
     store = Watched(tmp_path / "inbox")
-    app = Destination(store, partitions=1, retention="7d 1GB")
+    app = Destination(store, partitions=1, queues={"inbox": "7d 1GB"})
     service = await serve(app)
     store.watch()
     async with Source(service.url, ":memory:") as source:
@@ -374,7 +374,7 @@ async def test_neither_readers_nor_metrics_nor_the_retention_have_the_loop_read_
     await service.close()
 
     store = Watched(tmp_path / "inbox")
-    app = Destination(store, partitions=1, retention=RetentionPolicy(0.2, None, 0.4))
+    app = Destination(store, partitions=1, queues={"inbox": RetentionPolicy(0.2, None, 0.4)})
     await serve(app)
     store.watch()
     await until(lambda: app.queue.firsts == [50])

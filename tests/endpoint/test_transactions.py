@@ -132,7 +132,7 @@ async def test_what_a_handler_did_before_it_raised_is_undone(shop, serve):
 
 
 async def test_in_order_a_handler_sees_what_the_one_before_it_committed(shop, serve):
-    app = Destination(shop.url, concurrency=8)
+    app = Destination(shop.url, handling=HandlingPolicy(concurrency=8))
     counted: dict[str, list[int]] = {}
 
     @app.on(NOTE)
@@ -671,7 +671,7 @@ async def test_a_store_that_went_back_is_opened_only_by_who_says_that_it_was_res
     with pytest.raises(StoreFailed, match="restored from an older copy") as refused:
         await Destination(url, partitions=1).start()
     assert "--restored" in refused.value.remedy
-    restored = Destination(url, partitions=1, restored=True)
+    restored = Destination(url, partitions=1).keep(restored=True)
     await restored.start()
     assert restored.queue.epoch != before
     await until(lambda: not restored.store.went_back)

@@ -53,7 +53,7 @@ async def test_the_readme_runs_as_it_stands_by_the_python_of_an_environment_that
     tmp_path: Path,
 ) -> None:
     """Spark looks for data sources with the first python3 on PATH, where nothing of ours is."""
-    broker = holdfast.Destination(":memory:", further_queues={"alerts": None})
+    broker = holdfast.Destination(":memory:", queues={"inbox": None, "alerts": None})
     service = Service(broker, Listeners(port=0, admin_port=0))
     await service.start()
     async with holdfast.Source(service.url, ":memory:") as source:
@@ -106,7 +106,7 @@ async def test_late_flights(tmp_path: Path) -> None:
 
 async def test_departures(tmp_path: Path) -> None:
     count, tables = 1000, data_file().parent
-    broker = holdfast.Destination(":memory:", queue="departures", further_queues={"alerts": None})
+    broker = holdfast.Destination(":memory:", queues={"departures": None, "alerts": None})
     service = Service(broker, Listeners(port=0, admin_port=0))
     await service.start()
     async with holdfast.Source(service.url, ":memory:") as source:

@@ -15,7 +15,9 @@ import holdfast
 NAMESPACE = "urn:holdfast:interop"
 
 app = holdfast.Destination(
-    store=os.environ["INTEROP_STORE"], assurance="exactly-once in-order", allow_addresses=["http://127.0.0.1"]
+    store=os.environ["INTEROP_STORE"],
+    assurance="exactly-once in-order",
+    http=holdfast.DestinationHTTP(allow_addresses=["http://127.0.0.1"]),
 )
 
 

@@ -86,7 +86,8 @@ class Shop:
     def __init__(self, store: Path, sleep: float = 0.0, **options: Any) -> None:
         self._sleep = sleep
         self.numbers: list[int] = []
-        options = {"assurance": "exactly-once in-order", "allow_addresses": ["http://127.0.0.1"], **options}
+        http = holdfast.DestinationHTTP(allow_addresses=["http://127.0.0.1"])
+        options = {"assurance": "exactly-once in-order", "http": http, **options}
         self.app = holdfast.Destination(store, **options)
         self.app.on(f"{NAMESPACE}/notify")(self._take)
         self.app.on(f"{NAMESPACE}/echo")(self._echo)

@@ -124,7 +124,7 @@ async def test_cxf_never_has_to_send_again_what_arrived(
 async def test_two_clients_of_cxf_that_share_a_decoupled_endpoint_each_hear_of_their_requests(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
 ) -> None:
-    app = holdfast.Destination(tmp_path / "inbox", allow_addresses=["http://127.0.0.1"])
+    app = holdfast.Destination(tmp_path / "inbox", http=holdfast.DestinationHTTP(allow_addresses=["http://127.0.0.1"]))
     app.on(f"{NAMESPACE}/echo")(lambda message: message.body_bytes.replace(b"echo", b"echoResponse"))
     async with running_destination(app) as url:
         one = await connected(cxf, url, "echo", decoupled=True, **words(versions))

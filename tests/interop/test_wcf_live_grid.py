@@ -155,7 +155,7 @@ async def run_direct() -> Run:
     async def handled(message: holdfast.Message) -> None:
         await asyncio.sleep(SECONDS.get(run.note(message), 0.0))
 
-    app = contract_app(":memory:", handled, concurrency=64)
+    app = contract_app(":memory:", handled, handling=holdfast.HandlingPolicy(concurrency=64))
     async with running_destination(app) as url:
         # In such a network, eight repeats of one message may all get lost.
         run.said = await cells(url, scripts_of(DIRECT), [one.faults for one in DIRECT], retries="50")
@@ -214,7 +214,7 @@ async def run_through_the_broker(directory: Path) -> Run:
     def note(message: holdfast.Message) -> None:
         run.note(message)
 
-    app = contract_app(":memory:", note, concurrency=64)
+    app = contract_app(":memory:", note, handling=holdfast.HandlingPolicy(concurrency=64))
     async with running_destination(app) as url, broker_before(url, directory) as broker:
         run.said = await cells(broker.service.url, scripts_of(conditions))
         await all_handled(run.ledger, conditions)

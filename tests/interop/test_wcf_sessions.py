@@ -35,7 +35,9 @@ async def test_each_session_of_the_client_is_one_at_the_service_and_a_slow_call_
             is_called.set()
             await may_answer.wait()
 
-    app = contract_app(":memory:", handled, assurance="exactly-once in-order", concurrency=64)
+    app = contract_app(
+        ":memory:", handled, assurance="exactly-once in-order", handling=holdfast.HandlingPolicy(concurrency=64)
+    )
     async with running_destination(app) as url:
         config = BrokerConfig(
             store=str(tmp_path / "broker"),

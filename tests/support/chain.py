@@ -138,9 +138,9 @@ class Party:
         self.queue.is_handled = self.handler is not None
         handling = None
         if self.handler is not None:
-            policy = HandlingPolicy()
+            policy = HandlingPolicy(concurrency=8)
             handling = Handling(
-                self.queue, self.letters, policy, 8, seal=seal, unseal=unseal, set_aside=lambda _record: None
+                self.queue, self.letters, policy, seal=seal, unseal=unseal, set_aside=lambda _record: None
             )
         self.forwarding = Forwarding(self.letters, seal=seal, unseal=unseal, tell=fault_as_reply)
         self.protocol = RMProtocol(

@@ -103,7 +103,7 @@ def attempt(
 
 SERVED = """
 from holdfast import Destination
-app = Destination("store", partitions=2, further_queues={"out": None})
+app = Destination("store", partitions=2, queues={"inbox": None, "out": None})
 """
 """A server with a queue that messages come into, and one that rows are sent to."""
 

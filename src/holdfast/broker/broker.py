@@ -56,22 +56,15 @@ class Broker:
         self._heard = post.hang_ups() if post is not None else 0
         self._is_ready = self._is_wanted = False
         self.forwarders = Forwarders(config.forwarders)
-        first, *further = config.queues
         self.destination = Destination(
             config.store_location(),
-            queue=first.name,
-            further_queues=dict.fromkeys(one.name for one in further),
-            router=_router(config, self.forwarders),
             policy=config.sequences,
-            source_policy=config.usual_policy(),
-            source_policy_for=config.policy_for,
-            allow_addresses=config.allow_addresses,
-            limits=config.limits.http,
-            wire_limits=config.limits.envelopes,
-            restored=restored,
+            queues=dict.fromkeys(one.name for one in config.queues),
+            http=config.http(),
             journal=config.journal.policy() or False,
-            staging=config.sinks,
         )
+        self.destination.route(_router(config, self.forwarders))
+        self.destination.keep(restored=restored)
         self.destination.partitioning = Partitioning(config.partitions, config.sessions, PARTITIONS, SESSIONS)
         for one in config.queues:
             queue = self.destination.queues[one.name]
@@ -117,16 +110,8 @@ class Broker:
         self.service.use(listeners)
         forwarders.take_over(self.destination, ways)
         self.forwarders = forwarders
-        self.destination.use(
-            router=router,
-            policy=new.sequences,
-            source_policy=new.usual_policy(),
-            source_policy_for=new.policy_for,
-            allow_addresses=new.allow_addresses,
-            wire_limits=new.limits.envelopes,
-            staging=new.sinks,
-            retentions={one.name: (one.retention_policy, one.retention is None) for one in new.queues},
-        )
+        retentions = {one.name: (one.retention_policy, one.retention is None) for one in new.queues}
+        self.destination.use(new.sequences, new.http(), router, retentions)
         self._limit_queues(new)
         changed = what_changes(self.config, new)
         self.config = new

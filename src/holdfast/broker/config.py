@@ -43,6 +43,7 @@ from holdfast.core.messages import Expects
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.versions import RM_OF_NAME, SOAP, Addressing, Versions
+from holdfast.endpoint.destination.http_settings import DestinationHTTP
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.source.profiles import PREFERRED, PROFILES
 from holdfast.exceptions import ConfigurationError
@@ -388,7 +389,7 @@ class BrokerConfig:
             by default.
         workers: Number of processes that share the Sequences.
         allow_addresses: URLs at or below which a peer may name its reply and acknowledgement addresses, as in
-            ``Destination(allow_addresses=...)``.
+            ``DestinationHTTP(allow_addresses=...)``.
         default_queue: Queue of the messages that match no route. Without it, the broker refuses such a message. A
             broker without routes puts every message into the first queue.
         namespaces: Prefixes that routes use, each with its namespace.
@@ -432,6 +433,17 @@ class BrokerConfig:
         parts = urlsplit(self.store)
         user, _, host = parts.netloc.rpartition("@")
         return urlunsplit(parts._replace(netloc=f"{user}:{quote(password.reveal(), '')}@{host}"))
+
+    def http(self) -> DestinationHTTP:
+        """What peers may do with the broker, and the policies of the Sequences to them."""
+        return DestinationHTTP(
+            allow_addresses=self.allow_addresses,
+            limits=self.limits.http,
+            envelopes=self.limits.envelopes,
+            staging=self.sinks,
+            policy=self.usual_policy(),
+            policy_for=self.policy_for,
+        )
 
     def usual_policy(self) -> SourcePolicy:
         """The policy of the Sequences in which the broker sends replies: that of the pattern ``*``."""

@@ -219,13 +219,19 @@ def check_store(store: object) -> None:
         )
 
 
-def check_class(name: str, value: object, kind: type | tuple[type, ...]) -> None:
-    """See that an argument is what it must be, or None.
+def check_class(name: str, value: object, kind: type | tuple[type, ...], *, optional: bool = True) -> None:
+    """Check the class of an argument.
+
+    Args:
+        name: Name of the argument.
+        value: Its value.
+        kind: The class, or several.
+        optional: Whether None is valid too.
 
     Raises:
-        ConfigurationError: it is something else.
+        ConfigurationError: The value has another class.
     """
-    if value is not None and not isinstance(value, kind):
+    if not (value is None and optional) and not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         raise ConfigurationError(
             f"{name} cannot be {value!r}", remedy=f"It may be {' or '.join(one.__name__ for one in kinds)}."

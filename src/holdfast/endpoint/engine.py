@@ -245,7 +245,7 @@ class Engine:
             raise StoreFailed(
                 f"The store was restored from an older copy: {self.store.went_back}.",
                 remedy="Restore the newest copy if there is one. Otherwise, start once with --restored, or "
-                "restored=True, so that new messages do not reuse numbers or offsets.",
+                "app.keep(restored=True), so that new messages do not reuse numbers or offsets.",
             )
         self._loop = asyncio.get_running_loop()
         snapshot = self.store.load()

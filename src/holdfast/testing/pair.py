@@ -243,8 +243,8 @@ class Pair:
         transport = MemoryTransport(app, self._network, clock)
         place = self._store / "source" if self._store is not None else ":memory:"
         source = Source(URL, store=place, transport=transport, clock=clock, **self._options)
-        clock.busy += [lambda: app.is_committing, lambda: source.is_busy]
-        clock.handling.append(lambda: app.is_busy)
+        clock.busy += [lambda: app._is_committing, lambda: source.is_busy]
+        clock.handling.append(lambda: app._is_busy)
         moving = asyncio.ensure_future(clock.run())
         try:
             await app.start()

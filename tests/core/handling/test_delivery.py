@@ -40,18 +40,17 @@ class Home:
         *,
         policy: DestinationPolicy | None = None,
         handling: HandlingPolicy | None = None,
-        concurrency: int = 4,
         partitions: int = 1,
     ) -> None:
         self.store = store or MemoryStore()
-        self.options = {"policy": policy, "handling": handling, "concurrency": concurrency, "partitions": partitions}
+        self.options = {"policy": policy, "handling": handling, "partitions": partitions}
         self.now = 1_000_000_000.0
         self.made = 0
         letters = DeadLetters()
         queue = Queue("inbox", partitions, drops_passed=True, dead_letters=letters)
         queue.is_handled = True
         self.handling = Handling(
-            queue, letters, handling or HandlingPolicy(), concurrency, seal=seal, unseal=unseal, set_aside=set_aside
+            queue, letters, handling or HandlingPolicy(concurrency=4), seal=seal, unseal=unseal, set_aside=set_aside
         )
         self.protocol = RMProtocol(
             queue, self.store.read, self.new_identifier, float, destination_policy=policy, handling=self.handling
@@ -159,7 +158,11 @@ def test_in_order_the_next_of_a_sequence_is_handed_over_when_the_one_before_is_d
 
 
 def test_no_more_run_at_a_time_than_may_and_partitions_take_turns() -> None:
-    home = Home(policy=DestinationPolicy(assurance=Assurance(in_order=False)), concurrency=1, partitions=2)
+    home = Home(
+        policy=DestinationPolicy(assurance=Assurance(in_order=False)),
+        handling=HandlingPolicy(concurrency=1),
+        partitions=2,
+    )
     by_partition: dict[int, str] = {}
     while len(by_partition) < 2:
         identifier = home.create()
@@ -199,8 +202,7 @@ def test_a_failure_is_retried_when_it_is_due_and_becomes_a_dead_letter_with_its_
 def test_a_retry_that_is_due_while_all_hands_are_full_is_not_due_again_and_again() -> None:
     home = Home(
         policy=DestinationPolicy(assurance=Assurance(in_order=False)),
-        handling=HandlingPolicy(backoff=1.0),
-        concurrency=1,
+        handling=HandlingPolicy(backoff=1.0, concurrency=1),
     )
     home.send(home.create(), 1, 2)
     (first,) = home.take()
@@ -248,7 +250,11 @@ def test_a_record_that_left_the_hold_is_read_and_those_that_come_while_it_is_rea
 
 def test_bodies_beyond_the_room_are_read_when_there_is_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.core.handling.delivery.MAX_HELD_BYTES", 10)
-    home = Home(policy=DestinationPolicy(assurance=Assurance(in_order=False)), concurrency=100, partitions=2)
+    home = Home(
+        policy=DestinationPolicy(assurance=Assurance(in_order=False)),
+        handling=HandlingPolicy(concurrency=100),
+        partitions=2,
+    )
     home.bytes_a_read = 1
     first, second = home.create(), home.create()
     for number in range(1, 9):
@@ -267,7 +273,7 @@ def test_what_several_partitions_read_at_once_is_kept_up_to_the_limit_and_one_re
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     unordered = DestinationPolicy(assurance=Assurance(in_order=False))
-    before = Home(policy=unordered, concurrency=1, partitions=8)
+    before = Home(policy=unordered, handling=HandlingPolicy(concurrency=1), partitions=8)
     identifiers = [before.create() for _ in range(24)]
     for identifier in identifiers:
         before.send(identifier, *range(1, 9))

@@ -70,7 +70,7 @@ class Side:
         queue = Queue("inbox", partitions, RetentionPolicy(), dead_letters=letters)
         queue.is_handled = True
         self.handling = Handling(
-            queue, letters, HandlingPolicy(), 4, seal=seal, unseal=unseal, set_aside=lambda record: None
+            queue, letters, HandlingPolicy(concurrency=4), seal=seal, unseal=unseal, set_aside=lambda record: None
         )
         chance = random.Random(1)
         self.protocol = RMProtocol(

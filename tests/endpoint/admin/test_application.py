@@ -164,7 +164,7 @@ async def test_nothing_that_a_reader_asks_for_deletes_a_record(admin: Client) ->
 
 
 async def test_records_that_are_kept_no_longer_are_gone_and_said_to_be(serve: Any) -> None:
-    service = await serve(Destination(":memory:", partitions=1, retention="1s readers 1s"))
+    service = await serve(Destination(":memory:", partitions=1, queues={"inbox": "1s readers 1s"}))
     async with aiohttp.ClientSession() as session:
         admin = Client(session, service.admin_url, service)
         await admin.send(5)
@@ -214,7 +214,7 @@ async def test_a_destination_with_handlers_starts_again_whatever_readers_tried_t
 
 
 async def test_readers_are_bounded_in_number(serve: Any) -> None:
-    service = await serve(Destination(":memory:", retention=RetentionPolicy(max_readers=2)))
+    service = await serve(Destination(":memory:", queues={"inbox": RetentionPolicy(max_readers=2)}))
     async with aiohttp.ClientSession() as session:
         admin = Client(session, service.admin_url, service)
         assert [(await admin.put(f"r{number}", {}))[0] for number in range(3)] == [200, 200, 403]
@@ -288,7 +288,7 @@ async def test_a_store_that_is_told_to_be_restored_begins_a_new_epoch(admin: Cli
     await admin.send(5)
     epoch = await admin.epoch()
     await admin.service.close()
-    service = await serve(Destination(tmp_path / "inbox", partitions=1, restored=True))
+    service = await serve(Destination(tmp_path / "inbox", partitions=1).keep(restored=True))
     again = Client(admin.session, service.admin_url, service)
     new = await again.epoch()
     assert new != epoch

@@ -52,7 +52,7 @@ class Gate:
 async def admin(serve: Any, tmp_path: Any) -> AsyncIterator[Client]:
     """A destination that keeps three messages, which are dead letters too."""
     app = Destination(
-        tmp_path / "inbox", partitions=1, retention=RetentionPolicy(3600.0), handling=HandlingPolicy(attempts=1)
+        tmp_path / "inbox", partitions=1, queues={"inbox": RetentionPolicy(3600.0)}, handling=HandlingPolicy(attempts=1)
     )
 
     @app.on(ACTION)

@@ -18,7 +18,7 @@ from holdfast.endpoint.admin.routes import LARGEST_BODY, plain_path
 
 @pytest.fixture
 async def admin(serve: Any) -> AsyncIterator[Client]:
-    app = Destination(":memory:", partitions=2, further_queues={"orders": None})
+    app = Destination(":memory:", partitions=2, queues={"inbox": None, "orders": None})
     app.on(ACTION)(lambda message: None)
     service = await serve(app)
     async with aiohttp.ClientSession() as session:

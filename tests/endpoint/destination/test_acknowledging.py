@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from waiting import until
 
-from holdfast import Destination
+from holdfast import Destination, DestinationHTTP
 from holdfast.core.messages import Envelope
 from holdfast.http.exchange import Exchange
 from holdfast.http.server.server import HTTPServer
@@ -53,7 +53,7 @@ async def test_an_acknowledgement_alone_that_its_address_refuses_is_posted_again
     listener, (port,) = Listener(*statuses), free_ports(1)
     await listener.start(port)
     address = f"http://127.0.0.1:{port}/"
-    one = peer((await serve(Destination(":memory:", allow_addresses=[address]))).url)
+    one = peer((await serve(Destination(":memory:", http=DestinationHTTP(allow_addresses=[address])))).url)
     await one.create(acks_to=address)
     await one.message(1)
     await assert_it_comes(listener, one.identifier)
@@ -62,7 +62,7 @@ async def test_an_acknowledgement_alone_that_its_address_refuses_is_posted_again
 async def test_an_acknowledgement_alone_that_finds_nobody_is_posted_again(serve: Any, peer: Any) -> None:
     listener, (port,) = Listener(), free_ports(1)
     address = f"http://127.0.0.1:{port}/"
-    app = Destination(":memory:", allow_addresses=[address])
+    app = Destination(":memory:", http=DestinationHTTP(allow_addresses=[address]))
     one = peer((await serve(app)).url)
     await one.create(acks_to=address)
     await one.message(1)
@@ -75,7 +75,7 @@ async def test_an_acknowledgement_alone_that_is_lost_is_posted_again(serve: Any,
     listener, (port,) = Listener(), free_ports(1)
     await listener.start(port)
     async with LossyProxy(f"http://127.0.0.1:{port}/", Faults(lose_request=1.0)) as proxy:
-        one = peer((await serve(Destination(":memory:", allow_addresses=[proxy.url]))).url)
+        one = peer((await serve(Destination(":memory:", http=DestinationHTTP(allow_addresses=[proxy.url])))).url)
         await one.create(acks_to=proxy.url)
         await one.message(1)
         await until(lambda: proxy.counts.lost >= 2)

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from waiting import until
 
-from holdfast import ConfigurationError, Destination, DestinationPolicy, Versions
+from holdfast import ConfigurationError, Destination, DestinationHTTP, DestinationPolicy, Versions
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
     Acknowledge,
@@ -360,7 +360,7 @@ async def test_a_makeconnection_address_is_refused_as_not_supported_whatever_the
     serve: Any, peer: Any
 ) -> None:
     address = "http://docs.oasis-open.org/ws-rx/wsmc/200702/anonymous?id=1"
-    app = Destination(":memory:", allow_addresses=("http://docs.oasis-open.org/",))
+    app = Destination(":memory:", http=DestinationHTTP(allow_addresses=("http://docs.oasis-open.org/",)))
     source = peer((await serve(app)).url)
     for asked in ({"acks_to": address}, {"reply_to": address}):
         answer = await source.create(**asked)
@@ -392,7 +392,10 @@ async def test_a_makeconnection_address_is_refused_as_not_supported_whatever_the
 async def test_the_allow_list_compares_host_port_and_path_not_text(
     serve: Any, peer: Any, address: str, is_allowed: bool
 ) -> None:
-    app = Destination(":memory:", allow_addresses=("http://partner.example/rm/", "https://other.example:8443"))
+    app = Destination(
+        ":memory:",
+        http=DestinationHTTP(allow_addresses=("http://partner.example/rm/", "https://other.example:8443")),
+    )
     one = peer((await serve(app)).url)
     answer = await one.create(acks_to=address)
     assert isinstance(answer.envelope.control, CreateSequenceResponse) == is_allowed
@@ -528,7 +531,7 @@ async def test_a_header_that_must_be_understood_and_is_not_is_refused(serve: Any
 
 
 async def test_an_envelope_beyond_its_limits_is_refused_before_anything_is_done(serve: Any, peer: Any) -> None:
-    app, got = collecting(wire_limits=Limits(max_bytes=3000, max_headers=20))
+    app, got = collecting(http=DestinationHTTP(envelopes=Limits(max_bytes=3000, max_headers=20)))
     one = peer((await serve(app)).url)
     await one.create()
     assert (await one.message(1, b"<a>" + b"x" * 3000 + b"</a>")).status == 400
@@ -545,7 +548,7 @@ async def test_nobody_waits_while_a_large_body_is_read_and_it_is_handled_whole(s
     await small.create()
     body = b"<a>" + b"<b>text</b>" * 1_200_000 + b"</a>"
     sending = asyncio.ensure_future(large.message(1, body=body))
-    await until(lambda: app.is_committing)  # its bytes are here, and it is being read
+    await until(lambda: app._is_committing)  # its bytes are here, and it is being read
     assert (await small.message(1)).ranges == ((1, 1),)
     assert (await sending).ranges == ((1, 1),)
     await until(lambda: len(got) == 2)
@@ -657,7 +660,7 @@ async def test_another_number_of_partitions_than_the_store_has_is_refused(serve:
     await serve(Destination(tmp_path / "inbox", partitions=2))
 
 
-@pytest.mark.parametrize("arguments", [{"partitions": 0}, {"concurrency": 0}, {"assurance": "twice"}])
+@pytest.mark.parametrize("arguments", [{"partitions": 0}, {"handling": 0}, {"assurance": "twice"}])
 def test_what_cannot_be_is_refused_at_once(arguments: Any) -> None:
     with pytest.raises(ConfigurationError):
         Destination(":memory:", **arguments)

@@ -68,7 +68,7 @@ async def test_a_plain_handler_runs_in_a_thread_and_may_return_an_awaitable(serv
 
 
 async def test_as_many_plain_handlers_run_at_once_as_concurrency_says_and_hold_up_nobody_else(serve: Any) -> None:
-    app = Destination(":memory:", concurrency=32, partitions=1, assurance="exactly-once")
+    app = Destination(":memory:", handling=HandlingPolicy(concurrency=32), partitions=1, assurance="exactly-once")
     together = threading.Barrier(33)
     go_on = threading.Event()
     names: list[str] = []
@@ -98,7 +98,7 @@ async def test_as_many_plain_handlers_run_at_once_as_concurrency_says_and_hold_u
 
 
 async def test_there_are_no_more_threads_than_asked_for_and_they_end_with_the_destination(serve: Any) -> None:
-    app = Destination(":memory:", concurrency=3, assurance="exactly-once")
+    app = Destination(":memory:", handling=HandlingPolicy(concurrency=3), assurance="exactly-once")
     seen: list[threading.Thread] = []
 
     @app.on(ACTION)
@@ -470,7 +470,7 @@ async def test_sequences_do_not_wait_for_each_other_but_each_keeps_its_order(ser
 
 
 async def test_without_order_a_sequence_is_handled_concurrently_up_to_the_limit(serve: Any) -> None:
-    app = Destination(":memory:", assurance="exactly-once", concurrency=3)
+    app = Destination(":memory:", assurance="exactly-once", handling=HandlingPolicy(concurrency=3))
     gate = asyncio.Event()
     running: set[str] = set()
     most = 0

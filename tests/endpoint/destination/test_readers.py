@@ -62,7 +62,7 @@ async def test_waiting_ends_with_a_record_beyond_or_with_the_time(app: Destinati
 
 
 async def test_waiting_for_several_queues_ends_with_a_record_of_any(tmp_path: Path) -> None:
-    app = Destination(tmp_path / "inbox", partitions=2, further_queues={"other": None})
+    app = Destination(tmp_path / "inbox", partitions=2, queues={"inbox": None, "other": None})
     await app.start()
     readers = list(app.readers.values())
     waiting = asyncio.ensure_future(Readers.wait(readers, lambda: sum(app.queue.ends) > 0, 60.0))

@@ -8,7 +8,7 @@ import aiohttp
 import httpx
 import pytest
 
-from holdfast import Destination, Source
+from holdfast import Destination, DestinationHTTP, Source
 from holdfast.endpoint.envelopes.http_media import TAKEN
 from holdfast.http.exchange import HTTPLimits
 from holdfast.wire import decode
@@ -122,7 +122,7 @@ async def test_a_message_that_is_too_large_is_answered_with_a_fault_that_its_sen
 
 @pytest.mark.parametrize(("media", "status"), LARGE)
 async def test_so_it_is_under_asgi(media: str, status: int) -> None:
-    app = Destination(":memory:", limits=HTTPLimits(max_body=2000))
+    app = Destination(":memory:", http=DestinationHTTP(limits=HTTPLimits(max_body=2000)))
     async with app.lifespan(), httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as peer:
         answer = await peer.post("/", content=TOO_LARGE, headers={"Content-Type": media})
     assert (answer.status_code, b"Envelope" in answer.content) == (status, media != "text/plain")

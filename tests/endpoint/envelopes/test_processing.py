@@ -15,6 +15,7 @@ from waiting import until
 from holdfast import (
     DeliveryError,
     Destination,
+    DestinationHTTP,
     HoldfastError,
     Message,
     MessageContext,
@@ -135,7 +136,7 @@ async def test_what_comes_to_an_address_passes_too(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     address = f"http://127.0.0.1:{port}/"
     here, there = Tickets("source"), Tickets("destination")
-    app = Destination(tmp_path / "in", processors=[there], allow_addresses=[address])
+    app = Destination(tmp_path / "in", processors=[there], http=DestinationHTTP(allow_addresses=[address]))
 
     @app.on()
     def answer(message: Message) -> str:

@@ -13,7 +13,7 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import ConfigurationError, Destination, Message, PeerCertificate, Source
+from holdfast import ConfigurationError, Destination, DestinationHTTP, Message, PeerCertificate, Source
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Sequence
 from holdfast.core.versions import Versions
 from holdfast.endpoint.envelopes.transport_facts import MAX_BYTES, Facts, Keeper, read_facts
@@ -46,8 +46,8 @@ async def send(url: str, headers: dict[str, str], **options: Any) -> None:
 
 
 async def test_a_handler_sees_the_headers_that_are_kept_also_after_a_restart(serve: Any, tmp_path: Path) -> None:
-    keeps = {"keep_http_headers": ["X-Request-ID", "x-tenant"]}
-    service = await serve(Destination(tmp_path / "inbox", partitions=1, **keeps))
+    keeps = DestinationHTTP(keep_http_headers=["X-Request-ID", "x-tenant"])
+    service = await serve(Destination(tmp_path / "inbox", partitions=1, http=keeps))
     await send(service.url, {"X-REQUEST-ID": "r-1", "X-Other": "o"} | SECRETS)
     await service.close()
     app, seen = handled(tmp_path / "inbox")
@@ -68,7 +68,7 @@ async def test_without_being_asked_nothing_is_kept(serve: Any) -> None:
 
 
 async def test_a_star_keeps_all_but_what_proves_who_somebody_is(serve: Any) -> None:
-    app, seen = handled(":memory:", keep_http_headers=["*", "Cookie"])
+    app, seen = handled(":memory:", http=DestinationHTTP(keep_http_headers=["*", "Cookie"]))
     service = await serve(app)
     await send(service.url, {"X-Request-ID": "r-1"} | SECRETS)
     kept = (await asyncio.wait_for(seen.get(), 60)).http_headers
@@ -98,7 +98,7 @@ async def test_a_handler_sees_whose_certificate_it_was_also_after_a_restart(serv
 async def test_under_asgi_both_come_from_the_scope() -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("client@holdfast.example").cert_chain_pems[0].bytes().decode()
-    app, seen = handled(":memory:", keep_http_headers=["x-request-id"])
+    app, seen = handled(":memory:", http=DestinationHTTP(keep_http_headers=["x-request-id"]))
     tls = {"client_cert_chain": [certificate], "client_cert_name": "CN=client", "client_cert_error": None}
 
     async def behind_tls(scope: Any, receive: Any, send: Any) -> None:
@@ -170,5 +170,5 @@ def test_facts_that_were_stored_before_users_are_read() -> None:
 @pytest.mark.parametrize("names", ["X-Request-ID", [b"x"], ["a b"], [""], [1]])
 def test_names_that_no_header_has_are_refused(names: Any) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        Destination(":memory:", keep_http_headers=names)
+        Destination(":memory:", http=DestinationHTTP(keep_http_headers=names))
     assert refused.value.remedy

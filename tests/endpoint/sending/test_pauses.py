@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from waiting import until
 
-from holdfast import Destination
+from holdfast import Destination, DestinationHTTP
 from holdfast.core.events import Respond, Transmit
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, EndpointReference, Envelope
 from holdfast.core.protocol import RMProtocol
@@ -101,7 +101,7 @@ async def test_a_destination_sends_its_answer_to_an_address_at_once_unless_its_p
     listener = HTTPServer()
     await listener.start(take, "127.0.0.1", 0)
     address = f"http://127.0.0.1:{listener.port}/"
-    app = Destination(":memory:", allow_addresses=[address])
+    app = Destination(":memory:", http=DestinationHTTP(allow_addresses=[address]))
     service = await serve(app)
     creating = request(reply_to=EndpointReference(address))
     creating.action, creating.control = "", CreateSequence(EndpointReference(address))

@@ -25,6 +25,7 @@ from holdfast import (
     CreateSequenceRefused,
     DeliveryError,
     Destination,
+    DestinationHTTP,
     DestinationPolicy,
     EnvelopeError,
     NotAcknowledged,
@@ -191,7 +192,7 @@ async def test_https_with_a_trusted_certificate_works_and_an_unknown_one_is_the_
 async def test_with_a_listener_acknowledgements_and_replies_come_to_it(
     serve: Any, versions: Versions, offer: bool
 ) -> None:
-    app, got = shop(allow_addresses=["http://127.0.0.1"])
+    app, got = shop(http=DestinationHTTP(allow_addresses=["http://127.0.0.1"]))
     url = (await serve(app)).url
     async with Source(url, ":memory:", versions=versions, offer=offer, listen=("127.0.0.1", 0)) as source:
         sent = [await source.send(f"<n>{i}</n>", action=ACTION) for i in range(20)]

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from waiting import until
 
-from holdfast import Destination
+from holdfast import Destination, DestinationHTTP
 from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request
 from holdfast.http.server.asgi import HIGH_WATER, Buffered, serve_asgi
 
@@ -282,7 +282,7 @@ async def test_what_was_held_is_given_back_however_a_request_ends(how: str) -> N
 
 
 async def test_a_destination_keeps_max_buffered_under_asgi() -> None:
-    app = Destination(":memory:", limits=HTTPLimits(max_body=1000, max_buffered=1000))
+    app = Destination(":memory:", http=DestinationHTTP(limits=HTTPLimits(max_body=1000, max_buffered=1000)))
     headers = [(b"content-type", b"text/xml")]
     held = Wire({"headers": headers}, b"x" * 800, more=True)
     async with app.lifespan():

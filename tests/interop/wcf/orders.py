@@ -23,7 +23,7 @@ class Orders:
 
     def __init__(self, clients: int = 1) -> None:
         self.called: dict[str, list[str]] = {}
-        self.app = app = holdfast.Destination(":memory:", concurrency=64)
+        self.app = app = holdfast.Destination(":memory:", handling=holdfast.HandlingPolicy(concurrency=64))
         leaving, is_closed = clients, asyncio.Event()
 
         @app.on(f"{ORDERS}/Submit")

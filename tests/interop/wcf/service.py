@@ -25,4 +25,4 @@ async def _handled(message: holdfast.Message) -> None:
         await asyncio.sleep(_SECONDS)
 
 
-app = contract_app(os.environ["WCF_SERVICE_STORE"], _handled, concurrency=64)
+app = contract_app(os.environ["WCF_SERVICE_STORE"], _handled, handling=holdfast.HandlingPolicy(concurrency=64))

@@ -26,8 +26,8 @@ class Server:
         self._store = store
         self._ports = free_ports(2)
 
-    async def start(self, **options: Any) -> None:
-        app = Destination(self._store, partitions=1, **options)
+    async def start(self, *, restored: bool = False) -> None:
+        app = Destination(self._store, partitions=1).keep(restored=restored)
         self._service = Service(app, Listeners(port=self._ports[0], admin_port=self._ports[1]))
         await self._service.start()
 

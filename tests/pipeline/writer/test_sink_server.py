@@ -40,7 +40,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     thread.start()
 
     async def begin() -> Service:
-        app = Destination(directory / "store", partitions=2, further_queues={"out": None})
+        app = Destination(directory / "store", partitions=2, queues={"inbox": None, "out": None})
         service = Service(app, Listeners(port=0, admin_port=0))
         await service.start()
         return service

@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import traceback
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -216,8 +217,7 @@ def make_service(
 
     tell_traces(app, traces)
     sending = to_peers()
-    app.ssl_context = sending["ssl_context"] or app.ssl_context
-    app.proxy = sending["proxy"] or app.proxy
+    app.http = replace(app.http, **{name: value for name, value in sending.items() if value is not None})
     admin_host, admin_port = parse_address(admin)
     if admin is None and (admin_token_file or admin_tls_cert or admin_names):
         raise click.UsageError("--admin-token-file, --admin-tls-cert and --admin-name need --admin.")

@@ -73,7 +73,6 @@ class Handling:
         queue: The queue.
         letters: The queue of dead letters, from which an operator may request retries.
         policy: How handlers are called.
-        concurrency: Maximum number of concurrent handlers.
         seal, unseal: Convert a dead letter to the stored record, and back.
         set_aside: Makes the answer to a request that is dead-lettered; None if no reply is wanted.
     """
@@ -83,7 +82,6 @@ class Handling:
         queue: Queue,
         letters: DeadLetters,
         policy: HandlingPolicy,
-        concurrency: int,
         *,
         seal: Callable[[Letter], Record],
         unseal: Callable[[Record], Letter],
@@ -92,7 +90,6 @@ class Handling:
         self.queue = queue
         self.letters = letters
         self.policy = policy
-        self.concurrency = concurrency
         self.running = 0
         """Records with a handler, or on their way to one."""
         self.succeeded = 0
@@ -255,7 +252,7 @@ class Handling:
                 call()
             self._when_done.clear()
         self._begin_retry()
-        while self._ready and self.running < self.concurrency:
+        while self._ready and self.running < self.policy.concurrency:
             partition = next(iter(self._ready))
             del self._ready[partition]
             offset = self.cursors[partition].take(now)
@@ -450,7 +447,7 @@ class Handling:
 
     def _begin_retry(self) -> None:
         letter = self.letters.next_asked()
-        if letter is None or self._retrying is not None or self.running >= self.concurrency:
+        if letter is None or self._retrying is not None or self.running >= self.policy.concurrency:
             return
         self._retrying = letter
         self.running += 1

@@ -17,7 +17,7 @@ from holdfast.settings import check_settings
 
 @dataclass(frozen=True, slots=True)
 class HandlingPolicy:
-    """How often, and with what pauses, a destination retries a failing handler.
+    """How often and with what pauses a destination retries a failing handler, and how many handlers run at a time.
 
     Args:
         attempts: The number of failures that make a message a dead letter; None: retry until the handler succeeds.
@@ -25,6 +25,7 @@ class HandlingPolicy:
         backoff_cap: The longest pause, in seconds.
         ahead: The number of records read beyond the first unfinished one. It bounds memory, and how far other
             Sequences may get ahead of a waiting one.
+        concurrency: The number of handlers that run at a time. Plain (not async) handlers run in as many threads.
 
     Raises:
         ConfigurationError: a number is not valid, or two contradict each other.
@@ -34,6 +35,7 @@ class HandlingPolicy:
     backoff: float = 0.5
     backoff_cap: float = 30.0
     ahead: int = 1024
+    concurrency: int = 32
 
     def __post_init__(self) -> None:
         check_settings(self, least={"backoff": 0, "backoff_cap": 0})

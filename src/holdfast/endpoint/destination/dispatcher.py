@@ -86,7 +86,7 @@ class Dispatcher:
         else:
             # In threads of our own: the loop's executor has few, and serves the store besides.
             if self._threads is None:
-                self._threads = ThreadPoolExecutor(self.handling.concurrency, "holdfast-handler")
+                self._threads = ThreadPoolExecutor(self.handling.policy.concurrency, "holdfast-handler")
             run = contextvars.copy_context().run
             if self._wants_connection(action, handler):
                 call = partial(run, self._call_within, handler, handle)

@@ -139,3 +139,56 @@ def check_transactions(handlers: Mapping[str, Any], assurance: Assurance, *, are
 def _name(handler: Any) -> str:
     name: str = getattr(handler, "__qualname__", type(handler).__name__)
     return name.replace("<lambda>", "lambda").rpartition("<locals>.")[2]
+
+
+_UNSAID = "unsaid"
+_NOTHING = (None, "None", type(None))
+
+
+class HandlerTable:
+    """The handlers of a destination, by action.
+
+    Args:
+        operations: From the service's WSDL: action -> the action of its reply, "" for a one-way operation.
+    """
+
+    def __init__(self, operations: Mapping[str, str]) -> None:
+        self.handlers: dict[str, Any] = {}
+        """Action -> its handler; "" for the handler of every other action."""
+        self.reply_actions = {action: reply for action, reply in operations.items() if reply}
+        self._operations = operations
+
+    def check(self, action: str, handler: Any) -> None:
+        """Check that a handler can be added for an action.
+
+        Raises:
+            ConfigurationError: It cannot be called with a message, or the action has a handler.
+        """
+        check_handler(handler)
+        if action in self.handlers:
+            raise ConfigurationError(
+                f"the action {action!r} has two handlers" if action else "all other actions have two handlers",
+                remedy="A message goes to one handler: let that handler call both functions.",
+            )
+
+    def add(self, action: str, handler: Any, reply_action: str) -> None:
+        """Add a handler, and the action of its replies unless that is ""."""
+        self.handlers[action] = handler
+        if reply_action:
+            self.reply_actions[action] = reply_action
+
+    def accepts(self, action: str) -> bool:
+        """Whether the destination accepts messages with an action; without handlers, it accepts all."""
+        return not self.handlers or self.replies(action)
+
+    def replies(self, action: str) -> bool:
+        """Whether a handler can reply to an action."""
+        return action in self.handlers or "" in self.handlers
+
+    def always_replies(self, action: str) -> bool:
+        """Whether a message with an action is a request even without a ReplyTo."""
+        if action in self._operations:
+            return self._operations[action] != ""
+        handler = self.handlers.get(action) or self.handlers.get("")
+        annotated = getattr(handler, "__annotations__", {}).get("return", _UNSAID)
+        return handler is not None and annotated not in (*_NOTHING, _UNSAID)

@@ -44,18 +44,15 @@ class Chain:
         role: Which endpoint's.
         processors: The first stands next to the network.
         incidents: Counts what goes wrong, by name.
-        passes_on: Whether messages may be passed on: then a header for their ultimate receiver keeps none of the
-            processors from them.
 
     Raises:
         ConfigurationError: one of them is no processor, or is written so that it would do nothing.
     """
 
-    def __init__(
-        self, role: Role, processors: Iterable[Processor], incidents: Counter[str], *, passes_on: bool = False
-    ) -> None:
+    def __init__(self, role: Role, processors: Iterable[Processor], incidents: Counter[str]) -> None:
         self.role = role
-        self._passes_on = passes_on
+        self.passes_on = False
+        """Whether the endpoint forwards messages: processors then see messages with headers for other receivers."""
         self._incidents = incidents
         if isinstance(processors, Processor):
             raise ConfigurationError(
@@ -90,7 +87,7 @@ class Chain:
         mandatory = envelope.not_understood
         if mandatory:
             envelope.not_understood = tuple([name for name in mandatory if name not in self._understood])
-            passed = envelope.for_receiver if self._passes_on else ()
+            passed = envelope.for_receiver if self.passes_on else ()
             if any(name not in passed for name in envelope.not_understood):
                 return
         absent: list[Processor] = []

@@ -64,7 +64,6 @@ class Envelopes:
         incidents: Counts errors, by name.
         processors: The processors of each envelope, the first next to the network.
         limits: The limits of one envelope.
-        passes_on: Whether messages may be forwarded.
 
     Raises:
         ConfigurationError: one of the processors is not a processor.
@@ -76,15 +75,22 @@ class Envelopes:
         incidents: Counter[str],
         processors: Iterable[Processor] = (),
         limits: Limits = DEFAULT,
-        passes_on: bool = False,
     ) -> None:
-        self.passes_on = passes_on
         self._incidents = incidents
         self._decoder = Decoder(limits)
-        self._chain = Chain(role, processors, incidents, passes_on=passes_on)
+        self._chain = Chain(role, processors, incidents)
         self._is_plain = self._chain.is_empty
         self.tracing: Tracing | None = None
         """Reports messages as spans; None: tracing is off."""
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether messages may be forwarded."""
+        return self._chain.passes_on
+
+    def pass_messages_on(self) -> None:
+        """Prepare for messages that are forwarded: their headers for the ultimate receiver are kept."""
+        self._chain.passes_on = True
 
     def submitting(self, record: Record, commit: GroupCommit) -> None:
         """A source takes a message over."""

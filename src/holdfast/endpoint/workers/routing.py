@@ -102,7 +102,7 @@ class Neighbours:
         self._number, self._count = place.worker.number, place.worker.count
         self.on_admin: Callable[[Exchange], None] | None = None
         """Takes what another worker's admin listener asks of this one."""
-        app.sort_out = self.sort_out
+        app.reception.sort_out = self.sort_out
         self._inbox = HTTPServer()
         self._known: OrderedDict[str, int] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -172,7 +172,7 @@ class Neighbours:
                 return False
             self._pass_on(exchange, named.worker)
             return True
-        if not named.identifiers or any(self._app.knows(one) for one in named.identifiers):
+        if not named.identifiers or any(self._app.reception.knows(one) for one in named.identifiers):
             return False
         self._do(self._look_for(exchange, named))
         return True
@@ -242,7 +242,7 @@ class Neighbours:
                 self.client.request("POST", f"http://{host_of(number)}/heard", content, {}, lambda _outcome: None)
 
     def _of_ours(self, envelope: Envelope) -> tuple[tuple[SequenceAcknowledgement, ...], tuple[AckRequested, ...]]:
-        knows = self._app.knows
+        knows = self._app.reception.knows
         return (
             tuple(one for one in envelope.acknowledgements if knows(one.identifier)),
             tuple(one for one in envelope.ack_requested if knows(one.identifier)),
@@ -253,7 +253,7 @@ class Neighbours:
         envelope = said.envelope()
         envelope.acknowledgements, envelope.ack_requested = self._of_ours(envelope)
         if envelope.acknowledgements or envelope.ack_requested:
-            self._app.hear(envelope, said.origin)
+            self._app.reception.hear(envelope, said.origin)
 
     # --- passing on -----------------------------------------------------------------------------------------------
 
@@ -322,7 +322,7 @@ class Neighbours:
             (self.on_admin or _not_yet)(exchange)
             return
         if what == "knows":
-            exchange.respond(204 if self._app.knows(unquote(name)) else 404)
+            exchange.respond(204 if self._app.reception.knows(unquote(name)) else 404)
             return
         if what == "heard":
             self._hear(decode_said(exchange.request.body))

@@ -140,7 +140,6 @@ class Setup:
         partitions: Partitions of its queue.
         sessions: Additional partitions, for sessions.
         batches: Batches that may await the disk at once.
-        concurrency: Handlers that may run at once.
         retention: How long its queue keeps records; None: for ever.
         alone: Whether each handling commits its own batch.
         trims: Whether records that the handler has finished are deleted.
@@ -164,7 +163,6 @@ class Setup:
     partitions: int = 1
     sessions: int = 0
     batches: int = 1
-    concurrency: int = 32
     retention: RetentionPolicy | None = None
     alone: bool = False
     trims: bool = False
@@ -265,7 +263,6 @@ class Node:
             queue,
             letters,
             self.setup.handling,
-            self.setup.concurrency,
             seal=seal,
             unseal=unseal,
             set_aside=reply_to,

@@ -49,7 +49,7 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 
 async def served(serve: Any, session: aiohttp.ClientSession, store: Store) -> tuple[Client, dict[str, str]]:
     """Who asks, and the queues' epochs."""
-    service = await serve(Destination(store, partitions=PARTITIONS, further_queues={"orders": None}))
+    service = await serve(Destination(store, partitions=PARTITIONS, queues={"inbox": None, "orders": None}))
     client = Client(session, service.admin_url, service)
     _, queues = await client.ask("/queues")
     return client, {name: one["epoch"] for name, one in queues["queues"].items()}
@@ -152,7 +152,7 @@ async def test_a_reader_may_say_where_to_end_and_ask_for_the_other_queues(
 async def test_an_answer_waits_until_there_are_enough_records_or_some_are_deleted(
     serve: Any, session: aiohttp.ClientSession, peer: Any
 ) -> None:
-    service = await serve(Destination(MemoryStore(), partitions=1, retention="7d"))
+    service = await serve(Destination(MemoryStore(), partitions=1, queues={"inbox": "7d"}))
     client = Client(session, service.admin_url, service)
     inbox = {"epoch": await client.epoch()}
     status, answer = await ask(client, queues={"inbox": inbox}, wait=0.01)

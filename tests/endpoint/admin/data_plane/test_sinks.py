@@ -16,7 +16,7 @@ import pytest
 from admin_client import Client
 
 import holdfast
-from holdfast import Destination
+from holdfast import Destination, DestinationHTTP
 from holdfast.core.policy import StagingPolicy
 from holdfast.core.records import Batch
 from holdfast.endpoint.admin.data_plane.rows import COLUMNS, MEDIA_TYPE
@@ -71,7 +71,7 @@ async def bodies(admin: Client, queue: str = "inbox") -> list[str]:
 
 @pytest.fixture
 async def admin(serve: Any, tmp_path: Any) -> AsyncIterator[Client]:
-    service = await serve(Destination(tmp_path / "inbox", partitions=1, further_queues={"other": None}))
+    service = await serve(Destination(tmp_path / "inbox", partitions=1, queues={"inbox": None, "other": None}))
     async with aiohttp.ClientSession() as session:
         yield Client(session, service.admin_url, service)
 
@@ -242,8 +242,8 @@ async def test_a_store_that_is_put_back_gives_no_name_to_another_row_and_asks_ab
 
     async with aiohttp.ClientSession() as session:
 
-        async def begin(**options: Any) -> tuple[Any, Writer]:
-            service = await serve(Destination(tmp_path / "inbox", partitions=1, **options))
+        async def begin(*, restored: bool = False) -> tuple[Any, Writer]:
+            service = await serve(Destination(tmp_path / "inbox", partitions=1).keep(restored=restored))
             return service, Writer(Client(session, service.admin_url, service))
 
         service, writer = await begin()
@@ -343,7 +343,9 @@ async def test_a_name_that_no_sink_or_part_may_have_is_refused(admin: Client) ->
 
 
 async def test_more_than_may_be_staged_is_refused_and_what_is_published_makes_room(serve: Any) -> None:
-    service = await serve(Destination(":memory:", partitions=1, staging=StagingPolicy(max_bytes=1000)))
+    service = await serve(
+        Destination(":memory:", partitions=1, http=DestinationHTTP(staging=StagingPolicy(max_bytes=1000)))
+    )
     async with aiohttp.ClientSession() as session:
         writer = Writer(Client(session, service.admin_url, service))
         assert (await writer.stage(0, "t", [row()] * 7))[0] == 200
@@ -355,7 +357,9 @@ async def test_more_than_may_be_staged_is_refused_and_what_is_published_makes_ro
 
 
 async def test_of_a_part_that_finds_no_room_in_its_middle_nothing_holds_room(serve: Any) -> None:
-    service = await serve(Destination(":memory:", partitions=1, staging=StagingPolicy(max_bytes=4 << 20)))
+    service = await serve(
+        Destination(":memory:", partitions=1, http=DestinationHTTP(staging=StagingPolicy(max_bytes=4 << 20)))
+    )
     large = row(b"<a>" + b"x" * (1 << 20) + b"</a>")
     async with aiohttp.ClientSession() as session:
         writer = Writer(Client(session, service.admin_url, service))

@@ -76,7 +76,7 @@ async def crew(session: aiohttp.ClientSession, tmp_path: Path, monkeypatch: pyte
 
     async def start(make: Callable[[], Destination] | None = None) -> list[Client]:
         for post in posts(directory):
-            app = make() if make else Destination(tmp_path / "inbox", partitions=SIZE, retention="7d")
+            app = make() if make else Destination(tmp_path / "inbox", partitions=SIZE, queues={"inbox": "7d"})
             services.append(Service(app, Listeners(port=0, admin_port=0), post))
             await services[-1].start()
         return [Client(session, service.admin_url, service) for service in services]
@@ -321,7 +321,9 @@ async def test_the_journal_of_both_is_one_and_each_file_comes_from_whose_it_is(
     monkeypatch.setattr(joined_admin, "RELAYED", 500)
     policy = JournalPolicy(file_size=1)
     clients, _ = await filled(
-        crew, peer, make=lambda: Destination(tmp_path / "inbox", partitions=SIZE, retention="7d", journal=policy)
+        crew,
+        peer,
+        make=lambda: Destination(tmp_path / "inbox", partitions=SIZE, queues={"inbox": "7d"}, journal=policy),
     )
     for client in clients:
         await client.app.journal.close()

@@ -13,7 +13,15 @@ import aiohttp
 import pytest
 from admin_client import ACTION, Client
 
-from holdfast import Destination, HandlingPolicy, MessageContext, ProcessingError, Processor, Versions
+from holdfast import (
+    Destination,
+    DestinationHTTP,
+    HandlingPolicy,
+    MessageContext,
+    ProcessingError,
+    Processor,
+    Versions,
+)
 from holdfast.core.messages import Envelope, Fault
 from holdfast.http.exchange import Exchange
 from holdfast.http.server.server import HTTPServer
@@ -124,7 +132,7 @@ async def test_a_queue_is_shown_with_its_age_and_cursors(admin: Client) -> None:
 
 
 async def test_bytes_are_told_where_the_retention_counts_them(serve: Any, session: Any) -> None:
-    service = await serve(Destination(":memory:", partitions=1, retention="none 1GB"))
+    service = await serve(Destination(":memory:", partitions=1, queues={"inbox": "none 1GB"}))
     admin = Client(session, service.admin_url, service)
     assert (await admin.ask("/queues/inbox"))[1]["bytes"] == 0
 
@@ -169,7 +177,7 @@ async def test_a_purge_says_first_what_it_would_delete_and_then_does_it_for_good
 async def test_what_handlers_have_still_to_do_is_purged_only_by_force_and_who_asked_is_told(
     serve: Any, session: Any, peer: Any
 ) -> None:
-    app = Destination(":memory:", partitions=1, retention="7d", concurrency=1)
+    app = Destination(":memory:", partitions=1, queues={"inbox": "7d"}, handling=HandlingPolicy(concurrency=1))
     may_end = threading.Event()
     handled = []
 
@@ -222,7 +230,7 @@ async def test_a_readers_cursor_is_moved_to_an_offset_an_end_or_a_time(admin: Cl
 
 
 async def test_handlers_are_given_again_what_is_still_there(serve: Any, session: Any) -> None:
-    app = Destination(":memory:", partitions=1, retention="7d", handling=HandlingPolicy(attempts=1))
+    app = Destination(":memory:", partitions=1, queues={"inbox": "7d"}, handling=HandlingPolicy(attempts=1))
     handled: list[int] = []
     app.on(ACTION)(lambda message: handled.append(message.message_number))
     service = await serve(app)
@@ -254,7 +262,9 @@ class Refusing(Processor):
 
 async def forwarded(serve: Any, session: Any, peers: str) -> tuple[Client, Any]:
     """A destination that forwards its queue to another."""
-    service = await serve(Destination(":memory:", partitions=2, retention="7d", allow_addresses=[peers]))
+    service = await serve(
+        Destination(":memory:", partitions=2, http=DestinationHTTP(allow_addresses=[peers]), queues={"inbox": "7d"})
+    )
     app = service.app
     for partition in (0, 1):
         app.engine.protocol.outbound.forward(f"forwarder/next/{partition}", peers, [(NEW, False)], app.queue, partition)

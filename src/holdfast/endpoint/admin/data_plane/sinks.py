@@ -175,7 +175,7 @@ class SinkRoutes:
 
     async def _read(self, data: bytes, queue: str) -> PartRead:
         app = self._app
-        reader = RowReader(app.queues, app.addresses(), app.wire_limits, queue)
+        reader = RowReader(app.queues, app.addresses(), app.http.envelopes, queue)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-rows")
         loop = asyncio.get_running_loop()

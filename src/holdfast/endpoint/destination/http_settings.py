@@ -1,0 +1,62 @@
+"""DestinationHTTP: what HTTP peers may do with a destination, and how it reaches them. Settings only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from holdfast.core.policy import SourcePolicy, StagingPolicy
+from holdfast.endpoint.arguments import check_class
+from holdfast.endpoint.destination.allow_list import AllowList
+from holdfast.endpoint.envelopes.transport_facts import Keeper
+from holdfast.endpoint.http_settings import HTTPSettings
+from holdfast.http.exchange import HTTPLimits
+from holdfast.wire import Limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class DestinationHTTP(HTTPSettings):
+    """What peers may do with a destination, and how the destination reaches them.
+
+    ``headers``, ``ssl_context``, ``proxy`` and ``timeout`` are those of the requests that the destination sends.
+
+    Args:
+        allow_addresses: URL prefixes of the addresses, besides the anonymous one, that a peer may name as AcksTo,
+            ReplyTo or FaultTo, such as ``https://partner.example/rm``; a URL without a port allows every port. Empty
+            by default, because an attacker can direct a service that posts to any address against other systems.
+        keep_http_headers: HTTP headers to store with each message, which its handler reads in
+            ``message.http_headers``: ``["X-Request-ID"]``; ``["*"]`` for all except Authorization,
+            Proxy-Authorization and Cookie, which are stored only if named. At most 8 KB for each message; further
+            headers are omitted.
+        limits: Limits for HTTP peers under an ASGI server. Holdfast's own server has its own limits.
+        envelopes: Limits on the size and structure of one envelope.
+        staging: Limits on the records that external writers, such as a Spark query, stage.
+        policy: Limits and timers for the messages that the destination sends: replies and acknowledgements to
+            addressable peers.
+        policy_for: Returns the policy for an address; None: ``policy`` for every address.
+
+    Raises:
+        ConfigurationError: A value is not valid.
+    """
+
+    allow_addresses: Iterable[str] = ()
+    keep_http_headers: Iterable[str] = ()
+    limits: HTTPLimits = field(default_factory=HTTPLimits)
+    envelopes: Limits = field(default_factory=Limits)
+    staging: StagingPolicy = field(default_factory=StagingPolicy)
+    policy: SourcePolicy = field(default_factory=SourcePolicy)
+    policy_for: Callable[[str], SourcePolicy] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, kind in _KINDS.items():
+            check_class(name, getattr(self, name), kind, optional=False)
+        for name, make in (("allow_addresses", AllowList), ("keep_http_headers", Keeper)):
+            given = getattr(self, name)
+            if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+                given = tuple(given)
+            make(given)  # raises
+            object.__setattr__(self, name, given)
+
+
+_KINDS = {"limits": HTTPLimits, "envelopes": Limits, "staging": StagingPolicy, "policy": SourcePolicy}

@@ -1,0 +1,144 @@
+"""Reception: the requests of a running destination, from the HTTP exchange to the protocol.
+
+Owns the route of each message and what is stored about its transport. Decoding is in ``envelopes``, the answers are in
+``destination``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from holdfast.core.events import BackChannel
+from holdfast.core.messages import CreateSequence, Envelope, Fault, Routed
+from holdfast.core.origin import Origin
+from holdfast.endpoint.destination.unanswered_exchanges import Unanswered
+from holdfast.endpoint.destination.wsdl import ServiceDescription
+from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.envelopes.envelopes import Elsewhere, Envelopes, pass_on
+from holdfast.endpoint.envelopes.http_media import refuse_unless_soap
+from holdfast.endpoint.envelopes.transport_facts import Keeper
+from holdfast.endpoint.sending.parties import origin_of
+from holdfast.endpoint.sending.sender import Sender
+from holdfast.http.exchange import Exchange
+
+
+class Router(Protocol):
+    """Chooses the queue or forwarder of each application message."""
+
+    def __call__(self, envelope: Envelope) -> Routed | Fault:
+        """Return the route of a message, or the fault that rejects it. May be called in another thread."""
+        ...
+
+    def at_once(self, envelope: Envelope) -> Routed | Fault | None:
+        """Return the same if the router needs a few milliseconds at most, else None."""
+        ...
+
+
+class Reception:
+    """The requests of a running destination.
+
+    Args:
+        envelopes: Decodes the requests.
+        unanswered: Records the exchanges without an answer.
+        keeper: Chooses the facts to store about a message's transport.
+        wsdl: Answers requests for the service's description.
+    """
+
+    sort_out: Callable[[Envelope, Origin], None] | None = None
+    """Removes from an envelope, among several processes, the headers about Sequences that other processes own."""
+    router: Router | None = None
+    """Returns the route of an application message; None: all messages go to the first queue."""
+
+    def __init__(
+        self,
+        envelopes: Envelopes,
+        unanswered: Unanswered,
+        keeper: Keeper,
+        wsdl: ServiceDescription,
+    ) -> None:
+        self._envelopes = envelopes
+        self._unanswered = unanswered
+        self._keeper = keeper
+        self._wsdl = wsdl
+
+    def begin(self, engine: Engine, sender: Sender) -> None:
+        """Process requests from now on.
+
+        Args:
+            engine: Receives the decoded envelopes.
+            sender: Records who sends requests.
+        """
+        self._engine, self._sender = engine, sender
+
+    def handle(self, exchange: Exchange, is_elsewhere: Elsewhere | None = None) -> None:
+        """Accept one HTTP request; see :meth:`holdfast.Destination.handle`."""
+        if exchange.request.method != "POST" and self._wsdl.give(exchange):
+            return
+        if refuse_unless_soap(exchange):
+            return
+        if self._engine.failure is not None:
+            refuse_all(exchange)
+            return
+        self._envelopes.receive(exchange, self._take, is_elsewhere)
+
+    def knows(self, identifier: str) -> bool:
+        """Whether the destination has, or had, a Sequence with that Identifier."""
+        protocol = self._engine.protocol
+        is_inbound = identifier in protocol.inbound.destinations or identifier in protocol.inbound.offered
+        return is_inbound or bool(protocol.outbound.sequences.named(identifier))
+
+    def _take(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:
+        if self._engine.failure is not None:
+            refuse_all(exchange)
+            return
+        if self._engine.store.trouble and _is_new(envelope):
+            refuse_all(exchange, b"No new messages are accepted for now; stored messages are still processed.\n")
+            return
+        self._unanswered.add(exchange)
+        if self.router is None or refusal is not None or envelope.sequence is None or envelope.control is not None:
+            self._take_routed(exchange, envelope, refusal)
+        elif (routed := self.router.at_once(envelope)) is None:
+            self._envelopes.aside(partial(self.router, envelope), partial(self._routed, exchange, envelope))
+        else:
+            self._routed(exchange, envelope, routed)
+
+    def _routed(self, exchange: Exchange, envelope: Envelope, routed: Routed | Fault) -> None:
+        if self._engine.failure is not None:
+            refuse_all(exchange)
+            return
+        envelope.routed = routed
+        if envelope.relates_to is not None or (isinstance(routed, Routed) and routed.is_sent_on):
+            pass_on(envelope)  # SOAP 1.2 part 1, 2.7: an intermediary relays headers for the ultimate receiver
+        self._take_routed(exchange, envelope, None)
+
+    def _take_routed(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:
+        protocol, back_channel = self._engine.protocol, BackChannel(exchange)
+        if refusal is None:
+            origin = origin_of(exchange.request, envelope)
+            if self.sort_out is not None and (envelope.acknowledgements or envelope.ack_requested):
+                self.sort_out(envelope, origin)
+            envelope.transport = self._keeper.facts_of(exchange.request)
+            self._sender.pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
+            if self._envelopes.tracing is not None and envelope.sequence is not None and envelope.control is None:
+                self._envelopes.tracing.accepting(exchange, envelope, protocol.commit)
+            protocol.receive(envelope, back_channel, self._engine.clock(), origin=origin)
+        else:
+            protocol.refuse(envelope, refusal, back_channel)
+        self._engine.touch()
+
+    def hear(self, envelope: Envelope, origin: Origin) -> None:
+        """Process acknowledgements and acknowledgement requests that another process received and answers."""
+        if self._engine.failure is None:
+            self._engine.protocol.receive(envelope, None, self._engine.clock(), origin=origin)
+            self._engine.touch()
+
+
+def _is_new(envelope: Envelope) -> bool:
+    """Whether an envelope would add to the store. A full store still takes acknowledgements: they free it."""
+    return envelope.fault is None and (envelope.control is None or isinstance(envelope.control, CreateSequence))
+
+
+def refuse_all(exchange: Exchange, why: bytes = b"The store failed; nothing is accepted.\n") -> None:
+    exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"5"),))
