@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast import Source
+from holdfast import Source, SourceHTTP
 from holdfast.core.events import ReadWanted, Transmit
 from holdfast.core.messages import (
     Acknowledge,
@@ -148,7 +148,7 @@ async def start(directory: Path) -> dict[str, Any]:
     silence = Silence()
     started, cpu = time.perf_counter(), time.process_time()
     async with asyncio.timeout(600):
-        source = Source(TO, directory, transport=silence)
+        source = Source(TO, directory, http=SourceHTTP(transport=silence))
         await source.open()
         await silence.first.wait()
         elapsed, spent = time.perf_counter() - started, time.process_time() - cpu

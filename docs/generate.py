@@ -189,7 +189,28 @@ def _decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     return {ast.unparse(one) for one in node.decorator_list}
 
 
+def _derived(module: str, node: ast.ClassDef) -> list[ast.stmt]:
+    """A class's definitions. Those that the blocking source derives from the asynchronous one have its arguments."""
+    if module != "holdfast.sync" or node.name != "Source":
+        return node.body
+    asynchronous = find("holdfast", "Source")
+    assert isinstance(asynchronous, ast.ClassDef)
+    theirs = {one.name: one for one in asynchronous.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+    body: list[ast.stmt] = []
+    for one in node.body:
+        if isinstance(one, ast.FunctionDef) and one.name == "__init__":
+            one.args = theirs["__init__"].args
+        elif isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
+            name = one.targets[0].id
+            same = theirs[name]
+            told = ast.Expr(ast.Constant(f"See :meth:`holdfast.Source.{name}`."))
+            one = ast.FunctionDef(name, same.args, [told], [], same.returns, lineno=0, type_params=[])
+        body.append(one)
+    return body
+
+
 def _class(module: str, node: ast.ClassDef) -> Iterator[str]:
+    node.body = _derived(module, node)
     initial = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
     yield f"### class {module}.{node.name}"
     if initial:
@@ -256,6 +277,7 @@ def _errors() -> str:
 SETTINGS = [
     ("core/policy.py", "DestinationPolicy", "holdfast.Destination(policy=…)"),
     ("core/policy.py", "SourcePolicy", "holdfast.Source(policy=…)` and `holdfast.DestinationHTTP(policy=…)"),
+    ("endpoint/source/http_settings.py", "SourceHTTP", "holdfast.Source(http=…)"),
     ("endpoint/destination/http_settings.py", "DestinationHTTP", "holdfast.Destination(http=…)"),
     ("core/retransmission.py", "RetransmissionPolicy", "holdfast.SourcePolicy(retransmission=…)"),
     ("core/queues/retention.py", "RetentionPolicy", "holdfast.Destination(queues=…)"),

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bench.paper.operations import ACTION, CLIENT, MESSAGE_ID, SERVICE
-from holdfast import wire
+from holdfast import SourceHTTP, wire
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
     Acknowledge,
@@ -159,7 +159,9 @@ async def source(directory: Path, size: int) -> AsyncIterator[Callable[[], Once]
     """
     body = body_of(size)
     versions = Versions("1.1", "2005/08", "1.2")
-    async with Source(SERVICE, directory, versions=versions, offer=False, transport=_Acknowledging()) as sender:
+    async with Source(
+        SERVICE, directory, versions=versions, offer=False, http=SourceHTTP(transport=_Acknowledging())
+    ) as sender:
 
         async def once() -> None:
             sent = await sender.send(body, action=ACTION)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.endpoint.envelopes.message import ApplicationFault, Message
     from holdfast.endpoint.envelopes.processors import MessageContext, Processor
     from holdfast.endpoint.journal.policy import JournalPolicy
+    from holdfast.endpoint.source.http_settings import SourceHTTP
     from holdfast.endpoint.source.pending_sends import Progress
     from holdfast.endpoint.source.replies import Reply
     from holdfast.endpoint.source.sent import Enqueued, Sent
@@ -76,6 +77,7 @@ __all__ = [
     "SequenceFault",
     "SequenceLost",
     "Source",
+    "SourceHTTP",
     "SourcePolicy",
     "StoreError",
     "UnknownExchange",
@@ -106,6 +108,7 @@ _HOMES = {
     "Enqueued": "endpoint.source.sent",
     "Sent": "endpoint.source.sent",
     "Source": "endpoint.source.source",
+    "SourceHTTP": "endpoint.source.http_settings",
     "SourcePolicy": "core.policy",
     "UsernameToken": "security.username_token",
     "UsernameTokenValidator": "security.username_token",

@@ -260,7 +260,9 @@ async def test_an_envelope_may_be_as_large_as_the_file_says_now(start: Start, tm
 async def test_what_it_sends_itself_is_treated_as_the_policies_say_of_its_address(start: Start, tmp_path: Path) -> None:
     text = "allow_addresses = ['http://127.0.0.1']\n" + BASE
     broker = await start(text + "[policies.'127.0.0.1']\nsending.window = 3\n")
-    async with holdfast.Source(broker.service.url, ":memory:", offer=True, listen=("127.0.0.1", 0)) as source:
+    async with holdfast.Source(
+        broker.service.url, ":memory:", offer=True, http=holdfast.SourceHTTP(listen=("127.0.0.1", 0))
+    ) as source:
         await send(source)
         (outbox,) = broker.destination.engine.protocol.outbound.outboxes.values()
         assert outbox.policy.window == 3

@@ -147,16 +147,16 @@ class Slow:
             disks[2],
             versions=Versions(self.rm),
             offer=True,
-            transport=self._way_to(broker),
-            clock=self.clock,
+            http=holdfast.SourceHTTP(transport=self._way_to(broker)),
         )
+        client.clock = self.clock
         # Time stands still for whoever is busy, and passes for a disk that writes.
         self.clock.busy += [
-            lambda: service.is_committing and not disks[0].is_writing,
-            lambda: broker.is_committing and not disks[1].is_writing,
-            lambda: client.is_busy and not disks[2].is_writing,
+            lambda: service._is_committing and not disks[0].is_writing,
+            lambda: broker._is_committing and not disks[1].is_writing,
+            lambda: client._is_busy and not disks[2].is_writing,
         ]
-        self.clock.handling.append(lambda: service.is_busy and not disks[0].is_writing)
+        self.clock.handling.append(lambda: service._is_busy and not disks[0].is_writing)
         moving = asyncio.ensure_future(self.clock.run())
         try:
             await service.start()

@@ -115,8 +115,8 @@ from holdfast.http.tls import client_context
 
 async def main() -> None:
     context = client_context("ca.pem", "client.pem", "client.key")
-    here = {"listen": ("127.0.0.1", 0), "address": sys.argv[2]}
-    async with holdfast.Source(sys.argv[1], ":memory:", ssl_context=context, **here) as source:
+    here = holdfast.SourceHTTP(ssl_context=context, listen=("127.0.0.1", 0), address=sys.argv[2])
+    async with holdfast.Source(sys.argv[1], ":memory:", http=here) as source:
         await source.request("<a/>", action="urn:test:submit")
 
 asyncio.run(main())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from older import ClockOfThen, unpack
 
-from holdfast import Destination, Message, Source, Versions
+from holdfast import Destination, Message, Source, SourceHTTP, Versions
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig, ProxyConfig
 from holdfast.endpoint.engine import Clock
@@ -82,9 +82,10 @@ async def test_a_source_sends_what_its_outbox_holds_under_the_same_numbers(
     app = Destination(tmp_path / "outbox-shop", partitions=1)
     app.clock = clock
     service = await serve(app)
-    async with Source(
-        TO, tmp_path / "outbox", proxy=service.url.rstrip("/"), versions=Versions("1.1"), clock=clock
-    ) as source:
+    proxied = SourceHTTP(proxy=service.url.rstrip("/"))
+    source = Source(TO, tmp_path / "outbox", http=proxied, versions=Versions("1.1"))
+    source.clock = clock
+    async with source:
         await source.flush(60)
         assert not source.incidents
     await service.close(1)

@@ -22,8 +22,8 @@ import holdfast
 
 async def _run(url: str, store: str, log: Path, operation: Operation, rm: str, count: int, port: int) -> None:
     versions = holdfast.Versions(rm, "2005/08", "1.1")
-    listens = {"listen": ("127.0.0.1", port), "address": f"http://127.0.0.1:{port}/"} if port else {}
-    async with holdfast.Source(url, store=store, versions=versions, policy=HURRIED, **listens) as source:
+    listens = holdfast.SourceHTTP(listen=("127.0.0.1", port), address=f"http://127.0.0.1:{port}/") if port else None
+    async with holdfast.Source(url, store=store, versions=versions, policy=HURRIED, http=listens) as source:
         for number in range(len(written(log)) + 1, count + 1):
             told = {"action": f"{NAMESPACE}/{operation}", "message_id": f"urn:call:{number}"}
             if operation == "notify":

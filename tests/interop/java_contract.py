@@ -152,7 +152,7 @@ async def source_to(
 ) -> AsyncIterator[holdfast.Source]:
     """A source without an inbound port; or with a listener, which the peer reaches through ``back``."""
     if back is not None:
-        options |= {"listen": ("127.0.0.1", 0), "address": back.url}
+        options["http"] = holdfast.SourceHTTP(listen=("127.0.0.1", 0), address=back.url)
     async with holdfast.Source(url, store=store, versions=versions, policy=HURRIED, **options) as source:
         if back is not None:
             assert source._server is not None

@@ -11,7 +11,7 @@ import contextlib
 import heapq
 import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,6 +20,7 @@ from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.engine import Clock
 from holdfast.endpoint.source import sync
+from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.source import Source
 from holdfast.exceptions import ConfigurationError, NotAcknowledged
 from holdfast.http.direct import DirectExchange
@@ -242,8 +243,10 @@ class Pair:
         app.clock = clock
         transport = MemoryTransport(app, self._network, clock)
         place = self._store / "source" if self._store is not None else ":memory:"
-        source = Source(URL, store=place, transport=transport, clock=clock, **self._options)
-        clock.busy += [lambda: app._is_committing, lambda: source.is_busy]
+        http = replace(self._options.get("http") or SourceHTTP(), transport=transport)
+        source = Source(URL, store=place, **{**self._options, "http": http})
+        source.clock = clock
+        clock.busy += [lambda: app._is_committing, lambda: source._is_busy]
         clock.handling.append(lambda: app._is_busy)
         moving = asyncio.ensure_future(clock.run())
         try:

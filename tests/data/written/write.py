@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT / "tests" / "endpoint"), str(ROOT / "tests" / "support"
 
 from conftest import ACTION, Peer  # noqa: E402
 
-from holdfast import Destination, HandlingPolicy, Message, Source, Versions  # noqa: E402
+from holdfast import Destination, HandlingPolicy, Message, Source, SourceHTTP, Versions  # noqa: E402
 from holdfast.broker.broker import Broker  # noqa: E402
 from holdfast.broker.config import (  # noqa: E402
     AdminConfig,
@@ -79,7 +79,7 @@ async def write_outbox(outbox: Path, shop: Path) -> None:
     """Messages 1 to 3 acknowledged, 4 to 7 not; ``shop`` is the store of their destination."""
     service = Service(Destination(shop, partitions=1), Listeners(port=0))
     await service.start()
-    async with Source(TO, outbox, proxy=service.url.rstrip("/"), versions=Versions("1.1")) as source:
+    async with Source(TO, outbox, http=SourceHTTP(proxy=service.url.rstrip("/")), versions=Versions("1.1")) as source:
         for number in range(1, 8):
             if number == 4:
                 await source.flush(30)

@@ -8,7 +8,7 @@ import aiohttp
 import httpx
 import pytest
 
-from holdfast import Destination, DestinationHTTP, Source
+from holdfast import Destination, DestinationHTTP, Source, SourceHTTP
 from holdfast.endpoint.envelopes.http_media import TAKEN
 from holdfast.http.exchange import HTTPLimits
 from holdfast.wire import decode
@@ -93,7 +93,7 @@ async def test_the_same_is_refused_under_asgi() -> None:
 
 async def test_a_sources_own_listener_refuses_it_too(serve: Any) -> None:
     service = await serve(Destination(":memory:"))
-    async with Source(service.url, ":memory:", listen=("127.0.0.1", 0)) as source:
+    async with Source(service.url, ":memory:", http=SourceHTTP(listen=("127.0.0.1", 0))) as source:
         assert source._server is not None
         url = f"http://127.0.0.1:{source._server.port}/"
         assert (await post(url, "text/plain"))[0] == 415

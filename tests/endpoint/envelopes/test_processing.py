@@ -23,6 +23,7 @@ from holdfast import (
     ProcessingError,
     Processor,
     Source,
+    SourceHTTP,
 )
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope
 from holdfast.core.policy import SourcePolicy
@@ -144,7 +145,8 @@ async def test_what_comes_to_an_address_passes_too(tmp_path: Path) -> None:
 
     service = Service(app, Listeners(port=0))
     await service.start()
-    options: dict[str, Any] = {"listen": ("127.0.0.1", port), "address": address, "processors": [here]}
+    http = SourceHTTP(listen=("127.0.0.1", port), address=address)
+    options: dict[str, Any] = {"http": http, "processors": [here]}
     async with Source(service.url, tmp_path / "out", policy=HASTY, **options) as source:
         assert (await source.request("<n>a</n>", action="urn:ask")).body.text == "a"
     await service.close()

@@ -13,7 +13,7 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import ConfigurationError, Destination, DestinationHTTP, Message, PeerCertificate, Source
+from holdfast import ConfigurationError, Destination, DestinationHTTP, Message, PeerCertificate, Source, SourceHTTP
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Sequence
 from holdfast.core.versions import Versions
 from holdfast.endpoint.envelopes.transport_facts import MAX_BYTES, Facts, Keeper, read_facts
@@ -41,7 +41,7 @@ def handled(store: Path | str, **options: Any) -> tuple[Destination, asyncio.Que
 
 
 async def send(url: str, headers: dict[str, str], **options: Any) -> None:
-    async with Source(url, ":memory:", headers=headers, **options) as source:
+    async with Source(url, ":memory:", http=SourceHTTP(headers=headers), **options) as source:
         await (await source.send("<a/>", action=ACTION)).acknowledged(60)
 
 

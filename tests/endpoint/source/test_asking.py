@@ -8,7 +8,7 @@ from collections import defaultdict
 import pytest
 from waiting import until
 
-from holdfast import NotAcknowledged, RetransmissionPolicy, Source, SourcePolicy, Versions
+from holdfast import NotAcknowledged, RetransmissionPolicy, Source, SourceHTTP, SourcePolicy, Versions
 from holdfast.core.messages import (
     Acknowledge,
     CloseSequence,
@@ -130,8 +130,7 @@ async def test_a_listener_that_hears_nothing_is_named_as_what_may_not_be_reached
             versions=Versions(),
             offer=False,
             policy=QUICK,
-            listen=("127.0.0.1", 0),
-            address="http://behind-a-wall.example/",
+            http=SourceHTTP(listen=("127.0.0.1", 0), address="http://behind-a-wall.example/"),
         )
         async with source:
             await source.send("<n/>", action="urn:a")

@@ -23,6 +23,7 @@ from holdfast import (
     Message,
     PeerFault,
     Source,
+    SourceHTTP,
 )
 from holdfast.core.messages import Envelope, Sequence
 from holdfast.core.origin import with_secret
@@ -210,23 +211,23 @@ def test_an_address_that_nothing_can_be_sent_to_is_refused_when_it_is_given(to: 
     with pytest.raises(ConfigurationError, match="is not an http or https URL"):
         Source(to, ":memory:")
     with pytest.raises(ConfigurationError, match="address"):
-        Source("http://127.0.0.1:9/", ":memory:", listen=("127.0.0.1", 0), address=to)
+        Source("http://127.0.0.1:9/", ":memory:", http=SourceHTTP(listen=("127.0.0.1", 0), address=to))
 
 
 @pytest.mark.parametrize("transport", [None, object()])
 def test_an_address_that_receivers_refuse_for_its_length_is_refused_when_given(transport: Any) -> None:
     longest = "http://d/".ljust(DEFAULT.max_uri, "x")
-    Source(longest, ":memory:", transport=transport)
+    Source(longest, ":memory:", http=SourceHTTP(transport=transport))
     with pytest.raises(ConfigurationError, match="to has 2,049 characters, but receivers accept at most 2,048"):
-        Source(f"{longest}x", ":memory:", transport=transport)
+        Source(f"{longest}x", ":memory:", http=SourceHTTP(transport=transport))
 
 
 async def test_an_address_for_replies_leaves_room_for_what_makes_it_unguessable() -> None:
     own = "http://d/".ljust(LONGEST_ADDRESS, "x")
     with pytest.raises(ConfigurationError, match="address has 1,985 characters, but receivers accept at most 1,984"):
-        Source("http://d/", ":memory:", listen=("127.0.0.1", 0), address=f"{own}x")
+        Source("http://d/", ":memory:", http=SourceHTTP(listen=("127.0.0.1", 0), address=f"{own}x"))
     assert len(with_secret(own, new_identifier().rpartition(":")[2])) <= DEFAULT.max_uri
-    Source("http://d/", ":memory:", listen=("127.0.0.1", 0), address=own)
+    Source("http://d/", ":memory:", http=SourceHTTP(listen=("127.0.0.1", 0), address=own))
 
 
 # --- replies of handlers ----------------------------------------------------------------------------------------------

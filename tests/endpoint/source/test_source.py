@@ -32,6 +32,7 @@ from holdfast import (
     PeerFault,
     RetransmissionPolicy,
     Source,
+    SourceHTTP,
     SourcePolicy,
     Versions,
 )
@@ -158,7 +159,9 @@ async def test_its_own_http_headers_go_with_every_request() -> None:
         refuse(exchange, envelope, Fault("CreateSequenceRefused", "enough", is_rm=True))
 
     async with scripted(handle) as url:
-        async with Source(url, ":memory:", headers={"Authorization": "Bearer t"}, versions=Versions()) as source:
+        async with Source(
+            url, ":memory:", http=SourceHTTP(headers={"Authorization": "Bearer t"}), versions=Versions()
+        ) as source:
             sent = await source.send("<a/>", action=ACTION)
             with pytest.raises(CreateSequenceRefused):
                 await sent.acknowledged(60)
@@ -174,7 +177,7 @@ async def test_https_with_a_trusted_certificate_works_and_an_unknown_one_is_the_
     app, got = shop()
     url = (await serve(app, ssl_context=server_side)).url
     assert url.startswith("https://")
-    async with Source(url, ":memory:", ssl_context=client_side) as source:
+    async with Source(url, ":memory:", http=SourceHTTP(ssl_context=client_side)) as source:
         await (await source.send("<n>1</n>", action=ACTION)).acknowledged(60)
     async with Source(url, ":memory:") as source:
         sent = await source.send("<n>2</n>", action=ACTION)
@@ -194,7 +197,9 @@ async def test_with_a_listener_acknowledgements_and_replies_come_to_it(
 ) -> None:
     app, got = shop(http=DestinationHTTP(allow_addresses=["http://127.0.0.1"]))
     url = (await serve(app)).url
-    async with Source(url, ":memory:", versions=versions, offer=offer, listen=("127.0.0.1", 0)) as source:
+    async with Source(
+        url, ":memory:", versions=versions, offer=offer, http=SourceHTTP(listen=("127.0.0.1", 0))
+    ) as source:
         sent = [await source.send(f"<n>{i}</n>", action=ACTION) for i in range(20)]
         await asyncio.gather(*(one.acknowledged(60) for one in sent))
         replies = await asyncio.gather(*(source.request(f"<n>{i}</n>", action="urn:test:price") for i in range(5)))
@@ -208,7 +213,7 @@ async def test_with_a_listener_acknowledgements_and_replies_come_to_it(
 async def test_a_listener_that_is_not_allowed_is_refused_with_a_reason_that_says_what_to_do(serve: Any) -> None:
     app, _ = shop()
     url = (await serve(app)).url
-    async with Source(url, ":memory:", listen=("127.0.0.1", 0)) as source:
+    async with Source(url, ":memory:", http=SourceHTTP(listen=("127.0.0.1", 0))) as source:
         sent = await source.send("<n>1</n>", action=ACTION)
         with pytest.raises(CreateSequenceRefused, match="not on its allow-list") as caught:
             await sent.acknowledged(60)
@@ -488,9 +493,9 @@ async def test_a_listener_that_cannot_be_is_told_and_leaves_the_store_free(tmp_p
     await server.start(lambda exchange: None, "127.0.0.1", 0)
     taken = ("127.0.0.1", server.port)
     with pytest.raises(ConfigurationError, match=f"cannot listen at 127.0.0.1:{server.port}: Address already in use"):
-        await Source("http://127.0.0.1:9/", tmp_path / "outbox", listen=taken).open()
+        await Source("http://127.0.0.1:9/", tmp_path / "outbox", http=SourceHTTP(listen=taken)).open()
     await server.close()
-    async with Source("http://127.0.0.1:9/", tmp_path / "outbox", listen=taken):
+    async with Source("http://127.0.0.1:9/", tmp_path / "outbox", http=SourceHTTP(listen=taken)):
         pass
 
 

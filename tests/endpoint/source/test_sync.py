@@ -177,11 +177,11 @@ def until_waiting(source: holdfast.sync.Source) -> None:
     async def is_waiting() -> bool:
         return any(task.get_coro().__name__ in names for task in asyncio.all_tasks())  # type: ignore[union-attr]
 
-    while not source.run(is_waiting()):
+    while not source._run(is_waiting()):
         pass
 
 
-OUR_OWN = {"is_busy", "wait_acknowledged"}
+OUR_OWN = {"clock"}
 """Public names of the asynchronous classes that programs have no use for."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Destination, Source
+from holdfast import Destination, Source, SourceHTTP
 from holdfast.core.policy import Assurance, Delivery, SourcePolicy
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError
@@ -63,7 +63,7 @@ async def test_a_source_from_a_wsdl_in_parts_speaks_what_its_policy_says(serve: 
     asked: list[tuple[str, bytes]] = []
     async with documents({"/orders?wsdl": main, "/orders?wsdl=wsdl0": binding}, asked) as host:
         headers = {"Authorization": "Bearer t"}
-        made = await Source.from_wsdl(f"{host}/orders?wsdl", tmp_path / "outbox", headers=headers)
+        made = await Source.from_wsdl(f"{host}/orders?wsdl", tmp_path / "outbox", http=SourceHTTP(headers=headers))
     assert asked == [("/orders?wsdl", b"Bearer t"), ("/orders?wsdl=wsdl0", b"Bearer t")], "each once"
     assert made.to == url
     assert made.policy.assurance == Assurance(Delivery.AT_LEAST_ONCE, in_order=False)

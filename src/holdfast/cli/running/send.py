@@ -146,11 +146,15 @@ def send(
     _check_usage(files, to or wsdl, resume, what["is_request"])
     if port is not None and wsdl is None:
         raise click.UsageError("--port names a port of the --wsdl.")
+    from holdfast.endpoint.source.http_settings import SourceHTTP
+
     run = Run(files, logs=(log_level, log_json), **what)
+    peers = to_peers()
     with wrong_usage():
         versions = _versions(rm, addressing, soap, profile)
-    how = {"versions": versions, "profile": profile, "assurance": assurance, "headers": _headers(headers)}
-    options = how | to_peers() | _credentials(username, password_file, password_digest)
+        http = SourceHTTP(headers=_headers(headers), **peers)
+    options = {"versions": versions, "profile": profile, "assurance": assurance, "http": http}
+    options |= _credentials(username, password_file, password_digest)
     try:
         run.source = _source(to, wsdl, port, run.store, options)
         run_interruptible(_send(run.source, run, resume))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
 from holdfast.core.policy import Assurance, SourcePolicy
 from holdfast.core.versions import Versions
-from holdfast.endpoint.engine import Clock
 from holdfast.endpoint.envelopes.processors import Processor
 from holdfast.endpoint.journal.policy import JournalPolicy
-from holdfast.http.outcome import Transport
+from holdfast.endpoint.source.http_settings import SourceHTTP
 
 
 class SourceOptions(TypedDict, total=False):
@@ -22,13 +20,6 @@ class SourceOptions(TypedDict, total=False):
     offer: bool | None
     assurance: str | Assurance | None
     policy: SourcePolicy | None
-    headers: Mapping[str, str] | None
-    ssl_context: ssl.SSLContext | None
-    proxy: str | None
-    timeout: float
-    listen: tuple[str, int] | None
-    address: str
+    http: SourceHTTP | None
     processors: Iterable[Processor]
     journal: bool | JournalPolicy
-    transport: Transport | None
-    clock: Clock | None

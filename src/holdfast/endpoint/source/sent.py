@@ -62,7 +62,7 @@ class Sent:
                 error describes how to proceed.
             StoreFailed: the store failed during the wait. The message was stored before that; do not send it again.
         """
-        await self._source.wait_acknowledged(self._lane, self.offset, timeout, self.message_id)
+        await self._source._wait_acknowledged(self._lane, self.offset, timeout, self.message_id)
 
 
 class Enqueued:

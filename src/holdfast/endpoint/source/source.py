@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -39,10 +38,7 @@ from holdfast.core.records import Record
 from holdfast.core.versions import Versions
 from holdfast.endpoint.arguments import (
     check_class,
-    check_headers,
     check_length,
-    check_listener,
-    check_proxy,
     check_store,
     check_url,
     check_versions,
@@ -70,6 +66,7 @@ from holdfast.endpoint.sending.stopped import (
     unheard_text,
     unstored_error,
 )
+from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.options import SourceOptions
 from holdfast.endpoint.source.outgoing_record import outgoing_record
 from holdfast.endpoint.source.pending_sends import Lane, Progress, fail, named, note_answer, note_failure, place
@@ -86,9 +83,8 @@ from holdfast.exceptions import (
     StoreError,
     StoreFailed,
 )
-from holdfast.http.client.client import HTTPClient
 from holdfast.http.exchange import Exchange
-from holdfast.http.outcome import Transport, TransportError
+from holdfast.http.outcome import TransportError
 from holdfast.http.server.server import HTTPServer
 from holdfast.settings import check_seconds
 from holdfast.store import IN_MEMORY, Store, Transactional, shown, store_exists
@@ -116,23 +112,18 @@ class Source:
             reply require it.
         assurance: Words such as "exactly-once in-order".
         policy: Limits and timers; ``assurance`` replaces its assurance if given.
-        headers: HTTP headers for every request, e.g. Authorization.
-        ssl_context: For https: the trusted authorities, and the client certificate; the system's trust if None.
-        proxy: URL of an HTTP proxy, ``http://user:word@proxy.example:3128``.
-        timeout: Seconds for one HTTP exchange. A request is not retransmitted while its exchange is open, so set it
-            above the time that the slowest service takes to reply.
-        listen: ``(host, port)`` of its own listener for acknowledgements and replies, with the ``address`` at which the
-            destination reaches it; None: everything arrives in the HTTP responses, and no inbound port is needed.
-        address: The URL of that listener as the destination sees it.
+        http: HTTP headers such as Authorization, TLS, proxy, timeout, and a listener for acknowledgements and
+            replies. None: no headers, the system's trust, and no listener.
         processors: The processors of every envelope, in and out, the first next to the network.
         journal: Whether it keeps an event journal, in ``journal`` of its store's directory, or where and how long it
             keeps it.
-        transport: Carries its requests instead of HTTP, for tests; of the above, only ``headers`` then applies.
-        clock: Returns the current time, for tests.
 
     Raises:
         ConfigurationError: Arguments contradict each other, or ``to`` is not an http or https URL.
     """
+
+    clock: Clock | None = None
+    """Replaces the machine's clock in tests."""
 
     def __init__(
         self,
@@ -144,26 +135,16 @@ class Source:
         offer: bool | None = None,
         assurance: str | Assurance | None = None,
         policy: SourcePolicy | None = None,
-        headers: Mapping[str, str] | None = None,
-        ssl_context: ssl.SSLContext | None = None,
-        proxy: str | None = None,
-        timeout: float = 60.0,
-        listen: tuple[str, int] | None = None,
-        address: str = "",
+        http: SourceHTTP | None = None,
         processors: Iterable[Processor] = (),
         journal: bool | JournalPolicy = False,
-        transport: Transport | None = None,
-        clock: Clock | None = None,
     ):
-        check_seconds("timeout", timeout, zero=False, endless=False)
         check_versions(versions)
         check_store(store)
-        check_headers(headers)
-        check_listener(listen, address)
         check_class("policy", policy, SourcePolicy)
-        check_class("ssl_context", ssl_context, ssl.SSLContext)
-        check_proxy(proxy)
+        check_class("http", http, SourceHTTP)
         check_class("offer", offer, bool)
+        self._http = http or SourceHTTP()
         self._journal_policy = to_journal(journal)
         self._journal: Journal | None = None
         if profile is not None:
@@ -173,7 +154,7 @@ class Source:
                     remedy=f"profile must be one of {', '.join(PROFILES)}, and sets the versions",
                 )
             versions = PROFILES[profile]
-        if to is not None and transport is None:
+        if to is not None and self._http.transport is None:
             check_url("to", to)
         elif to is not None:
             check_length("to", to)
@@ -186,16 +167,9 @@ class Source:
         self._envelopes = Envelopes("source", self.incidents, processors)
         self.on_progress: Callable[[Progress], None] | None = None
         self._store_location = store
-        self._transport = transport
-        self._clock = clock
         self._versions = versions
         self._offer = offer
         self._choices = self._make_choices()
-        self._headers = headers
-        self._ssl, self._proxy = ssl_context, proxy
-        self._timeout = timeout
-        self._listen = listen
-        self._address = address
         self._lanes: dict[str, Lane] = {}
         self._replies: dict[str, asyncio.Future[Reply]] = {}
         self._asked: dict[str, Lane] = {}
@@ -225,7 +199,7 @@ class Source:
                 content.
             port: The name of the wsdl:port to use, if there are several.
             to: The address to use instead of the WSDL's.
-            options: As above; each overrides the WSDL. ``headers`` are also sent for the WSDL.
+            options: As above; each overrides the WSDL. The requests for the WSDL have the headers of ``http`` too.
 
         Raises:
             TransportError: The WSDL cannot be fetched, and the store is new.
@@ -233,7 +207,7 @@ class Source:
                 Holdfast does not support, such as messages signed by WS-Security.
         """
         try:
-            found = await read_port(wsdl, port, options)
+            found = await read_port(wsdl, port, options.get("http"))
         except TransportError as error:
             if not isinstance(store, str | Path) or not await asyncio.to_thread(store_exists, store):
                 raise
@@ -288,24 +262,21 @@ class Source:
 
     async def _start(self) -> None:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        self._engine = Engine(self._store, self._carry_out, self._store_failed, self._clock)
-        self._local = ANONYMOUS
+        self._engine = Engine(self._store, self._carry_out, self._store_failed, self.clock)
+        self._local, http = ANONYMOUS, self._http
         self._sender = Sender(
             self._engine,
-            self._transport
-            or HTTPClient(
-                total_timeout=self._timeout, connections_per_host=64, ssl_context=self._ssl, proxy=self._proxy
-            ),
+            http.transport or http.new_client(connections_per_host=64),
             self._envelopes,
-            self._headers,
+            http.headers,
             on_transport_error=self._transport_error,
             on_answer=lambda _sent: self._tell_progress() if note_answer(self.progress) else None,
         )
         listener = None
-        if self._listen is not None:
+        if http.listen is not None:
             listener = Listener(self._engine, self._envelopes, self._sender.pauses)
-            self._server = await listen_for_answers(listener.handle, *self._listen)
-            self._local = self._address or f"http://{self._listen[0]}:{self._server.port}/"
+            self._server = await listen_for_answers(listener.handle, *http.listen)
+            self._local = http.address or f"http://{http.listen[0]}:{self._server.port}/"
         replies = DestinationPolicy(
             assurance=Assurance(in_order=False), inactivity_timeout=None, advertise_buffer=False, max_sequences=1 << 20
         )
@@ -453,7 +424,7 @@ class Source:
         """
         if connection is None:
             return self._submit(body, action, sequence_key, message_id, headers, wants_reply=False)
-        now = (self._clock or Clock())()
+        now = (self.clock or Clock())()
         message_id = new_identifier() if message_id is None else message_id
         record = outgoing_record(sequence_key, action, body, message_id, headers, now, wants_reply=False)
         return enqueue(connection, self._store_location, record)
@@ -577,7 +548,7 @@ class Source:
 
     # --- waiting --------------------------------------------------------------------------------------------------
 
-    async def wait_acknowledged(
+    async def _wait_acknowledged(
         self, lane: Lane, offset: int, timeout: float | None, message_id: str | None = None
     ) -> None:
         """Wait for the acknowledgement of one offset; see :meth:`Sent.acknowledged`."""
@@ -636,9 +607,9 @@ class Source:
 
     async def _flush(self, lane: Lane) -> None:
         if not lane.outbox.is_empty:
-            await self.wait_acknowledged(lane, lane.outbox.end - 1, None)
+            await self._wait_acknowledged(lane, lane.outbox.end - 1, None)
         while not lane.outbox.is_empty:  # a later one may be acknowledged before an earlier one
-            await self.wait_acknowledged(lane, lane.outbox.first, None)
+            await self._wait_acknowledged(lane, lane.outbox.first, None)
 
     async def end(self, sequence_key: str = "", timeout: float | None = None) -> None:
         """Complete the key's Sequence, and wait until all of it is acknowledged and the Sequence has ended.
@@ -786,7 +757,7 @@ class Source:
         fail(self._replies.values(), error)
 
     @property
-    def is_busy(self) -> bool:
+    def _is_busy(self) -> bool:
         """Whether it has something to do without waiting for time to pass or for the destination."""
         return self._open and (self._engine.is_busy or self._envelopes.is_busy or self._sender.is_busy)
 

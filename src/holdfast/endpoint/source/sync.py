@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
-from holdfast.core.policy import Assurance, SourcePolicy
-from holdfast.core.versions import Versions
-from holdfast.endpoint.engine import Clock
+from holdfast.core.policy import SourcePolicy
 from holdfast.endpoint.envelopes.message import Body
-from holdfast.endpoint.envelopes.processors import Processor
-from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.source import sent
 from holdfast.endpoint.source import source as asynchronous
 from holdfast.endpoint.source.options import SourceOptions
 from holdfast.endpoint.source.pending_sends import Progress
-from holdfast.endpoint.source.replies import Reply
 from holdfast.endpoint.source.sent import Enqueued
 from holdfast.exceptions import ConfigurationError, PeerFault
-from holdfast.http.outcome import Transport
 from holdfast.settings import check_seconds
 from holdfast.store import Store
 
@@ -34,6 +28,7 @@ if TYPE_CHECKING:
 
     from holdfast.store.sql.outgoing import DBConnection
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _PATIENCE = 5.0
@@ -84,7 +79,43 @@ class Sent:
 
         Arguments and errors are those of :meth:`holdfast.Sent.acknowledged`.
         """
-        self._source.run(self._sent.acknowledged(timeout))
+        self._source._run(self._sent.acknowledged(timeout))
+
+
+def _arguments_of(
+    _source: Callable[P, object],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Source, P], None]]:
+    """Give a constructor the arguments of another class, for type checkers, editors and ``inspect``."""
+
+    def decorate(constructor: Callable[..., None]) -> Callable[Concatenate[Source, P], None]:
+        return wraps(asynchronous.Source.__init__)(constructor)
+
+    return decorate
+
+
+def _blocking(
+    method: Callable[Concatenate[asynchronous.Source, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Source, P], T]:
+    """Return the blocking form of an async method: the same arguments, documentation and result."""
+
+    @wraps(method)
+    def call(source: Source, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return source._run(method(source._source, *args, **kwargs))
+
+    return call
+
+
+def _in_loop(method: Callable[Concatenate[asynchronous.Source, P], T]) -> Callable[Concatenate[Source, P], T]:
+    """Return the form of a plain method that other threads may call: it runs in the source's loop."""
+
+    @wraps(method)
+    def call(source: Source, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        async def result() -> T:
+            return method(source._source, *args, **kwargs)
+
+        return source._run(result())
+
+    return call
 
 
 class Source:
@@ -94,48 +125,9 @@ class Source:
     :meth:`close` where a ``with`` block does not fit.
     """
 
-    def __init__(
-        self,
-        to: str | None,
-        store: str | Path | Store = "outbox",
-        *,
-        versions: Versions | Sequence[Versions] | None = None,
-        profile: str | None = None,
-        offer: bool | None = None,
-        assurance: str | Assurance | None = None,
-        policy: SourcePolicy | None = None,
-        headers: Mapping[str, str] | None = None,
-        ssl_context: ssl.SSLContext | None = None,
-        proxy: str | None = None,
-        timeout: float = 60.0,
-        listen: tuple[str, int] | None = None,
-        address: str = "",
-        processors: Iterable[Processor] = (),
-        journal: bool | JournalPolicy = False,
-        transport: Transport | None = None,
-        clock: Clock | None = None,
-    ):
-        self._stand_before(
-            asynchronous.Source(
-                to,
-                store,
-                versions=versions,
-                profile=profile,
-                offer=offer,
-                assurance=assurance,
-                policy=policy,
-                headers=headers,
-                ssl_context=ssl_context,
-                proxy=proxy,
-                timeout=timeout,
-                listen=listen,
-                address=address,
-                processors=processors,
-                journal=journal,
-                transport=transport,
-                clock=clock,
-            )
-        )
+    @_arguments_of(asynchronous.Source)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._stand_before(asynchronous.Source(*args, **kwargs))
 
     @classmethod
     def from_wsdl(
@@ -190,7 +182,7 @@ class Source:
     def on_progress(self, callback: Callable[[Progress], None] | None) -> None:
         self._source.on_progress = callback
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the source's loop and return its result.
 
         Raises:
@@ -212,7 +204,7 @@ class Source:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._thread is not None:
-            self.run(self._leave(kind is None))
+            self._run(self._leave(kind is None))
         self.close(10.0 if kind is None else 0.0)
 
     async def _leave(self, in_order: bool) -> None:
@@ -228,7 +220,7 @@ class Source:
             raise ConfigurationError("the source is already open", remedy="Open it once; any thread may then use it.")
         self._thread = LoopThread("holdfast-source")
         try:
-            self.run(self._source.open())
+            self._run(self._source.open())
         except BaseException:
             self._stop()
             raise
@@ -239,7 +231,7 @@ class Source:
         if self._thread is None:
             return
         try:
-            self.run(self._source.close(timeout))
+            self._run(self._source.close(timeout))
         finally:
             self._stop()
 
@@ -289,59 +281,15 @@ class Source:
         sending = self._source.send(
             body, action=action, sequence_key=sequence_key, message_id=message_id, headers=headers
         )
-        return Sent(self, self.run(sending))
+        return Sent(self, self._run(sending))
 
-    def request(
-        self,
-        body: Body,
-        *,
-        action: str,
-        sequence_key: str = "",
-        message_id: str | None = None,
-        headers: bytes = b"",
-        timeout: float | None = 60.0,
-    ) -> Reply:
-        """See :meth:`holdfast.Source.request`."""
-        asking = self._source.request(
-            body, action=action, sequence_key=sequence_key, message_id=message_id, headers=headers, timeout=timeout
-        )
-        return self.run(asking)
-
-    def reply(self, message_id: str, timeout: float | None = None) -> Reply:
-        """See :meth:`holdfast.Source.reply`."""
-        return self.run(self._source.reply(message_id, timeout))
-
-    def next_offset(self, sequence_key: str = "") -> int:
-        """See :meth:`holdfast.Source.next_offset`."""
-
-        async def next_offset() -> int:
-            return self._source.next_offset(sequence_key)
-
-        return self.run(next_offset())
-
-    def flush(self, timeout: float | None = None) -> None:
-        """See :meth:`holdfast.Source.flush`."""
-        self.run(self._source.flush(timeout))
-
-    def end(self, sequence_key: str = "", timeout: float | None = None) -> None:
-        """See :meth:`holdfast.Source.end`."""
-        self.run(self._source.end(sequence_key, timeout))
-
-    def resume(self) -> None:
-        """See :meth:`holdfast.Source.resume`."""
-
-        async def resume() -> None:
-            self._source.resume()
-
-        self.run(resume())
-
-    def sequences(self) -> list[dict[str, Any]]:
-        """See :meth:`holdfast.Source.sequences`."""
-
-        async def sequences() -> list[dict[str, Any]]:
-            return self._source.sequences()
-
-        return self.run(sequences())
+    request = _blocking(asynchronous.Source.request)
+    reply = _blocking(asynchronous.Source.reply)
+    flush = _blocking(asynchronous.Source.flush)
+    end = _blocking(asynchronous.Source.end)
+    next_offset = _in_loop(asynchronous.Source.next_offset)
+    resume = _in_loop(asynchronous.Source.resume)
+    sequences = _in_loop(asynchronous.Source.sequences)
 
 
 def lend(source: asynchronous.Source, thread: LoopThread) -> Source:

@@ -12,6 +12,7 @@ from urllib.parse import urljoin, urlsplit
 
 from holdfast.core.policy import Assurance, SourcePolicy
 from holdfast.endpoint.logs import log
+from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.profiles import PREFERRED
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client.client import HTTPClient
@@ -21,25 +22,21 @@ from holdfast.wire.wsdl import Description, Port
 MOST_DOCUMENTS = 50
 
 
-async def read_port(location: str | Path, name: str | None, options: Mapping[str, Any]) -> Port:
+async def read_port(location: str | Path, name: str | None, network: SourceHTTP | None) -> Port:
     """The port to send to, as the WSDL at ``location`` describes it.
 
     Args:
         location: An http or https URL, or the path of a file.
         name: The name of the wsdl:port, where there are several.
-        options: A source's; of these ``headers``, ``ssl_context``, ``proxy`` and ``timeout`` serve here too.
+        network: Settings for the requests.
 
     Raises:
         TransportError: It cannot be fetched.
         ConfigurationError: It is no WSDL 1.1, imports what is not followed, or has no port that can be used.
     """
-    client = HTTPClient(
-        ssl_context=options.get("ssl_context"),
-        proxy=options.get("proxy"),
-        total_timeout=options.get("timeout", 60.0),
-    )
-    async with client:
-        port = (await read_description(location, client, options.get("headers") or {})).port(name)
+    network = network or SourceHTTP()
+    async with network.new_client() as client:
+        port = (await read_description(location, client, network.headers or {})).port(name)
     if not port.is_reliable:
         log.warning(
             "wsdl.no_rm_policy",
