@@ -24,6 +24,8 @@ from typing import Any
 import click
 import msgspec
 
+from holdfast.settings import values_of
+
 DOCS = Path(__file__).resolve().parent
 SOURCES = DOCS.parent / "src" / "holdfast"
 DRAWN = "<!-- Drawn from the code by docs/generate.py; do not edit. -->"
@@ -289,7 +291,7 @@ SETTINGS = [
     ("wire/limits.py", "Limits", "holdfast.DestinationHTTP(envelopes=…)"),
     ("endpoint/journal/policy.py", "JournalPolicy", "holdfast.Destination(journal=…)` and `holdfast.Source(journal=…)"),
 ]
-SETTINGS_BASES = {"HTTPSettings": "endpoint/http_settings.py"}
+SETTINGS_BASES = {"HTTPSettings": "endpoint/http_settings.py", "JournalPolicy": "endpoint/journal/policy.py"}
 """Classes whose settings others inherit."""
 PUBLIC_SETTINGS = {
     "CircuitPolicy": "holdfast.core.policy",
@@ -336,13 +338,15 @@ def settings_table(file: str, name: str) -> str:
     node = _class_of(file, name)
     _, sections = split_docstring(ast.get_docstring(node) or "")
     meanings = dict(sections.get("Args") or sections["Attributes"])
-    lines = ["| setting | default | meaning |", "| --- | --- | --- |"]
+    lines = ["| setting | values | default | meaning |", "| --- | --- | --- | --- |"]
+    cls = getattr(importlib.import_module(f"holdfast.{file.removesuffix('.py').replace('/', '.')}"), name)
     for field in node.body:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             setting = field.target.id
             if setting not in meanings:
                 raise LookupError(f"{name}.{setting} is not explained in the docstring")
-            lines.append(f"| `{setting}` | `{_default(field.value)}` | {meanings[setting]} |")
+            values = values_of(cls, setting)
+            lines.append(f"| `{setting}` | {values} | `{_default(field.value)}` | {meanings[setting]} |")
     for base in node.bases:
         if base_file := SETTINGS_BASES.get(ast.unparse(base)):
             lines += settings_table(base_file, ast.unparse(base)).splitlines()[2:]
@@ -431,8 +435,20 @@ def _key_table(room: str, name: str, title: str, tables: Mapping[str, str]) -> s
     node = _class_of(f"{room.replace('.', '/')}.py", name)
     paragraphs, sections = split_docstring(ast.get_docstring(node) or "")
     meanings = dict(sections["Args"])
-    lines = [f"### {title}", "", paragraphs[0], "", "| key | value | default | meaning |", "| --- | --- | --- | --- |"]
-    for field in node.body:
+    lines = [
+        f"### {title}",
+        "",
+        *paragraphs[:1],
+        "",
+        "| key | value | default | meaning |",
+        "| --- | --- | --- | --- |",
+    ]
+    fields = node.body
+    for base in node.bases:
+        inherited = _class_of(SETTINGS_BASES[ast.unparse(base)], ast.unparse(base))
+        meanings |= dict(split_docstring(ast.get_docstring(inherited) or "")[1]["Args"])
+        fields = [*fields, *inherited.body]
+    for field in fields:
         if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
             continue
         key = field.target.id

@@ -17,6 +17,7 @@ import holdfast
 from holdfast.core.messages import MAX_MESSAGE_NUMBER
 from holdfast.endpoint.serve import Listeners
 from holdfast.http.exchange import HTTPLimits
+from holdfast.settings import Unit, unit_of, values_of
 from holdfast.simulation.nodes.network import NetworkFaults
 from holdfast.testing.proxy import Faults
 
@@ -91,6 +92,21 @@ def test_a_number_that_cannot_be_is_refused_by_name_with_what_may_be(cls: type, 
         with pytest.raises(holdfast.ConfigurationError, match=rf"{cls.__name__}\.{name} cannot be") as caught:
             cls(**{name: value})
         assert caught.value.remedy.startswith("It may be ")
+
+
+def test_every_fraction_has_a_unit_and_every_number_of_bytes_is_marked() -> None:
+    for cls, name, kinds in numbers():
+        hint = get_type_hints(cls, include_extras=True)[name]
+        assert (unit_of(hint) is not None) or float not in kinds, f"{cls.__name__}.{name}"
+        if "bytes" in name:
+            assert unit_of(hint) is Unit.BYTES, f"{cls.__name__}.{name}"
+
+
+def test_the_values_of_a_setting_are_described_with_unit_and_bounds() -> None:
+    assert values_of(holdfast.DestinationPolicy, "max_expires") == "a number above 0 or None (seconds)"
+    assert values_of(holdfast.SourcePolicy, "window_bytes") == "a whole number of at least 1 (bytes)"
+    assert values_of(holdfast.RetransmissionPolicy, "jitter") == "a number of at least 0 and at most 1"
+    assert values_of(Listeners, "port") == "a whole number of at least 0 and at most 65,535"
 
 
 @EACH

@@ -1,22 +1,50 @@
 """Validation of settings at construction, before first use. Each error carries a remedy.
 
-The annotation of a settings field alone defines its check, so new fields are checked automatically. This module also
-parses the words for times and sizes: "500ms", "7d", "10GB".
+The annotation of a settings field defines its check, its unit and its bounds, once for constructors, configuration
+files and the reference. So new fields are checked automatically. This module also parses the words for times and sizes:
+"500ms", "7d", "10GB".
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from holdfast.exceptions import ConfigurationError
 
-NOTHING: Mapping[str, float] = {}
+
+class Unit(Enum):
+    """What a setting means besides its type."""
+
+    SECONDS = "seconds"
+    BYTES = "bytes"
+    SHARE = "share"
+    DIRECTORY = "directory"
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The bounds of a number, both included.
+
+    Args:
+        least: The minimum; None: 1 for whole numbers, above 0 for other numbers.
+        most: The maximum; None: no limit.
+    """
+
+    least: float | None = None
+    most: float | None = None
+
+
+Seconds = Annotated[float, Unit.SECONDS]
+SecondsOrZero = Annotated[float, Unit.SECONDS, Within(0)]
+Bytes = Annotated[int, Unit.BYTES]
+Share = Annotated[float, Unit.SHARE, Within(0, 1)]
+Directory = Annotated[str, Unit.DIRECTORY]
 
 UNITS_OF_TIME = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 """Unit -> seconds."""
@@ -39,29 +67,51 @@ def bytes_of(text: str) -> int | None:
     return round(float(found[1]) * unit) if found is not None and unit is not None else None
 
 
-def check_settings(
-    settings: object, *, least: Mapping[str, float] = NOTHING, most: Mapping[str, float] = NOTHING
-) -> None:
+def check_settings(settings: object) -> None:
     """Check every field of a dataclass against its annotation. Call this from ``__post_init__``.
 
     Args:
         settings: The instance. Error texts omit the values that its ``repr`` hides.
-        least: Field -> its minimum. Default: 1 for whole numbers, more than 0 for other numbers.
-        most: Field -> its maximum.
 
     Raises:
         ConfigurationError: a value is not valid; the error names the class, the field and the valid values.
     """
     cls: type[Any] = type(settings)
     shown = {field.name: field.repr for field in fields(cls)}
-    for name, kinds in _kinds(cls).items():  # type: ignore[arg-type] # a class can be hashed
+    for name, (kinds, bounds) in _annotated(cls).items():  # type: ignore[arg-type] # a class can be hashed
         value, is_secret = getattr(settings, name), not shown[name]
-        _check(f"{cls.__name__}.{name}", value, kinds, least.get(name), most.get(name), is_secret=is_secret)
+        _check(f"{cls.__name__}.{name}", value, kinds, bounds.least, bounds.most, is_secret=is_secret)
+
+
+def unit_of(hint: Any) -> Unit | None:
+    """Return the unit in an annotation, None without one."""
+    return next((one for one in _metadata(hint) if isinstance(one, Unit)), None)
+
+
+def values_of(cls: type[Any], name: str) -> str:
+    """Describe the valid values of a field in words, with their unit and bounds."""
+    kinds, bounds = _annotated(cls)[name]  # type: ignore[arg-type] # a class can be hashed
+    unit = unit_of(get_type_hints(cls, include_extras=True)[name])
+    told = _told(kinds, bounds.least, bounds.most)
+    return f"{told} ({unit.value})" if unit in (Unit.SECONDS, Unit.BYTES) else told
 
 
 @cache
-def _kinds(cls: type[Any]) -> dict[str, tuple[Any, ...]]:
-    return {name: _members(hint) for name, hint in get_type_hints(cls).items()}
+def _annotated(cls: type[Any]) -> dict[str, tuple[tuple[Any, ...], Within]]:
+    """Return the types and the bounds of each field."""
+    hints, plain = get_type_hints(cls, include_extras=True), get_type_hints(cls)
+    return {
+        one.name: (
+            _members(plain[one.name]),
+            next((bounds for bounds in _metadata(hints[one.name]) if isinstance(bounds, Within)), Within()),
+        )
+        for one in fields(cls)
+    }
+
+
+def _metadata(hint: Any) -> list[Any]:
+    """Return the metadata of an annotation and of the members of its union."""
+    return [one for member in _members(hint) for one in getattr(member, "__metadata__", ())]
 
 
 def _members(hint: Any) -> tuple[Any, ...]:

@@ -399,6 +399,25 @@ queues.a = {retention = "1d 10GB readers 2d", max_readers = 3}
     assert retention.max_readers == 3
 
 
+def test_every_size_may_be_written_with_its_unit() -> None:
+    config = parse("""
+sequences = {buffer_bytes = "1MB", max_party_buffer_bytes = "2MB", max_buffer_bytes = "3MB"}
+limits.http.max_unsent = "4MB"
+policies.'*'.sending.window_bytes = "5MB"
+journal.size = "6GB"
+""")
+    assert config.sequences.buffer_bytes == 1_000_000
+    assert config.limits.http.max_unsent == 4_000_000
+    assert config.policy_for("http://a/").window_bytes == 5_000_000
+    assert config.journal.size == 6_000_000_000
+
+
+def test_a_number_that_the_journal_refuses_is_told_with_its_key() -> None:
+    one = mistakes('[journal]\nage = "0s"\nfile_size = 0\nfile_age = "1h"\n')
+    assert [told.key for told in one] == ["journal.age", "journal.file_size"]
+    assert "it cannot be 0.0" in one[0].what
+
+
 def every_class(cls: type[Any]) -> set[type[Any]]:
     """The classes that a configuration is made of."""
     found = {cls}

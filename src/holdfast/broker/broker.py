@@ -61,7 +61,7 @@ class Broker:
             policy=config.sequences,
             queues=dict.fromkeys(one.name for one in config.queues),
             http=config.http(),
-            journal=config.journal.policy() or False,
+            journal=config.journal if config.journal.enabled else False,
         )
         self.destination.route(_router(config, self.forwarders))
         self.destination.keep(restored=restored)

@@ -15,7 +15,6 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from holdfast.broker.destinations import nearness
 from holdfast.config.values import (
     Count,
-    Directory,
     Duration,
     File,
     Flag,
@@ -141,31 +140,14 @@ class AdminConfig:
 
 
 @dataclass(frozen=True)
-class JournalConfig:
+class JournalConfig(JournalPolicy):
     """The event journal: every event of a message with its time, in Parquet files.
 
     Args:
         enabled: Whether the broker writes a journal.
-        directory: Directory of the journal. The default is ``journal`` in the store's directory. A store in a database
-            has no directory: name one here, or the broker writes no journal.
-        age: How long the broker keeps files.
-        size: Total size of the files. Above it, the broker deletes the oldest files.
-        file_age: Age at which the broker closes a file and converts it to Parquet.
-        file_size: Size at which it does so earlier.
     """
 
     enabled: Flag = True
-    directory: Directory | None = None
-    age: Duration | None = 604_800.0
-    size: Size | None = 1_073_741_824
-    file_age: Duration = 900.0
-    file_size: Size = 67_108_864
-
-    def policy(self) -> JournalPolicy | None:
-        """The journal's policy, or None without a journal."""
-        if not self.enabled:
-            return None
-        return JournalPolicy(self.directory, self.age, self.size, self.file_age, self.file_size)
 
 
 @dataclass(frozen=True)

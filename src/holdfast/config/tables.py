@@ -20,6 +20,7 @@ from holdfast.config.lines import KeyLines, KeyPath
 from holdfast.config.unreadable import partial_table, unread_table
 from holdfast.config.values import (
     ASSURANCE,
+    DIRECTORY,
     DURATION,
     FLAG,
     NONE,
@@ -33,25 +34,13 @@ from holdfast.config.values import (
 )
 from holdfast.core.policy import Assurance
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
+from holdfast.settings import Unit, unit_of
 
 MAX_FILE = 4 * 1024 * 1024
 """Maximum number of bytes of a configuration file."""
 MAX_DEPTH = 32
 """Maximum depth of nested brackets: more than any key needs."""
 
-_SIZES = frozenset(
-    {
-        "max_body",
-        "max_header_bytes",
-        "max_buffered",
-        "max_bytes",
-        "max_inserted_bytes",
-        "max_reference_parameters",
-    }
-)
-"""Imported settings that are bytes; other whole numbers are counts."""
-_SHARES = frozenset({"jitter"})
-"""Imported settings that are shares; other fractions are seconds."""
 _SECRETS = ("password", "passphrase", "token", "secret", "authorization")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
@@ -299,7 +288,7 @@ class TableReading:
 
 def _is_of_a_file(cls: type[Any]) -> bool:
     """Return whether a class only describes a file, and checks nothing itself."""
-    return cls.__module__.startswith(("holdfast.broker", "holdfast.pipeline"))
+    return cls.__module__.startswith(("holdfast.broker", "holdfast.pipeline")) and not hasattr(cls, "__post_init__")
 
 
 def told_key(path: KeyPath) -> str:
@@ -316,6 +305,9 @@ def told_key(path: KeyPath) -> str:
 
 # --- kinds ------------------------------------------------------------------------------------------------------------
 
+_OF_UNIT = {Unit.SECONDS: DURATION, Unit.BYTES: SIZE, Unit.SHARE: SHARE, Unit.DIRECTORY: DIRECTORY}
+"""The kind of the values of a setting with a unit; its class checks the bounds."""
+
 
 @cache
 def kind_of(cls: type[Any], name: str) -> Kind | None:
@@ -324,8 +316,11 @@ def kind_of(cls: type[Any], name: str) -> Kind | None:
     members = [one for one in _members(hint) if one is not NoneType]
     (member,) = members
     if get_origin(member) is Annotated:
-        kind: Kind = get_args(member)[1]
-        return kind
+        kind = next((one for one in get_args(member) if isinstance(one, Kind)), None)
+        unit = unit_of(hint)
+        if kind is not None or unit is not None:
+            return kind or _OF_UNIT[unit]  # type: ignore[index] # one of both is there
+        member = get_args(member)[0]
     if member is Assurance:
         return ASSURANCE
     if isinstance(member, type) and issubclass(member, Enum):
@@ -333,9 +328,8 @@ def kind_of(cls: type[Any], name: str) -> Kind | None:
     if member is bool:
         return FLAG
     if member is int:
-        return SIZE if name in _SIZES else whole(-(1 << 63))  # which of them it may be says the class
-    if member is float:
-        return SHARE if name in _SHARES else DURATION
+        return whole(-(1 << 63))  # the class checks its bounds
+    assert member is not float, f"{cls.__name__}.{name} needs a unit"
     return None
 
 

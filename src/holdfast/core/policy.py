@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Annotated
 
 from holdfast.core.messages import MAX_MESSAGE_NUMBER, IncompleteSequenceBehavior
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.exceptions import ConfigurationError
-from holdfast.settings import check_settings
+from holdfast.settings import Bytes, Seconds, SecondsOrZero, Share, Within, check_settings
 
 
 class Delivery(str, Enum):
@@ -105,28 +106,27 @@ class DestinationPolicy:
 
     assurance: Assurance = Assurance()
     incomplete_sequence_behavior: IncompleteSequenceBehavior = IncompleteSequenceBehavior.NO_DISCARD
-    acknowledgement_interval: float = 0.2
+    acknowledgement_interval: SecondsOrZero = 0.2
     acknowledgement_count: int = 8
-    inactivity_timeout: float | None = 86_400.0
-    keep_alive_timeout: float | None = 1_800.0
-    max_expires: float | None = None
-    max_sequences: int = 20_000
+    inactivity_timeout: Seconds | None = 86_400.0
+    keep_alive_timeout: Seconds | None = 1_800.0
+    max_expires: Seconds | None = None
+    max_sequences: Annotated[int, Within(0)] = 20_000
     max_party_sequences: int = 10_000
     max_remembered: int = 20_000
     buffer: int = 256
-    buffer_bytes: int = 1024 * 1024 * 1024
-    max_party_buffer_bytes: int = 2 * 1024 * 1024 * 1024
-    max_buffer_bytes: int = 4 * 1024 * 1024 * 1024
+    buffer_bytes: Bytes = 1024 * 1024 * 1024
+    max_party_buffer_bytes: Bytes = 2 * 1024 * 1024 * 1024
+    max_buffer_bytes: Bytes = 4 * 1024 * 1024 * 1024
     max_ranges: int = 128
-    max_message_number: int = MAX_MESSAGE_NUMBER
+    max_message_number: Annotated[int, Within(1, MAX_MESSAGE_NUMBER)] = MAX_MESSAGE_NUMBER
     max_open_requests: int = 1_024
-    remember_terminated: float = 600.0
+    remember_terminated: SecondsOrZero = 600.0
     advertise_buffer: bool = True
-    reply_patience: float = 30.0
+    reply_patience: SecondsOrZero = 30.0
 
     def __post_init__(self) -> None:
-        may_be_zero = ("acknowledgement_interval", "max_sequences", "remember_terminated", "reply_patience")
-        check_settings(self, least=dict.fromkeys(may_be_zero, 0), most={"max_message_number": MAX_MESSAGE_NUMBER})
+        check_settings(self)
 
 
 def for_forwarded_replies(policy: DestinationPolicy) -> DestinationPolicy:
@@ -171,18 +171,18 @@ class SourcePolicy:
     retransmission: RetransmissionPolicy = field(default_factory=RetransmissionPolicy)
     assurance: Assurance = Assurance()
     window: int = 32
-    window_bytes: int = 16 * 1024 * 1024
+    window_bytes: Bytes = 16 * 1024 * 1024
     initial_window: int = 4
-    expires: float | None = None
-    keep_alive: float = 300.0
-    max_message_number: int = MAX_MESSAGE_NUMBER
+    expires: Seconds | None = None
+    keep_alive: Seconds = 300.0
+    max_message_number: Annotated[int, Within(1, MAX_MESSAGE_NUMBER)] = MAX_MESSAGE_NUMBER
     max_ranges: int = 128
-    poll_interval: float = 3.75
+    poll_interval: Seconds = 3.75
     mark_ahead: int = 256
     kept_replies: int = 10_000
 
     def __post_init__(self) -> None:
-        check_settings(self, most={"max_message_number": MAX_MESSAGE_NUMBER})
+        check_settings(self)
 
 
 class OnRefused(str, Enum):
@@ -218,13 +218,13 @@ class CircuitPolicy:
     """
 
     failures: int = 5
-    silence: float = 1.0
-    first: float = 1.0
-    cap: float = 60.0
-    jitter: float = 0.25
+    silence: SecondsOrZero = 1.0
+    first: Seconds = 1.0
+    cap: Seconds = 60.0
+    jitter: Share = 0.25
 
     def __post_init__(self) -> None:
-        check_settings(self, least={"jitter": 0, "silence": 0}, most={"jitter": 1})
+        check_settings(self)
         if self.first > self.cap:
             raise ConfigurationError(
                 f"CircuitPolicy(first={self.first:g}) is above cap={self.cap:g}",
@@ -266,14 +266,14 @@ class ForwardingPolicy:
 
     sending: SourcePolicy | None = None
     refusals: int = 10
-    patience: float = 600.0
+    patience: SecondsOrZero = 600.0
     on_refused: OnRefused | None = None
     circuit: CircuitPolicy = CircuitPolicy()
-    expires: float | None = None
+    expires: Seconds | None = None
     on_expired: OnExpired = OnExpired.DEAD_LETTER
 
     def __post_init__(self) -> None:
-        check_settings(self, least={"patience": 0})
+        check_settings(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,9 +298,9 @@ class StagingPolicy:
         ConfigurationError: A number is out of its range.
     """
 
-    max_bytes: int = 16 * 10**9
-    max_age: float = 7 * 86_400.0
-    remember: float = 90 * 86_400.0
+    max_bytes: Bytes = 16 * 10**9
+    max_age: Seconds = 7 * 86_400.0
+    remember: Seconds = 90 * 86_400.0
     max_sinks: int = 10_000
     max_parts: int = 20_000
 

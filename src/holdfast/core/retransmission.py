@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.settings import check_settings
+from holdfast.settings import Seconds, SecondsOrZero, Share, check_settings
 
 STEADY = 6
 """Transmissions of a message before its retransmission timeout doubles. One random loss does not predict the next, and
@@ -40,15 +40,15 @@ class RetransmissionPolicy:
         ConfigurationError: for a number that cannot be, or two that contradict each other.
     """
 
-    initial: float = 1.0
-    floor: float = 0.5
-    cap: float = 8.0
-    jitter: float = 0.1
-    give_up_after: float | None = None
-    max_retry_after: float = 3600.0
+    initial: Seconds = 1.0
+    floor: SecondsOrZero = 0.5
+    cap: Seconds = 8.0
+    jitter: Share = 0.1
+    give_up_after: Seconds | None = None
+    max_retry_after: SecondsOrZero = 3600.0
 
     def __post_init__(self) -> None:
-        check_settings(self, least={"floor": 0, "jitter": 0, "max_retry_after": 0}, most={"jitter": 1})
+        check_settings(self)
         if self.floor > self.cap:
             raise ConfigurationError(
                 f"RetransmissionPolicy(floor={self.floor:g}) is above cap={self.cap:g}",

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.tls import PeerCertificate
-from holdfast.settings import check_settings
+from holdfast.settings import Bytes, Seconds, check_settings
 
 
 @dataclass(slots=True)
@@ -166,18 +166,18 @@ class HTTPLimits:
         ConfigurationError: for an invalid number, or two that contradict each other.
     """
 
-    max_body: int = 16 * 1024 * 1024
-    max_header_bytes: int = 64 * 1024
-    max_buffered: int = 256 * 1024 * 1024
-    max_unsent: int = 64 * 1024 * 1024
+    max_body: Bytes = 16 * 1024 * 1024
+    max_header_bytes: Bytes = 64 * 1024
+    max_buffered: Bytes = 256 * 1024 * 1024
+    max_unsent: Bytes = 64 * 1024 * 1024
     max_connections: int = 4096
     max_pipelined: int = 16
-    header_timeout: float = 15.0
-    body_timeout: float = 60.0
-    keep_alive_timeout: float = 75.0
-    write_timeout: float = 30.0
-    response_timeout: float | None = None
-    linger_timeout: float = 2.0
+    header_timeout: Seconds = 15.0
+    body_timeout: Seconds = 60.0
+    keep_alive_timeout: Seconds = 75.0
+    write_timeout: Seconds = 30.0
+    response_timeout: Seconds | None = None
+    linger_timeout: Seconds = 2.0
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Annotated
 
 from holdfast.core.events import BackChannel, Delivered, Effect, Ended, ReadWanted, Respond, Stopped, Transmit
 from holdfast.core.messages import ANONYMOUS, Envelope
@@ -20,7 +21,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Versions
-from holdfast.settings import check_settings
+from holdfast.settings import SecondsOrZero, Within, check_settings
 
 ADDRESS = "http://destination.test/"
 EXCHANGE_TIMEOUT = 60.0
@@ -46,15 +47,15 @@ class Link:
         ConfigurationError: for a number out of range.
     """
 
-    loss: float = 0.0
-    delay: float = 0.05
-    spread: float = 0.5
+    loss: Annotated[float, Within(0, 0.95)] = 0.0
+    delay: SecondsOrZero = 0.05
+    spread: Annotated[float, Within(0)] = 0.5
     capacity: float = 1000.0
     line: int = 64
-    sync: float = 0.002
+    sync: SecondsOrZero = 0.002
 
     def __post_init__(self) -> None:
-        check_settings(self, least={"loss": 0, "delay": 0, "spread": 0, "sync": 0}, most={"loss": 0.95})
+        check_settings(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,11 @@ class Trial:
     source: SourcePolicy = field(default_factory=SourcePolicy)
     destination: DestinationPolicy | None = None
     messages: int = 10
-    interval: float = 0.0
+    interval: SecondsOrZero = 0.0
     versions: Versions = field(default_factory=Versions)
 
     def __post_init__(self) -> None:
-        check_settings(self, least={"interval": 0})
+        check_settings(self)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.settings import check_settings
+from holdfast.settings import SecondsOrZero, Share, check_settings
 
 __all__ = ["Fate", "Faults", "LossyProxy", "ProxyCounts", "Relayed"]
 
@@ -49,20 +49,19 @@ class Faults:
         ConfigurationError: a probability outside 0..1, or a negative delay.
     """
 
-    lose_request: float = 0.0
+    lose_request: Share = 0.0
     """Probability that the request is lost before the target sees it."""
-    lose_response: float = 0.0
+    lose_response: Share = 0.0
     """Probability that the response is lost after the target has sent it."""
-    double: float = 0.0
+    double: Share = 0.0
     """Probability that the target gets the request twice. The caller gets the answer to the first."""
-    delay: float = 0.0
+    delay: Share = 0.0
     """Probability that the request is delayed."""
-    max_delay: float = 0.05
+    max_delay: SecondsOrZero = 0.05
     """Seconds: the proxy draws the delay of a request evenly from zero to this."""
 
     def __post_init__(self) -> None:
-        rates = ("lose_request", "lose_response", "double", "delay")
-        check_settings(self, least=dict.fromkeys((*rates, "max_delay"), 0), most=dict.fromkeys(rates, 1))
+        check_settings(self)
 
 
 @dataclass(slots=True)

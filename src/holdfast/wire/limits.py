@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from holdfast.settings import check_settings
+from holdfast.settings import Bytes, Within, check_settings
 
 USUAL_DECLARATIONS = 16
 """Namespaces in scope of a usual header block or Body; the fast path leaves a message with more to the complete one."""
@@ -42,21 +43,21 @@ class Limits:
         ConfigurationError: A number is not valid.
     """
 
-    max_bytes: int = 16 * 1024 * 1024
+    max_bytes: Bytes = 16 * 1024 * 1024
     max_depth: int = 64
     max_attributes: int = 16_384
     max_namespace: int = 2_048
-    max_declarations: int = 1_024
-    max_inserted_bytes: int = 1024 * 1024
+    max_declarations: Annotated[int, Within(USUAL_DECLARATIONS)] = 1_024
+    max_inserted_bytes: Bytes = 1024 * 1024
     max_headers: int = 64
-    max_header_bytes: int = 256 * 1024
+    max_header_bytes: Bytes = 256 * 1024
     max_elements: int = 10_000
     max_ranges: int = 4_096
     max_uri: int = 2_048
-    max_reference_parameters: int = 8 * 1024
+    max_reference_parameters: Bytes = 8 * 1024
 
     def __post_init__(self) -> None:
-        check_settings(self, least={"max_declarations": USUAL_DECLARATIONS})
+        check_settings(self)
 
 
 DEFAULT = Limits()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
 from holdfast.exceptions import ConfigurationError
-from holdfast.settings import check_settings
+from holdfast.settings import SecondsOrZero, check_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,13 @@ class HandlingPolicy:
     """
 
     attempts: int | None = 5
-    backoff: float = 0.5
-    backoff_cap: float = 30.0
+    backoff: SecondsOrZero = 0.5
+    backoff_cap: SecondsOrZero = 30.0
     ahead: int = 1024
     concurrency: int = 32
 
     def __post_init__(self) -> None:
-        check_settings(self, least={"backoff": 0, "backoff_cap": 0})
+        check_settings(self)
         if self.backoff > self.backoff_cap:
             raise ConfigurationError(
                 f"HandlingPolicy(backoff={self.backoff:g}) is above backoff_cap={self.backoff_cap:g}",

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from holdfast.core.records import Record, State
 from holdfast.exceptions import ConfigurationError
-from holdfast.settings import UNITS_OF_SIZE, UNITS_OF_TIME, bytes_of, check_settings, seconds_of
+from holdfast.settings import UNITS_OF_SIZE, UNITS_OF_TIME, Bytes, Seconds, bytes_of, check_settings, seconds_of
 
 DAY = 86_400.0
 
@@ -41,10 +41,10 @@ class RetentionPolicy:
         ConfigurationError: a number is not valid.
     """
 
-    age: float | None = 7 * DAY
-    size: int | None = None
-    reader_age: float | None = 30 * DAY
-    reader_size: int | None = None
+    age: Seconds | None = 7 * DAY
+    size: Bytes | None = None
+    reader_age: Seconds | None = 30 * DAY
+    reader_size: Bytes | None = None
     max_readers: int = 1000
 
     def __post_init__(self) -> None:

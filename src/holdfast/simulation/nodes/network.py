@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from holdfast.settings import check_settings, check_share
+from holdfast.settings import SecondsOrZero, Share, check_settings, check_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,16 @@ class NetworkFaults:
         ConfigurationError: for a probability outside 0..1 or a negative time.
     """
 
-    lose_request: float = 0.0
-    lose_response: float = 0.0
-    duplicate: float = 0.0
-    delay: float = 0.0
-    latency: float = 0.02
-    max_delay: float = 5.0
-    silent: float = 0.0
+    lose_request: Share = 0.0
+    lose_response: Share = 0.0
+    duplicate: Share = 0.0
+    delay: Share = 0.0
+    latency: SecondsOrZero = 0.02
+    max_delay: SecondsOrZero = 5.0
+    silent: Share = 0.0
 
     def __post_init__(self) -> None:
-        rates = ("lose_request", "lose_response", "duplicate", "delay", "silent")
-        check_settings(self, least=dict.fromkeys((*rates, "latency", "max_delay"), 0), most=dict.fromkeys(rates, 1))
+        check_settings(self)
 
 
 PERFECT = NetworkFaults()
