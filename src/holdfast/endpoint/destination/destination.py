@@ -50,6 +50,7 @@ from holdfast.endpoint.destination.dead_letters import seal, unseal
 from holdfast.endpoint.destination.dispatcher import Dispatcher, MessageHandler
 from holdfast.endpoint.destination.handlers import HandlerTable, check_action, check_transactions
 from holdfast.endpoint.destination.http_settings import DestinationHTTP
+from holdfast.endpoint.destination.lifespan import serve_lifespan
 from holdfast.endpoint.destination.partitioning import Partitioning
 from holdfast.endpoint.destination.queues import Queues, check_queues, new_queues
 from holdfast.endpoint.destination.readers import Readers
@@ -570,31 +571,12 @@ class Destination:
     ) -> None:
         """The ASGI application: ``lifespan`` and ``http``."""
         if scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
+            await serve_lifespan(self, receive, send)
         elif scope["type"] == "http":
             await self.start()
             await serve_asgi(self.handle, scope, receive, send, self.http.limits, self._buffered, refuse_as_soap)
         else:
             await send({"type": "websocket.close", "code": 1003})
-
-    async def _lifespan(
-        self,
-        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
-        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
-    ) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                try:
-                    await self.start()
-                except Exception as error:
-                    await send({"type": "lifespan.startup.failed", "message": str(error)})
-                    raise
-                await send({"type": "lifespan.startup.complete"})
-            else:
-                await self.close()
-                await send({"type": "lifespan.shutdown.complete"})
-                return
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _app: object = None) -> Any:

@@ -73,6 +73,15 @@ class Lane:
     def __post_init__(self, engine: Engine) -> None:
         self.ids = MessageIds(engine, self.outbox)
 
+    def check(self) -> None:
+        """Check that sending has not stopped.
+
+        Raises:
+            DeliveryError: It has stopped; says why and what to do.
+        """
+        if self.stop_error is not None:
+            raise self.stop_error
+
     def tell_submitted(self, first: int, last: int) -> None:
         """The messages at these offsets are durable here."""
         for offset in range(first, last + 1):

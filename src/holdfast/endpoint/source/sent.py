@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from holdfast.core.records import Record
+    from holdfast.endpoint.source.calls import Calls
     from holdfast.endpoint.source.pending_sends import Lane
-    from holdfast.endpoint.source.source import Source
     from holdfast.exceptions import PeerFault
     from holdfast.store import Store
     from holdfast.store.sql.outgoing import DBConnection
@@ -30,8 +30,8 @@ class Sent:
         offset: The position of the message in that outbox.
     """
 
-    def __init__(self, source: Source, lane: Lane, offset: int, message_id: str) -> None:
-        self._source = source
+    def __init__(self, calls: Calls, lane: Lane, offset: int, message_id: str) -> None:
+        self._calls = calls
         self._lane = lane
         self.message_id = message_id
         self.sequence_key = lane.outbox.key
@@ -62,7 +62,7 @@ class Sent:
                 error describes how to proceed.
             StoreFailed: the store failed during the wait. The message was stored before that; do not send it again.
         """
-        await self._source._wait_acknowledged(self._lane, self.offset, timeout, self.message_id)
+        await self._calls.wait_acknowledged(self._lane, self.offset, timeout, self.message_id)
 
 
 class Enqueued:

@@ -16,20 +16,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast, overload
 
 from holdfast.core.events import (
-    Acknowledged,
-    Declined,
-    Delivered,
-    Discarded,
     Effect,
-    Ended,
-    FaultReceived,
     Incident,
     Respond,
-    Stopped,
-    Submitted,
     Transmit,
-    Unanswered,
-    Unheard,
 )
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
@@ -56,20 +46,14 @@ from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.sending.listener import Listener
 from holdfast.endpoint.sending.sender import Sender
 from holdfast.endpoint.sending.stopped import (
-    PERHAPS_ASKED,
-    STILL_ASKED,
     nothing_to_resume,
     retracted_text,
-    stop_error,
-    stored_error,
-    unanswered_error,
-    unheard_text,
-    unstored_error,
 )
+from holdfast.endpoint.source.calls import Calls
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.options import SourceOptions
 from holdfast.endpoint.source.outgoing_record import outgoing_record
-from holdfast.endpoint.source.pending_sends import Lane, Progress, fail, named, note_answer, note_failure, place
+from holdfast.endpoint.source.pending_sends import Progress, named, note_answer, note_failure
 from holdfast.endpoint.source.profiles import PREFERRED, PROFILES
 from holdfast.endpoint.source.replies import Replies, Reply
 from holdfast.endpoint.source.reply_collection import Collecting
@@ -87,7 +71,7 @@ from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import TransportError
 from holdfast.http.server.server import HTTPServer
 from holdfast.settings import check_seconds
-from holdfast.store import IN_MEMORY, Store, Transactional, shown, store_exists
+from holdfast.store import Store, Transactional, shown, store_exists
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -170,10 +154,6 @@ class Source:
         self._versions = versions
         self._offer = offer
         self._choices = self._make_choices()
-        self._lanes: dict[str, Lane] = {}
-        self._replies: dict[str, asyncio.Future[Reply]] = {}
-        self._asked: dict[str, Lane] = {}
-        """MessageID of each request of this process that has no reply yet -> where it went."""
         self._server: HTTPServer | None = None
         self._collecting: Collecting | None = None
         self._open = False
@@ -235,7 +215,7 @@ class Source:
     def _leave(self, in_order: bool) -> None:
         """Its block is left: in order, the program has the replies that it was given."""
         if in_order and self._open:
-            self._here.done_with_given()
+            self._calls.here.done_with_given()
 
     async def open(self) -> None:
         """Open the store and resume what it holds.
@@ -263,6 +243,7 @@ class Source:
     async def _start(self) -> None:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._engine = Engine(self._store, self._carry_out, self._store_failed, self.clock)
+        self._calls = Calls(self._engine, self.progress, self._store_location, self._choices)
         self._local, http = ANONYMOUS, self._http
         self._sender = Sender(
             self._engine,
@@ -276,7 +257,7 @@ class Source:
         if http.listen is not None:
             listener = Listener(self._engine, self._envelopes, self._sender.pauses)
             self._server = await listen_for_answers(listener.handle, *http.listen)
-            self._local = http.address or f"http://{http.listen[0]}:{self._server.port}/"
+            self._local = self._calls.local = http.address or f"http://{http.listen[0]}:{self._server.port}/"
         replies = DestinationPolicy(
             assurance=Assurance(in_order=False), inactivity_timeout=None, advertise_buffer=False, max_sequences=1 << 20
         )
@@ -285,12 +266,14 @@ class Source:
             queue, destination_policy=replies, source_policy=self.policy, local=self._local, is_restored=is_restored
         )
         self._engine.protocol.accepting.takes_only_replies = True
-        self._here = Replies(self.policy.kept_replies, queue, self._engine, self._in_the_loop, self._replied)
+        self._calls.here = Replies(
+            self.policy.kept_replies, queue, self._engine, self._in_the_loop, self._calls.replied
+        )
         outbound = self._engine.protocol.outbound
-        self.to = destination_of(self._store_location, self.to, snapshot, outbound)
+        self.to = self._calls.to = destination_of(self._store_location, self.to, snapshot, outbound)
         self._journal = self._engine.keep_journal(self._journal_policy, self._store_location, None, replies, snapshot)
-        self._take_up()
-        await self._here.take_up(*snapshot.bounds.get((SOURCES_QUEUE, 0), (0, 0)))
+        self._calls.take_up()
+        await self._calls.here.take_up(*snapshot.bounds.get((SOURCES_QUEUE, 0), (0, 0)))
         for outbox in list(self._engine.protocol.outbound.outboxes.values()):
             outbox.ready()
         self._engine.touch()
@@ -315,17 +298,6 @@ class Source:
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed: it is given again
             self._loop.call_soon_threadsafe(lambda: call() if self._open else None)
-
-    def _take_up(self) -> None:
-        for outbox in list(self._engine.protocol.outbound.outboxes.values()):
-            outbox.choices = self._choices
-            lane = self._lanes[outbox.key] = Lane(outbox, self._engine)
-            if outbox.stopped:
-                lane.stop_error = DeliveryError(
-                    f"sending to {self.to} has stopped: {outbox.stopped}",
-                    remedy="Check the reason, then call source.resume(), or: holdfast send --resume",
-                )
-            self.progress.outstanding += outbox.waiting
 
     async def close(self, timeout: float = 10.0) -> None:
         """End every Sequence whose messages are all acknowledged, wait up to ``timeout`` seconds for the destination's
@@ -353,25 +325,18 @@ class Source:
             await self._end_journal()
             self._store.close()
             closed = DeliveryError("the source was closed", remedy="Open it again: it sends its stored messages.")
-            self._fail_all(closed, closed)
+            self._calls.fail_all(closed, closed)
 
     async def _end_finished(self, timeout: float) -> None:
         ending = [
-            self._end(lane)
-            for lane in self._lanes.values()
+            self._calls.end(lane)
+            for lane in self._calls.lanes.values()
             if lane.outbox.is_empty and lane.outbox.source is not None and not lane.outbox.stopped
         ]
         if ending:
             done, _ = await asyncio.wait(ending, timeout=timeout)
             for ended in done:
                 ended.exception()  # logged when it came; all of it is acknowledged
-
-    def _end(self, lane: Lane) -> asyncio.Future[None]:
-        if lane.ended is None:
-            lane.ended = asyncio.get_running_loop().create_future()
-            lane.outbox.want_end(self._engine.clock())
-            self._engine.touch()
-        return lane.ended
 
     # --- sending --------------------------------------------------------------------------------------------------
 
@@ -456,7 +421,7 @@ class Source:
             DeliveryError: see :meth:`Sent.acknowledged`.
         """
         check_seconds("timeout", timeout)
-        if message_id is None or not self._here.has(message_id):
+        if message_id is None or not self._calls.here.has(message_id):
             sent = await self._submit(body, action, sequence_key, message_id, headers, wants_reply=True)
             message_id = sent.message_id
         return await self.reply(message_id, timeout=timeout)
@@ -466,24 +431,9 @@ class Source:
         given again until :meth:`Reply.done`."""
         check_seconds("timeout", timeout)
         self._check_open()
-        message = await self._here.kept(message_id)
+        message = await self._calls.here.kept(message_id)
         if message is None:
-            future = self._replies.get(message_id)
-            if future is None:
-                future = self._replies[message_id] = asyncio.get_running_loop().create_future()
-            try:
-                async with asyncio.timeout(timeout):
-                    message = await asyncio.shield(future)
-            except NotAcknowledged:
-                raise
-            except TimeoutError:
-                raise NotAcknowledged(
-                    f"no reply to {message_id} within {timeout} s{self._because()}",
-                    remedy=STILL_ASKED if message_id in self._asked else PERHAPS_ASKED,
-                ) from None
-            finally:
-                if self._replies.get(message_id) is future:
-                    del self._replies[message_id]
+            message = await self._calls.reply(message_id, timeout)
         message.raise_for_fault()
         return message
 
@@ -495,36 +445,32 @@ class Source:
         now = engine.clock()
         message_id = new_identifier() if given is None else given
         record = outgoing_record(key, action, body, message_id, headers, now, wants_reply=wants_reply)
-        lane = self._lane(key)
+        lane = self._calls.lane(key)
         known = await lane.ids.find(given) if given is not None else None
-        self._check_lane(lane)
+        lane.check()
         if known is not None:
             await lane.check_same(known, record)
         if wants_reply:
-            self._replies.setdefault(message_id, asyncio.get_running_loop().create_future())
-            self._asked[message_id] = lane
+            self._calls.replies.setdefault(message_id, asyncio.get_running_loop().create_future())
+            self._calls.asked[message_id] = lane
         if known is not None:
-            return Sent(self, lane, known, message_id)
+            return Sent(self._calls, lane, known, message_id)
         self._envelopes.submitting(record, engine.protocol.commit)
         offset = engine.protocol.submit(lane.outbox, record, now)
         lane.ids.add(message_id, offset)
         stored = lane.submitted[offset] = self._loop.create_future()
         engine.touch()
         await (stored if given is None else lane.stored(offset))
-        return Sent(self, lane, offset, message_id)
+        return Sent(self._calls, lane, offset, message_id)
 
     def _submit_enqueued(self, record: Record) -> None:
-        lane = self._lane(record.sequence)
+        lane = self._calls.lane(record.sequence)
         offset = self._engine.protocol.submit(lane.outbox, record, self._engine.clock())
         lane.ids.add(record.message_id or "", offset)
 
-    def _lane(self, key: str) -> Lane:
-        lane = self._lanes.get(key)
-        if lane is None:
-            assert self.to is not None
-            outbox = self._engine.protocol.outbound.open(key, self.to, self._choices)
-            lane = self._lanes[key] = Lane(outbox, self._engine)
-        return lane
+    def _check_started(self) -> None:
+        if not hasattr(self, "_calls"):
+            raise ConfigurationError("the source is not open", remedy="Use it within 'async with source:'.")
 
     def _check_open(self) -> None:
         if not self._open:
@@ -536,51 +482,13 @@ class Source:
                 remedy="Free space. Stored messages are still being sent.",
             )
 
-    def _check_lane(self, lane: Lane) -> None:
-        if lane.stop_error is not None:
-            raise lane.stop_error
-
     def next_offset(self, sequence_key: str = "") -> int:
         """Return the number of messages ever stored with that key: where a numbering sender continues after a crash."""
         self._check_open()
-        lane = self._lanes.get(sequence_key)
+        lane = self._calls.lanes.get(sequence_key)
         return lane.outbox.end if lane is not None else 0
 
     # --- waiting --------------------------------------------------------------------------------------------------
-
-    async def _wait_acknowledged(
-        self, lane: Lane, offset: int, timeout: float | None, message_id: str | None = None
-    ) -> None:
-        """Wait for the acknowledgement of one offset; see :meth:`Sent.acknowledged`."""
-        if timeout is not None:
-            check_seconds("timeout", timeout)
-        if lane.outbox.is_acknowledged(offset):
-            return
-        waiting = lane.acknowledged.get(offset)
-        if waiting is None:
-            self._check_lane(lane)
-            if self._engine.failure is not None:
-                raise self._safe_error(self._engine.failure)
-            waiting = lane.acknowledged[offset] = []
-        future: asyncio.Future[None] = self._loop.create_future()
-        waiting.append(future)
-        try:
-            if timeout is None:
-                await future
-            else:
-                async with asyncio.timeout(timeout):
-                    await future
-        except NotAcknowledged:
-            raise
-        except TimeoutError:
-            raise NotAcknowledged(
-                f"the message {message_id}{place(lane.outbox, offset)} for {self.to} is not acknowledged after "
-                f"{timeout} s{self._because()}",
-                remedy=f"It is stored and Holdfast keeps retrying. {self._how_it_goes_on('it')}",
-            ) from None
-        finally:
-            if future.cancelled():
-                lane.forget(offset, future)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far, also by earlier processes, is acknowledged; errors as for one message.
@@ -588,11 +496,12 @@ class Source:
         A key that is stopped does not keep it from waiting for the others: its error is raised when they are done.
         """
         check_seconds("timeout", timeout)
+        self._check_started()
         try:
             async with asyncio.timeout(timeout):
                 if self._collecting is not None:
                     await self._collecting.collect()
-                waits = [self._flush(lane) for lane in self._lanes.values()]
+                waits = [self._calls.flush(lane) for lane in self._calls.lanes.values()]
                 for result in await asyncio.gather(*waits, return_exceptions=True):
                     if isinstance(result, BaseException):
                         raise result
@@ -601,15 +510,9 @@ class Source:
         except TimeoutError:
             raise NotAcknowledged(
                 f"{self.progress.outstanding} messages for {self.to} are not acknowledged after {timeout} s"
-                f"{self._because()}",
-                remedy=f"They are stored and Holdfast keeps retrying. {self._how_it_goes_on('them')}",
+                f"{self._calls.because()}",
+                remedy=f"They are stored and Holdfast keeps retrying. {self._calls.how_it_goes_on('them')}",
             ) from None
-
-    async def _flush(self, lane: Lane) -> None:
-        if not lane.outbox.is_empty:
-            await self._wait_acknowledged(lane, lane.outbox.end - 1, None)
-        while not lane.outbox.is_empty:  # a later one may be acknowledged before an earlier one
-            await self._wait_acknowledged(lane, lane.outbox.first, None)
 
     async def end(self, sequence_key: str = "", timeout: float | None = None) -> None:
         """Complete the key's Sequence, and wait until all of it is acknowledged and the Sequence has ended.
@@ -620,31 +523,25 @@ class Source:
             NotAcknowledged: It did not end in that time; Holdfast keeps retrying.
         """
         check_seconds("timeout", timeout)
-        lane = self._lane(sequence_key)
+        self._check_started()
+        lane = self._calls.lane(sequence_key)
         try:
             async with asyncio.timeout(timeout):
-                await asyncio.shield(self._end(lane))
+                await asyncio.shield(self._calls.end(lane))
         except NotAcknowledged:
             raise
         except TimeoutError:
             raise NotAcknowledged(
-                f"the Sequence {named(lane.outbox)} did not end within {timeout} s{self._because()}",
+                f"the Sequence {named(lane.outbox)} did not end within {timeout} s{self._calls.because()}",
                 remedy="Unacknowledged messages are stored, and Holdfast keeps retrying.",
             ) from None
-
-    def _how_it_goes_on(self, what: str) -> str:
-        if self._is_in_memory:
-            return f"Wait again. If the process ends, {what} is lost: the store is in memory."
-        return f"Wait again, or end the process: the next one continues with {what}."
-
-    def _because(self) -> str:
-        return f"; {self.progress.problem}" if self.progress.problem else ""
 
     def resume(self) -> None:
         """Resume every stopped key: unacknowledged messages are sent again, in new Sequences if the old ones are lost.
         With exactly-once this is a decision: the destination may have received some of them already."""
+        self._check_started()
         self._choices[:] = self._make_choices()
-        for lane in self._lanes.values():
+        for lane in self._calls.lanes.values():
             lane.stop_error = None
             if lane.outbox.stopped:
                 lane.outbox.resume(self._choices, self._engine.clock())
@@ -656,87 +553,19 @@ class Source:
         if isinstance(effect, Transmit):
             self._sender.transmit(effect)
             self.progress.resent += effect.number > 0 and effect.attempt > 1
-        elif isinstance(effect, Submitted):
-            self._submitted(effect)
-        elif isinstance(effect, Acknowledged):
-            self._acknowledged(effect)
-        elif isinstance(effect, Delivered):
-            self._here.delivered(effect.offset, effect.record)
-        elif isinstance(effect, Discarded):
-            self._discarded(effect)
-        elif isinstance(effect, Unanswered):
-            self._unanswered(effect)
-        elif isinstance(effect, Declined):
-            self._lanes[effect.key].tell_declined(effect, self.progress)
-        elif isinstance(effect, FaultReceived):
-            self.progress.problem = f"{self.to} answered with the fault {effect.fault.code}: {effect.fault.reason}"
-        elif isinstance(effect, Unheard):
-            self.progress.problem = unheard_text(effect, str(self.to), self._local)
-            log.warning("destination.silent", key=effect.key, to=self.to, message_number=effect.number)
-        elif isinstance(effect, Stopped):
-            self._stopped(effect)
-        elif isinstance(effect, Ended):
-            self._lanes[effect.key].tell_ended()
         elif isinstance(effect, Incident):
             self.incidents[effect.name] += 1
             log_incident(effect)
             self.progress.problem = retracted_text(effect) or self.progress.problem
         elif isinstance(effect, Respond):
             self._envelopes.respond(cast(Exchange, effect.back_channel), effect.envelope)
+        else:
+            self._calls.tell(effect)
         self._tell_progress()
 
     def _tell_progress(self) -> None:
         if self.on_progress is not None:
             self.on_progress(self.progress)
-
-    def _submitted(self, effect: Submitted) -> None:
-        count = effect.last - effect.first + 1
-        self.progress.stored += count
-        self.progress.outstanding += count
-        self._lanes[effect.key].tell_submitted(effect.first, effect.last)
-
-    def _acknowledged(self, effect: Acknowledged) -> None:
-        count = effect.last - effect.first + 1
-        self.progress.acknowledged += count
-        self.progress.outstanding -= count
-        self.progress.problem = ""
-        self._lanes[effect.key].tell_acknowledged(effect.first, effect.last)
-
-    def _discarded(self, effect: Discarded) -> None:
-        self.progress.outstanding -= 1
-        error = DeliveryError("the message was discarded and is not sent")
-        fail(self._lanes[effect.key].acknowledged.pop(effect.offset, []), error)
-
-    def _replied(self, offset: int, record: Record) -> None:
-        if record.relates_to is None:
-            return
-        self._asked.pop(record.relates_to, None)
-        self._here.put(record.relates_to, offset)
-        future = self._replies.get(record.relates_to)
-        if future is not None and not future.done():
-            future.set_result(self._here.give(record.relates_to, record))
-
-    def _unanswered(self, effect: Unanswered) -> None:
-        future = self._replies.get(effect.message_id)
-        if future is not None:
-            fail([future], unanswered_error(effect, str(self.to)))
-
-    def _stopped(self, effect: Stopped) -> None:
-        lane = self._lanes[effect.key]
-        waiting = lane.outbox.end - lane.outbox.first
-        error = stop_error(effect, str(self.to), waiting, shown(self._store_location), self._because())
-        lane.stop_error = error
-        log.error("sending.stopped", key=effect.key, to=self.to, code=effect.code, reason=effect.reason)
-        lane.fail_waiting(error)
-        # Of a request of a former process nobody knows where it went: whoever waits for its reply is told too.
-        fail((reply for name, reply in self._replies.items() if self._asked.get(name, lane) is lane), error)
-        if lane.ended is not None and not lane.ended.done():
-            lane.ended.set_exception(error)
-            lane.ended = None
-
-    @property
-    def _is_in_memory(self) -> bool:
-        return self._store_location == IN_MEMORY
 
     def _transport_error(self, _sent: Transmit, reason: str) -> None:
         note_failure(self.progress, reason)
@@ -744,17 +573,7 @@ class Source:
 
     def _store_failed(self, error: BaseException) -> None:
         log.critical("store failed", error=repr(error), unacknowledged=self.progress.outstanding)
-        self._fail_all(self._safe_error(error), unstored_error(error, shown(self._store_location)))
-
-    def _safe_error(self, error: BaseException) -> BaseException:
-        """For who waits for a stored message, or its reply: it is safe, and not to be sent again."""
-        return stored_error(error, shown(self._store_location), self.progress.outstanding)
-
-    def _fail_all(self, error: BaseException, unstored: BaseException) -> None:
-        """Fail all waiting calls: with ``error`` if their message is stored, else with ``unstored``."""
-        for lane in self._lanes.values():
-            lane.fail_all(error, unstored)
-        fail(self._replies.values(), error)
+        self._calls.store_failed(error)
 
     @property
     def _is_busy(self) -> bool:

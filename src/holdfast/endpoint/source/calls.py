@@ -1,0 +1,258 @@
+"""Calls: what the callers of a source wait for, and what the protocol's effects mean for them.
+
+Owns the futures of sends, acknowledgements, replies and ends of Sequences, and the errors that end a wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from holdfast.core.events import (
+    Acknowledged,
+    Declined,
+    Delivered,
+    Discarded,
+    Effect,
+    Ended,
+    FaultReceived,
+    Stopped,
+    Submitted,
+    Unanswered,
+    Unheard,
+)
+from holdfast.core.messages import ANONYMOUS
+from holdfast.core.records import Record
+from holdfast.core.versions import Versions
+from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.logs import log
+from holdfast.endpoint.sending.stopped import (
+    PERHAPS_ASKED,
+    STILL_ASKED,
+    stop_error,
+    stored_error,
+    unanswered_error,
+    unheard_text,
+    unstored_error,
+)
+from holdfast.endpoint.source.pending_sends import Lane, Progress, fail, place
+from holdfast.endpoint.source.replies import Replies, Reply
+from holdfast.exceptions import DeliveryError, NotAcknowledged
+from holdfast.settings import check_seconds
+from holdfast.store import IN_MEMORY, Store, shown
+
+
+class Calls:
+    """What the callers of a running source wait for.
+
+    Args:
+        engine: The running engine.
+        progress: Counts what becomes of messages.
+        store: Location of the store, for errors.
+        choices: Versions to try for each new outbox, with or without an offer.
+    """
+
+    to = ""
+    """The destination's URL, once the store has been read."""
+    local = ANONYMOUS
+    """The address for acknowledgements and replies."""
+    here: Replies
+    """The replies in the store."""
+
+    def __init__(
+        self, engine: Engine, progress: Progress, store: str | Path | Store, choices: list[tuple[Versions, bool]]
+    ) -> None:
+        self._engine = engine
+        self.progress = progress
+        self._store = store
+        self.choices = choices
+        self.lanes: dict[str, Lane] = {}
+        """Sequence key -> the futures of its outbox."""
+        self.replies: dict[str, asyncio.Future[Reply]] = {}
+        """MessageID of a request -> the future of its reply."""
+        self.asked: dict[str, Lane] = {}
+        """MessageID of each request of this process that has no reply yet -> where it went."""
+
+    def take_up(self) -> None:
+        """Create the lanes of the outboxes in the store."""
+        for outbox in list(self._engine.protocol.outbound.outboxes.values()):
+            outbox.choices = self.choices
+            lane = self.lanes[outbox.key] = Lane(outbox, self._engine)
+            if outbox.stopped:
+                lane.stop_error = DeliveryError(
+                    f"sending to {self.to} has stopped: {outbox.stopped}",
+                    remedy="Check the reason, then call source.resume(), or: holdfast send --resume",
+                )
+            self.progress.outstanding += outbox.waiting
+
+    def lane(self, key: str) -> Lane:
+        """Return the lane of a Sequence key, a new one if there is none."""
+        lane = self.lanes.get(key)
+        if lane is None:
+            outbox = self._engine.protocol.outbound.open(key, self.to, self.choices)
+            lane = self.lanes[key] = Lane(outbox, self._engine)
+        return lane
+
+    def end(self, lane: Lane) -> asyncio.Future[None]:
+        """End the Sequence of a lane once its messages are acknowledged. Returns the future of its end."""
+        if lane.ended is None:
+            lane.ended = asyncio.get_running_loop().create_future()
+            lane.outbox.want_end(self._engine.clock())
+            self._engine.touch()
+        return lane.ended
+
+    async def wait_acknowledged(
+        self, lane: Lane, offset: int, timeout: float | None, message_id: str | None = None
+    ) -> None:
+        """Wait for the acknowledgement of one offset; see :meth:`Sent.acknowledged`."""
+        if timeout is not None:
+            check_seconds("timeout", timeout)
+        if lane.outbox.is_acknowledged(offset):
+            return
+        waiting = lane.acknowledged.get(offset)
+        if waiting is None:
+            lane.check()
+            if self._engine.failure is not None:
+                raise self.safe_error(self._engine.failure)
+            waiting = lane.acknowledged[offset] = []
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting.append(future)
+        try:
+            if timeout is None:
+                await future
+            else:
+                async with asyncio.timeout(timeout):
+                    await future
+        except NotAcknowledged:
+            raise
+        except TimeoutError:
+            raise NotAcknowledged(
+                f"the message {message_id}{place(lane.outbox, offset)} for {self.to} is not acknowledged after "
+                f"{timeout} s{self.because()}",
+                remedy=f"It is stored and Holdfast keeps retrying. {self.how_it_goes_on('it')}",
+            ) from None
+        finally:
+            if future.cancelled():
+                lane.forget(offset, future)
+
+    async def flush(self, lane: Lane) -> None:
+        """Wait until all messages of a lane are acknowledged."""
+        if not lane.outbox.is_empty:
+            await self.wait_acknowledged(lane, lane.outbox.end - 1, None)
+        while not lane.outbox.is_empty:  # a later one may be acknowledged before an earlier one
+            await self.wait_acknowledged(lane, lane.outbox.first, None)
+
+    async def reply(self, message_id: str, timeout: float | None) -> Reply:
+        """Wait for the reply to a request; see :meth:`holdfast.Source.reply`."""
+        future = self.replies.get(message_id)
+        if future is None:
+            future = self.replies[message_id] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(future)
+        except NotAcknowledged:
+            raise
+        except TimeoutError:
+            raise NotAcknowledged(
+                f"no reply to {message_id} within {timeout} s{self.because()}",
+                remedy=STILL_ASKED if message_id in self.asked else PERHAPS_ASKED,
+            ) from None
+        finally:
+            if self.replies.get(message_id) is future:
+                del self.replies[message_id]
+
+    def how_it_goes_on(self, what: str) -> str:
+        """Return the remedy for a wait that took too long."""
+        if self._store == IN_MEMORY:
+            return f"Wait again. If the process ends, {what} is lost: the store is in memory."
+        return f"Wait again, or end the process: the next one continues with {what}."
+
+    def because(self) -> str:
+        """Return the present problem as the end of an error, "" without one."""
+        return f"; {self.progress.problem}" if self.progress.problem else ""
+
+    # --- what the protocol reports ---------------------------------------------------------------------------------
+
+    def tell(self, effect: Effect) -> None:
+        """Inform the callers that wait for what has happened."""
+        if isinstance(effect, Submitted):
+            self._submitted(effect)
+        elif isinstance(effect, Acknowledged):
+            self._acknowledged(effect)
+        elif isinstance(effect, Delivered):
+            self.here.delivered(effect.offset, effect.record)
+        elif isinstance(effect, Discarded):
+            self._discarded(effect)
+        elif isinstance(effect, Unanswered):
+            self._unanswered(effect)
+        elif isinstance(effect, Declined):
+            self.lanes[effect.key].tell_declined(effect, self.progress)
+        elif isinstance(effect, FaultReceived):
+            self.progress.problem = f"{self.to} answered with the fault {effect.fault.code}: {effect.fault.reason}"
+        elif isinstance(effect, Unheard):
+            self.progress.problem = unheard_text(effect, self.to, self.local)
+            log.warning("destination.silent", key=effect.key, to=self.to, message_number=effect.number)
+        elif isinstance(effect, Stopped):
+            self._stopped(effect)
+        elif isinstance(effect, Ended):
+            self.lanes[effect.key].tell_ended()
+
+    def _submitted(self, effect: Submitted) -> None:
+        count = effect.last - effect.first + 1
+        self.progress.stored += count
+        self.progress.outstanding += count
+        self.lanes[effect.key].tell_submitted(effect.first, effect.last)
+
+    def _acknowledged(self, effect: Acknowledged) -> None:
+        count = effect.last - effect.first + 1
+        self.progress.acknowledged += count
+        self.progress.outstanding -= count
+        self.progress.problem = ""
+        self.lanes[effect.key].tell_acknowledged(effect.first, effect.last)
+
+    def _discarded(self, effect: Discarded) -> None:
+        self.progress.outstanding -= 1
+        error = DeliveryError("the message was discarded and is not sent")
+        fail(self.lanes[effect.key].acknowledged.pop(effect.offset, []), error)
+
+    def replied(self, offset: int, record: Record) -> None:
+        """Give a reply that is durable to the caller that waits for it."""
+        if record.relates_to is None:
+            return
+        self.asked.pop(record.relates_to, None)
+        self.here.put(record.relates_to, offset)
+        future = self.replies.get(record.relates_to)
+        if future is not None and not future.done():
+            future.set_result(self.here.give(record.relates_to, record))
+
+    def _unanswered(self, effect: Unanswered) -> None:
+        future = self.replies.get(effect.message_id)
+        if future is not None:
+            fail([future], unanswered_error(effect, self.to))
+
+    def _stopped(self, effect: Stopped) -> None:
+        lane = self.lanes[effect.key]
+        waiting = lane.outbox.end - lane.outbox.first
+        error = stop_error(effect, self.to, waiting, shown(self._store), self.because())
+        lane.stop_error = error
+        log.error("sending.stopped", key=effect.key, to=self.to, code=effect.code, reason=effect.reason)
+        lane.fail_waiting(error)
+        # Of a request of a former process nobody knows where it went: whoever waits for its reply is told too.
+        fail((reply for name, reply in self.replies.items() if self.asked.get(name, lane) is lane), error)
+        if lane.ended is not None and not lane.ended.done():
+            lane.ended.set_exception(error)
+            lane.ended = None
+
+    def safe_error(self, error: BaseException) -> BaseException:
+        """Return the error for callers whose message is stored: it is safe, and must not be sent again."""
+        return stored_error(error, shown(self._store), self.progress.outstanding)
+
+    def store_failed(self, error: BaseException) -> None:
+        """Fail all waiting calls, because the store failed."""
+        self.fail_all(self.safe_error(error), unstored_error(error, shown(self._store)))
+
+    def fail_all(self, error: BaseException, unstored: BaseException) -> None:
+        """Fail all waiting calls: with ``error`` if their message is stored, else with ``unstored``."""
+        for lane in self.lanes.values():
+            lane.fail_all(error, unstored)
+        fail(self.replies.values(), error)
