@@ -15,11 +15,11 @@ from holdfast.core.sending.outboxes.lifecycle import Choice
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import Steering
 from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.http_settings import HTTPSettings
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.outboxes import forwarder_key, forwarder_of
 from holdfast.endpoint.sending.sender import Way
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.client.client import HTTPClient
 from holdfast.http.tls import client_context
 
 PAUSED = "paused by the configuration"
@@ -200,17 +200,14 @@ def way_of(config: ForwarderConfig) -> Way:
     Raises:
         ConfigurationError: A TLS file is not valid.
     """
-    headers = {"Authorization": config.credentials.authorization()} if config.credentials is not None else {}
     tls = config.tls
-    return Way(
-        HTTPClient(
-            connections_per_host=CONNECTIONS,
-            total_timeout=config.timeout,
-            ssl_context=client_context(tls.ca, tls.certificate, tls.key) if tls is not None else None,
-            proxy=config.proxy.location() if config.proxy is not None else None,
-        ),
-        headers,
+    http = HTTPSettings(
+        headers={"Authorization": config.credentials.authorization()} if config.credentials is not None else {},
+        ssl_context=client_context(tls.ca, tls.certificate, tls.key) if tls is not None else None,
+        proxy=config.proxy.location() if config.proxy is not None else None,
+        timeout=config.timeout,
     )
+    return Way(http.new_client(connections_per_host=CONNECTIONS), http.headers or {})
 
 
 def _said_of_way(config: ForwarderConfig) -> tuple[object, ...]:

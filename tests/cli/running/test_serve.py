@@ -68,7 +68,7 @@ def test_it_serves_https(start: Any, module: str, tmp_path: Path) -> None:
     assert url.startswith("https://")
     trust = ssl.create_default_context()
     authority.configure_trust(trust)
-    send(url, ssl_context=trust)
+    send(url, http=holdfast.SourceHTTP(ssl_context=trust))
     service.process.send_signal(signal.SIGINT)
     result = service.end()
     assert result.code == 0

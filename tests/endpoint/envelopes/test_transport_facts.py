@@ -40,8 +40,8 @@ def handled(store: Path | str, **options: Any) -> tuple[Destination, asyncio.Que
     return app, seen
 
 
-async def send(url: str, headers: dict[str, str], **options: Any) -> None:
-    async with Source(url, ":memory:", http=SourceHTTP(headers=headers), **options) as source:
+async def send(url: str, headers: dict[str, str], **http: Any) -> None:
+    async with Source(url, ":memory:", http=SourceHTTP(headers=headers, **http)) as source:
         await (await source.send("<a/>", action=ACTION)).acknowledged(60)
 
 

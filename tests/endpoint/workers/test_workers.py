@@ -127,7 +127,7 @@ def test_several_workers_speak_tls(crew: Start, tmp_path: Path) -> None:
     server = crew("--workers", "2", "--tls-cert", "server.pem")
     url = server.url()
     assert url.startswith("https://")
-    for thread in send_together(url, 6, 30, ssl_context=trust):
+    for thread in send_together(url, 6, 30, http=holdfast.SourceHTTP(ssl_context=trust)):
         thread.join()
     assert server.end() == 0
     assert arrived(tmp_path, 2) == {name: list(range(30)) for name in range(6)}

@@ -589,5 +589,3 @@ class Destination:
             yield
         finally:
             await self.close()
-
-
