@@ -291,7 +291,7 @@ SETTINGS = [
     ("wire/limits.py", "Limits", "holdfast.DestinationHTTP(envelopes=…)"),
     ("endpoint/journal/policy.py", "JournalPolicy", "holdfast.Destination(journal=…)` and `holdfast.Source(journal=…)"),
 ]
-SETTINGS_BASES = {"HTTPSettings": "endpoint/http_settings.py", "JournalPolicy": "endpoint/journal/policy.py"}
+SETTINGS_BASES = {"HTTPSettings": "endpoint/sending/http_settings.py", "JournalPolicy": "endpoint/journal/policy.py"}
 """Classes whose settings others inherit."""
 PUBLIC_SETTINGS = {
     "CircuitPolicy": "holdfast.core.policy",

@@ -15,8 +15,8 @@ from holdfast.core.sending.outboxes.lifecycle import Choice
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import Steering
 from holdfast.endpoint.destination.destination import Destination
-from holdfast.endpoint.http_settings import HTTPSettings
 from holdfast.endpoint.logs import log
+from holdfast.endpoint.sending.http_settings import HTTPSettings
 from holdfast.endpoint.sending.outboxes import forwarder_key, forwarder_of
 from holdfast.endpoint.sending.sender import Way
 from holdfast.exceptions import ConfigurationError

@@ -9,7 +9,7 @@ from holdfast.core.policy import SourcePolicy, StagingPolicy
 from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.destination.allow_list import AllowList
 from holdfast.endpoint.envelopes.transport_facts import Keeper
-from holdfast.endpoint.http_settings import HTTPSettings
+from holdfast.endpoint.sending.http_settings import HTTPSettings
 from holdfast.http.exchange import HTTPLimits
 from holdfast.wire import Limits
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.endpoint.arguments import check_listener
-from holdfast.endpoint.http_settings import HTTPSettings
+from holdfast.endpoint.sending.http_settings import HTTPSettings
 from holdfast.http.outcome import Transport
 
 
