@@ -99,6 +99,7 @@ API: list[tuple[str, str, list[str]]] = [
         ["Source", "Sent", "Enqueued", "Progress", "Destination", "Message", "ApplicationFault"],
     ),
     ("Blocking code", "holdfast.sync", ["Source", "Sent"]),
+    ("Clients with zeep", "holdfast.zeep", ["Transport", "AsyncTransport", "Call", "Fault"]),
     ("Processors", "holdfast", ["Processor", "MessageContext"]),
     ("Traces", "holdfast", ["trace"]),
     ("Versions and assurances", "holdfast", ["Versions", "Assurance"]),
@@ -126,6 +127,7 @@ API: list[tuple[str, str, list[str]]] = [
 
 FILES = {
     "holdfast.sync": ["endpoint/source/sync.py"],
+    "holdfast.zeep": ["zeep.py"],
     "holdfast.endpoint.serve": ["endpoint/serve.py"],
     "holdfast.store": ["store/__init__.py"],
     "holdfast.pytest_plugin": ["pytest_plugin.py"],
@@ -144,6 +146,13 @@ FILES = {
     "holdfast.pipeline.reassembly": ["pipeline/reassembly/tables.py"],
     "holdfast.pipeline.reassembly_stream": ["pipeline/reassembly/stream.py"],
 }
+
+BASES = {
+    "OperationCalls": "endpoint/source/operation_calls.py",
+    "Operations": "endpoint/destination/operations.py",
+    "_Reliable": "zeep.py",
+}
+"""Base class whose public methods belong to a public class -> its file."""
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -219,7 +228,9 @@ def _class(module: str, node: ast.ClassDef) -> Iterator[str]:
         arguments = re.sub(r"^self(, )?", "", ast.unparse(initial[0].args))
         yield f"```text\n{_wrapped(f'{node.name}({arguments})')}\n```"
     yield render_docstring(ast.get_docstring(node) or "")
-    for method in node.body:
+    own = {one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+    inherited = [one for one in _inherited(node) if getattr(one, "name", "") not in own]
+    for method in [*node.body, *inherited]:
         if not _is_public(method):
             continue
         assert isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -228,6 +239,16 @@ def _class(module: str, node: ast.ClassDef) -> Iterator[str]:
         else:
             yield f"#### {node.name}.{method.name}()\n\n```text\n{_signature(method, method=True)}\n```"
         yield render_docstring(ast.get_docstring(method) or "")
+
+
+def _inherited(node: ast.ClassDef) -> Iterator[ast.stmt]:
+    """The methods of a class's bases that users do not see."""
+    for base in node.bases:
+        file = BASES.get(ast.unparse(base))
+        if file is not None:
+            for one in ast.parse((SOURCES / file).read_text(encoding="utf-8")).body:
+                if isinstance(one, ast.ClassDef) and one.name == ast.unparse(base):
+                    yield from one.body
 
 
 def api() -> str:

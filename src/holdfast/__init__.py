@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from holdfast import sync
+    from holdfast import zeep as zeep
     from holdfast.core.handling.handler_cursor import HandlingPolicy
     from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
     from holdfast.core.queues.retention import RetentionPolicy
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         MessageFlowError,
         NotAcknowledged,
         NotForThisRole,
+        OperationFault,
         PeerFault,
         ProcessingError,
         ProcessorError,
@@ -64,6 +66,7 @@ __all__ = [
     "MessageFlowError",
     "NotAcknowledged",
     "NotForThisRole",
+    "OperationFault",
     "PeerCertificate",
     "PeerFault",
     "ProcessingError",
@@ -119,10 +122,10 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used: the command line and Spark's workers need only some of them."""
-    if name not in __all__:
+    if name not in __all__ and name != "zeep":  # not in __all__: it needs an extra
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    if name == "sync":
-        value: Any = import_module("holdfast.sync")
+    if name in ("sync", "zeep"):
+        value: Any = import_module(f"holdfast.{name}")
     else:
         value = getattr(import_module(f"holdfast.{_HOMES.get(name, 'exceptions')}"), name)
     globals()[name] = value

@@ -21,6 +21,7 @@
     │   ├── ProcessingError           the message is wrong: rejected with a fault, or held for the operator
     │   └── ProcessorFailed           the processor raised any other error: a bug in it
     ├── PeerFault                     any other SOAP fault from the peer
+    │   └── OperationFault            a fault that the WSDL declares for the operation, with its values
     ├── DeliveryError                 a promise to the application cannot be kept
     │   ├── NotAcknowledged           not acknowledged in time; Holdfast keeps the message and keeps retrying
     │   └── SequenceLost              the peer no longer knows the Sequence; lists the numbers in doubt
@@ -39,6 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 class HoldfastError(Exception):
@@ -277,12 +279,41 @@ class PeerFault(HoldfastError):
         message: The reason text.
         code: The fault code's local name ("Sender", "Receiver", or a subcode's).
         detail: The Detail element's content, XML bytes, b"" if none.
+        element: The whole Fault element, XML bytes; b"" if Holdfast does not have it.
     """
 
-    def __init__(self, message: str, *, code: str = "", detail: bytes = b"", remedy: str = "") -> None:
+    def __init__(
+        self, message: str, *, code: str = "", detail: bytes = b"", element: bytes = b"", remedy: str = ""
+    ) -> None:
         super().__init__(message, remedy=remedy)
         self.code = code
         self.detail = detail
+        self.element = element
+
+
+class OperationFault(PeerFault):
+    """A fault that the service's WSDL declares for the called operation.
+
+    Args:
+        message, code, detail, element: As for :class:`PeerFault`.
+        name: The name of the fault in the WSDL.
+        value: The values of its detail: a dict of the fields, or the value of an element without fields.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        name: str,
+        value: Any,
+        code: str = "",
+        detail: bytes = b"",
+        element: bytes = b"",
+        remedy: str = "",
+    ) -> None:
+        super().__init__(message, code=code, detail=detail, element=element, remedy=remedy)
+        self.name = name
+        self.value = value
 
 
 class DeliveryError(HoldfastError):

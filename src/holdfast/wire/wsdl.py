@@ -71,6 +71,21 @@ class Port:
     inactivity_timeout: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """The wsa:Action values of one operation.
+
+    Args:
+        request: The action of its input.
+        reply: The action of its output; "" for a one-way operation.
+        faults: The action of each declared fault that states one, by the fault's name.
+    """
+
+    request: str
+    reply: str
+    faults: dict[str, str]
+
+
 class Description:
     """A WSDL in one or more documents."""
 
@@ -153,6 +168,52 @@ class Description:
                 continue
             reply = operation.find(f"{{{WSDL}}}output")
             found[action] = "" if reply is None else _action(reply) or f"{action}Response"
+        return found
+
+    def actions(self, port_type: str) -> dict[str, Actions]:
+        """Return the actions of each operation of a wsdl:portType, by the operation's name.
+
+        An action that the WSDL does not state is the binding's soapAction, or the default (WS-Addressing 1.0 Metadata,
+        section 4.4.4).
+
+        Args:
+            port_type: Its qualified name, as "{namespace}Name".
+        """
+        stated = self._soap_actions(port_type)
+        start = _joined(port_type)
+        return {
+            operation.get("name", ""): _actions(operation, stated, start)
+            for operation in self._operations_of(port_type)
+        }
+
+    def documentation(self, port_type: str) -> dict[str, str]:
+        """Return the wsdl:documentation of each operation of a wsdl:portType that has one, by the operation's name."""
+        found = {}
+        for operation in self._operations_of(port_type):
+            text = operation.find(f"{{{WSDL}}}documentation")
+            if text is not None:
+                found[operation.get("name", "")] = " ".join("".join(map(str, text.itertext())).split())
+        return found
+
+    def _operations_of(self, port_type: str) -> Iterator[etree._Element]:
+        for kind in self._all("portType"):
+            owner = kind.getparent()
+            namespace = "" if owner is None else owner.get("targetNamespace", "")
+            if (f"{{{namespace}}}" if namespace else "") + kind.get("name", "") == port_type:
+                yield from kind.iterfind(f"{{{WSDL}}}operation")
+
+    def _soap_actions(self, port_type: str) -> dict[str, str]:
+        """The soapAction of each operation in the bindings of a wsdl:portType."""
+        found: dict[str, str] = {}
+        for binding in self._all("binding"):
+            prefix, _, local = binding.get("type", "").strip().rpartition(":")
+            namespace = binding.nsmap.get(prefix or None, "")
+            if (f"{{{namespace}}}{local}" if namespace else local) != port_type:
+                continue
+            for operation in binding.iterfind(f"{{{WSDL}}}operation"):
+                for one in operation.iterfind("*"):
+                    if _soap(one) is not None and one.get("soapAction"):
+                        found.setdefault(operation.get("name", ""), one.get("soapAction", ""))
         return found
 
     def _read_port(self, port: etree._Element) -> Port:
@@ -278,6 +339,27 @@ def _action(message: etree._Element | None) -> str:
     if message is None:
         return ""
     return next((found for name in ACTIONS if (found := message.get(name, ""))), "")
+
+
+def _joined(port_type: str) -> str:
+    """The beginning of default actions (WS-Addressing 1.0 Metadata, 4.4.4)."""
+    namespace, _, name = port_type.removeprefix("{").rpartition("}")
+    delimiter = ":" if namespace.lower().startswith("urn:") else "/"
+    return f"{namespace.removesuffix(delimiter)}{delimiter}{name}{delimiter}"
+
+
+def _actions(operation: etree._Element, stated: dict[str, str], start: str) -> Actions:
+    name = operation.get("name", "")
+    asked, answered = operation.find(f"{{{WSDL}}}input"), operation.find(f"{{{WSDL}}}output")
+    own_name = asked.get("name", "") if asked is not None else ""
+    request = _action(asked) or stated.get(name, "")
+    default = f"{start}{own_name or (name if answered is None else f'{name}Request')}"
+    reply = ""
+    if answered is not None:
+        usual = f"{request}Response" if request else f"{start}{answered.get('name') or f'{name}Response'}"
+        reply = _action(answered) or usual
+    faults = {one.get("name", ""): _action(one) for one in operation.iterfind(f"{{{WSDL}}}fault") if _action(one)}
+    return Actions(request or default, reply, faults)
 
 
 def _no_wsdl(place: str, why: str) -> ConfigurationError:

@@ -51,6 +51,7 @@ from holdfast.endpoint.destination.dispatcher import Dispatcher, MessageHandler
 from holdfast.endpoint.destination.handlers import HandlerTable, check_action, check_transactions
 from holdfast.endpoint.destination.http_settings import DestinationHTTP
 from holdfast.endpoint.destination.lifespan import serve_lifespan
+from holdfast.endpoint.destination.operations import Operations
 from holdfast.endpoint.destination.partitioning import Partitioning
 from holdfast.endpoint.destination.queues import Queues, check_queues, new_queues
 from holdfast.endpoint.destination.readers import Readers
@@ -82,7 +83,7 @@ _UNTRACED = contextlib.nullcontext()
 HandlerT = TypeVar("HandlerT", bound=MessageHandler)
 
 
-class Destination:
+class Destination(Operations):
     """An RM Destination: receives, stores and acknowledges messages from RM Sources, and delivers them to handlers.
 
     Register handlers with :meth:`on`. Without handlers, messages wait in the queue for a reader, such as a Spark query.

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from holdfast.core.events import Handle
 from holdfast.core.handling.delivery import Handling
 from holdfast.core.records import Batch, Record
-from holdfast.endpoint.destination.handlers import wants_connection
+from holdfast.endpoint.destination.handlers import InvalidBody, wants_connection
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.envelopes.fault_replies import fault_reply
 from holdfast.endpoint.envelopes.message import ApplicationFault, Body, Message, body_bytes, empty_response
@@ -244,7 +244,7 @@ class Dispatcher:
     def _failed(self, handle: Handle, error: Exception) -> None:
         if self.tracing is not None:
             self.tracing.delivered(handle, error=error)
-        is_final = isinstance(error, _NoReply)
+        is_final = isinstance(error, _NoReply | InvalidBody)
         self.handling.handling_failed(handle, brief(error), reason_of(error), self._engine.clock(), is_final=is_final)
         self._engine.touch()
 

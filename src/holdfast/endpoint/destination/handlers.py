@@ -11,10 +11,14 @@ from typing import Any
 
 from holdfast.core.policy import Assurance, Delivery
 from holdfast.endpoint.envelopes.message import BODY_TYPES
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, EnvelopeError
 
 CONNECTION = "connection"
 """The name of the argument that requests the database transaction for a handler."""
+
+
+class InvalidBody(EnvelopeError):
+    """A body that the WSDL does not allow, taken or returned. Another attempt would fail in the same way."""
 
 
 def check_action(action: object) -> None:

@@ -52,6 +52,7 @@ class ServiceDescription:
         self._description = Description()
         self.operations: dict[str, str] = {}
         """The action of each request -> that of its reply, "" for a one-way operation."""
+        self.is_given = given is not None
         if given is not None:
             self._take(
                 "", given if isinstance(given, bytes) else _read(given), None if isinstance(given, bytes) else given
@@ -97,6 +98,18 @@ class ServiceDescription:
             raise ConfigurationError(reason, remedy="Save that document there.")
         name = os.path.relpath(file, main.parent).replace(os.sep, "/")
         return f"{kind}={name}", file
+
+    def document(self, url: str, address: str) -> bytes:
+        """Return a document as it is served at that address.
+
+        Raises:
+            ConfigurationError: the WSDL has no such document.
+        """
+        word, _, value = url.partition("?")[2].partition("&")[0].partition("=")
+        key = f"{word}={unquote(value)}" if value else ""
+        if not url.startswith(address) or key not in self._documents:
+            raise ConfigurationError(f"The WSDL has no document {url}.", remedy="Save it beside the WSDL.")
+        return self._written(key, address)
 
     def give(self, exchange: Exchange) -> bool:
         """Answer a GET for ``?wsdl`` or ``?xsd=``, in any case: 200 with the document, or 404.

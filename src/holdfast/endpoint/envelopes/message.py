@@ -132,7 +132,9 @@ def _peer_fault(fault: etree._Element) -> PeerFault:
         # text is no detail entry, but some services write no other
         detail += b"".join(elements) if elements else escape(part.text or "").encode()
     reason = text("*[local-name()='Reason']/*[local-name()='Text']", "faultstring")
-    return PeerFault(reason or "the peer answered with a fault", code=code.rpartition(":")[2], detail=detail)
+    whole = etree.tostring(fault, with_tail=False)
+    reason = reason or "the peer answered with a fault"
+    return PeerFault(reason, code=code.rpartition(":")[2], detail=detail, element=whole)
 
 
 class ApplicationFault(HoldfastError):

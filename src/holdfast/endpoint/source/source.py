@@ -51,6 +51,7 @@ from holdfast.endpoint.sending.stopped import (
 )
 from holdfast.endpoint.source.calls import Calls
 from holdfast.endpoint.source.http_settings import SourceHTTP
+from holdfast.endpoint.source.operation_calls import OperationCalls
 from holdfast.endpoint.source.options import SourceOptions
 from holdfast.endpoint.source.outgoing_record import outgoing_record
 from holdfast.endpoint.source.pending_sends import Progress, named, note_answer, note_failure
@@ -79,7 +80,7 @@ if TYPE_CHECKING:
     from holdfast.store.sql.outgoing import DBConnection
 
 
-class Source:
+class Source(OperationCalls):
     """An RM Source: messages for which :meth:`send` has returned are stored, and delivered to ``to`` as the assurance
     promises.
 
@@ -192,8 +193,9 @@ class Source:
             if not isinstance(store, str | Path) or not await asyncio.to_thread(store_exists, store):
                 raise
             log.warning("wsdl.unreadable", wsdl=str(wsdl), error=error.message)
-            return cls(to, store, **options)
-        return cls(to or found.address, store, **source_options(found, options))
+            return cls(to, store, **options)._described_by(wsdl, port, options)
+        source = cls(to or found.address, store, **source_options(found, options))
+        return source._described_by(wsdl, found.name, options)
 
     def _make_choices(self) -> list[tuple[Versions, bool]]:
         versions = [self._versions] if isinstance(self._versions, Versions) else self._versions or PREFERRED

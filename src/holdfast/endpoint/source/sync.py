@@ -283,6 +283,30 @@ class Source:
         )
         return Sent(self, self._run(sending))
 
+    def call(
+        self,
+        operation: str,
+        /,
+        *arguments: Any,
+        _sequence_key: str = "",
+        _message_id: str | None = None,
+        _headers: bytes = b"",
+        _timeout: float | None = 60.0,
+        **values: Any,
+    ) -> Any:
+        """See :meth:`holdfast.Source.call`."""
+        calling = self._source.call(
+            operation,
+            *arguments,
+            _sequence_key=_sequence_key,
+            _message_id=_message_id,
+            _headers=_headers,
+            _timeout=_timeout,
+            **values,
+        )
+        result = self._run(calling)
+        return Sent(self, result) if isinstance(result, sent.Sent) else result
+
     request = _blocking(asynchronous.Source.request)
     reply = _blocking(asynchronous.Source.reply)
     flush = _blocking(asynchronous.Source.flush)

@@ -1,0 +1,133 @@
+"""``Source.call``: an operation of the service's WSDL, called by name with values. It needs the extra ``wsdl``.
+
+Owns the way from values to a stored message, and from a reply or fault to values. The conversion itself is
+``holdfast.wsdl``'s, which is imported with the first call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.endpoint.source.http_settings import SourceHTTP
+from holdfast.exceptions import ConfigurationError, PeerFault
+
+if TYPE_CHECKING:
+    from holdfast.wsdl.contract import Contract
+
+
+class OperationCalls:
+    """The part of a Source that calls operations by name."""
+
+    _wsdl: tuple[str | Path, str | None, Mapping[str, Any]] | None = None
+    """The WSDL's location, the name of its port, and the options of the source that apply to loading it."""
+    _contract: Contract | None = None
+    _contract_lock: asyncio.Lock | None = None
+
+    def _described_by(self, wsdl: str | Path, port: str | None, options: Mapping[str, Any]) -> Self:
+        """Note the WSDL whose operations :meth:`call` knows; ``from_wsdl`` does so."""
+        self._wsdl = (wsdl, port, options)
+        return self
+
+    async def call(
+        self,
+        operation: str,
+        /,
+        *arguments: Any,
+        _sequence_key: str = "",
+        _message_id: str | None = None,
+        _headers: bytes = b"",
+        _timeout: float | None = 60.0,
+        **values: Any,
+    ) -> Any:
+        """Call an operation of the WSDL by name. The source must come from :meth:`from_wsdl`; needs the extra ``wsdl``.
+
+        Args:
+            operation: The name of the operation in the WSDL.
+            arguments: The values of the first fields, or the value of an input without fields.
+            _sequence_key, _message_id, _headers: As for :meth:`send`. With a ``_message_id``, the source keeps the
+                reply until :meth:`Reply.done` or the end of its block, and a repeated call returns it again.
+            _timeout: As for :meth:`request`.
+            values: The fields of the operation's input, by name. A structure is a dict, a repeated element a list.
+
+        Returns:
+            For a one-way operation, the stored message (:class:`Sent`). Otherwise the reply: the value of the only
+            field of the output, or a dict of its fields.
+
+        Raises:
+            EnvelopeError: the values do not fit the WSDL, so nothing is stored; or the reply does not fit it.
+            OperationFault: the service answered with a fault that the WSDL declares; it has the values.
+            PeerFault: the service answered with another fault.
+            ConfigurationError: the source has no WSDL, the WSDL has no such operation, or zeep is not installed.
+            NotAcknowledged, DeliveryError, StoreError: as for :meth:`request` and :meth:`send`.
+        """
+        contract = await self._described()
+        found = contract.operation(operation)
+        body, action = contract.request(found, arguments, values), found.actions.request
+        if found.is_one_way:
+            return await self.send(
+                body, action=action, sequence_key=_sequence_key, message_id=_message_id, headers=_headers
+            )
+        try:
+            reply = await self.request(
+                body,
+                action=action,
+                sequence_key=_sequence_key,
+                message_id=_message_id,
+                headers=_headers,
+                timeout=_timeout,
+            )
+        except PeerFault as fault:
+            raise contract.fault(found, fault) from None
+        value = contract.reply_value(found, reply.body_bytes)
+        if _message_id is None:
+            reply.done()
+        return value
+
+    async def _described(self) -> Contract:
+        """The contract, loaded with the first call."""
+        if self._contract is not None:
+            return self._contract
+        if self._wsdl is None:
+            raise ConfigurationError(
+                "The source has no WSDL, so it knows no operations.",
+                remedy="Create it with Source.from_wsdl(url, store), or send XML with source.request(…).",
+            )
+        from holdfast.wsdl.extra import require_zeep
+
+        require_zeep()
+        if self._contract_lock is None:
+            self._contract_lock = asyncio.Lock()
+        async with self._contract_lock:
+            if self._contract is None:
+                location, port, options = self._wsdl
+                self._contract = await asyncio.to_thread(_read, location, port, options)
+        return self._contract
+
+    if TYPE_CHECKING:
+
+        def send(self, body: bytes, *, action: str, sequence_key: str, message_id: str | None, headers: bytes) -> Any:
+            """See :meth:`Source.send`."""
+
+        async def request(
+            self,
+            body: bytes,
+            *,
+            action: str,
+            sequence_key: str,
+            message_id: str | None,
+            headers: bytes,
+            timeout: float | None,
+        ) -> Any:
+            """See :meth:`Source.request`."""
+
+
+def _read(location: str | Path, port: str | None, options: Mapping[str, Any]) -> Contract:
+    from holdfast.wsdl.contract import read_contract
+    from holdfast.wsdl.documents import fetcher
+
+    http = options.get("http") or SourceHTTP()
+    fetch = fetcher(http.headers, ssl_context=http.ssl_context, proxy=http.proxy, timeout=http.timeout)
+    return read_contract(location, port, fetch)

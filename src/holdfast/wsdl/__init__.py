@@ -1,0 +1,8 @@
+"""Values instead of XML: the operations, types and declared faults of a service's WSDL, with zeep as the engine.
+
+This room owns the loading of WSDL and XSD documents within limits, the conversion of values to bodies and back, and the
+validation of bodies against the schema. It knows no Sequence, store, socket server or Source: bytes and values in,
+bytes and values out. The extra ``wsdl`` installs zeep, which only ``holdfast.zeep`` and the modules of this room
+import; no other module imports them until an operation is called or offered by name. Open
+:mod:`holdfast.wsdl.contract` first.
+"""

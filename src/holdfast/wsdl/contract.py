@@ -1,0 +1,463 @@
+"""Contract: the operations of one port of a WSDL, with values on one side and bodies on the other.
+
+zeep parses the WSDL, serializes values and parses bodies. It accepts invalid bodies, so every body is also validated
+against the schema, in both directions.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import zeep.exceptions
+import zeep.helpers
+import zeep.settings
+import zeep.transports
+import zeep.xsd
+from lxml import etree
+from zeep.wsdl.bindings.soap import Soap11Binding, Soap12Binding
+from zeep.wsdl.wsdl import Document
+
+from holdfast.core.versions import SOAP
+from holdfast.exceptions import ConfigurationError, EnvelopeError, HoldfastError, OperationFault, PeerFault
+from holdfast.wire.body import parse_element
+from holdfast.wire.names import SOAP_NS
+from holdfast.wire.wsdl import Actions, Description
+from holdfast.wsdl.documents import SCHEMA, Documents
+from holdfast.wsdl.schemas import BodySchema
+
+
+class _Loader(zeep.transports.Transport):
+    """Gives zeep the documents, and nothing else."""
+
+    def __init__(self, documents: Documents) -> None:
+        super().__init__()
+        self._documents = documents
+
+    def load(self, url: str) -> bytes:
+        return self._documents.load(url)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation.
+
+    Attributes:
+        name: Its name in the WSDL.
+        actions: Its wsa:Action values.
+        documentation: Its wsdl:documentation, "" without one.
+        input: zeep's element of the request's body; None if the body is empty.
+        output: zeep's element of the reply's body; None for a one-way operation, or if the body is empty.
+        faults: zeep's element of the detail of each declared fault, by the fault's name.
+        is_rpc: Whether its bodies are in RPC style.
+    """
+
+    name: str
+    actions: Actions
+    documentation: str
+    input: Any
+    output: Any
+    faults: Mapping[str, Any]
+    is_rpc: bool = False
+
+    @property
+    def is_one_way(self) -> bool:
+        """Whether it has no reply."""
+        return not self.actions.reply
+
+
+class Contract:
+    """The operations of one port.
+
+    Args:
+        documents: The documents of the WSDL.
+        port: The name of the wsdl:port; None: the only one with a policy for reliable messaging, or the first SOAP
+            port.
+
+    Raises:
+        ConfigurationError: the documents are not a WSDL 1.1 with a SOAP binding, or the port does not exist.
+        TransportError: a document cannot be fetched.
+    """
+
+    def __init__(self, documents: Documents, port: str | None = None) -> None:
+        self.documents = documents
+        self.description = Description()
+        for location, _ in documents.wsdl():
+            self.description.add(documents.load(location), location)
+        self._document = _document(documents)
+        self.port, binding = self._binding(port)
+        self._zeep_binding = binding
+        self.envelope = SOAP_NS[SOAP.V1_2 if isinstance(binding, Soap12Binding) else SOAP.V1_1]
+        """The namespace of its envelopes."""
+        self.operations = dict(self._operations(binding))
+        self._by_root = {
+            one.input.qname.text: one for one in reversed(self.operations.values()) if one.input is not None
+        }
+        self._schema: BodySchema | None = None
+
+    def operation(self, name: str) -> Operation:
+        """Return the operation with that name.
+
+        Raises:
+            ConfigurationError: there is none; the remedy names the nearest one.
+        """
+        found = self.operations.get(name)
+        if found is not None:
+            return found
+        near = get_close_matches(name, self.operations, 1)
+        raise ConfigurationError(
+            f"The WSDL has no operation {name!r}.",
+            remedy=f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(self.operations) or 'none'}.",
+        )
+
+    def operation_of(self, body: etree._Element | None, action: str = "") -> Operation:
+        """Return the operation of a request.
+
+        Args:
+            body: The body's element; None for an empty body.
+            action: Its wsa:Action or SOAPAction, "" if unknown. It decides between operations with the same element.
+
+        Raises:
+            ConfigurationError: the WSDL has no such operation.
+        """
+        tag = None if body is None else str(body.tag)
+        fitting = [one for one in self.operations.values() if _tag(one.input) == tag]
+        for one in fitting:
+            if one.actions.request == action:
+                return one
+        if len(fitting) == 1:
+            return fitting[0]
+        raise ConfigurationError(
+            f"The WSDL has {'several operations' if fitting else 'no operation'} with the body {tag}.",
+            remedy="Use the WSDL of this service.",
+        )
+
+    # --- values to bodies -----------------------------------------------------------------------------------------
+
+    def request(self, operation: Operation, arguments: tuple[Any, ...], values: Mapping[str, Any]) -> bytes:
+        """Return the body of a request.
+
+        Raises:
+            EnvelopeError: the values do not fit the operation's input; the message names the element.
+        """
+        return self._write(f"the operation {operation.name}", operation.input, arguments, values)
+
+    def reply(self, operation: Operation, value: Any) -> bytes:
+        """Return the body of a reply.
+
+        Args:
+            operation: The operation.
+            value: What :meth:`reply_value` returns for it: the value of the only field of the output, or a mapping of
+                its fields; None for an output without fields.
+
+        Raises:
+            EnvelopeError: the value does not fit the operation's output; the message names the element.
+        """
+        arguments: tuple[Any, ...]
+        fields = _fields(operation.output)
+        if not fields and value is None:
+            arguments, values = (), {}
+        elif len(fields) == 1 and not (isinstance(value, Mapping) and set(value) == set(fields)):
+            arguments, values = (), {fields[0]: value}
+        elif fields and isinstance(value, Mapping):
+            arguments, values = (), dict(value)
+        else:
+            arguments, values = (value,), {}
+        return self._write(f"the reply of {operation.name}", operation.output, arguments, values)
+
+    def fault_detail(self, operation: Operation, fault: str, values: Mapping[str, Any]) -> bytes:
+        """Return the detail of a declared fault.
+
+        Raises:
+            ConfigurationError: the operation declares no such fault.
+            EnvelopeError: the values do not fit the fault's element; the message names the element.
+        """
+        if fault not in operation.faults:
+            raise ConfigurationError(
+                f"The operation {operation.name} declares no fault {fault!r}.",
+                remedy=f"It declares: {', '.join(operation.faults) or 'none'}.",
+            )
+        return self._write(f"the fault {fault}", operation.faults[fault], (), values)
+
+    def _write(self, what: str, element: Any, arguments: tuple[Any, ...], values: Mapping[str, Any]) -> bytes:
+        if element is None:
+            if arguments or values:
+                raise EnvelopeError(f"{what} takes no values: its body is empty")
+            return b""
+        parent = etree.Element("parent")
+        try:
+            element.render(parent, element(*arguments, **values))
+        except HoldfastError:
+            raise
+        except Exception as error:  # zeep raises many kinds of errors for values of a wrong type
+            raise EnvelopeError(f"The values for {what} do not fit the WSDL: {_reason(error)}") from error
+        if len(parent) != 1:
+            raise EnvelopeError(f"The values for {what} make no element.")
+        written = etree.tostring(parent[0], with_tail=False)
+        try:
+            self._check(parse_element(written))
+        except EnvelopeError as error:
+            raise EnvelopeError(f"The values for {what} do not fit the WSDL. {error.message}") from None
+        return written
+
+    # --- bodies to values -----------------------------------------------------------------------------------------
+
+    def request_values(self, operation: Operation, body: bytes) -> Any:
+        """Return the values of a request's body: a dict of the fields, or the value of an element without fields.
+
+        Raises:
+            EnvelopeError: the body is not valid; the message names the element.
+        """
+        return self._read(f"The operation {operation.name} takes", operation.input, body)
+
+    def reply_value(self, operation: Operation, body: bytes) -> Any:
+        """Return the value of a reply's body: that of the only field of the output, or a dict of its fields.
+
+        Raises:
+            EnvelopeError: the body is not valid; the message names the element.
+        """
+        value = self._read(f"The operation {operation.name} returns", operation.output, body)
+        fields = _fields(operation.output)
+        return value[fields[0]] if len(fields) == 1 and isinstance(value, dict) else value
+
+    def fault(self, operation: Operation, fault: PeerFault) -> PeerFault:
+        """Return a fault with the values of its detail if the operation declares it, else the same fault."""
+        try:
+            detail = parse_element(fault.detail) if fault.detail else None
+        except EnvelopeError:  # text, or several elements
+            return fault
+        for name, element in operation.faults.items():
+            if detail is not None and _tag(element) == detail.tag:
+                try:
+                    value = self._value(element, detail)
+                except EnvelopeError:
+                    return fault
+                return OperationFault(
+                    fault.message, name=name, value=value, code=fault.code, detail=fault.detail, element=fault.element
+                )
+        return fault
+
+    def zeep_fault(self, fault: PeerFault) -> zeep.exceptions.Fault:
+        """Return a fault as the one that zeep raises."""
+        root = etree.Element(f"{{{self.envelope}}}Envelope")
+        body = etree.SubElement(root, f"{{{self.envelope}}}Body")
+        try:
+            body.append(parse_element(fault.element))
+            self._zeep_binding.process_error(root, None)
+        except zeep.exceptions.Fault as found:
+            return found
+        except EnvelopeError:
+            pass
+        return zeep.exceptions.Fault(fault.message, fault.code)
+
+    def _read(self, what: str, element: Any, body: bytes) -> Any:
+        if element is None or not body:
+            if element is None and not body:
+                return {}
+            raise EnvelopeError(f"{what} {_shown(element)}, not {_shown(parse_element(body) if body else None)}.")
+        found = parse_element(body)
+        if found.tag != _tag(element):
+            raise EnvelopeError(f"{what} {_shown(element)}, not {_shown(found)}.")
+        return self._value(element, found)
+
+    def _value(self, element: Any, found: etree._Element) -> Any:
+        self._check(found)
+        try:
+            return plain(element.parse(found, self._document.types))
+        except Exception as error:
+            raise EnvelopeError(f"{_shown(element)} cannot be read: {_reason(error)}") from error
+
+    def compile_schema(self) -> None:
+        """Compile the schema now, rather than for the first body.
+
+        Raises:
+            ConfigurationError: the schema cannot be compiled.
+        """
+        if self._schema is None:
+            self._schema = BodySchema(self.documents, list(_rpc_schemas(self.operations.values())))
+
+    def _check(self, element: etree._Element) -> None:
+        self.compile_schema()
+        assert self._schema is not None
+        self._schema.check(element)
+
+    # --- the WSDL -------------------------------------------------------------------------------------------------
+
+    def _binding(self, port: str | None) -> tuple[str, Any]:
+        """The port's name and zeep's binding of it."""
+        ports = {
+            one.name: one.binding
+            for service in self._document.services.values()
+            for one in service.ports.values()
+            if isinstance(one.binding, Soap11Binding | Soap12Binding)
+        }
+        if port is not None and port not in ports:
+            raise ConfigurationError(
+                f"The WSDL has no SOAP port {port!r}.", remedy=f"It has: {', '.join(ports) or 'none'}."
+            )
+        if port is None and len(ports) > 1:
+            try:
+                port = self.description.port().name
+            except ConfigurationError:
+                port = next(iter(ports))
+        if not ports:
+            for binding in self._document.bindings.values():
+                if isinstance(binding, Soap11Binding | Soap12Binding):
+                    return "", binding
+            raise ConfigurationError(
+                f"The WSDL {self.documents.first} has no SOAP binding.", remedy="Check that the WSDL is complete."
+            )
+        name = port or next(iter(ports))
+        return name, ports[name]
+
+    def _operations(self, binding: Any) -> Iterator[tuple[str, Operation]]:
+        port_type = str(binding.port_type.name.text)
+        actions = self.description.actions(port_type)
+        documentation = self.description.documentation(port_type)
+        for name in binding.all():
+            found = binding.get(name)
+            if name not in actions:
+                continue
+            faults = {
+                fault: next(iter(message.parts.values())).element
+                for fault, message in found.abstract.fault_messages.items()
+                if message.parts
+            }
+            yield (
+                name,
+                Operation(
+                    name,
+                    actions[name],
+                    documentation.get(name, ""),
+                    _body(name, found.input),
+                    _body(name, found.output) if found.abstract.output_message is not None else None,
+                    {fault: element for fault, element in faults.items() if element is not None},
+                    found.style == "rpc",
+                ),
+            )
+
+
+def read_contract(
+    location: str | Path, port: str | None, fetch: Callable[[str], bytes], allow: Iterable[str] = ()
+) -> Contract:
+    """Load a WSDL and return the contract of one port.
+
+    Args:
+        location, fetch, allow: As for :class:`holdfast.wsdl.documents.Documents`.
+        port: As for :class:`Contract`, whose errors it raises.
+    """
+    return Contract(Documents(location, fetch, allow), port)
+
+
+def plain(value: Any) -> Any:
+    """Return a value of zeep's as plain Python data: dicts, lists, and the values of simple types."""
+    return zeep.helpers.serialize_object(value, dict)
+
+
+def from_json(element: Any, values: Any) -> Any:
+    """Return values that were read from JSON with base64 texts decoded, as zeep expects them."""
+    kind = getattr(element, "type", None)
+    if isinstance(values, list):
+        return [from_json(element, one) for one in values]
+    if isinstance(values, dict) and isinstance(kind, zeep.xsd.ComplexType):
+        inner = dict(kind.elements)
+        return {name: from_json(inner.get(name), one) for name, one in values.items()}
+    if isinstance(values, str) and isinstance(kind, zeep.xsd.Base64Binary):
+        try:
+            return base64.b64decode(values, validate=True)
+        except ValueError:
+            raise EnvelopeError(f"{_shown(element)} must be base64 text.") from None
+    return values
+
+
+def _document(documents: Documents) -> Document:
+    settings = zeep.settings.Settings(forbid_dtd=True, forbid_entities=True, force_https=False)
+    try:
+        return Document(documents.first, _Loader(documents), settings=settings)
+    except HoldfastError:
+        raise
+    except Exception as error:  # zeep raises many kinds of errors for a wrong document
+        raise ConfigurationError(
+            f"{documents.first} is not a usable WSDL 1.1: {_reason(error)}",
+            remedy="Check that the WSDL and the documents that it imports are complete.",
+        ) from error
+
+
+def _body(name: str, message: Any) -> Any:
+    """zeep's element of a message's body; None if the body is empty."""
+    element = message.body
+    if element is None:
+        return None
+    if getattr(message, "_is_body_wrapped", False):
+        if not element.type.elements:
+            return None
+        raise ConfigurationError(
+            f"The bodies of the operation {name} have several elements, which Holdfast does not support.",
+            remedy="Use one element for each body (document style, one part).",
+        )
+    return element
+
+
+def _fields(element: Any) -> list[str]:
+    """The names of the fields of a body's element; empty for an element without fields."""
+    kind = getattr(element, "type", None)
+    if not isinstance(kind, zeep.xsd.ComplexType):
+        return []
+    return [name for name, _ in (*kind.elements, *kind.attributes)]
+
+
+def fields(element: Any) -> dict[str, bool]:
+    """Return the fields of a body's element, and whether each may be absent."""
+    kind = getattr(element, "type", None)
+    if not isinstance(kind, zeep.xsd.ComplexType):
+        return {}
+    found = {name: bool(one.is_optional) for name, one in kind.elements}
+    return found | {name: not getattr(one, "required", False) for name, one in kind.attributes}
+
+
+def _tag(element: Any) -> str | None:
+    return None if element is None else str(element.qname.text)
+
+
+def _shown(element: Any) -> str:
+    """An element's name, for texts."""
+    if element is None:
+        return "an empty body"
+    name = element.qname if hasattr(element, "qname") else etree.QName(element)
+    return f"the element {name.localname}"
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 500 else f"{text[:500]}…"
+
+
+def _rpc_schemas(operations: Iterable[Operation]) -> Iterator[etree._Element]:
+    """Schema documents for the bodies of operations in RPC style, which no schema of the WSDL declares."""
+    by_namespace: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        for element in (operation.input, operation.output) if operation.is_rpc else ():
+            if element is not None:
+                by_namespace.setdefault(element.qname.namespace or "", {})[element.qname.localname] = element
+    for namespace, elements in by_namespace.items():
+        schema = etree.Element(f"{{{SCHEMA}}}schema", {"targetNamespace": namespace} if namespace else {})
+        types = {part.type.qname for one in elements.values() for _, part in one.type.elements}
+        for needed in sorted({one.namespace for one in types} - {SCHEMA, namespace}):
+            etree.SubElement(schema, f"{{{SCHEMA}}}import", {"namespace": needed})
+        for name, one in elements.items():
+            declared = etree.SubElement(schema, f"{{{SCHEMA}}}element", {"name": name})
+            kind = etree.SubElement(declared, f"{{{SCHEMA}}}complexType")
+            parts = etree.SubElement(kind, f"{{{SCHEMA}}}sequence")
+            for part, element in one.type.elements:
+                named = element.type.qname
+                etree.SubElement(
+                    parts,
+                    f"{{{SCHEMA}}}element",
+                    {"name": part, "type": f"p:{named.localname}", "form": "unqualified", "nillable": "true"},
+                    nsmap={"p": named.namespace},
+                )
+        yield schema

@@ -1,0 +1,166 @@
+"""The XML schema of a WSDL's bodies: all its schema documents as one, compiled by libxml2.
+
+libxml2 loads one document for each namespace, but a WSDL may have several, often inline. Each namespace therefore gets
+a document that includes the others, and every location is rewritten to a name that only this module resolves.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+from lxml import etree
+
+from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.wire.wsdl import WSDL
+from holdfast.wsdl.documents import SCHEMA, Documents
+from holdfast.wsdl.xml_namespace import XML_NAMESPACE
+
+LONGEST_REASON = 500
+"""Maximum length of a reason, which may quote a value of the body."""
+
+_NAMES = re.compile(r"\{[^{}]*\}")
+
+
+class BodySchema:
+    """The compiled schema of a WSDL.
+
+    Args:
+        documents: The documents of the WSDL.
+        further: Schema documents to add: for bodies that the WSDL's own schemas do not declare.
+
+    Raises:
+        ConfigurationError: libxml2 cannot compile the schema.
+    """
+
+    def __init__(self, documents: Documents, further: list[etree._Element] | None = None) -> None:
+        collected = _Collected(documents)
+        for root in further or ():
+            collected.add_inline(documents.first, root)
+        self._schema = collected.compile()
+        self._lock = threading.Lock()  # the error log belongs to the schema
+
+    def check(self, element: etree._Element) -> None:
+        """Validate a body.
+
+        Raises:
+            EnvelopeError: the body is not valid; the message names the element and the reason.
+        """
+        with self._lock:
+            if self._schema.validate(element):
+                return
+            reasons = [_NAMES.sub("", entry.message) for entry in self._schema.error_log]
+        reason = reasons[0] if reasons else f"{etree.QName(element).localname} is not valid"
+        raise EnvelopeError(reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}…")
+
+
+class _Collected(etree.Resolver):
+    """Every schema document under a name of its own, and one document for each namespace."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+        self._units: dict[str, bytes] = {}
+        self._of_namespace: dict[str, list[str]] = {}
+        self._names: dict[str, str] = {}
+        """Location -> name of its unit."""
+        for location, root in documents.wsdl():
+            for types in root.iterfind(f"{{{WSDL}}}types"):
+                for schema in types.iterfind(f"{{{SCHEMA}}}schema"):
+                    self.add_inline(location, schema)
+            for one in root.iterfind(f"{{{WSDL}}}import"):
+                self._add_imported_schema(location, one)
+
+    def resolve(self, system_url: str | None, public_id: str | None, context: Any) -> Any:
+        """Return the content for a name, for libxml2; nothing else is ever loaded."""
+        return self.resolve_string(self._units.get(system_url or "", b""), context, base_url=system_url)
+
+    def add_inline(self, location: str, schema: etree._Element) -> None:
+        """Add a schema element of the document at ``location``."""
+        self._add(f"holdfast:/unit{len(self._units)}.xsd", location, schema, is_included=False)
+
+    def compile(self) -> etree.XMLSchema:
+        """Return the compiled schema of all documents."""
+        root = etree.Element(f"{{{SCHEMA}}}schema", {"targetNamespace": "urn:holdfast:root"}, nsmap={"xs": SCHEMA})
+        for namespace, units in self._of_namespace.items():
+            name = _namespace_name(list(self._of_namespace).index(namespace))
+            all_of = etree.Element(f"{{{SCHEMA}}}schema", nsmap={"xs": SCHEMA})
+            imported = etree.SubElement(root, f"{{{SCHEMA}}}import", {"schemaLocation": name})
+            if namespace:
+                all_of.set("targetNamespace", namespace)
+                imported.set("namespace", namespace)
+            for unit in units:
+                etree.SubElement(all_of, f"{{{SCHEMA}}}include", {"schemaLocation": unit})
+            self._units[name] = etree.tostring(all_of)
+        self._complete_imports()
+        parser = etree.XMLParser(no_network=True, resolve_entities=False)
+        parser.resolvers.add(self)
+        document = etree.fromstring(etree.tostring(root), parser, base_url="holdfast:/root.xsd")
+        try:
+            return etree.XMLSchema(document)
+        except etree.XMLSchemaParseError as error:
+            raise ConfigurationError(
+                f"The schema of the WSDL {self._documents.first} cannot be compiled: {_NAMES.sub('', str(error))}",
+                remedy="Correct the schema, or ask its owner to do so.",
+            ) from None
+
+    def _add_imported_schema(self, location: str, element: etree._Element) -> None:
+        """Add a schema that a wsdl:import names."""
+        if element.get("location"):
+            found = self._documents.beside(location, element.get("location", ""))
+            if self._documents.root(found).tag == f"{{{SCHEMA}}}schema":
+                self._unit(found, is_included=False)
+
+    def _unit(self, location: str, *, is_included: bool) -> str:
+        """Return the name of the schema document at a location, and add it if it is new."""
+        name = self._names.get(location)
+        if name is None:
+            name = self._names[location] = f"holdfast:/unit{len(self._units)}.xsd"
+            self._add(name, location, self._documents.root(location), is_included=is_included)
+        elif not is_included:
+            self._list(self._documents.root(location), name)
+        return name
+
+    def _add(self, name: str, location: str, schema: etree._Element, *, is_included: bool) -> None:
+        self._units[name] = b""  # the name is taken, also if the document includes itself
+        if not is_included:
+            self._list(schema, name)
+        root = etree.fromstring(etree.tostring(deepcopy(schema), with_tail=False))
+        for one in _locations(root):
+            word, place = etree.QName(one).localname, one.get("schemaLocation")
+            if word == "import":
+                if one.get("namespace") == XML_NAMESPACE:
+                    self._unit(XML_NAMESPACE, is_included=False)
+                elif place:
+                    self._unit(self._documents.beside(location, place), is_included=False)
+                one.attrib.pop("schemaLocation", None)
+            elif place:
+                one.set("schemaLocation", self._unit(self._documents.beside(location, place), is_included=True))
+        self._units[name] = etree.tostring(root)
+
+    def _list(self, schema: etree._Element, name: str) -> None:
+        units = self._of_namespace.setdefault(schema.get("targetNamespace", ""), [])
+        if name not in units:
+            units.append(name)
+
+    def _complete_imports(self) -> None:
+        """Give every import the document of its namespace."""
+        namespaces = list(self._of_namespace)
+        for name, data in self._units.items():
+            root = etree.fromstring(data)
+            for one in _locations(root):
+                namespace = one.get("namespace", "")
+                if etree.QName(one).localname == "import" and namespace in self._of_namespace:
+                    one.set("schemaLocation", _namespace_name(namespaces.index(namespace)))
+            self._units[name] = etree.tostring(root)
+
+
+def _namespace_name(index: int) -> str:
+    return f"holdfast:/namespace{index}.xsd"
+
+
+def _locations(root: etree._Element) -> Iterator[etree._Element]:
+    for word in ("import", "include", "redefine"):
+        yield from root.iterfind(f"{{{SCHEMA}}}{word}")

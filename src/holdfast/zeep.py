@@ -1,0 +1,383 @@
+"""``holdfast.zeep``: transports that make a zeep client reliable. ``zeep.Client(wsdl, transport=Transport("outbox"))``.
+
+Owns the way from an envelope of zeep's to a Source and back. It is the only module above the endpoint that imports
+zeep, so it needs the extra ``wsdl``; ``import holdfast`` does not load it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from types import TracebackType
+from typing import Self, Unpack
+
+from lxml import etree
+
+from holdfast import sync
+from holdfast.endpoint.engine import new_identifier
+from holdfast.endpoint.source import source as asynchronous
+from holdfast.endpoint.source.http_settings import SourceHTTP
+from holdfast.endpoint.source.options import SourceOptions
+from holdfast.endpoint.source.replies import Reply
+from holdfast.endpoint.source.sent import Sent
+from holdfast.exceptions import ConfigurationError, OperationFault, PeerFault
+from holdfast.store import Store
+from holdfast.wsdl.extra import require_zeep
+
+require_zeep()
+
+import requests  # noqa: E402
+import zeep.exceptions  # noqa: E402
+import zeep.transports  # noqa: E402
+
+from holdfast.wsdl.contract import Contract, Operation  # noqa: E402
+from holdfast.wsdl.documents import Documents, fetcher  # noqa: E402
+
+__all__ = ["AsyncTransport", "Call", "Fault", "Transport"]
+
+_ADDRESSING = ("http://www.w3.org/2005/08/addressing", "http://schemas.xmlsoap.org/ws/2004/08/addressing")
+_ENVELOPE = b'<e:Envelope xmlns:e="%b"><e:Header>%b</e:Header><e:Body>%b</e:Body></e:Envelope>'
+
+_current: ContextVar[Call | None] = ContextVar("holdfast_zeep_call", default=None)
+
+
+class Fault(zeep.exceptions.Fault):
+    """A fault of the service, with the values of its detail if the WSDL declares it.
+
+    Attributes:
+        name: The name of the fault in the WSDL; "" if the operation does not declare it.
+        value: The values of its detail: a dict of the fields, or the value of an element without fields; None if the
+            operation does not declare the fault.
+    """
+
+    def __init__(self, fault: zeep.exceptions.Fault, declared: OperationFault | None) -> None:
+        super().__init__(fault.message, fault.code, fault.actor, fault.detail, fault.subcodes)
+        self.name = declared.name if declared is not None else ""
+        self.value = declared.value if declared is not None else None
+
+
+class Call:
+    """One call of an operation through a transport, made by :meth:`Transport.call`.
+
+    Attributes:
+        message_id: The wsa:MessageID of the request.
+        sequence_key: The key of the outbox that stores the request.
+        sent: The stored message of a one-way operation; None before the call, and for other operations.
+        reply: The reply of another operation, with its headers; None before it.
+    """
+
+    def __init__(self, sequence_key: str = "", message_id: str | None = None, timeout: float | None = 60.0) -> None:
+        self.sequence_key = sequence_key
+        self.message_id = message_id if message_id is not None else new_identifier()
+        self.timeout = timeout
+        self.sent: Sent | sync.Sent | None = None
+        self.reply: Reply | None = None
+
+    def done(self) -> None:
+        """Confirm the reply, so that the source deletes it. Leaving the block of the call in order does so too."""
+        if self.reply is not None:
+            self.reply.done()
+
+
+class TransportOptions(SourceOptions, total=False):
+    """The keyword arguments of :class:`Transport`, which documents them."""
+
+    wsdl: str | Path | None
+    port: str | None
+    to: str | None
+    reply_timeout: float | None
+    allow_imports: Iterable[str]
+
+
+class _Reliable(zeep.transports.Transport):
+    """What both transports have in common."""
+
+    def __init__(
+        self,
+        store: str | Path | Store = "outbox",
+        *,
+        wsdl: str | Path | None = None,
+        port: str | None = None,
+        to: str | None = None,
+        reply_timeout: float | None = 60.0,
+        allow_imports: Iterable[str] = (),
+        **options: Unpack[SourceOptions],
+    ) -> None:
+        super().__init__()
+        self._store, self._port, self._to, self._options = store, port, to, options
+        self._reply_timeout = reply_timeout
+        self._allow = tuple(allow_imports)
+        self._documents: Documents | None = None
+        self._contract: Contract | None = None
+        if wsdl is not None:
+            self._documents = self._read(str(wsdl))
+
+    def _read(self, location: str) -> Documents:
+        http = self._options.get("http") or SourceHTTP()
+        fetch = fetcher(http.headers, ssl_context=http.ssl_context, proxy=http.proxy, timeout=http.timeout)
+        return Documents(location, fetch, self._allow)
+
+    def load(self, url: str) -> bytes:
+        """Return a document for zeep: the WSDL, or one that it imports.
+
+        Raises:
+            ConfigurationError: the document is in another place, has a document type, or exceeds a limit.
+            TransportError: the document cannot be fetched.
+        """
+        if self._documents is None:
+            self._documents = self._read(url)
+        return self._documents.load(url)
+
+    @contextlib.contextmanager
+    def call(
+        self, *, sequence_key: str = "", message_id: str | None = None, timeout: float | None = None
+    ) -> Iterator[Call]:
+        """Set the options of the call in the block, and learn its MessageID, acknowledgement and reply.
+
+        Args:
+            sequence_key: Messages with equal keys share a Sequence and its order.
+            message_id: The wsa:MessageID. If the program may repeat a call after a crash, give the same one: the
+                service receives the request once, and a reply that is stored already is returned.
+            timeout: Seconds to wait for the reply; None: the transport's ``reply_timeout``.
+        """
+        call = Call(sequence_key, message_id, self._reply_timeout if timeout is None else timeout)
+        token = _current.set(call)
+        try:
+            yield call
+        finally:
+            _current.reset(token)
+        call.done()
+
+    def _location(self) -> str:
+        if self._documents is None:
+            raise ConfigurationError(
+                "The transport has no WSDL, because the client was given a document that is loaded already.",
+                remedy="Give the WSDL to the transport too: Transport(store, wsdl=…).",
+            )
+        return self._documents.first
+
+    def _describe(self) -> Contract:
+        if self._contract is None:
+            self._location()
+            assert self._documents is not None
+            self._contract = Contract(self._documents, self._port)
+        return self._contract
+
+    def _check_address(self, address: str, to: str | None) -> None:
+        if self._to is None and address != to:
+            raise ConfigurationError(
+                f"The client calls the port at {address}, but the transport sends to {to}.",
+                remedy="Choose the port of the client with port_name, and that of the transport with port.",
+            )
+
+    def _outgoing(self, envelope: etree._Element, headers: dict[str, str]) -> _Outgoing:
+        contract = self._describe()
+        body, foreign, action = None, b"", headers.get("SOAPAction", "").strip('"')
+        for part in envelope.iterchildren("{*}Header", "{*}Body"):
+            for block in part.iterchildren("{*}*"):
+                name = etree.QName(block)
+                if etree.QName(part).localname == "Body":
+                    body = block
+                elif name.namespace not in _ADDRESSING:
+                    foreign += etree.tostring(block, with_tail=False)
+                elif name.localname == "Action":
+                    action = block.text or action
+        content = b"" if body is None else etree.tostring(body, with_tail=False)
+        return _Outgoing(contract.operation_of(body, action), content, foreign)
+
+    def _response(self, status: int, soap: str, headers: bytes = b"", body: bytes = b"") -> requests.Response:
+        response = requests.Response()
+        response.status_code = status
+        response.encoding = "utf-8"
+        response.headers["Content-Type"] = "text/xml; charset=utf-8"
+        response._content = _ENVELOPE % (soap.encode(), headers, body) if soap else b""
+        return response
+
+    def _answer(self, reply: Reply, call: Call | None) -> requests.Response:
+        if call is None:
+            reply.done()
+        else:
+            call.reply = reply
+        return self._response(200, self._describe().envelope, reply.header_bytes, reply.body_bytes)
+
+    def _fault(self, operation: Operation, fault: PeerFault) -> Fault:
+        contract = self._describe()
+        declared = contract.fault(operation, fault)
+        return Fault(contract.zeep_fault(fault), declared if isinstance(declared, OperationFault) else None)
+
+
+class _Outgoing:
+    """A request of zeep's, taken apart."""
+
+    def __init__(self, operation: Operation, body: bytes, headers: bytes) -> None:
+        self.operation = operation
+        self.body = body
+        self.headers = headers
+
+
+class Transport(_Reliable):
+    """Carries the calls of a ``zeep.Client`` reliably, with the versions and the address of the WSDL and its policy.
+
+    A call of a one-way operation returns when the message is durable in the store. Another call returns the reply, and
+    is repeated until the reply is here. A client that is created with the same store resumes its unfinished messages.
+    A context manager: leaving the block closes the store. Any thread may call the client.
+
+    Args:
+        store: The store of the source, as for :class:`holdfast.Source`.
+        wsdl: The WSDL's URL or file; None: the one that the client loads.
+        port: The name of the wsdl:port, if several have a policy for reliable messaging.
+        to: The address to use instead of the WSDL's.
+        reply_timeout: Seconds to wait for a reply; None: no limit.
+        allow_imports: URL prefixes of other places that the WSDL may import documents from.
+        options: The other arguments of :class:`holdfast.Source`; each overrides the WSDL.
+
+    Raises:
+        ConfigurationError: the extra ``wsdl`` is not installed.
+    """
+
+    def __init__(self, store: str | Path | Store = "outbox", **options: Unpack[TransportOptions]) -> None:
+        super().__init__(store, **options)
+        self._source: sync.Source | None = None
+        self._opening = threading.Lock()
+
+    def load(self, url: str) -> bytes:
+        """Return a document for zeep, and open the source after the first one; errors as for both."""
+        data = super().load(url)
+        self.open()
+        return data
+
+    @property
+    def source(self) -> sync.Source:
+        """The source, opened: its progress, Sequences, ``flush`` and ``resume``."""
+        return self.open()
+
+    def open(self) -> sync.Source:
+        """Open the source and resume the messages in its store. Creating a client with the transport does so too.
+
+        Raises:
+            ConfigurationError: the transport knows no WSDL yet, or :meth:`holdfast.Source.from_wsdl` raises it.
+            StoreError: the store cannot be opened.
+        """
+        with self._opening:
+            if self._source is None:
+                source = sync.Source.from_wsdl(
+                    self._location(), self._store, port=self._port, to=self._to, **self._options
+                )
+                source.open()
+                self._source = source
+            return self._source
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Close the source; see :meth:`holdfast.Source.close`. Safe to call twice."""
+        source, self._source = self._source, None
+        if source is not None:
+            source.close(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(10.0 if kind is None else 0.0)
+
+    def post_xml(self, address: str, envelope: etree._Element, headers: dict[str, str]) -> requests.Response:
+        """Send an envelope of zeep's, for zeep.
+
+        Raises:
+            Fault: the service answered with a fault.
+            NotAcknowledged: the reply is not here in time; the request stays stored and is repeated.
+        """
+        source = self.open()
+        self._check_address(address, source.to)
+        given = _current.get()
+        call = given or Call(timeout=self._reply_timeout)
+        out = self._outgoing(envelope, headers)
+        action, key, name = out.operation.actions.request, call.sequence_key, call.message_id
+        if out.operation.is_one_way:
+            call.sent = source.send(out.body, action=action, sequence_key=key, message_id=name, headers=out.headers)
+            return self._response(202, "")
+        try:
+            reply = source.request(
+                out.body, action=action, sequence_key=key, message_id=name, headers=out.headers, timeout=call.timeout
+            )
+        except PeerFault as fault:
+            raise self._fault(out.operation, fault) from fault
+        return self._answer(reply, given)
+
+
+class AsyncTransport(_Reliable):
+    """Carries the calls of a ``zeep.AsyncClient`` reliably; see :class:`Transport`, whose arguments it takes.
+
+    The first call opens the source, or :meth:`open`, or entering the transport's ``async with`` block after the client
+    is created.
+    """
+
+    def __init__(self, store: str | Path | Store = "outbox", **options: Unpack[TransportOptions]) -> None:
+        super().__init__(store, **options)
+        self._source: asynchronous.Source | None = None
+        self._opening = asyncio.Lock()
+
+    @property
+    def source(self) -> asynchronous.Source:
+        """The open source: its progress, Sequences, ``flush`` and ``resume``.
+
+        Raises:
+            ConfigurationError: it is not open.
+        """
+        if self._source is None:
+            raise ConfigurationError("The source is not open.", remedy="Call await transport.open() first.")
+        return self._source
+
+    async def open(self) -> asynchronous.Source:
+        """Open the source and resume the messages in its store; errors as for :meth:`Transport.open`."""
+        if self._source is None:
+            async with self._opening:
+                if self._source is None:
+                    source = await asynchronous.Source.from_wsdl(
+                        self._location(), self._store, port=self._port, to=self._to, **self._options
+                    )
+                    await source.open()
+                    self._source = source
+        return self._source
+
+    async def aclose(self, timeout: float = 10.0) -> None:
+        """Close the source; see :meth:`holdfast.Source.close`. Safe to call twice."""
+        source, self._source = self._source, None
+        if source is not None:
+            await source.close(timeout)
+
+    async def __aenter__(self) -> Self:
+        if self._documents is not None:
+            await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose(10.0 if kind is None else 0.0)
+
+    async def post_xml(self, address: str, envelope: etree._Element, headers: dict[str, str]) -> requests.Response:
+        """Send an envelope of zeep's, for zeep; errors as for :meth:`Transport.post_xml`."""
+        source = await self.open()
+        self._check_address(address, source.to)
+        given = _current.get()
+        call = given or Call(timeout=self._reply_timeout)
+        out = self._outgoing(envelope, headers)
+        action, key, name = out.operation.actions.request, call.sequence_key, call.message_id
+        if out.operation.is_one_way:
+            call.sent = await source.send(
+                out.body, action=action, sequence_key=key, message_id=name, headers=out.headers
+            )
+            return self._response(202, "")
+        try:
+            reply = await source.request(
+                out.body, action=action, sequence_key=key, message_id=name, headers=out.headers, timeout=call.timeout
+            )
+        except PeerFault as fault:
+            raise self._fault(out.operation, fault) from fault
+        return self._answer(reply, given)

@@ -1,0 +1,123 @@
+"""Handlers of operations: what they take and return, what is refused, and what a wrong registration says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from order_service import WSDL, Orders
+
+from holdfast import ConfigurationError, Destination, Message, PeerFault, Source
+
+PRICE = "urn:orders:Orders:PriceRequest"
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ('<Price xmlns="urn:orders"><itm>x</itm></Price>', "'itm'"),
+        ('<Price xmlns="urn:orders"><item>x</item><currency>GBP</currency></Price>', "'currency'"),
+        ('<Price xmlns="urn:orders"><item>x</item><item>y</item></Price>', "'item'"),
+        ('<CancelOrder xmlns="urn:orders"><number>1</number></CancelOrder>', "takes the element Price"),
+        ("<Price><item>x</item></Price>", "takes the element Price"),
+        ("", "takes the element Price"),
+    ],
+)
+async def test_an_invalid_body_gets_a_client_fault_that_names_the_element(serve: Any, body: str, named: str) -> None:
+    url = (await serve(Orders().app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        with pytest.raises(PeerFault) as caught:
+            await source.request(body, action=PRICE)
+    assert caught.value.code == "Client"
+    assert named in caught.value.message
+
+
+async def test_an_invalid_one_way_body_becomes_a_dead_letter_at_once(serve: Any) -> None:
+    orders = Orders()
+    url = (await serve(orders.app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        body = '<CancelOrder xmlns="urn:orders"><number>x</number></CancelOrder>'
+        await (await source.send(body, action="urn:orders/CancelOrder")).acknowledged(60)
+        dispatcher: Any = orders.app.dispatcher
+        await dispatcher.done()
+    assert (dispatcher.dead, dispatcher.failed, orders.cancelled) == (1, 1, [])
+
+
+async def test_a_handler_may_take_the_message_and_return_all_fields(serve: Any) -> None:
+    app = Destination(":memory:", wsdl=WSDL)
+    seen: list[Message] = []
+
+    @app.operation("Price")
+    def price(letter: Message, item: str, currency: str | None) -> dict[str, Decimal]:
+        seen.append(letter)
+        assert currency is None
+        return {"price": Decimal(7)}
+
+    url = (await serve(app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        assert await source.call("Price", item="nail") == 7
+    assert seen[0].action == PRICE
+
+
+async def test_a_returned_value_that_breaks_the_wsdl_is_a_dead_letter_and_a_fault(serve: Any) -> None:
+    app = Destination(":memory:", wsdl=WSDL)
+
+    @app.operation("Price")
+    async def price(item: str, currency: str = "EUR") -> Any:
+        return "cheap"
+
+    url = (await serve(app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        with pytest.raises(PeerFault):
+            await source.call("Price", item="nail")
+    dispatcher: Any = app.dispatcher
+    assert dispatcher.dead == 1
+
+
+async def test_the_description_is_given_out_with_its_schema(serve: Any) -> None:
+    url = (await serve(Orders().app)).url
+    source = await Source.from_wsdl(f"{url}?wsdl", ":memory:")
+    assert source.to == url
+    async with source:
+        await source.call("Price", item="nail")  # reads the schema at ?xsd=
+
+
+@pytest.mark.parametrize(
+    ("register", "says"),
+    [
+        (lambda app: app.operation("Prices"), "Did you mean 'Price'"),
+        (lambda app: app.operation("Price")(lambda item: 1), "does not take currency"),
+        (lambda app: app.operation("Price")(lambda item, currency, colour: 1), "has no colour"),
+        (lambda app: app.operation("Price")(7), "not a handler"),
+        (lambda app: app.fault("Refused", "no"), "declares: OrderRefused"),
+    ],
+)
+def test_a_wrong_registration_says_what_is_right(register: Callable[[Destination], Any], says: str) -> None:
+    app = Destination(":memory:", wsdl=WSDL)
+    with pytest.raises(ConfigurationError) as caught:
+        register(app)
+    assert says in str(caught.value)
+
+
+def test_two_handlers_of_one_operation_are_refused() -> None:
+    app = Destination(":memory:", wsdl=WSDL)
+    app.operation("CancelOrder")(lambda number: None)
+    with pytest.raises(ConfigurationError, match="two handlers"):
+        app.operation("CancelOrder")(lambda number: None)
+
+
+def test_a_destination_without_a_wsdl_offers_no_operations() -> None:
+    with pytest.raises(ConfigurationError, match="has no WSDL"):
+        Destination(":memory:").operation("Price")
+
+
+def test_a_schema_that_cannot_be_compiled_is_refused_when_an_operation_is_offered(tmp_path: Path) -> None:
+    schema = (WSDL.parent / "orders.xsd").read_text().replace('type="o:Line"', 'type="o:Linie"')
+    (tmp_path / "orders.xsd").write_text(schema)
+    (tmp_path / "orders.wsdl").write_text(WSDL.read_text())
+    app = Destination(":memory:", wsdl=tmp_path / "orders.wsdl")
+    with pytest.raises(ConfigurationError, match="Linie"):
+        app.operation("Price")

@@ -1,0 +1,29 @@
+"""Served destinations for the tests of operations by name."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Destination
+from holdfast.endpoint.serve import Listeners, Service
+
+Serve = Callable[[Destination], Awaitable[str]]
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """Serves destinations until the test is over; gives their URLs."""
+    services: list[Any] = []
+
+    async def start(app: Destination) -> str:
+        service = Service(app, Listeners(port=0, admin_port=0))
+        await service.start()
+        services.append(service)
+        return service.url
+
+    yield start
+    for service in services:
+        await service.close(0.5)

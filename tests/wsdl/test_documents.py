@@ -1,0 +1,179 @@
+"""What is loaded for a WSDL, and what is refused: other places, document types, too much, and what is no WSDL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from order_service import WSDL
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.wsdl import documents
+from holdfast.wsdl.contract import Contract
+from holdfast.wsdl.documents import Documents
+from holdfast.wsdl.schemas import BodySchema
+
+URL = "http://service.example/orders?wsdl"
+XSD = "http://www.w3.org/2001/XMLSchema"
+
+
+class Web:
+    """Documents by URL, and what was asked for."""
+
+    def __init__(self, **found: str) -> None:
+        self.found: dict[str, str] = dict(found)
+        self.asked: list[str] = []
+
+    def fetch(self, url: str) -> bytes:
+        self.asked.append(url)
+        return self.found[url].encode()
+
+
+def orders(schema: str = "orders.xsd") -> str:
+    return WSDL.read_text().replace("orders.xsd", schema)
+
+
+SCHEMA = (WSDL.parent / "orders.xsd").read_text()
+
+
+def contract(web: Web, **options: Any) -> Contract:
+    return Contract(Documents(URL, web.fetch, **options))
+
+
+def test_each_document_is_fetched_once_from_the_wsdls_own_host() -> None:
+    web = Web()
+    web.found = {URL: orders("/types.xsd"), "http://service.example/types.xsd": SCHEMA}
+    made = contract(web)
+    made.compile_schema()
+    assert web.asked == [URL, "http://service.example/types.xsd"]
+
+
+@pytest.mark.parametrize(
+    "place", ["http://other.example/t.xsd", "https://service.example/t.xsd", "file:///etc/passwd", "ftp://a/t.xsd"]
+)
+def test_a_document_in_another_place_is_not_loaded_unless_allowed(place: str) -> None:
+    web = Web()
+    web.found = {URL: orders(place), place: SCHEMA}
+    with pytest.raises(ConfigurationError, match="another place"):
+        contract(web)
+    assert web.asked == [URL]
+
+
+def test_a_place_that_is_allowed_is_loaded() -> None:
+    web = Web()
+    place = "https://schemas.example/v1/t.xsd"
+    web.found = {URL: orders(place), place: SCHEMA}
+    assert set(contract(web, allow=["https://schemas.example/v1/"]).operations) == {
+        "SubmitOrder",
+        "Price",
+        "CancelOrder",
+    }
+
+
+def test_a_wsdl_in_a_file_loads_nothing_from_the_web(tmp_path: Path) -> None:
+    (tmp_path / "a.wsdl").write_text(orders("http://other.example/t.xsd"))
+    web = Web()
+    with pytest.raises(ConfigurationError, match="another place"):
+        Contract(Documents(tmp_path / "a.wsdl", web.fetch))
+    assert web.asked == []
+
+
+@pytest.mark.parametrize("where", ["wsdl", "schema"])
+@pytest.mark.parametrize(
+    "doctype",
+    [
+        '<!DOCTYPE a [<!ENTITY e SYSTEM "file:///etc/passwd">]>',
+        '<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>',
+        '<!DOCTYPE a SYSTEM "http://other.example/a.dtd">',
+    ],
+)
+def test_a_document_type_is_refused_in_every_document(where: str, doctype: str) -> None:
+    def with_doctype(text: str) -> str:
+        return text.replace("?>", "?>" + doctype, 1)
+
+    web = Web()
+    main, schema = orders("/t.xsd"), SCHEMA
+    main, schema = (with_doctype(main), schema) if where == "wsdl" else (main, with_doctype(schema))
+    web.found = {URL: main, "http://service.example/t.xsd": schema}
+    with pytest.raises(ConfigurationError, match="document type"):
+        contract(web)
+
+
+def test_too_many_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MOST_BYTES", len(orders("/t.xsd")) + 10)
+    web = Web()
+    web.found = {URL: orders("/t.xsd"), "http://service.example/t.xsd": SCHEMA}
+    with pytest.raises(ConfigurationError, match="bytes"):
+        contract(web)
+
+
+def test_a_file_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MOST_BYTES", 100)
+    with pytest.raises(ConfigurationError, match="exceeds 100 bytes"):
+        Documents(WSDL, Web().fetch).load(str(WSDL))
+
+
+def test_documents_without_end_are_refused() -> None:
+    class Endless(Web):
+        def fetch(self, url: str) -> bytes:
+            self.asked.append(url)
+            if url == URL:
+                return orders("/0").encode()
+            return f'<xs:schema xmlns:xs="{XSD}"><xs:include schemaLocation="/{len(self.asked)}"/></xs:schema>'.encode()
+
+    web = Endless()
+    with pytest.raises(ConfigurationError, match="more than 100 documents"):
+        contract(web)
+    assert len(web.asked) == documents.MOST_DOCUMENTS + 1
+
+
+def test_documents_that_import_each_other_end() -> None:
+    one = SCHEMA.replace("<xs:element", '<xs:include schemaLocation="/u.xsd"/><xs:element', 1)
+    two = f'<xs:schema xmlns:xs="{XSD}" targetNamespace="urn:orders"><xs:include schemaLocation="/t.xsd"/></xs:schema>'
+    web = Web()
+    web.found = {URL: orders("/t.xsd"), "http://service.example/t.xsd": one, "http://service.example/u.xsd": two}
+    contract(web).compile_schema()
+
+
+@pytest.mark.parametrize("text", ["", "no XML", "<a/>", "<a>", '<definitions xmlns="http://www.w3.org/ns/wsdl"/>'])
+def test_what_is_no_wsdl_is_said_to_be_none(text: str) -> None:
+    web = Web()
+    web.found = {URL: text}
+    with pytest.raises(ConfigurationError, match=r"WSDL"):
+        contract(web)
+
+
+def test_the_schema_of_the_xml_namespace_is_loaded_from_nowhere() -> None:
+    imported = (
+        '<xs:import namespace="http://www.w3.org/XML/1998/namespace" '
+        'schemaLocation="http://www.w3.org/2001/xml.xsd"/><xs:element'
+    )
+    schema = SCHEMA.replace("<xs:element", imported, 1)
+    schema = schema.replace("</xs:sequence>", '</xs:sequence><xs:attribute ref="xml:lang"/>', 1)
+    web = Web()
+    web.found = {URL: orders("/t.xsd"), "http://service.example/t.xsd": schema}
+    made = contract(web)
+    made.compile_schema()
+    assert not [url for url in web.asked if "w3.org" in url]
+
+
+def test_several_inline_schemas_of_one_namespace_are_one_schema(tmp_path: Path) -> None:
+    inline = SCHEMA.partition("?>")[2]
+    start, _, rest = inline.partition('<xs:complexType name="Line">')
+    second = f'<xs:schema xmlns:xs="{XSD}" xmlns:o="urn:orders" targetNamespace="urn:orders" '
+    second += f'elementFormDefault="qualified"><xs:complexType name="Line">{rest}'
+    text = WSDL.read_text()
+    before, _, after = text.partition("<xs:schema>")
+    (tmp_path / "a.wsdl").write_text(f"{before}{start}</xs:schema>{second}{after.partition('</xs:schema>')[2]}")
+    made = Contract(Documents(tmp_path / "a.wsdl", Web().fetch))
+    submit = made.operation("SubmitOrder")
+    body = made.request(submit, (), {"customer": "a", "lines": [{"item": "x", "quantity": 1}]})
+    assert made.request_values(submit, body)["lines"] == [{"item": "x", "quantity": 1}]
+
+
+def test_a_schema_without_its_types_cannot_be_compiled() -> None:
+    web = Web()
+    web.found = {URL: orders("/t.xsd"), "http://service.example/t.xsd": SCHEMA.replace("xs:positiveInteger", "o:Qty")}
+    with pytest.raises(ConfigurationError):
+        BodySchema(Documents(URL, web.fetch))

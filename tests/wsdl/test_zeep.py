@@ -1,0 +1,213 @@
+"""A real zeep client with Holdfast's transports, against a real destination, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import zeep
+import zeep.exceptions
+from lxml import etree
+from order_service import Orders
+
+import holdfast
+from holdfast import ConfigurationError, Destination, Message, NotAcknowledged, SourceHTTP
+from holdfast.testing.proxy import Faults, LossyProxy
+from holdfast.zeep import AsyncTransport, Transport
+
+T = TypeVar("T")
+
+LINES = [{"item": "nail", "quantity": 3}]
+
+
+async def in_thread(program: Callable[[], T]) -> T:
+    return await asyncio.to_thread(program)
+
+
+async def test_a_zeep_client_is_reliable_with_one_argument_more(serve: Any, tmp_path: Path) -> None:
+    orders = Orders()
+    url = await serve(orders.app)
+
+    def program() -> None:
+        with Transport(store=tmp_path / "outbox") as transport:
+            client = zeep.Client(f"{url}?wsdl", transport=transport)
+            receipt = client.service.SubmitOrder(customer="a", lines=LINES)
+            assert (receipt.number, receipt.total) == (1, Decimal("12.50"))
+            assert client.service.Price(item="nail") == Decimal("1.25")
+            (shown,) = [one for one in transport.source.sequences() if one["role"] == "source"]
+            assert shown["versions"] == "RM 1.1, WSA 2005/08, SOAP 1.1"
+            assert transport.source.progress.acknowledged == 2
+
+    await in_thread(program)
+    assert orders.submitted[0]["customer"] == "a"
+
+
+def test_the_transports_are_reached_from_the_package() -> None:
+    assert holdfast.zeep.Transport is Transport
+
+
+async def test_a_one_way_operation_returns_none_and_its_acknowledgement_can_be_awaited(serve: Any) -> None:
+    orders = Orders()
+    url = await serve(orders.app)
+
+    def program() -> None:
+        with Transport(":memory:") as transport:
+            client = zeep.Client(f"{url}?wsdl", transport=transport)
+            with transport.call(message_id="urn:cancel:7", sequence_key="a") as call:
+                assert client.service.CancelOrder(number=7) is None
+            assert isinstance(call.sent, holdfast.sync.Sent)
+            call.sent.acknowledged(60)
+            assert (call.sent.message_id, call.sent.sequence_key) == ("urn:cancel:7", "a")
+
+    await in_thread(program)
+    await orders.app.dispatcher.done()  # type: ignore[union-attr]
+    assert orders.cancelled == [7]
+
+
+async def test_a_declared_fault_is_zeeps_fault_with_its_values(serve: Any) -> None:
+    url = await serve(Orders().app)
+
+    def program() -> None:
+        with Transport(":memory:") as transport:
+            client = zeep.Client(f"{url}?wsdl", transport=transport)
+            with pytest.raises(zeep.exceptions.Fault) as caught:
+                client.service.SubmitOrder(customer="a", lines=[{"item": "nail", "quantity": 101}])
+        fault: Any = caught.value
+        assert (fault.name, fault.value) == ("OrderRefused", {"item": "nail", "limit": 100})
+        assert fault.message == "Too many of nail."
+        assert fault.code.endswith(":Client")
+        assert fault.detail[0].tag == "{urn:orders}OrderRefused"
+
+    await in_thread(program)
+
+
+async def test_an_undeclared_fault_is_zeeps_fault_without_values(serve: Any) -> None:
+    app = Destination(":memory:", wsdl=Orders().wsdl)
+
+    @app.on()
+    def refuse(message: Message) -> str:
+        raise holdfast.ApplicationFault("Closed on Sundays.", detail="<why/>")
+
+    url = await serve(app)
+
+    def program() -> None:
+        with Transport(":memory:") as transport:
+            with pytest.raises(zeep.exceptions.Fault, match="Closed on Sundays") as caught:
+                zeep.Client(f"{url}?wsdl", transport=transport).service.Price(item="nail")
+        fault: Any = caught.value
+        assert (fault.name, fault.value, fault.detail[0].tag) == ("", None, "why")
+
+    await in_thread(program)
+
+
+async def test_an_async_client_calls_at_the_same_time(serve: Any, tmp_path: Path) -> None:
+    orders = Orders()
+    url = await serve(orders.app)
+    async with AsyncTransport(tmp_path / "outbox") as transport:
+        client = await in_thread(lambda: zeep.AsyncClient(f"{url}?wsdl", transport=transport))
+        prices = await asyncio.gather(*(client.service.Price(item=f"{n}") for n in range(5)))
+        assert prices == [Decimal("1.25")] * 5
+        with transport.call(sequence_key="b") as call:
+            assert await client.service.CancelOrder(number=1) is None
+        assert isinstance(call.sent, holdfast.Sent)
+        await call.sent.acknowledged(60)
+        with pytest.raises(zeep.exceptions.Fault, match="Too many"):
+            await client.service.SubmitOrder(customer="a", lines=[{"item": "nail", "quantity": 101}])
+        assert transport.source.progress.acknowledged == 7
+
+
+async def test_every_call_arrives_once_despite_loss(serve: Any, tmp_path: Path) -> None:
+    orders = Orders(store=tmp_path / "inbox")
+    url = await serve(orders.app)
+    async with LossyProxy(url, faults=Faults(lose_request=0.2, lose_response=0.2), seed=7) as proxy:
+
+        def program() -> list[int]:
+            with Transport(tmp_path / "outbox", to=proxy.url, http=SourceHTTP(timeout=5.0)) as transport:
+                client = zeep.Client(f"{url}?wsdl", transport=transport)
+                return [client.service.SubmitOrder(customer=f"{n}", lines=LINES).number for n in range(8)]
+
+        assert await in_thread(program) == [*range(1, 9)]
+        assert proxy.counts.lost > 0
+    assert [one["customer"] for one in orders.submitted] == [f"{n}" for n in range(8)]
+
+
+async def test_a_new_client_resumes_what_an_earlier_one_stored(serve: Any, tmp_path: Path) -> None:
+    orders = Orders(store=tmp_path / "inbox")
+    url = await serve(orders.app)
+    async with LossyProxy(url, faults=Faults(lose_request=1.0), seed=7) as proxy:
+
+        def while_the_service_is_away() -> None:
+            transport = Transport(tmp_path / "outbox", to=proxy.url)
+            client = zeep.Client(f"{url}?wsdl", transport=transport)
+            client.service.CancelOrder(number=5)
+            with pytest.raises(NotAcknowledged), transport.call(message_id="urn:price:1", timeout=0.1):
+                client.service.Price(item="nail")
+            transport.close(0.0)
+
+        await in_thread(while_the_service_is_away)
+        assert orders.cancelled == []
+        proxy.faults = Faults()
+
+        def afterwards() -> Decimal:
+            with Transport(tmp_path / "outbox", to=proxy.url) as transport:
+                client = zeep.Client(f"{url}?wsdl", transport=transport)
+                assert transport.source.progress.outstanding == 2, "resumed when the client is created"
+                transport.source.flush(60)
+                with transport.call(message_id="urn:price:1"):
+                    price: Decimal = client.service.Price(item="nail")
+                return price
+
+        assert await in_thread(afterwards) == Decimal("1.25")
+    await orders.app.dispatcher.done()  # type: ignore[union-attr]
+    assert orders.cancelled == [5]
+
+
+async def test_zeep_itself_refuses_values_of_a_wrong_shape_and_nothing_is_stored(serve: Any) -> None:
+    url = await serve(Orders().app)
+
+    def program() -> None:
+        with Transport(":memory:") as transport:
+            client = zeep.Client(f"{url}?wsdl", transport=transport)
+            with pytest.raises(zeep.exceptions.ValidationError, match="quantity"):
+                client.service.SubmitOrder(customer="a", lines=[{"item": "nail"}])
+            assert transport.source.progress.stored == 0
+
+    await in_thread(program)
+
+
+async def test_a_client_of_another_port_is_told_which_setting_to_change(serve: Any) -> None:
+    url = await serve(Orders().app)
+
+    def program() -> None:
+        with Transport(":memory:") as transport:
+            client = zeep.Client(f"{url}?wsdl", transport=transport)
+            other = client.create_service("{urn:orders}OrdersSoap", "http://127.0.0.1:9/")
+            with pytest.raises(ConfigurationError, match="port_name"):
+                other.Price(item="nail")
+
+    await in_thread(program)
+
+
+async def test_the_headers_of_a_call_and_of_its_reply_are_carried(serve: Any) -> None:
+    app = Destination(":memory:", wsdl=Orders().wsdl)
+    seen: list[str] = []
+
+    @app.on()
+    def price(message: Message) -> str:
+        seen.extend(header.tag for header in message.headers)
+        return '<PriceResponse xmlns="urn:orders"><price>1</price></PriceResponse>'
+
+    url = await serve(app)
+
+    def program() -> None:
+        with Transport(":memory:") as transport:
+            client = zeep.Client(f"{url}?wsdl", transport=transport)
+            header = etree.Element("{urn:h}Tenant")
+            assert client.service.Price(item="nail", _soapheaders=[header]) == 1
+
+    await in_thread(program)
+    assert seen == ["{urn:h}Tenant"]
