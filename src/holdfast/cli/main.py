@@ -26,6 +26,7 @@ COMMANDS = {
     "broker": ("holdfast.cli.running.broker", "broker", "Run a broker, or check its configuration."),
     "receive": ("holdfast.cli.running.receive", "receive", "Receive messages into files, JSON lines or a queue."),
     "send": ("holdfast.cli.running.send", "send", "Send files and wait until they are acknowledged."),
+    "wsdl": ("holdfast.cli.running.wsdl", "wsdl", "Show a WSDL's operations, or write a typed module for them."),
     "sequences": ("holdfast.cli.inspection.sequences", "sequences", "Show, suspend, resume or end Sequences."),
     "queues": (
         "holdfast.cli.inspection.queues",
@@ -70,7 +71,9 @@ EXTRAS = {
     "py4j": "spark",
     "pyarrow": "spark",
     "pyspark": "spark",
+    "requests": "wsdl",
     "xmlschema": "spark",
+    "zeep": "wsdl",
 }
 """Package that a command may find missing when it runs -> the extra that installs it."""
 

@@ -149,6 +149,10 @@ class Description:
         named = ", ".join(port.name for port in chosen)
         raise ConfigurationError(f"the WSDL has several ports: {named}", remedy="Name one of them with port.")
 
+    def port_names(self) -> list[str]:
+        """Return the names of the ports for SOAP over HTTP, usable or not."""
+        return [one.get("name", "") for one in self._all("service/port") if _soap_address(one) is not None]
+
     def operations(self) -> dict[str, str]:
         """The wsa:Action of each operation's request, and of its reply: "" for a one-way operation.
 

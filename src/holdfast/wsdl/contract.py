@@ -6,7 +6,6 @@ against the schema, in both directions.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -91,6 +90,8 @@ class Contract:
         self._document = _document(documents)
         self.port, binding = self._binding(port)
         self._zeep_binding = binding
+        self.name = str(etree.QName(binding.port_type.name).localname)
+        """The name of its wsdl:portType."""
         self.envelope = SOAP_NS[SOAP.V1_2 if isinstance(binding, Soap12Binding) else SOAP.V1_1]
         """The namespace of its envelopes."""
         self.operations = dict(self._operations(binding))
@@ -356,22 +357,6 @@ def read_contract(
 def plain(value: Any) -> Any:
     """Return a value of zeep's as plain Python data: dicts, lists, and the values of simple types."""
     return zeep.helpers.serialize_object(value, dict)
-
-
-def from_json(element: Any, values: Any) -> Any:
-    """Return values that were read from JSON with base64 texts decoded, as zeep expects them."""
-    kind = getattr(element, "type", None)
-    if isinstance(values, list):
-        return [from_json(element, one) for one in values]
-    if isinstance(values, dict) and isinstance(kind, zeep.xsd.ComplexType):
-        inner = dict(kind.elements)
-        return {name: from_json(inner.get(name), one) for name, one in values.items()}
-    if isinstance(values, str) and isinstance(kind, zeep.xsd.Base64Binary):
-        try:
-            return base64.b64decode(values, validate=True)
-        except ValueError:
-            raise EnvelopeError(f"{_shown(element)} must be base64 text.") from None
-    return values
 
 
 def _document(documents: Documents) -> Document:

@@ -19,6 +19,7 @@ import click
 from holdfast.cli.failure import failure_facts
 from holdfast.cli.program import Seconds, log_options, peer_options, run_interruptible, to_peers, wrong_usage
 from holdfast.cli.progress import Shown, progress
+from holdfast.cli.running.operation_values import OperationValues, read_values
 from holdfast.core.versions import RM_OF_NAME, SOAP, Addressing, newest_rm
 from holdfast.exceptions import (
     ConfigurationError,
@@ -75,6 +76,8 @@ class Run:
     total: int | None = None
     unstored: str = ""
     source: Source | None = None
+    values: OperationValues | None = None
+    """The operation that the files are values for; None if they are XML."""
     logs: tuple[str, bool] = ("warning", False)
     refused: dict[str, tuple[HoldfastError, list[str]]] = field(default_factory=dict)
     """Sequence key -> why it is stopped, and the messages with that key that were not stored."""
@@ -90,13 +93,14 @@ class Run:
 )
 @click.option("--action", default=ACTION, show_default=True, metavar="URI", help="wsa:Action of each message.")
 @click.option("--key", default="", help="Messages with the same key share a Sequence and keep its order.")
+@click.option("--operation", metavar="NAME", help="FILES are JSON objects: the values of this operation of the --wsdl.")
 @click.option("--resume", is_flag=True, help="Send the messages in the store, even if sending had stopped.")
 @click.option("--request", "is_request", is_flag=True, help="Wait for replies and print their bodies.")
 @click.option(
     "--jsonl",
     "is_jsonl",
     is_flag=True,
-    help='Each line of FILES is a message: {"body": "<a/>", "action": …, "key": …}.',
+    help='Each line of FILES is a message: {"body": "<a/>", "action": …, "key": …}; or with --operation, its values.',
 )
 @click.option("--timeout", type=Seconds(), help="Seconds for the whole command.  [default: no limit]")
 @click.option("--rm", type=click.Choice([*RM_OF_NAME]), help="WS-RM version.  [default: detected]")
@@ -116,6 +120,7 @@ def send(
     to: str | None,
     wsdl: str | None,
     port: str | None,
+    operation: str | None,
     resume: bool,
     rm: str | None,
     addressing: str | None,
@@ -136,6 +141,7 @@ def send(
     holdfast send --to http://localhost:8080/ orders/*.xml
     echo "<ping/>" | holdfast send --to http://localhost:8080/ --action urn:Ping --request -
     holdfast send --wsdl https://partner.example/Orders.svc?wsdl --action urn:orders/Submit orders/*.xml
+    holdfast send --wsdl https://partner.example/Orders.svc?wsdl --operation SubmitOrder order.json
 
     Every message is durable in the store before it is transmitted. If the command is interrupted, killed or refused,
     no stored message is lost. To continue:
@@ -146,16 +152,21 @@ def send(
     _check_usage(files, to or wsdl, resume, what["is_request"])
     if port is not None and wsdl is None:
         raise click.UsageError("--port names a port of the --wsdl.")
+    if operation is not None and wsdl is None:
+        raise click.UsageError("--operation names an operation of the --wsdl.")
     from holdfast.endpoint.source.http_settings import SourceHTTP
 
     run = Run(files, logs=(log_level, log_json), **what)
     peers = to_peers()
     with wrong_usage():
         versions = _versions(rm, addressing, soap, profile)
-        http = SourceHTTP(headers=_headers(headers), **peers)
+        http = SourceHTTP(headers=parse_headers(headers), **peers)
     options = {"versions": versions, "profile": profile, "assurance": assurance, "http": http}
     options |= _credentials(username, password_file, password_digest)
     try:
+        if operation is not None and files:
+            run.values = read_values(str(wsdl), port, operation, http)
+            run.is_request = not run.values.is_one_way
         run.source = _source(to, wsdl, port, run.store, options)
         run_interruptible(_send(run.source, run, resume))
     except KeyboardInterrupt:
@@ -220,7 +231,7 @@ def _credentials(username: str | None, password_file: str | None, digest: bool) 
         return {"processors": [UsernameToken(username, lines[0], digest=digest)]}
 
 
-def _headers(texts: tuple[str, ...]) -> dict[str, str]:
+def parse_headers(texts: tuple[str, ...]) -> dict[str, str]:
     headers = {}
     for text in texts:
         name, colon, value = text.partition(":")
@@ -238,10 +249,14 @@ def _outgoing(run: Run) -> Iterator[Outgoing]:
         if run.is_jsonl:
             yield from _lines(name, run)
         else:
-            body = _read(name)
+            body, values = _read(name), run.values
             if not body.strip():
-                raise ConfigurationError(f"{name} is empty", remedy="Put one XML element into the file.")
-            yield Outgoing(name, body, run.action, run.key)
+                content = "one XML element" if values is None else "a JSON object"
+                raise ConfigurationError(f"{name} is empty", remedy=f"Put {content} into the file.")
+            if values is not None:
+                yield Outgoing(name, values.body(name, body), values.action, run.key)
+            else:
+                yield Outgoing(name, body, run.action, run.key)
 
 
 def _read(name: str) -> bytes:
@@ -261,6 +276,9 @@ def _lines(name: str, run: Run) -> Iterator[Outgoing]:
     with _open(name) as file:
         for number, line in enumerate(file, 1):
             where = f"{name}, line {number}"
+            if run.values is not None:
+                yield Outgoing(where, run.values.body(where, line), run.values.action, run.key)
+                continue
             found = _line(where, line)
             action, key = found.get("action", run.action), found.get("key", run.key)
             yield Outgoing(where, found["body"], action, key, found.get("message_id"))
@@ -376,8 +394,9 @@ async def _each(run: Run, take: Callable[[Outgoing], Any]) -> AsyncIterator[list
                     remedy=result.remedy or "Correct it, then send it and the messages after it again.",
                 ) from result
             if isinstance(result, PeerFault):
+                declared = "" if run.values is None else run.values.fault(result)
                 raise PeerFault(
-                    f"the service answered {message.name} with a fault: {result.message}",
+                    f"the service answered {message.name} with a fault: {result.message}{declared}",
                     code=result.code,
                     detail=result.detail,
                     remedy=result.remedy,
@@ -439,7 +458,7 @@ async def _request(source: Source, run: Run) -> None:
 
     async for replies in _each(run, take):
         for reply in replies:
-            click.echo(reply.body_bytes)
+            click.echo(reply.body_bytes if run.values is None else run.values.reply(reply.body_bytes))
             reply.done()
 
 

@@ -1,0 +1,103 @@
+"""Values of an operation in JSON, for ``holdfast send --operation``: files to bodies, and replies to lines of JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+from holdfast.exceptions import ConfigurationError, EnvelopeError, OperationFault, PeerFault
+
+if TYPE_CHECKING:
+    from holdfast.endpoint.source.http_settings import SourceHTTP
+    from holdfast.wsdl.contract import Contract
+
+
+class OperationValues:
+    """The values of one operation.
+
+    Args:
+        contract: The contract that has it.
+        operation: Its name.
+
+    Raises:
+        ConfigurationError: The contract has no such operation.
+    """
+
+    def __init__(self, contract: Contract, operation: str) -> None:
+        self._contract = contract
+        self._operation = contract.operation(operation)
+        self.action = self._operation.actions.request
+        self.is_one_way = self._operation.is_one_way
+
+    def body(self, where: str, text: bytes) -> bytes:
+        """Return the body for values in JSON.
+
+        Raises:
+            ConfigurationError: The text is not a JSON object, or its values do not fit the WSDL.
+        """
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as error:  # UnicodeDecodeError too
+            raise _no_values(where, f"it is not JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise _no_values(where, f"it is not an object but {type(values).__name__}")
+        try:
+            return self._contract.request(self._operation, (), values)
+        except EnvelopeError as error:
+            raise _no_values(where, error.message) from error
+
+    def reply(self, body: bytes) -> str:
+        """Return the value of a reply as a line of JSON."""
+        return json.dumps(self._contract.reply_value(self._operation, body), default=_text, ensure_ascii=False)
+
+    def fault(self, fault: PeerFault) -> str:
+        """Return the name and values of a declared fault, for its message; "" for another fault."""
+        found = self._contract.fault(self._operation, fault)
+        if not isinstance(found, OperationFault):
+            return ""
+        return f" ({found.name}: {json.dumps(found.value, default=_text, ensure_ascii=False)})"
+
+
+def read_values(wsdl: str, port: str | None, operation: str, http: SourceHTTP) -> OperationValues:
+    """Load the WSDL and return the values of an operation.
+
+    Args:
+        wsdl: The URL or the file.
+        port: The name of the wsdl:port, None for the only one.
+        operation: The name of the operation.
+        http: Its headers, TLS context and proxy apply to loading the WSDL.
+
+    Raises:
+        ConfigurationError: zeep is not installed, the WSDL cannot be used, or it has no such operation.
+        TransportError: A document cannot be fetched.
+    """
+    return OperationValues(load_contract(wsdl, port, http), operation)
+
+
+def load_contract(wsdl: str, port: str | None, http: SourceHTTP, allow: tuple[str, ...] = ()) -> Contract:
+    """Load the WSDL; arguments and errors as for :func:`read_values`."""
+    from holdfast.wsdl.extra import require_zeep
+
+    require_zeep()
+    from holdfast.wsdl.contract import read_contract
+    from holdfast.wsdl.documents import fetcher
+
+    fetch = fetcher(http.headers, ssl_context=http.ssl_context, proxy=http.proxy)
+    return read_contract(wsdl, port, fetch, allow)
+
+
+def _text(value: Any) -> str:
+    """A value that JSON lacks: a decimal number or a date as in XML, bytes as base64."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    isoformat = getattr(value, "isoformat", None)
+    return str(isoformat()) if isoformat is not None else str(value)
+
+
+def _no_values(where: str, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{where} has no values for the operation: {why}",
+        remedy='Write an object of the fields: {"customer": "a", "lines": [{"item": "nail"}]}. '
+        "To see them: holdfast wsdl URL",
+    )

@@ -1,0 +1,141 @@
+"""A typed Python module for the operations of a WSDL: a class that calls them, and a TypedDict for each structure."""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+from collections.abc import Iterator
+
+from holdfast.wsdl.contract import Contract, Operation
+from holdfast.wsdl.shapes import Field, Shape, Shapes
+
+_HEAD = '''"""Operations of {where}.
+
+Written by `holdfast wsdl --stubs`. Write it again when the WSDL changes, instead of editing it.
+"""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from typing import Any, Literal, NotRequired, TypedDict, cast
+
+import holdfast
+import holdfast.sync
+
+__all__ = [{names}]
+'''
+
+_OPTIONS = '_sequence_key: str = "", _message_id: str | None = None, _timeout: float | None = 60.0'
+_PASSED = "_sequence_key=_sequence_key, _message_id=_message_id, _timeout=_timeout"
+
+
+def typed_module(contract: Contract) -> str:
+    """Return the source text of a module for the operations of a contract. ``mypy --strict`` accepts it."""
+    shapes = Shapes(contract)
+    for operation in contract.operations.values():
+        shapes.input(operation)
+        shapes.output(operation)
+    structures = {_identifier(one.name): _structure(one) for one in shapes.named}
+    name = _identifier(contract.name)
+    name = f"{name}Operations" if {name, f"Blocking{name}"} & set(structures) else name
+    classes = [
+        "\n".join(_class(contract, shapes, f"{prefix}{name}", is_blocking=is_blocking))
+        for prefix, is_blocking in (("", False), ("Blocking", True))
+    ]
+    names = sorted([name, f"Blocking{name}", *structures])
+    where = f"the port {contract.port}" if contract.port else f"the binding {contract.name}"
+    head = _HEAD.format(where=_text(where), names=", ".join(f'"{one}"' for one in names))
+    return "\n\n".join([head, *structures.values(), *classes]) + "\n"
+
+
+def _class(contract: Contract, shapes: Shapes, name: str, *, is_blocking: bool) -> Iterator[str]:
+    source = "holdfast.sync.Source" if is_blocking else "holdfast.Source"
+    yield f"class {name}:"
+    yield f'    """Calls the operations with a :class:`{source}` that has the WSDL."""'
+    yield ""
+    yield f"    def __init__(self, source: {source}) -> None:"
+    yield "        self._source = source"
+    for operation in contract.operations.values():
+        yield ""
+        yield from _method(operation, shapes, is_blocking=is_blocking)
+
+
+def _method(operation: Operation, shapes: Shapes, *, is_blocking: bool) -> Iterator[str]:
+    fields = shapes.input(operation)
+    ordered = [*(one for one in fields if not one.is_optional), *(one for one in fields if one.is_optional)]
+    parameters = [f"{_identifier(one.name)}: {_parameter(one)}" for one in ordered]
+    bare = operation.input is not None and not fields and not hasattr(operation.input.type, "elements")
+    first = "self, value: Any, *, " if bare else "self, *, "
+    result = _result(operation, shapes, is_blocking=is_blocking)
+    start = "    def" if is_blocking else "    async def"
+    yield f"{start} {_identifier(operation.name)}({first}{', '.join([*parameters, _OPTIONS])}) -> {result}:"
+    if operation.documentation:
+        yield f'        """{_text(operation.documentation)}"""'
+    plain = [f"{one.name}={one.name}" for one in fields if _identifier(one.name) == one.name]
+    other = [f"{_literal(one.name)}: {_identifier(one.name)}" for one in fields if _identifier(one.name) != one.name]
+    given = [_literal(operation.name), *(["value"] if bare else []), *plain, _PASSED]
+    if other:
+        given.append(f"**{{{', '.join(other)}}}")
+    call = f"{'' if is_blocking else 'await '}self._source.call({', '.join(given)})"
+    yield f"        {call}" if result == "None" else f'        return cast("{result}", {call})'
+
+
+def _result(operation: Operation, shapes: Shapes, *, is_blocking: bool) -> str:
+    if operation.is_one_way:
+        return "holdfast.sync.Sent" if is_blocking else "holdfast.Sent"
+    output = shapes.output(operation)
+    if output is None:
+        return "None"
+    if isinstance(output, Shape):
+        return _type(output)
+    return _value(output) + (" | None" if output.is_optional or output.is_nillable else "")
+
+
+def _parameter(one: Field) -> str:
+    text = _value(one)
+    return f"{text} | None = None" if one.is_optional else f"{text} | None" if one.is_nillable else text
+
+
+def _structure(shape: Shape) -> str:
+    entries = []
+    for one in shape.fields:
+        text = _value(one)
+        text = f"NotRequired[{text} | None]" if one.is_optional else f"{text} | None" if one.is_nillable else text
+        entries.append((one.name, text))
+    name = _identifier(shape.name)
+    if all(_identifier(one) == one for one, _ in entries):
+        lines = [f"    {one}: {text}" for one, text in entries] or ["    pass"]
+        return "\n".join([f"class {name}(TypedDict):", *lines])
+    inner = ", ".join(f"{_literal(one)}: {_literal(text)}" for one, text in entries)
+    return f'{name} = TypedDict("{name}", {{{inner}}})'
+
+
+def _value(one: Field) -> str:
+    return f"list[{_type(one.shape)}]" if one.is_list else _type(one.shape)
+
+
+def _type(shape: Shape) -> str:
+    text = shape.python or _identifier(shape.name)
+    if shape.values and shape.python == "str":
+        text = f"Literal[{', '.join(map(_literal, shape.values))}]"
+    return f"list[{text}]" if shape.is_list else text
+
+
+def _literal(value: str) -> str:
+    """A text of the WSDL as a Python literal."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _identifier(name: str) -> str:
+    """A name of the WSDL as a Python name."""
+    text = re.sub(r"\W", "_", name)
+    if not text or text[0].isdigit():
+        text = f"_{text}"
+    return f"{text}_" if keyword.iskeyword(text) or text in ("self", "value") else text
+
+
+def _text(text: str) -> str:
+    """A text of the WSDL for a docstring."""
+    return text.replace("\\", "\\\\").replace('"""', "'''").removesuffix('"')

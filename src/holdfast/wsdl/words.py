@@ -1,0 +1,100 @@
+"""A WSDL in words: its ports and what their policies require, its operations, and their types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.wire.wsdl import Port
+from holdfast.wsdl.contract import Contract, Operation
+from holdfast.wsdl.shapes import Field, Shape, Shapes
+
+
+def facts(contract: Contract) -> dict[str, Any]:
+    """Return what :func:`in_words` shows as data for JSON."""
+    shapes = Shapes(contract)
+    operations = [_operation_facts(one, shapes) for one in contract.operations.values()]
+    return {
+        "port": contract.port,
+        "ports": [_port_facts(contract, name) for name in contract.description.port_names()],
+        "operations": operations,
+        "types": {one.name: _signature(one.fields) for one in shapes.named},
+    }
+
+
+def in_words(contract: Contract) -> str:
+    """Return the ports, operations and types as text."""
+    return "\n".join(_lines(facts(contract))) + "\n"
+
+
+def _lines(told: dict[str, Any]) -> Iterator[str]:
+    for port in told["ports"]:
+        used = ", used here" if port["name"] == told["port"] and len(told["ports"]) > 1 else ""
+        yield f"Port {port['name']}{used}: {port['address'] or 'not usable'}"
+        for line in port["policy"]:
+            yield f"  {line}"
+    yield ""
+    yield "Operations" if told["operations"] else "No operations"
+    for one in told["operations"]:
+        result = ", one-way" if one["one_way"] else f" -> {one['returns']}"
+        yield f"  {one['name']}({one['takes']}){result}"
+        if one["documentation"]:
+            yield f"      {one['documentation']}"
+        yield f"      action {one['action']}" + (f", reply {one['reply_action']}" if one["reply_action"] else "")
+        for name, fields in one["faults"].items():
+            yield f"      fault {name}({fields})"
+    if told["types"]:
+        yield ""
+        yield "Types"
+    for name, fields in told["types"].items():
+        yield f"  {name}: {fields}"
+
+
+def _operation_facts(operation: Operation, shapes: Shapes) -> dict[str, Any]:
+    output = shapes.output(operation)
+    return {
+        "name": operation.name,
+        "documentation": operation.documentation,
+        "takes": _signature(shapes.input(operation)),
+        "one_way": operation.is_one_way,
+        "returns": "nothing" if output is None else _typed(output),
+        "action": operation.actions.request,
+        "reply_action": operation.actions.reply,
+        "faults": {name: _signature(shapes.fields(one)) for name, one in operation.faults.items()},
+    }
+
+
+def _port_facts(contract: Contract, name: str) -> dict[str, Any]:
+    try:
+        port = contract.description.port(name)
+    except ConfigurationError as error:
+        return {"name": name, "address": "", "policy": [f"Not usable: {error.message}."]}
+    return {"name": name, "address": port.address, "policy": list(_policy(port))}
+
+
+def _policy(port: Port) -> Iterator[str]:
+    soap = sorted({one.soap.value for one in port.versions})
+    addressing = sorted({one.addressing.value for one in port.versions})
+    rm = sorted({one.rm.value for one in port.versions})
+    yield f"SOAP {' or '.join(soap)}, WS-Addressing {' or '.join(addressing)}"
+    if port.is_reliable:
+        yield f"Reliable messaging is required: WS-ReliableMessaging {' or '.join(rm)}"
+    else:
+        yield "The policy does not mention reliable messaging, so the service may reject it"
+    if port.assurance is not None:
+        yield f"Delivery assurance: {port.assurance}"
+    if port.inactivity_timeout is not None:
+        yield f"The service ends a Sequence after {port.inactivity_timeout:g} seconds without traffic"
+
+
+def _signature(fields: list[Field]) -> str:
+    return ", ".join(f"{one.name}: {_typed(one)}{', optional' if one.is_optional else ''}" for one in fields)
+
+
+def _typed(one: Field | Shape) -> str:
+    if isinstance(one, Field):
+        return f"list of {_typed(one.shape)}" if one.is_list else _typed(one.shape)
+    if one.values:
+        return " or ".join(f'"{value}"' for value in one.values)
+    return f"list of {one.name}" if one.is_list else one.name

@@ -1,0 +1,207 @@
+"""``holdfast wsdl`` in words and as a typed module, and ``holdfast send --operation``."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from order_service import WSDL, Orders
+
+import holdfast
+from holdfast.endpoint.serve import Listeners, Service
+
+
+@pytest.fixture
+def orders() -> Iterator[tuple[Orders, str]]:
+    """The service of orders, served from a thread, and its URL."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    service = Orders()
+    served = Service(service.app, Listeners(port=0, admin_port=0))
+    asyncio.run_coroutine_threadsafe(served.start(), loop).result(60)
+    yield service, served.url
+    asyncio.run_coroutine_threadsafe(served.close(1.0), loop).result(60)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def test_a_wsdl_is_shown_in_words(run: Any, orders: tuple[Orders, str]) -> None:
+    result = run("wsdl", f"{orders[1]}?wsdl")
+    assert result.code == 0, result.err
+    assert f"Port OrdersPort: {orders[1]}" in result.out
+    assert "Reliable messaging is required: WS-ReliableMessaging 1.1" in result.out
+    assert "SubmitOrder(customer: string, lines: list of Line, wanted: date, optional) -> Receipt" in result.out
+    assert 'Price(item: string, currency: "EUR" or "USD", optional) -> decimal' in result.out
+    assert "CancelOrder(number: int), one-way" in result.out
+    assert "fault OrderRefused(item: string, limit: int)" in result.out
+    assert "Line: item: string, quantity: positiveInteger" in result.out
+
+
+def test_a_wsdl_is_shown_as_json(run: Any) -> None:
+    told = json.loads(run("wsdl", str(WSDL), "--json").out)
+    assert [one["name"] for one in told["operations"]] == ["SubmitOrder", "Price", "CancelOrder"]
+    assert told["types"]["Receipt"] == "number: int, total: decimal"
+
+
+def test_a_port_that_cannot_be_used_is_shown_with_the_reason(run: Any, tmp_path: Path) -> None:
+    demand = '<sp:TransportBinding xmlns:sp="http://docs.oasis-open.org/ws-sx/ws-securitypolicy/200702"/>'
+    demand = demand.replace("TransportBinding", "AsymmetricBinding")
+    (tmp_path / "orders.wsdl").write_text(WSDL.read_text().replace("<wsrmp:RMA", f"{demand}<wsrmp:RMA"))
+    (tmp_path / "orders.xsd").write_text((WSDL.parent / "orders.xsd").read_text())
+    result = run("wsdl", "orders.wsdl")
+    assert result.code == 0, result.err
+    assert "not usable" in result.out
+    assert "Holdfast does not support" in result.out
+
+
+@pytest.mark.parametrize("name", ["nowhere.wsdl", "http://127.0.0.1:9/?wsdl"])
+def test_a_wsdl_that_cannot_be_loaded_is_a_sentence(run: Any, name: str) -> None:
+    result = run("wsdl", name)
+    assert result.code == 1
+    assert name.partition("?")[0] in result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.nightly
+def test_a_type_checker_accepts_a_typed_module_and_finds_wrong_calls_of_it(run: Any, tmp_path: Path) -> None:
+    assert run("wsdl", str(WSDL), "--stubs", "orders_client.py").code == 0
+    (tmp_path / "program.py").write_text(PROGRAM)
+    checked = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--no-color-output",
+            f"--cache-dir={tmp_path / 'cache'}",
+            "program.py",
+        ],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    wrong = {number for number, line in enumerate(PROGRAM.splitlines(), 1) if "# wrong" in line}
+    errors = [line for line in checked.stdout.splitlines() if ": error:" in line]
+    assert {int(line.split(":")[1]) for line in errors if line.startswith("program.py")} == wrong, checked.stdout
+    assert all(line.startswith("program.py") for line in errors), checked.stdout
+
+
+def test_a_typed_module_calls_the_service(run: Any, orders: tuple[Orders, str], tmp_path: Path) -> None:
+    result = run("wsdl", f"{orders[1]}?wsdl", "--stubs", "orders_client.py")
+    assert (result.code, result.err) == (0, "3 operations written to orders_client.py\n")
+    spec = importlib.util.spec_from_file_location("orders_client", tmp_path / "orders_client.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with holdfast.sync.Source.from_wsdl(f"{orders[1]}?wsdl", ":memory:") as source:
+        client = module.BlockingOrders(source)
+        assert client.SubmitOrder(customer="a", lines=[{"item": "nail", "quantity": 2}])["number"] == 1
+        client.CancelOrder(number=1).acknowledged(60)
+
+
+PROGRAM = """
+import datetime
+from decimal import Decimal
+
+import holdfast
+from orders_client import BlockingOrders, Line, Orders
+
+
+async def main(source: holdfast.Source) -> None:
+    orders = Orders(source)
+    lines: list[Line] = [{"item": "nail", "quantity": 3}]
+    receipt = await orders.SubmitOrder(customer="a", lines=lines, wanted=datetime.date(2026, 1, 2))
+    total: Decimal = receipt["total"]
+    sent = await orders.CancelOrder(number=receipt["number"])
+    await sent.acknowledged(60)
+    await orders.Price(item="nail", currency="EUR")
+    await orders.Price(item="nail", currency="GBP")  # wrong: not one of the schema's
+    await orders.SubmitOrder(customer="a")  # wrong: no lines
+    number: str = receipt["number"]  # wrong: an int
+
+
+def blocking(source: holdfast.sync.Source) -> Decimal:
+    return BlockingOrders(source).Price(item="nail")
+"""
+
+
+def test_names_that_python_does_not_allow_are_changed_and_cannot_inject_code(run: Any, tmp_path: Path) -> None:
+    text = WSDL.read_text().replace("Submits an order and returns its receipt.", '"""; import os #\\')
+    (tmp_path / "orders.wsdl").write_text(text.replace('operation name="CancelOrder"', 'operation name="class"'))
+    schema = (WSDL.parent / "orders.xsd").read_text()
+    schema = schema.replace('name="item"', 'name="from"').replace('name="limit"', 'name="a-b"')
+    schema = schema.replace('value="USD"', """value="&quot;]; import os #" """)
+    (tmp_path / "orders.xsd").write_text(schema)
+    assert run("wsdl", "orders.wsdl", "--stubs", "client.py").code == 0
+    written = (tmp_path / "client.py").read_text()
+    code = compile(written, "client.py", "exec")
+    assert "os" not in code.co_names
+    assert "def class_(self" in written
+    assert '**{"from": from_}' in written
+
+
+# --- send -------------------------------------------------------------------------------------------------------------
+
+ORDER = {"customer": "a", "lines": [{"item": "nail", "quantity": 3}], "wanted": "2026-01-02"}
+
+
+def test_values_in_a_file_are_sent_and_the_reply_is_json(run: Any, orders: tuple[Orders, str], tmp_path: Path) -> None:
+    (tmp_path / "order.json").write_text(json.dumps(ORDER))
+    result = run("send", "--wsdl", f"{orders[1]}?wsdl", "--operation", "SubmitOrder", "--json", "order.json")
+    assert result.code == 0, result.err
+    reply, counts = map(json.loads, result.out.splitlines())
+    assert reply == {"number": 1, "total": "12.50"}
+    assert (counts["stored"], counts["acknowledged"]) == (1, 1)
+    assert orders[0].submitted[0]["customer"] == "a"
+
+
+def test_each_line_of_json_is_a_call(run: Any, orders: tuple[Orders, str], tmp_path: Path) -> None:
+    (tmp_path / "numbers.jsonl").write_text("".join(f'{{"number": {n}}}\n' for n in range(5)))
+    wsdl = ("--wsdl", f"{orders[1]}?wsdl", "--operation", "CancelOrder")
+    result = run("send", *wsdl, "--jsonl", "--json", "numbers.jsonl")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["acknowledged"] == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("no", "is not JSON"),
+        ("[1]", "not an object but list"),
+        ('{"customer": "a", "lines": [{"item": "nail", "quantity": -1}]}', "'quantity': '-1'"),
+        ('{"custmer": "a"}', "custmer"),
+    ],
+)
+def test_values_that_do_not_fit_are_named_and_not_sent(
+    run: Any, orders: tuple[Orders, str], tmp_path: Path, text: str, says: str
+) -> None:
+    (tmp_path / "order.json").write_text(text)
+    result = run("send", "--wsdl", f"{orders[1]}?wsdl", "--operation", "SubmitOrder", "order.json")
+    assert result.code == 1
+    assert "order.json" in result.err and says in result.err
+    assert orders[0].submitted == []
+
+
+def test_a_declared_fault_is_told_with_its_values(run: Any, orders: tuple[Orders, str], tmp_path: Path) -> None:
+    order = ORDER | {"lines": [{"item": "nail", "quantity": 101}]}
+    (tmp_path / "order.json").write_text(json.dumps(order))
+    result = run("send", "--wsdl", f"{orders[1]}?wsdl", "--operation", "SubmitOrder", "order.json")
+    assert result.code == 1
+    assert 'Too many of nail. (OrderRefused: {"item": "nail", "limit": 100})' in result.err
+
+
+def test_an_operation_without_a_wsdl_is_wrong_usage(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "order.json").write_text("{}")
+    result = run("send", "--to", "http://127.0.0.1:9/", "--operation", "SubmitOrder", "order.json")
+    assert result.code == 2
+    assert "--wsdl" in result.err
