@@ -12,6 +12,16 @@ from holdfast import Destination
 WSDL = Path(__file__).resolve().parent.parent / "data" / "wsdl" / "orders.wsdl"
 
 
+def in_one_document(soap: str = "1.1") -> bytes:
+    """The WSDL with its schema inline, for a version of SOAP."""
+    schema = (WSDL.parent / "orders.xsd").read_text(encoding="utf-8").partition("?>")[2]
+    start, _, rest = WSDL.read_text(encoding="utf-8").partition("<xs:schema>")
+    text = start + schema + rest.partition("</xs:schema>")[2]
+    if soap == "1.2":
+        text = text.replace("http://schemas.xmlsoap.org/wsdl/soap/", "http://schemas.xmlsoap.org/wsdl/soap12/")
+    return text.encode()
+
+
 @dataclass
 class Orders:
     """The service, and what it was given."""

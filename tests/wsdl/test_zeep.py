@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ import pytest
 import zeep
 import zeep.exceptions
 from lxml import etree
-from order_service import Orders
+from order_service import Orders, in_one_document
 
 import holdfast
 from holdfast import ConfigurationError, Destination, Message, NotAcknowledged, SourceHTTP
@@ -68,8 +69,9 @@ async def test_a_one_way_operation_returns_none_and_its_acknowledgement_can_be_a
     assert orders.cancelled == [7]
 
 
-async def test_a_declared_fault_is_zeeps_fault_with_its_values(serve: Any) -> None:
-    url = await serve(Orders().app)
+@pytest.mark.parametrize(("soap", "code"), [("1.1", "Client"), ("1.2", "Sender")])
+async def test_a_declared_fault_is_zeeps_fault_with_its_values(serve: Any, soap: str, code: str) -> None:
+    url = await serve(Orders(wsdl=in_one_document(soap)).app)
 
     def program() -> None:
         with Transport(":memory:") as transport:
@@ -79,7 +81,7 @@ async def test_a_declared_fault_is_zeeps_fault_with_its_values(serve: Any) -> No
         fault: Any = caught.value
         assert (fault.name, fault.value) == ("OrderRefused", {"item": "nail", "limit": 100})
         assert fault.message == "Too many of nail."
-        assert fault.code.endswith(":Client")
+        assert fault.code.endswith(f":{code}")
         assert fault.detail[0].tag == "{urn:orders}OrderRefused"
 
     await in_thread(program)
@@ -211,3 +213,32 @@ async def test_the_headers_of_a_call_and_of_its_reply_are_carried(serve: Any) ->
 
     await in_thread(program)
     assert seen == ["{urn:h}Tenant"]
+
+
+async def test_a_client_of_a_loaded_document_needs_the_wsdl_in_the_transport(serve: Any) -> None:
+    url = await serve(Orders().app)
+
+    def program() -> None:
+        document = zeep.Client(f"{url}?wsdl").wsdl
+        with Transport(":memory:") as transport:
+            with pytest.raises(ConfigurationError, match="wsdl="):
+                zeep.Client(document, transport=transport).service.Price(item="nail")
+        with Transport(":memory:", wsdl=f"{url}?wsdl") as transport:
+            assert zeep.Client(document, transport=transport).service.Price(item="nail") == Decimal("1.25")
+
+    await in_thread(program)
+
+
+async def test_many_threads_share_one_client(serve: Any) -> None:
+    orders = Orders()
+    url = await serve(orders.app)
+
+    def program() -> None:
+        with Transport(":memory:") as transport:
+            client = zeep.Client(f"{url}?wsdl", transport=transport)
+            with ThreadPoolExecutor(8) as threads:
+                receipts = threads.map(lambda n: client.service.SubmitOrder(customer=f"{n}", lines=LINES), range(24))
+                assert sorted(one.number for one in receipts) == [*range(1, 25)]
+
+    await in_thread(program)
+    assert sorted(one["customer"] for one in orders.submitted) == sorted(f"{n}" for n in range(24))

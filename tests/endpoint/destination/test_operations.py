@@ -121,3 +121,40 @@ def test_a_schema_that_cannot_be_compiled_is_refused_when_an_operation_is_offere
     app = Destination(":memory:", wsdl=tmp_path / "orders.wsdl")
     with pytest.raises(ConfigurationError, match="Linie"):
         app.operation("Price")
+
+
+async def test_a_handler_that_asks_for_the_transaction_needs_a_store_in_a_database() -> None:
+    app = Destination(":memory:", wsdl=WSDL)
+
+    @app.operation("CancelOrder")
+    def cancel(number: int, connection: Any) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="connection"):
+        await app.start()
+
+
+async def test_handlers_of_operations_and_of_actions_share_a_destination(serve: Any) -> None:
+    orders = Orders()
+    seen: list[str] = []
+    orders.app.on("urn:other")(lambda message: seen.append(message.body.tag))
+    url = (await serve(orders.app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        await (await source.send("<a/>", action="urn:other")).acknowledged(60)
+        await (await source.call("CancelOrder", number=1)).acknowledged(60)
+        dispatcher: Any = orders.app.dispatcher
+        await dispatcher.done()
+    assert (seen, orders.cancelled) == (["a"], [1])
+
+
+async def test_a_handler_may_be_any_kind_of_function(serve: Any) -> None:
+    app = Destination(":memory:", wsdl=WSDL)
+
+    class Prices:
+        async def __call__(self, **values: Any) -> Decimal:
+            assert values == {"item": "nail", "currency": None}
+            return Decimal(2)
+
+    app.operation("Price")(Prices())
+    url = (await serve(app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        assert await source.call("Price", item="nail") == 2

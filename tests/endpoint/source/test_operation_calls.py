@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from order_service import WSDL, Orders
+from order_service import WSDL, Orders, in_one_document
 
 import holdfast
 from holdfast import ConfigurationError, Destination, EnvelopeError, OperationFault, Source
@@ -27,6 +27,17 @@ async def test_an_operation_takes_and_returns_values(serve: Any, tmp_path: Path)
         assert await source.call("Price", "nail", currency="USD") == Decimal("1.40")
         assert not source.progress.outstanding
     assert orders.submitted == [{"customer": "Åsa", "lines": LINES, "wanted": datetime.date(2026, 1, 2)}]
+
+
+@pytest.mark.parametrize("soap", ["1.1", "1.2"])
+async def test_a_wsdl_given_as_bytes_is_offered_and_called_in_its_version_of_soap(serve: Any, soap: str) -> None:
+    url = (await serve(Orders(wsdl=in_one_document(soap)).app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        assert await source.call("Price", item="nail") == Decimal("1.25")
+        (shown,) = [one for one in source.sequences() if one["state"] == "created"]
+        assert shown["versions"].endswith(f"SOAP {soap}")
+        with pytest.raises(OperationFault, match="Too many"):
+            await source.call("SubmitOrder", customer="a", lines=[{"item": "nail", "quantity": 101}])
 
 
 async def test_a_one_way_operation_returns_the_stored_message(serve: Any) -> None:

@@ -119,6 +119,7 @@ class _Wrapped:
         if not callable(handler):
             raise ConfigurationError(f"{handler!r} is not a handler.", remedy="A handler is a function.")
         self._contract, self._operation, self._handler = contract, operation, handler
+        self._name = getattr(handler, "__name__", type(handler).__name__)
         self._fields = fields(operation.input)
         self._parameters = dict(inspect.signature(handler).parameters)
         self._message = self._take_message()
@@ -204,11 +205,11 @@ class _Wrapped:
         ]
         if missing or unknown:
             raise ConfigurationError(
-                f"The arguments of the handler {self._handler.__name__} are not the fields of the operation "
+                f"The arguments of the handler {self._name} are not the fields of the operation "
                 f"{self._operation.name}: "
                 + "; ".join(
                     [f"it does not take {', '.join(missing)}"] * bool(missing)
                     + [f"the operation has no {', '.join(unknown)}"] * bool(unknown)
                 ),
-                remedy=f"Write def {self._handler.__name__}({', '.join(self._fields)}).",
+                remedy=f"Write def {self._name}({', '.join(self._fields)}).",
             )
