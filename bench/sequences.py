@@ -34,6 +34,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.versions import Versions
@@ -53,9 +54,11 @@ class Side:
         self.store = RocksDBStore(Path(directory) / "store")
         policy = SourcePolicy(window=64, initial_window=64)
         self.protocol = RMProtocol(
-            Queue("inbox", 4), self.store.read, new_identifier, lambda: 0.5, source_policy=policy,
-            replies=lambda _action: False,
-        )  # fmt: skip
+            Queue("inbox", 4),
+            Environment(self.store.read, new_identifier, lambda: 0.5),
+            policies=Policies(source=policy),
+            rules=MessageRules(replies=lambda _action: False),
+        )
         self.opened, self.used = opened, used
         self.at = 0
 

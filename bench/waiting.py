@@ -35,6 +35,7 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
 )
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.versions import Versions
@@ -66,7 +67,7 @@ def fill(directory: Path, count: int, size: int) -> dict[str, Any]:
     store = RocksDBStore(directory)
     chance = random.Random(1)
     some = bodies(size, chance)
-    protocol = RMProtocol(Queue("replies"), store.read, lambda: f"urn:uuid:{chance.random()}", lambda: 0.0)
+    protocol = RMProtocol(Queue("replies"), Environment(store.read, lambda: f"urn:uuid:{chance.random()}", lambda: 0.0))
     protocol.recover(store.load(), time.time())
     outbox = protocol.outbound.open("", TO, [(VERSIONS, False)])
     started, cpu = time.perf_counter(), time.process_time()
@@ -100,7 +101,7 @@ def drain(directory: Path, count: int) -> dict[str, Any]:
     """Let the core send messages to a destination that acknowledges immediately, and delete them."""
     store = RocksDBStore(directory)
     chance = random.Random(2)
-    protocol = RMProtocol(Queue("replies"), store.read, lambda: f"urn:uuid:{chance.random()}", lambda: 0.0)
+    protocol = RMProtocol(Queue("replies"), Environment(store.read, lambda: f"urn:uuid:{chance.random()}", lambda: 0.0))
     started, cpu = time.perf_counter(), time.process_time()
     protocol.recover(store.load(), time.time())
     outbox = protocol.outbound.open("", TO, [(VERSIONS, False)])

@@ -25,6 +25,7 @@ import load
 
 from holdfast.core.events import Respond
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, MessageRules
 from holdfast.core.queues.queue import Queue
 from holdfast.endpoint.engine import new_identifier
 from holdfast.store.rocksdb.store import RocksDBStore
@@ -75,7 +76,11 @@ def main() -> None:
     scripts = [make("http://127.0.0.1:1/", number) for number in range(SEQUENCES)]
     with tempfile.TemporaryDirectory() as directory:
         store = RocksDBStore(Path(directory) / "store")
-        protocol = RMProtocol(Queue("inbox", 4), store.read, new_identifier, lambda: 0.5, replies=lambda _action: False)
+        protocol = RMProtocol(
+            Queue("inbox", 4),
+            Environment(store.read, new_identifier, lambda: 0.5),
+            rules=MessageRules(replies=lambda _action: False),
+        )
         walk(protocol, store, scripts)  # creates the Sequences
         gc.set_threshold(20_000)  # as in a server
         gc.freeze()

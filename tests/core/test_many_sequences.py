@@ -22,6 +22,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.versions import Versions
@@ -41,9 +42,11 @@ class Side:
         names = count()
         policy = DestinationPolicy(max_party_sequences=MANY)
         self.protocol = RMProtocol(
-            Queue("inbox", 4), self.store.read, lambda: f"urn:{next(names)}", lambda: 0.5,
-            destination_policy=policy, allows=lambda _: True, replies=lambda _action: False,
-        )  # fmt: skip
+            Queue("inbox", 4),
+            Environment(self.store.read, lambda: f"urn:{next(names)}", lambda: 0.5),
+            policies=Policies(destination=policy),
+            rules=MessageRules(allows=lambda _: True, replies=lambda _action: False),
+        )
         self.sent: list[Transmit] = []
 
     def turn(self) -> None:

@@ -27,6 +27,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.policy import Assurance, DestinationPolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.states import (
     DESTINATION_TABLES,
@@ -58,17 +59,17 @@ class Inbound:
         identifiers = itertools.count()
         self.protocol = RMProtocol(
             Queue("inbox"),
-            self.store.read,
-            lambda: f"urn:{next(identifiers)}",
-            lambda: 0.0,
-            destination_policy=DestinationPolicy(
-                assurance=Assurance(),
-                max_message_number=99,
-                buffer=4,
-                inactivity_timeout=LIFE,
-                remember_terminated=10 * LIFE,
+            Environment(self.store.read, lambda: f"urn:{next(identifiers)}", lambda: 0.0),
+            policies=Policies(
+                destination=DestinationPolicy(
+                    assurance=Assurance(),
+                    max_message_number=99,
+                    buffer=4,
+                    inactivity_timeout=LIFE,
+                    remember_terminated=10 * LIFE,
+                )
             ),
-            allows=lambda _: True,
+            rules=MessageRules(allows=lambda _: True),
         )
         # Whoever is to be told has an address; whoever asks hears at once.
         is_told = event in (E.DECIDE_TO_CLOSE, E.DECIDE_TO_TERMINATE, *RESPONSES)

@@ -23,6 +23,7 @@ from holdfast.core.messages import (
 from holdfast.core.origin import Origin
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
@@ -80,13 +81,13 @@ class Outbound:
         identifiers = itertools.count()
         self.protocol = RMProtocol(
             Queue("inbox"),
-            self.store.read,
-            lambda: f"urn:{next(identifiers)}",
-            lambda: 0.0,
-            source_policy=SourcePolicy(
-                initial_window=2,
-                window=2,
-                retransmission=RetransmissionPolicy(initial=9.0, floor=1.0, cap=9.0, jitter=0.0),
+            Environment(self.store.read, lambda: f"urn:{next(identifiers)}", lambda: 0.0),
+            policies=Policies(
+                source=SourcePolicy(
+                    initial_window=2,
+                    window=2,
+                    retransmission=RetransmissionPolicy(initial=9.0, floor=1.0, cap=9.0, jitter=0.0),
+                )
             ),
         )
         self.outbound = self.protocol.outbound

@@ -17,6 +17,7 @@ from holdfast.core.events import Transmit
 from holdfast.core.messages import CreateSequence, CreateSequenceResponse, Envelope
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.versions import ALL_VERSIONS, RM, Versions
@@ -157,12 +158,12 @@ class Side:
         self.store = RocksDBStore(self.directory)
         self.protocol = RMProtocol(
             Queue("inbox", 2),
-            self.store.read,
-            lambda: next(self.identifiers),
-            lambda: 0.5,
-            destination_policy=DestinationPolicy(buffer=4),
-            allows=lambda address: address.startswith("http://allowed.example/"),
-            always_replies=lambda _action: True,
+            Environment(self.store.read, lambda: next(self.identifiers), lambda: 0.5),
+            policies=Policies(destination=DestinationPolicy(buffer=4)),
+            rules=MessageRules(
+                allows=lambda address: address.startswith("http://allowed.example/"),
+                always_replies=lambda _action: True,
+            ),
         )
         self.protocol.recover(self.store.load(), self.now)
 

@@ -13,6 +13,7 @@ from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequence
 from holdfast.core.origin import Origin
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.receiving.replies import APART
 from holdfast.core.records import Record
@@ -62,12 +63,9 @@ class Endpoint:
         self._policy = policy
         self.protocol = RMProtocol(
             Queue("inbox"),
-            self.store.read,
-            self._identifier,
-            lambda: 0.0,
-            destination_policy=self.policy,
-            allows=allows,
-            tell=tell,
+            Environment(self.store.read, self._identifier, lambda: 0.0),
+            policies=Policies(destination=self.policy),
+            rules=MessageRules(allows=allows, tell=tell),
         )
         self.protocol.recover(self.store.load(), now)
         self._see_to_effects()

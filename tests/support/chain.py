@@ -17,6 +17,7 @@ from holdfast.core.messages import ANONYMOUS, CreateSequence, Envelope, Fault
 from holdfast.core.origin import Origin, secret_in
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.dead_letters import DeadLetters, Letter
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
@@ -145,15 +146,13 @@ class Party:
         self.forwarding = Forwarding(self.letters, seal=seal, unseal=unseal, tell=fault_as_reply)
         self.protocol = RMProtocol(
             self.queue,
-            self.store.read,
-            self.new_identifier,
-            lambda: 0.0,
-            allows=lambda _address: True,
-            destination_policy=self.policy,
-            source_policy=SourcePolicy(retransmission=STEADY),
-            local=self.local,
+            Environment(self.store.read, self.new_identifier, lambda: 0.0, local=self.local),
             handling=handling,
             forwarding=self.forwarding,
+            policies=Policies(
+                destination=self.policy or DestinationPolicy(), source=SourcePolicy(retransmission=STEADY)
+            ),
+            rules=MessageRules(allows=lambda _address: True),
         )
         self.protocol.recover(self.store.load(), self.chain.now)
         if not self.queue.epoch:

@@ -19,6 +19,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
@@ -51,12 +52,10 @@ class Sending:
         count = itertools.count(1)
         self.protocol = RMProtocol(
             Queue("replies"),
-            self.store.read,
-            lambda: f"urn:id:{id(self)}:{next(count)}",
-            lambda: 0.0,
-            source_policy=SourcePolicy(**{"retransmission": STEADY} | policy),
-            local=local,
-            claims=claims,
+            Environment(
+                self.store.read, lambda: f"urn:id:{id(self)}:{next(count)}", lambda: 0.0, local=local, claims=claims
+            ),
+            policies=Policies(source=SourcePolicy(**{"retransmission": STEADY} | policy)),
         )
         self.protocol.recover(self.store.load(), self.now)
         self._see_to_effects()

@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.core.events import ReadWanted
 from holdfast.core.policy import StagingPolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.sinks.sink import Batch
@@ -63,11 +64,9 @@ class Side:
         queues = [Queue(name, PARTITIONS) for name in self.queue_names]
         self.protocol = RMProtocol(
             queues[0],
-            self.store.read,
-            self.names.__next__,
-            lambda: 0.5,
+            Environment(self.store.read, self.names.__next__, lambda: 0.5),
             further=queues[1:],
-            staging_policy=self.policy,
+            policies=Policies(staging=self.policy or StagingPolicy()),
         )
         self.snapshot = self.store.load()
         self.protocol.recover(self.snapshot, self.now)

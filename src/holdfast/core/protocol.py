@@ -16,19 +16,14 @@ from holdfast.core.events import BackChannel, Effect, ReadWanted, Transmit
 from holdfast.core.faults import not_understood
 from holdfast.core.forwarding.forwarded_requests import Forwarding
 from holdfast.core.handling.delivery import Handling
-from holdfast.core.messages import (
-    ANONYMOUS,
-    Control,
-    Envelope,
-    Fault,
-)
+from holdfast.core.messages import Control, Envelope, Fault
 from holdfast.core.origin import STRANGER, Origin
-from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.protocol_messages.peer_acknowledgements import Hearing, is_reply
 from holdfast.core.protocol_messages.sequence_creation import Granting
 from holdfast.core.protocol_messages.sequence_termination import Ending
 from holdfast.core.protocol_messages.table import CONTROLS
-from holdfast.core.queues.queue import Queue, Queues, ReadRecords
+from holdfast.core.protocol_settings import Environment, MessageRules, Policies
+from holdfast.core.queues.queue import Queue, Queues
 from holdfast.core.receiving.acceptance import Accepting
 from holdfast.core.receiving.acknowledgements import Acknowledging
 from holdfast.core.receiving.allowed_addresses import Addresses
@@ -42,24 +37,11 @@ from holdfast.core.receiving.replies import Replies
 from holdfast.core.receiving.sessions import SessionPartitions
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.sending.context import SendingContext
-from holdfast.core.sending.grants.identifier_claims import IdentifierClaims, announce_claims
+from holdfast.core.sending.grants.identifier_claims import announce_claims
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.recovery import recover_outbound
 from holdfast.core.sinks.staging import Staging
-from holdfast.core.versions import Addressing
-
-
-def _always(_value: str) -> bool:
-    return True
-
-
-def _never(_value: str) -> bool:
-    return False
-
-
-def _tells_nothing(_request: Record, _fault: Fault, _addressing: Addressing) -> Record | None:
-    return None
 
 
 class RMProtocol:
@@ -67,61 +49,48 @@ class RMProtocol:
 
     Args:
         queue: The queue of inbound messages.
+        environment: What the shell provides.
         further: Other queues, for messages that are routed there.
-        read: Reads records from the store.
-        new_identifier: Creates a URI never used before.
-        jitter: Returns a number in [0, 1), a new one at each call.
-        destination_policy: For inbound Sequences.
-        source_policy: For outbound Sequences.
-        source_policy_for: Policy for outbound Sequences to an address; None: ``source_policy`` for all of them.
-        allows: Whether messages may be sent to an address that a peer names; by default only anonymous is allowed.
-        accepts: Whether the application accepts messages with this action.
-        replies: Whether the application answers requests with this action; if not, they are acknowledged immediately.
-        always_replies: Whether this action is a request even if the message does not ask for a reply.
-        tell: Converts a fault into the reply to a request that is refused within its Sequence, in the given version of
-            WS-Addressing; returns None for a message that expects no reply.
-        local: The address to which the peer can send; :data:`ANONYMOUS` for a source without a listener.
+        policies: For its Sequences and sinks.
+        rules: Which messages the application accepts, answers and may send.
         handling: The handlers of the queue; None for a queue without handlers.
         forwarding: The forwarders of inbound messages; None if forwarders are not supported.
-        staging_policy: For rows that external writers stage.
-        claims: The Identifiers that other workers use; None in a server of one process.
     """
 
     def __init__(
         self,
         queue: Queue,
-        read: ReadRecords,
-        new_identifier: Callable[[], str],
-        jitter: Callable[[], float],
+        environment: Environment,
         *,
         further: Iterable[Queue] = (),
-        destination_policy: DestinationPolicy | None = None,
-        source_policy: SourcePolicy | None = None,
-        source_policy_for: Callable[[str], SourcePolicy] | None = None,
-        allows: Callable[[str], bool] = _never,
-        accepts: Callable[[str], bool] = _always,
-        replies: Callable[[str], bool] = _always,
-        always_replies: Callable[[str], bool] = _never,
-        tell: Callable[[Record, Fault, Addressing], Record | None] = _tells_nothing,
-        local: str = ANONYMOUS,
+        policies: Policies | None = None,
+        rules: MessageRules | None = None,
         handling: Handling | None = None,
         forwarding: Forwarding | None = None,
-        staging_policy: StagingPolicy | None = None,
-        claims: IdentifierClaims | None = None,
     ):
-        self.policy = destination_policy or DestinationPolicy()
+        policies, rules = policies or Policies(), rules or MessageRules()
+        new_identifier = environment.new_identifier
+        self.policy = policies.destination
         self.commit = GroupCommit()
         self.effects: list[Effect] = []
-        self.queues = Queues(self.commit, self.effects, read)
+        self.queues = Queues(self.commit, self.effects, environment.read)
         self.inbound = Inbound(self.policy, self.commit, self.effects, queue, further)
         for one in self.inbound.queues.values():
             self.queues.add(one)
-        sending = SendingContext(self.commit, self.effects, new_identifier, jitter, local, self.inbound, claims)
-        self.outbound = Outbound(source_policy or SourcePolicy(), sending, self.queues, source_policy_for)
-        self.answering = Answering(Addresses(allows), self.commit, self.effects)
+        sending = SendingContext(
+            self.commit,
+            self.effects,
+            new_identifier,
+            environment.jitter,
+            environment.local,
+            self.inbound,
+            environment.claims,
+        )
+        self.outbound = Outbound(policies.source, sending, self.queues, policies.source_for)
+        self.answering = Answering(Addresses(rules.allows), self.commit, self.effects)
         self.acknowledging: Acknowledging = Acknowledging(self.inbound, self.answering, self.effects)
         self.inbound.answers = self.replies = Replies(
-            self.inbound, self.outbound, self.acknowledging, self.answering, self.commit, self.effects, tell
+            self.inbound, self.outbound, self.acknowledging, self.answering, self.commit, self.effects, rules.tell
         )
         self.sessions = SessionPartitions(self.inbound, self.outbound) if queue.sessions else None
         self.inbound.sessions = self.sessions
@@ -135,16 +104,14 @@ class RMProtocol:
             self.replies,
             self.acknowledging,
             self.answering,
-            accepts,
-            replies,
-            always_replies,
+            rules.accepts,
+            rules.replies,
+            rules.always_replies,
         )
         if forwarding is not None:
             forwarding.join(self.outbound, self.replies)
         self.hearing = Hearing(self.inbound, self.outbound, self.authority, self.replies, self.receive)
-        self.staging = Staging(
-            staging_policy or StagingPolicy(), self.commit, self.effects, self.queues, self.inbound, new_identifier
-        )
+        self.staging = Staging(policies.staging, self.commit, self.effects, self.queues, self.inbound, new_identifier)
         self.handling = handling
         if handling is not None:
             handling.join(self.inbound, self.replies, self.commit, self.effects)

@@ -25,6 +25,7 @@ from holdfast.core.handling.delivery import Handling
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.endpoint.envelopes.fault_replies import passed_on
@@ -232,7 +233,7 @@ class Engine:
     ) -> Snapshot:
         """Recover from the store and run in the current loop.
 
-        The arguments are those of :class:`RMProtocol`, and
+        The arguments are those of :class:`RMProtocol` and its settings, and
         ``is_restored``: whether the store was restored to an earlier state, so that its queues need a new epoch,
         its sinks new identifiers and its forwarders new Sequences;
         ``worker``: this process among several, None for a single process;
@@ -252,23 +253,25 @@ class Engine:
         divide(snapshot)
         self.protocol = RMProtocol(
             queue,
-            self.read,
-            new_identifier if worker is None else worker.new_identifier,
-            random.random,
+            Environment(
+                self.read,
+                new_identifier if worker is None else worker.new_identifier,
+                random.random,
+                local=local,
+                claims=None if worker is None else worker.claims,
+            ),
             further=further,
-            destination_policy=destination_policy,
-            source_policy=source_policy,
-            source_policy_for=source_policy_for,
-            allows=allows,
-            accepts=accepts,
-            replies=replies,
-            always_replies=always_replies,
-            tell=passed_on,
-            local=local,
             handling=handling,
             forwarding=forwarding,
-            staging_policy=staging_policy,
-            claims=None if worker is None else worker.claims,
+            policies=Policies(
+                destination=destination_policy or DestinationPolicy(),
+                source=source_policy or SourcePolicy(),
+                source_for=source_policy_for,
+                staging=staging_policy or StagingPolicy(),
+            ),
+            rules=MessageRules(
+                allows=allows, accepts=accepts, replies=replies, always_replies=always_replies, tell=passed_on
+            ),
         )
         self._thread = CommitThread(self.store, self._loop, self._durable, self._failed)
         self._reading = Reading(self.store, self._loop, self._read, self.fail)

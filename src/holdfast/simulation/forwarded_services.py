@@ -6,18 +6,14 @@ to several services, in several Sequences, which share its store, its memory and
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from holdfast.core.messages import Envelope
 from holdfast.core.protocol import RMProtocol
-from holdfast.simulation.actors.reader import At
-from holdfast.simulation.nodes.node import Arrival, Journey
 from holdfast.simulation.nodes.routed_queues import service_address
 from holdfast.simulation.options import Options
 from holdfast.simulation.promises.invariants import Invariant
-from holdfast.simulation.second_world import SecondWorld
+from holdfast.simulation.second_world import Carrier, SecondWorld
 from holdfast.simulation.world import World
 
 FIRST = -3
@@ -31,10 +27,7 @@ class ForwardedService(SecondWorld):
         index: The queue's position among the broker's further queues.
         options: Options of the broker's world.
         world: The broker's world.
-        at: Schedules an event, in seconds from now.
-        chance: Chooses every delay.
-        request: Carries an HTTP request of the service.
-        respond: Carries an answer of the service.
+        carrier: Carries its packets and schedules its events.
         invariants: Invariants of the service.
         build: Makes its protocol.
     """
@@ -44,10 +37,7 @@ class ForwardedService(SecondWorld):
         index: int,
         options: Options,
         world: World,
-        at: At,
-        chance: random.Random,
-        request: Callable[[Journey], None],
-        respond: Callable[[Arrival, Envelope | None], None],
+        carrier: Carrier,
         *,
         invariants: Iterable[type[Invariant]],
         build: Callable[..., RMProtocol],
@@ -56,8 +46,7 @@ class ForwardedService(SecondWorld):
         self.queue = broker.setup.routed[index]
         service = replace(destination, address=service_address(self.queue), partitions=1)
         setups = (replace(broker.setup, forwards=False, sessions=0, routed=()), service)
-        carried = (at, chance, request, respond)
-        super().__init__(FIRST - index, world, broker, setups, options, *carried, invariants=invariants, build=build)
+        super().__init__(FIRST - index, world, broker, setups, options, carrier, invariants=invariants, build=build)
         self.node.name = f"service-of-{self.queue}"
         self.world.broker = (self.queue, world.ledger.disks[broker.index])
         self.world.ledger.words[0].in_doubt = world.ledger.words[0].in_doubt

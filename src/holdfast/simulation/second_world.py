@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,23 @@ if TYPE_CHECKING:
     from holdfast.simulation.options import Options
 
 
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """What the simulator of the first world does for a second one.
+
+    Args:
+        at: Schedules an event, in seconds from now.
+        chance: Chooses every delay.
+        request: Carries an HTTP request of the endpoint.
+        respond: Carries its answer to one.
+    """
+
+    at: At
+    chance: random.Random
+    request: Callable[[Journey], None]
+    respond: Callable[[Arrival, Envelope | None], None]
+
+
 class SecondWorld:
     """A world with one endpoint. It decides when packets travel and batches become durable.
 
@@ -32,10 +50,7 @@ class SecondWorld:
         sender: The endpoint that sends here.
         setups: The setups of the sender and of the endpoint.
         options: Options of the first world.
-        at: Schedules an event, in seconds from now.
-        chance: Chooses every delay.
-        request: Carries an HTTP request of the endpoint.
-        respond: Carries an answer of the endpoint.
+        carrier: Carries its packets and schedules its events.
         invariants: Invariants of the endpoint.
         build: Makes its protocol.
     """
@@ -47,10 +62,7 @@ class SecondWorld:
         sender: Node,
         setups: tuple[Setup, Setup],
         options: Options,
-        at: At,
-        chance: random.Random,
-        request: Callable[[Journey], None],
-        respond: Callable[[Arrival, Envelope | None], None],
+        carrier: Carrier,
         *,
         invariants: Iterable[type[Invariant]],
         build: Callable[..., RMProtocol],
@@ -59,11 +71,11 @@ class SecondWorld:
         self.first = first
         self.sender = sender
         self.options = options
-        self._at = at
-        self._chance = chance
-        self._request = request
-        self.respond = respond
-        self.world = World(setups, self, chance.random, invariants=invariants, build=build)
+        self._at = carrier.at
+        self._chance = carrier.chance
+        self._request = carrier.request
+        self.respond = carrier.respond
+        self.world = World(setups, self, carrier.chance.random, invariants=invariants, build=build)
         self.world.clock, self.world.counts = first.clock, first.counts
         self.node = self.world.nodes[1]
         first.others[self.node.setup.address] = (number, self.world)

@@ -31,6 +31,7 @@ from holdfast.simulation.promises.refusals import RefusedInOnePlace, RefusingSer
 from holdfast.simulation.promises.restarted import Heard
 from holdfast.simulation.promises.routed_invariants import ROUTED_INVARIANTS
 from holdfast.simulation.promises.slow_services import OpenRequests
+from holdfast.simulation.second_world import Carrier
 from holdfast.simulation.twin import Twin
 from holdfast.simulation.world import World
 
@@ -141,10 +142,8 @@ class Simulator:
         self._twin: Twin | None = None
         if self.options.twin:
             chance = random.Random(f"twin {seed}")
-            carried = (self.request, self.respond)
-            self._twin = Twin(
-                self.options, self.world, self._at, chance, *carried, invariants=tuple(invariants), build=build
-            )
+            carrier = Carrier(self._at, chance, self.request, self.respond)
+            self._twin = Twin(self.options, self.world, carrier, invariants=tuple(invariants), build=build)
         self._services = self._forwarded_services(tuple(invariants), build)
         self._others: dict[int, Node] = {one.number: one.node for one in self._services}
         if self._twin is not None:
@@ -165,8 +164,8 @@ class Simulator:
         made, watching = [], (*invariants, *ROUTED_INVARIANTS)
         for index in range(self.options.broker_queues):
             chance = random.Random(f"service {index} of {self.seed}")
-            driven = (self.options, self.world, self._at, chance, self.request, self.respond)
-            made.append(ForwardedService(index, *driven, invariants=watching, build=build))
+            carrier = Carrier(self._at, chance, self.request, self.respond)
+            made.append(ForwardedService(index, self.options, self.world, carrier, invariants=watching, build=build))
         return made
 
     def _all_invariants(self, always: Iterable[type[Invariant]]) -> list[type[Invariant]]:

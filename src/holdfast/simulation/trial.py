@@ -17,6 +17,7 @@ from holdfast.core.events import BackChannel, Delivered, Effect, Ended, ReadWant
 from holdfast.core.messages import ANONYMOUS, Envelope
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record
 from holdfast.core.sending.outboxes.outbox import Outbox
@@ -138,8 +139,7 @@ class _Side:
         name: str,
         perform: Callable[[Effect], None],
         *,
-        source_policy: SourcePolicy | None = None,
-        destination_policy: DestinationPolicy | None = None,
+        policies: Policies,
         local: str = ANONYMOUS,
     ) -> None:
         self._run = run
@@ -151,12 +151,8 @@ class _Side:
         self._name = name
         self.protocol = RMProtocol(
             Queue("inbox"),
-            self._kept.read,
-            self._identifier,
-            run.chance,
-            source_policy=source_policy,
-            destination_policy=destination_policy,
-            local=local,
+            Environment(self._kept.read, self._identifier, run.chance, local=local),
+            policies=policies,
         )
 
     def _identifier(self) -> str:
@@ -211,10 +207,9 @@ class _Run:
         self._is_over = False
         self._line_free_at = 0.0
         self._submitted: list[float] = []
-        self._source = _Side(self, "source", self._of_source, source_policy=trial.source)
-        self._destination = _Side(
-            self, "destination", self._of_destination, destination_policy=trial.destination, local=ADDRESS
-        )
+        self._source = _Side(self, "source", self._of_source, policies=Policies(source=trial.source))
+        policies = Policies() if trial.destination is None else Policies(trial.destination)
+        self._destination = _Side(self, "destination", self._of_destination, policies=policies, local=ADDRESS)
         self._outbox: Outbox = self._source.protocol.outbound.open("", ADDRESS, [(trial.versions, False)])
 
     def at(self, delay: float, event: Callable[[], None]) -> None:

@@ -6,20 +6,17 @@ Sequence.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from holdfast.core.messages import Envelope
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.records import Record
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import outbox_queue
-from holdfast.simulation.actors.reader import At
-from holdfast.simulation.nodes.node import SECOND, SECOND_ADDRESS, SECOND_OUTBOX, Arrival, Journey, Node
+from holdfast.simulation.nodes.node import SECOND, SECOND_ADDRESS, SECOND_OUTBOX, Journey, Node
 from holdfast.simulation.promises.invariants import Invariant, skips
-from holdfast.simulation.second_world import SecondWorld
+from holdfast.simulation.second_world import Carrier, SecondWorld
 from holdfast.simulation.world import World
 
 if TYPE_CHECKING:
@@ -32,10 +29,7 @@ class Twin(SecondWorld):
     Args:
         options: Options of the source's world.
         world: The source's world.
-        at: Schedules an event, in seconds from now.
-        chance: Chooses every delay.
-        request: Carries an HTTP request of the second destination.
-        respond: Carries an answer of the second destination.
+        carrier: Carries its packets and schedules its events.
         invariants: Invariants of the second destination.
         build: Makes its protocol.
     """
@@ -44,10 +38,7 @@ class Twin(SecondWorld):
         self,
         options: Options,
         world: World,
-        at: At,
-        chance: random.Random,
-        request: Callable[[Journey], None],
-        respond: Callable[[Arrival, Envelope | None], None],
+        carrier: Carrier,
         *,
         invariants: Iterable[type[Invariant]],
         build: Callable[..., RMProtocol],
@@ -55,8 +46,7 @@ class Twin(SecondWorld):
         source, destination = options.setups()
         self._choices = ((options.versions, False),)
         setups = (replace(source, choices=self._choices), replace(destination, address=SECOND_ADDRESS))
-        carried = (at, chance, request, respond)
-        super().__init__(SECOND, world, world.nodes[0], setups, options, *carried, invariants=invariants, build=build)
+        super().__init__(SECOND, world, world.nodes[0], setups, options, carrier, invariants=invariants, build=build)
         self._submitted = 0
         self._is_ending = False
         world.second = self.world

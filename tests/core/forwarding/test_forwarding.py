@@ -32,6 +32,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.policy import Assurance, ForwardingPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.queues.queue import HANDLER, TRIM_EVERY, Queue, fingerprint_of
 from holdfast.core.queues.retention import DAY, RetentionPolicy
@@ -72,12 +73,10 @@ class Relay:
         self.inbound = ""
         self.protocol = RMProtocol(
             self.queue,
-            self.store.read,
-            lambda: f"urn:id:{next(self.identifiers)}",
-            lambda: 0.0,
-            replies=lambda _action: False,
-            source_policy=SourcePolicy(retransmission=STEADY, initial_window=window, window=window),
+            Environment(self.store.read, lambda: f"urn:id:{next(self.identifiers)}", lambda: 0.0),
             forwarding=Forwarding(self.letters, seal=seal, unseal=unseal, tell=fault_as_reply),
+            policies=Policies(source=SourcePolicy(retransmission=STEADY, initial_window=window, window=window)),
+            rules=MessageRules(replies=lambda _action: False),
         )
         self.protocol.recover(self.store.load(), self.now)
         if not self.queue.epoch:

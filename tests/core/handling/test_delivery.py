@@ -17,6 +17,7 @@ from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Offer, Sequence
 from holdfast.core.policy import Assurance, Delivery, DestinationPolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, Policies
 from holdfast.core.queues.dead_letters import LETTERS, DeadLetters
 from holdfast.core.queues.queue import DEAD_LETTERS, HANDLER, Queue
 from holdfast.core.records import Batch, Record, Snapshot
@@ -53,7 +54,10 @@ class Home:
             queue, letters, handling or HandlingPolicy(concurrency=4), seal=seal, unseal=unseal, set_aside=set_aside
         )
         self.protocol = RMProtocol(
-            queue, self.store.read, self.new_identifier, float, destination_policy=policy, handling=self.handling
+            queue,
+            Environment(self.store.read, self.new_identifier, float),
+            handling=self.handling,
+            policies=Policies(destination=policy or DestinationPolicy()),
         )
         self.handles: list[Handle] = []
         self.reads: list[ReadWanted] = []

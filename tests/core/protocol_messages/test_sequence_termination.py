@@ -24,6 +24,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.protocol_messages.sequence_termination import ATTEMPTS
+from holdfast.core.protocol_settings import Environment, MessageRules
 from holdfast.core.queues.queue import Queue
 from holdfast.core.versions import Versions
 from holdfast.store.memory import MemoryStore
@@ -42,7 +43,9 @@ class Destination:
         self.answers: list[Envelope | None] = []
         identifiers = itertools.count()
         self.protocol = RMProtocol(
-            Queue("inbox"), self.store.read, lambda: f"urn:{next(identifiers)}", lambda: 0.0, allows=lambda _: True
+            Queue("inbox"),
+            Environment(self.store.read, lambda: f"urn:{next(identifiers)}", lambda: 0.0),
+            rules=MessageRules(allows=lambda _: True),
         )
         created = self.ask(control=CreateSequence(acks_to), message_id="urn:create")
         assert created is not None and isinstance(created.control, CreateSequenceResponse)

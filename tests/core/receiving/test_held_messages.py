@@ -22,6 +22,7 @@ from holdfast.core.messages import (
 from holdfast.core.origin import Origin
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.receiving import held_messages as held
 from holdfast.core.versions import Versions
@@ -47,11 +48,9 @@ class Node:
         self.made = 0
         self.protocol = RMProtocol(
             self.queue,
-            self.store.read,
-            self._new_identifier,
-            lambda: 0.0,
-            destination_policy=policy or DestinationPolicy(),
-            replies=lambda _action: False,
+            Environment(self.store.read, self._new_identifier, lambda: 0.0),
+            policies=Policies(destination=policy or DestinationPolicy()),
+            rules=MessageRules(replies=lambda _action: False),
         )
         self.protocol.recover(self.store.load(), 1.0)
 

@@ -12,6 +12,7 @@ from holdfast.core.events import Delivered, Incident, Respond
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, EndpointReference, Envelope, Routed, Sequence
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.queue_limit import QueueLimit
 from holdfast.core.versions import Versions
@@ -30,12 +31,10 @@ class Node:
         self.effects: list[object] = []
         self.protocol = RMProtocol(
             first,
-            self.store.read,
-            lambda: "urn:id:1",
-            lambda: 0.0,
+            Environment(self.store.read, lambda: "urn:id:1", lambda: 0.0),
             further=further,
-            destination_policy=DestinationPolicy(),
-            replies=lambda _action: False,
+            policies=Policies(destination=DestinationPolicy()),
+            rules=MessageRules(replies=lambda _action: False),
         )
         self.protocol.recover(self.store.load(), 1.0)
         self.settle()

@@ -17,6 +17,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.policy import ForwardingPolicy, OnRefused
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment
 from holdfast.core.queues.queue import Queue
 from holdfast.core.sending.outboxes.records import MOST_CUTS
 from holdfast.core.versions import Versions
@@ -186,7 +187,7 @@ class Taker:
         self.queue = Queue("inbox", drops_passed=True)
         self.queue.divide(2, sessions)
         self.count = 0
-        self.protocol = RMProtocol(self.queue, store.read, self.name, lambda: 0.0)
+        self.protocol = RMProtocol(self.queue, Environment(store.read, self.name, lambda: 0.0))
         self.protocol.recover(store.load(), 1.0)
         if not self.queue.epoch:
             self.queue.begin("e")

@@ -22,6 +22,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
@@ -47,10 +48,8 @@ class Side:
         count = itertools.count(1)
         self.protocol = RMProtocol(
             Queue("replies"),
-            self.store.read,
-            lambda: f"urn:id:{next(count)}",
-            lambda: 0.0,
-            source_policy=SourcePolicy(retransmission=QUICK, **policy),
+            Environment(self.store.read, lambda: f"urn:id:{next(count)}", lambda: 0.0),
+            policies=Policies(source=SourcePolicy(retransmission=QUICK, **policy)),
         )
         self.protocol.recover(self.store.load(), self.now)
         self.room = self.protocol.outbound.context.room

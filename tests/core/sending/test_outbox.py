@@ -24,6 +24,7 @@ from holdfast.core.messages import (
 from holdfast.core.origin import Origin
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
@@ -56,10 +57,8 @@ class Sending:
         count = itertools.count(1)
         self.protocol = RMProtocol(
             Queue("replies"),
-            self.store.read,
-            lambda: f"urn:id:{id(self)}:{next(count)}",
-            lambda: 0.0,
-            source_policy=SourcePolicy(retransmission=STEADY, initial_window=window, window=window),
+            Environment(self.store.read, lambda: f"urn:id:{id(self)}:{next(count)}", lambda: 0.0),
+            policies=Policies(source=SourcePolicy(retransmission=STEADY, initial_window=window, window=window)),
         )
         self.protocol.recover(self.store.load(), self.now)
 

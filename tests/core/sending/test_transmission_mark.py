@@ -26,6 +26,7 @@ from holdfast.core.messages import (
 from holdfast.core.origin import Origin
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, Policies
 from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.retention import RetentionPolicy
@@ -75,11 +76,9 @@ class Side:
         chance = random.Random(1)
         self.protocol = RMProtocol(
             queue,
-            store.read,
-            lambda: f"urn:id:{chance.random()}",
-            lambda: 0.0,
-            source_policy=SourcePolicy(initial_window=window, window=window, mark_ahead=ahead),
+            Environment(store.read, lambda: f"urn:id:{chance.random()}", lambda: 0.0),
             handling=self.handling,
+            policies=Policies(source=SourcePolicy(initial_window=window, window=window, mark_ahead=ahead)),
         )
         self.protocol.recover(store.load(), self.now)
         if not queue.epoch:

@@ -12,6 +12,7 @@ from holdfast import Destination, DestinationHTTP
 from holdfast.core.events import Respond, Transmit
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, EndpointReference, Envelope
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, MessageRules
 from holdfast.core.queues.queue import Queue
 from holdfast.core.versions import Versions
 from holdfast.endpoint.sending.pauses import MOST, PAUSE, Pauses
@@ -77,7 +78,11 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def test_the_core_answers_the_exchange_before_it_sends_elsewhere() -> None:
-    protocol = RMProtocol(Queue("inbox"), MemoryStore().read, lambda: "urn:new", lambda: 0.0, allows=lambda _: True)
+    protocol = RMProtocol(
+        Queue("inbox"),
+        Environment(MemoryStore().read, lambda: "urn:new", lambda: 0.0),
+        rules=MessageRules(allows=lambda _: True),
+    )
     creating = request(reply_to=EndpointReference(HERE))
     creating.control = CreateSequence(EndpointReference(HERE))
     creating.action = action_of(replace(creating, action=""))

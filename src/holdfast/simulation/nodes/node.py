@@ -29,10 +29,11 @@ from holdfast.core.forwarding.forwarded_requests import Forwarding
 from holdfast.core.forwarding.undeliverable import GivingUp
 from holdfast.core.handling.delivery import Handling
 from holdfast.core.handling.handler_cursor import HandlingPolicy
-from holdfast.core.messages import Acknowledge, Envelope, Fault, Routed
+from holdfast.core.messages import ANONYMOUS, Acknowledge, Envelope, Fault, Routed
 from holdfast.core.origin import CERTIFIED, Origin, secret_in
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.queues.queue import Queue, ReadRecords
 from holdfast.core.queues.retention import RetentionPolicy
@@ -280,19 +281,12 @@ class Node:
         setup = self.setup
         protocol = self.build(
             queue,
-            read,
-            new_identifier,
-            self.world.jitter,
+            Environment(read, new_identifier, self.world.jitter, setup.address or ANONYMOUS),
             further=[self._further(name) for name in setup.routed],
-            staging_policy=setup.staging,
-            destination_policy=self.setup.destination_policy,
-            source_policy=self.setup.source_policy,
-            allows=always,
-            accepts=always,
-            replies=always,
+            policies=Policies(setup.destination_policy, setup.source_policy, staging=setup.staging),
+            rules=MessageRules(allows=always),
             handling=handling,
             forwarding=forwarding,
-            **({"local": self.setup.address} if self.setup.address else {}),
         )
         if setup.block_bytes is not None:
             protocol.inbound.held.block_bytes = setup.block_bytes

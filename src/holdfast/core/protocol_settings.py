@@ -1,0 +1,81 @@
+"""Settings of an ``RMProtocol``, by concern: its environment, its policies, and its rules for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.core.messages import ANONYMOUS, Fault
+from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
+from holdfast.core.queues.queue import ReadRecords
+from holdfast.core.records import Record
+from holdfast.core.sending.grants.identifier_claims import IdentifierClaims
+from holdfast.core.versions import Addressing
+
+
+def _always(_value: str) -> bool:
+    return True
+
+
+def _never(_value: str) -> bool:
+    return False
+
+
+def _tells_nothing(_request: Record, _fault: Fault, _addressing: Addressing) -> Record | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What the shell provides.
+
+    Args:
+        read: Reads records from the store.
+        new_identifier: Creates a URI never used before.
+        jitter: Returns a number in [0, 1), a new one at each call.
+        local: The address to which the peer can send; :data:`ANONYMOUS` for a source without a listener.
+        claims: The Identifiers that other workers use; None in a server of one process.
+    """
+
+    read: ReadRecords
+    new_identifier: Callable[[], str]
+    jitter: Callable[[], float]
+    local: str = ANONYMOUS
+    claims: IdentifierClaims | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """The policies that the Sequences and the sinks of one side follow.
+
+    Args:
+        destination: For inbound Sequences.
+        source: For outbound Sequences.
+        source_for: Policy for outbound Sequences to an address; None: ``source`` for all of them.
+        staging: For rows that external writers stage.
+    """
+
+    destination: DestinationPolicy = field(default_factory=DestinationPolicy)
+    source: SourcePolicy = field(default_factory=SourcePolicy)
+    source_for: Callable[[str], SourcePolicy] | None = None
+    staging: StagingPolicy = field(default_factory=StagingPolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRules:
+    """Which messages the application accepts, answers and may send. By default, it accepts and answers every message.
+
+    Args:
+        allows: Whether messages may be sent to an address that a peer names; by default only anonymous is allowed.
+        accepts: Whether the application accepts messages with this action.
+        replies: Whether the application answers requests with this action; if not, they are acknowledged immediately.
+        always_replies: Whether this action is a request even if the message does not ask for a reply.
+        tell: Converts a fault into the reply to a request that is refused within its Sequence, in the given version of
+            WS-Addressing; returns None for a message that expects no reply.
+    """
+
+    allows: Callable[[str], bool] = _never
+    accepts: Callable[[str], bool] = _always
+    replies: Callable[[str], bool] = _always
+    always_replies: Callable[[str], bool] = _never
+    tell: Callable[[Record, Fault, Addressing], Record | None] = _tells_nothing
