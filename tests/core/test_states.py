@@ -103,9 +103,9 @@ def test_the_end_of_an_inbound_sequence_moves_as_its_cell_says(state: SettlingSt
 def test_a_source_moves_as_its_cell_says_and_not_at_all_where_there_is_none(rm: RM, state: SourceState) -> None:
     for event in SourceEvent:
         made = source(rm, state)
-        made.due, made.attempts = 5.0, 3
+        made.control.due, made.control.attempts = 5.0, 3
         check(SOURCE_TABLES[rm].get((state, event)), state, event, made.handle, lambda made=made: made.state)
-        assert (made.due, made.attempts) == ((5.0, 3) if made.state is state else (None, 0))
+        assert (made.control.due, made.control.attempts) == ((5.0, 3) if made.state is state else (None, 0))
 
 
 @pytest.mark.parametrize("state", EndState)

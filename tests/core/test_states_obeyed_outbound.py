@@ -126,7 +126,7 @@ class Outbound:
         self.commit()
         acknowledged = 1 if state in IN_DOUBT else 3
         while self.source.acknowledged.highest < acknowledged:
-            upper = min(self.source.highest_sent, acknowledged)
+            upper = min(self.source.numbers.highest_sent, acknowledged)
             self.acknowledge((1, upper))
             if state not in IN_DOUBT:
                 self.protocol.pump(self.now)
@@ -147,7 +147,7 @@ class Outbound:
 
     def happen(self, event: V) -> None:
         """An event of the peer's comes from outside; one of ours by the way that all go."""
-        source, highest = self.source, self.source.highest_sent
+        source, highest = self.source, self.source.numbers.highest_sent
         for entry in source.flight.values():
             is_early = event is V.ENDING_FAULT_EARLY
             entry.attempts, entry.exchanges = 1 + is_early, int(is_early)
@@ -166,13 +166,13 @@ class Outbound:
         elif event in (V.WANT_SEQUENCE, V.GRANT_DURABLE) and source.state in (S.NONE, S.GRANTED):
             self.commit()  # that is what it waited for
         elif event in (V.SEND_MESSAGE, V.SEND_LAST_NUMBER):
-            source.limit = 3 if event is V.SEND_LAST_NUMBER else 99
+            source.numbers.limit = 3 if event is V.SEND_LAST_NUMBER else 99
             self.acknowledge((1, 2))
             self.effects.clear()
             source.numbers_to_send(self.now, EVERY_RECORD)
         elif event in (V.ALL_ACKNOWLEDGED, V.ALL_NUMBERS_ACKNOWLEDGED):
-            source.available = 1 if source.state in IN_DOUBT else source.acknowledged.highest
-            source.limit = source.available if event is V.ALL_NUMBERS_ACKNOWLEDGED else 99
+            source.numbers.available = 1 if source.state in IN_DOUBT else source.acknowledged.highest
+            source.numbers.limit = source.numbers.available if event is V.ALL_NUMBERS_ACKNOWLEDGED else 99
             source.want_end()
             self.outbox._proceed(source, self.now)
         elif event is V.RESUMED:
@@ -208,11 +208,11 @@ class Seen:
     def _facts(self) -> dict[A, Any]:
         source = self.one.source
         return {
-            A.NUMBER: source.next_number,
-            A.SEND_LAST_MESSAGE: source.last_number,
+            A.NUMBER: source.numbers.next,
+            A.SEND_LAST_MESSAGE: source.numbers.last,
             A.STOP_NUMBERING: source.in_doubt,
-            A.TELL_END: source.outlives,
-            A.GO_ON: source.last_heard,
+            A.TELL_END: source.life.outlives,
+            A.GO_ON: source.life.last_heard,
             A.RETRY: min((entry.due for entry in source.flight.values()), default=None),
         }
 
@@ -265,7 +265,7 @@ def test_what_comes_of_an_event_is_what_its_cell_says(rm: RM, state: S, event: V
     one.bring_to(state)
     source = one.source
     if event is V.TURN and action in SHOWN_BY_ITS_STATE:
-        source.due = one.now
+        source.control.due = one.now
     if event is V.TURN and state in IN_DOUBT:
         source.flight[2].due = one.now
         source.flight.hurry(source.flight[2], one.now)

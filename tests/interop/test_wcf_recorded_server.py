@@ -413,7 +413,7 @@ def _acknowledged(session: Session, _sent: Transmit, answer: Envelope, _then: li
     (acknowledgement,) = answer.acknowledgements
     for lower, upper in acknowledgement.ranges:
         for number in range(lower, upper + 1):
-            assert source is None or number in source.acknowledged or number in source.unreplied
+            assert source is None or number in source.acknowledged or number in source.waiting.unreplied
 
 
 def _closed(session: Session, _sent: Transmit, answer: Envelope, then: list[Transmit]) -> None:

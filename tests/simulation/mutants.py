@@ -112,7 +112,7 @@ def transmit_before_durable(monkeypatch: pytest.MonkeyPatch) -> None:
 def transmit_before_the_mark_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     def _move(self: Marking, source: RMSource) -> None:
         original(self, source)
-        source.durable_mark = source.mark
+        source.numbers.durable_mark = source.numbers.mark
 
     original = replace(monkeypatch, Marking, "_move", _move)
 
@@ -120,7 +120,7 @@ def transmit_before_the_mark_is_durable(monkeypatch: pytest.MonkeyPatch) -> None
 @mutant("TransmittedIsMarked")
 def move_the_mark_and_save_it_another_time(monkeypatch: pytest.MonkeyPatch) -> None:
     def see(self: Marking, source: RMSource) -> None:
-        if source.numbers_left <= source.policy.mark_ahead // 4:
+        if source.numbers.left_before_mark <= source.policy.mark_ahead // 4:
             self._move(source)
 
     replace(monkeypatch, Marking, "see", see)
@@ -130,7 +130,7 @@ def move_the_mark_and_save_it_another_time(monkeypatch: pytest.MonkeyPatch) -> N
 def take_the_mark_for_less_than_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     def from_state(cls: type[RMSource], state: Any, *rest: Any) -> RMSource:
         source: RMSource = original(cls, state, *rest)
-        source.sent_before = source.acknowledged.highest
+        source.numbers.sent_before = source.acknowledged.highest
         return source
 
     original = RMSource.from_state.__func__
@@ -142,7 +142,9 @@ def let_go_of_what_is_forwarded_once_it_was_sent(monkeypatch: pytest.MonkeyPatch
     def pass_acknowledged(self: Outbox) -> bool:
         found: bool = original(self)
         if self.key.startswith(FORWARD) and self.source is not None:
-            self.first = max(self.first, min(self.source.start + self.source.highest_sent, self.durable_end))
+            self.first = max(
+                self.first, min(self.source.numbers.start + self.source.numbers.highest_sent, self.durable_end)
+            )
             return True
         return found
 
@@ -164,7 +166,7 @@ def number_anew_after_a_crash_what_is_forwarded(monkeypatch: pytest.MonkeyPatch)
 @mutant("ForwardedInOrder", "AtMostOnce")
 def forward_after_a_crash_in_a_sequence_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def adopt(self: Outbox, source: RMSource) -> None:
-        if self.key.startswith(FORWARD) and source.sent_before:  # it was read back
+        if self.key.startswith(FORWARD) and source.numbers.sent_before:  # it was read back
             self._commit.forget(source.local_id)
         else:
             original(self, source)
@@ -216,9 +218,9 @@ def reuse_a_number_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     def from_state(cls: type[RMSource], state: Any, *arguments: Any) -> RMSource:
         source: RMSource = original(cls, state, *arguments)
         if not source.polled:
-            source.start += source.records_done
+            source.numbers.start += source.records_done
             source.acknowledged = AcknowledgementRanges()
-            source.next_number = 1
+            source.numbers.next = 1
         return source
 
     replace(monkeypatch, RMSource, "from_state", classmethod(from_state))
@@ -276,7 +278,7 @@ def trim_the_outbox_beyond_what_is_acknowledged(monkeypatch: pytest.MonkeyPatch)
     def pass_acknowledged(self: Outbox) -> Any:
         is_to_be_saved = original(self)
         if self.source is not None:
-            self.queue.delete_below(0, self.source.start + self.source.acknowledged.highest)
+            self.queue.delete_below(0, self.source.numbers.start + self.source.acknowledged.highest)
         return is_to_be_saved
 
     original = replace(monkeypatch, Outbox, "pass_acknowledged", pass_acknowledged)

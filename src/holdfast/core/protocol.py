@@ -202,7 +202,7 @@ class RMProtocol:
         for outbox in self.outbound.outboxes.values():
             source = outbox.source
             if source is not None and not source.polled and not outbox.is_for_replies:
-                source.restored()
+                source.numbers.restored()
                 self.commit.save(source.local_id, source)
 
     # --- calls ----------------------------------------------------------------------------------------------------

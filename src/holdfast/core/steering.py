@@ -157,8 +157,8 @@ class Steering:
         if terminate:
             self._give_up_sequence(outbox, outbox.in_doubt(), now)
         else:
-            left = max(source.highest_sent, min(source.sent_before, source.available))
-            source.limit = min(source.limit, left)  # it ends like a Sequence without free numbers
+            left = max(source.numbers.highest_sent, min(source.numbers.sent_before, source.numbers.available))
+            source.numbers.limit = min(source.numbers.limit, left)  # it ends like a Sequence without free numbers
             self._commit.save(source.local_id, source)
         self._tell(Incident("sequence.ended_by_operator", source.identifier), key=outbox.key, terminated=terminate)
         outbox.ready()

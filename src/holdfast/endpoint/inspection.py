@@ -116,11 +116,11 @@ def describe_flight(outbox: Outbox, now: float) -> dict[str, Any] | None:
     if source is None:
         return None
     return {
-        "window": source.window,
+        "window": source.pace.size,
         "in_flight": len(source.flight),
-        "next_number": source.next_number,
-        "retransmission_timeout": source.round_trip.timeout,
-        "last_heard": max(0.0, now - source.last_heard),
+        "next_number": source.numbers.next,
+        "retransmission_timeout": source.pace.round_trip.timeout,
+        "last_heard": max(0.0, now - source.life.last_heard),
     }
 
 

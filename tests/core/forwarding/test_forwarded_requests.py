@@ -286,8 +286,8 @@ def test_a_reply_waits_for_no_other_and_what_answers_nothing_is_acknowledged_and
     source = chain.forwarder.source
     assert source is not None and source.offer is not None
     offered = chain.broker.protocol.inbound.destinations[source.offer]
-    assert len(source.unreplied) == 2 and chain.replies == []
-    (_, second) = source.unreplied.values()
+    assert len(source.waiting.unreplied) == 2 and chain.replies == []
+    (_, second) = source.waiting.unreplied.values()
 
     def come(number: int, relates_to: str) -> None:
         versions = chain.versions

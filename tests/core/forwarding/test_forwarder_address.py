@@ -35,7 +35,7 @@ def test_an_acknowledgement_without_a_reply_is_not_the_end_of_a_request_whose_re
     chain.ask("one")
     chain.go(60.0)
     source = chain.forwarder.source
-    assert source is not None and len(source.unreplied) == 1 and len(requests_to_the_service(chain)) > 2
+    assert source is not None and len(source.waiting.unreplied) == 1 and len(requests_to_the_service(chain)) > 2
     assert chain.replies == [] and not [one for one in chain.broker.incidents if one.level == "warning"]
     chain.service.is_handling = True
     chain.service.kill()
@@ -94,7 +94,9 @@ def test_an_acknowledgement_and_a_reply_without_the_secret_of_the_address_do_not
     forged = Envelope(chain.versions.soap, chain.versions.addressing, chain.versions.rm, control=Acknowledge())
     forged.acknowledgements = (SequenceAcknowledgement(source.identifier, ((1, 3),)),)
     chain.broker.protocol.receive(forged, None, chain.now, origin=Origin(secret=secret))
-    reply = Envelope(chain.versions.soap, chain.versions.addressing, chain.versions.rm, relates_to=source.unreplied[2])
+    reply = Envelope(
+        chain.versions.soap, chain.versions.addressing, chain.versions.rm, relates_to=source.waiting.unreplied[2]
+    )
     reply.action, reply.body = "urn:reply", b"forged"
     chain.broker.protocol.receive(reply, None, chain.now, origin=Origin(secret=secret))
     chain.broker.settle()
@@ -115,7 +117,9 @@ def test_a_posted_fault_counts_only_from_the_destination_and_for_a_request_that_
         acknowledge_at_the_address(chain, 1)
     source = chain.forwarder.source
     assert source is not None
-    fault = Envelope(chain.versions.soap, chain.versions.addressing, chain.versions.rm, relates_to=source.unreplied[1])
+    fault = Envelope(
+        chain.versions.soap, chain.versions.addressing, chain.versions.rm, relates_to=source.waiting.unreplied[1]
+    )
     fault.fault = Fault("Poison", "it cannot be read")
     secret = "guess" if case == "forged" else source.secret
     chain.broker.protocol.receive(fault, None, chain.now, origin=Origin(secret=secret))

@@ -379,7 +379,7 @@ def test_each_forwarder_has_a_policy_of_its_own_which_its_present_sequence_takes
     outbox = relay.protocol.outbound.forward("narrow", NEXT, CHOICES, relay.queue, 0, policy=patient)
     source = outbox.source
     assert source is not None and source.policy is patient.sending is outbox.policy
-    assert source.round_trip.policy is patient.sending.retransmission
+    assert source.pace.round_trip.policy is patient.sending.retransmission
     assert relay.protocol.outbound.outboxes["wide"].policy.window == 64
 
 

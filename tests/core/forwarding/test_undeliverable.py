@@ -265,7 +265,9 @@ def test_a_late_fault_about_a_request_that_arrived_by_now_does_not_make_its_sequ
     chain.go(0.2)
     source = chain.forwarder.source
     assert source is not None
-    fault = Envelope(chain.versions.soap, chain.versions.addressing, chain.versions.rm, relates_to=source.unreplied[2])
+    fault = Envelope(
+        chain.versions.soap, chain.versions.addressing, chain.versions.rm, relates_to=source.waiting.unreplied[2]
+    )
     fault.fault = Fault("Poison", "it cannot be read")
     chain.refuse("m0")
     chain.go(60.0, until=lambda: chain.forwarder.withdrawal is not None and source.flight[2].attempts > 1)

@@ -42,7 +42,7 @@ class Forwarder:
         self.chain.settle()
         assert self.outbox.source is not None
         self.source, self.flight = self.outbox.source, self.outbox.source.flight
-        assert [*self.flight] == [REFUSED, OTHER, REQUEST, NEXT] and [*self.source.unreplied] == [REQUEST]
+        assert [*self.flight] == [REFUSED, OTHER, REQUEST, NEXT] and [*self.source.waiting.unreplied] == [REQUEST]
         self.withdrawals = self.chain.broker.forwarding.giving_up._withdrawals
         self.now = self.chain.now
         self.refuse(REFUSED)
@@ -52,7 +52,7 @@ class Forwarder:
         if state is S.NONE:
             self.withdrawal.refused.clear()
             self.flight.release(REFUSED, self.now + 9.0)
-            self.source.limit = 99
+            self.source.numbers.limit = 99
 
     def refuse(self, number: int) -> None:
         """The destination refuses a message, for good."""
@@ -123,7 +123,7 @@ class Forwarder:
 
     def _facts(self, parked: set[int]) -> dict[A, bool]:
         other = self.flight.get(OTHER)
-        is_held = self.source.limit == self.source.highest_sent
+        is_held = self.source.numbers.limit == self.source.numbers.highest_sent
         return {
             A.HOLD: is_held and not self.was_held,
             A.WITHHOLD: is_held and self.was_held and parked == self.withdrawal.refused != self.were_parked,
@@ -133,7 +133,7 @@ class Forwarder:
     def look(self) -> None:
         """Remember what is so before the event."""
         self.chain.broker.protocol.take_effects()
-        self.was_held = self.source.limit == self.source.highest_sent
+        self.was_held = self.source.numbers.limit == self.source.numbers.highest_sent
         self.were_parked = {number for number, entry in self.flight.items() if entry.is_parked}
 
 
@@ -184,8 +184,8 @@ def test_while_the_answer_is_awaited_nothing_is_decided() -> None:
 def test_a_parked_number_is_not_sent_again_by_a_late_answer_when_a_lower_one_arrives() -> None:
     one = Forwarder(S.DRAINING)
     one.refuse(NEXT)
-    one.source.answered(NEXT, one.now, in_answers=True)
+    one.source.transmissions.answered(NEXT, one.now, in_answers=True)
     one.source.replied(REQUEST, one.now)
     for number in (REFUSED, OTHER):
         one.flight.remove(number)
-    assert NEXT not in one.flight.due(one.now + 99.0, one.source.unreplied)
+    assert NEXT not in one.flight.due(one.now + 99.0, one.source.waiting.unreplied)

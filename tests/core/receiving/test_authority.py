@@ -167,9 +167,9 @@ def test_a_reply_counts_only_from_the_destination_that_has_the_request() -> None
         say(sending, origin, sequence=Sequence(identifier, 1), action="urn:reply", relates_to=relates_to, body=b"<r/>")
 
     reply(1, Origin(party="address 10.0.0.9"))
-    assert 1 in source.unreplied
+    assert 1 in source.waiting.unreplied
     reply(2, Origin(secret=source.secret))
-    assert 1 not in source.unreplied and 1 in source.acknowledged
+    assert 1 not in source.waiting.unreplied and 1 in source.acknowledged
 
 
 @pytest.mark.parametrize(

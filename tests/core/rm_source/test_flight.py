@@ -15,6 +15,7 @@ from holdfast.core.policy import SourcePolicy
 from holdfast.core.records import Record
 from holdfast.core.rm_source.flight import Flight, InFlight
 from holdfast.core.rm_source.source import RMSource
+from holdfast.core.rm_source.transmissions import Transmissions
 from holdfast.core.states import SourceEvent
 from holdfast.core.versions import Versions
 
@@ -117,7 +118,8 @@ def test_a_message_looks_at_as_many_others_whatever_the_window() -> None:
         source.created("urn:s", None, 0.0)
         source.handle(SourceEvent.GRANT_DURABLE)
         source.flight = flight = Watched()
-        source.available = source.durable_mark = 4 * window
+        source.transmissions = Transmissions(flight, source.waiting, source.pace)
+        source.numbers.available = source.numbers.durable_mark = 4 * window
         now = 0.0
         for number in range(1, 3 * window):
             now += 0.0001
@@ -126,7 +128,7 @@ def test_a_message_looks_at_as_many_others_whatever_the_window() -> None:
             source.deadline()
             source.time_event(now, is_for_replies=False)
             source.receive_acknowledgement(SequenceAcknowledgement("urn:s", ((1, number),)), now)
-            source.answered(number, 1.0, in_answers=True)
+            source.transmissions.answered(number, 1.0, in_answers=True)
         assert len(flight) >= window - 1
         looks.append(flight.looked_at / (3 * window))
     assert looks == [0, 0]

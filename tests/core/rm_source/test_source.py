@@ -27,8 +27,8 @@ def opened(available: int = 0, rm: str = "1.1", **policy: Any) -> RMSource:
     assert source.request_to_send(0.0, 0.0) is Request.CREATE
     assert source.created("urn:s", None, 0.0)
     assert source.handle(SourceEvent.GRANT_DURABLE) is SourceAction.BEGIN
-    source.available = available
-    source.mark = source.durable_mark = 1 << 20
+    source.numbers.available = available
+    source.numbers.mark = source.numbers.durable_mark = 1 << 20
     return source
 
 
@@ -72,7 +72,7 @@ def test_no_more_than_the_window_is_in_flight_and_it_grows_with_what_is_acknowle
 def test_only_durable_messages_are_sent() -> None:
     source = opened(1)
     assert send(source) == [1]
-    source.available = 2
+    source.numbers.available = 2
     assert send(source) == [2]
 
 
@@ -122,7 +122,7 @@ def test_none_acknowledges_nothing_and_is_a_sign_of_life() -> None:
     source = opened(2)
     send(source)
     assert acknowledge(source, now=5.0) == []
-    assert source.last_heard == 5.0
+    assert source.life.last_heard == 5.0
 
 
 def test_a_nack_is_answered_by_that_message_at_once() -> None:
@@ -135,7 +135,7 @@ def test_a_nack_is_answered_by_that_message_at_once() -> None:
 def test_an_unacknowledged_message_is_due_again_after_the_timeout_and_later_each_time() -> None:
     policy = RetransmissionPolicy(initial=1.0, floor=0.5, cap=3.0, jitter=0.0)
     source = opened(1, retransmission=policy)
-    source.round_trip = RoundTrip(policy)
+    source.pace.round_trip = RoundTrip(policy)
     send(source)
     for due in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 11.0):
         assert source.deadline() == due
@@ -145,7 +145,7 @@ def test_an_unacknowledged_message_is_due_again_after_the_timeout_and_later_each
 
 def test_a_transport_that_surely_failed_is_tried_again_soon() -> None:
     source = opened(1, retransmission=RetransmissionPolicy(initial=10.0, floor=0.5, jitter=0.0))
-    source.round_trip = RoundTrip(source.policy.retransmission)
+    source.pace.round_trip = RoundTrip(source.policy.retransmission)
     send(source)
     source.not_delivered(1, 0.0)
     assert source.deadline() == 0.5
@@ -165,7 +165,7 @@ def test_a_request_is_not_acknowledged_before_its_reply_is_durable() -> None:
 def test_a_reply_on_its_way_to_the_store_is_saved_as_acknowledged_with_it() -> None:
     source = opened(1)
     source.sent(source.numbers_to_send(0.0, EVERY_RECORD)[0], "urn:m1", 0.0, 0.0)
-    source.replying.add(1)
+    source.waiting.replying.add(1)
     again = RMSource.from_state(source.to_state(), source.policy, 1, 1.0)
     assert again.is_complete
 
@@ -174,12 +174,12 @@ def test_the_limit_makes_the_sequence_full_and_a_rollover_fault_lowers_it() -> N
     full = opened(9, max_message_number=3, initial_window=8, window=8)
     assert send(full) == [1, 2, 3]
     assert full.state is SourceState.ROLLOVER
-    assert full.is_full
+    assert full.numbers.is_full
     for source in (full, opened(9, initial_window=8, window=8)):
         send(source)
         acknowledge(source, (1, 1))
         roll_over(source, 2, 3, 0.2)
-        assert source.is_full
+        assert source.numbers.is_full
         assert sorted(source.flight) == [2]
         acknowledge(source, (1, 2))
         assert not source.is_complete, "it may have taken more before it lowered its limit"
@@ -212,15 +212,15 @@ def test_where_nobody_knows_which_number_was_refused_nothing_moves_before_the_pe
     for one in (source, again):
         assert one.request_to_send(0.0, 0.3) is Request.ACK_REQUESTED
         acknowledge(one, (1, 3), now=0.4)
-        assert one.limit == 3
+        assert one.numbers.limit == 3
         assert send(one, 0.5) == []
-        assert one.is_full and one.is_complete
+        assert one.numbers.is_full and one.is_complete
 
 
 def test_a_peer_is_asked_for_what_it_has_also_when_the_last_number_leaves_meanwhile() -> None:
     """As after a restart: the limit was lowered and saved, and what is below it goes once more."""
     source = opened(9, initial_window=4)
-    source.limit = 2
+    source.numbers.limit = 2
     source.ask_what_else(0.1)
     assert send(source, 0.2) == [1, 2] and source.state is SourceState.ROLLOVER
     assert source.request_to_send(0.0, 0.3) is Request.ACK_REQUESTED
@@ -256,7 +256,7 @@ def test_in_1_1_it_closes_then_terminates_and_last_msg_number_stays_what_it_was(
     source.end_saved()
     source.tell_end(0.1)
     assert source.request_to_send(0.0, 0.1) is Request.CLOSE
-    source.available = 5
+    source.numbers.available = 5
     assert source.is_complete
     assert send(source, 0.1) == []
 
@@ -267,10 +267,10 @@ def test_in_1_0_it_says_last_message_once_that_is_durable_and_never_gives_its_nu
     source.want_end()
     acknowledge(source, (1, 1))
     assert source.proceed()
-    assert source.last_number == 2
+    assert source.numbers.last == 2
     assert send(source, 0.1) == []  # not before it is saved
     source.end_saved()
-    source.available = 2  # submitted meanwhile: for the next Sequence
+    source.numbers.available = 2  # submitted meanwhile: for the next Sequence
     assert send(source, 0.2) == [2]
     acknowledge(source, (1, 2), now=0.3)
     assert source.records_done == 1
@@ -283,7 +283,7 @@ def test_after_a_crash_numbers_mean_what_they_meant_and_what_is_unacknowledged_i
     send(source)
     acknowledge(source, (1, 2), (4, 4))
     again = RMSource.from_state(source.to_state(), source.policy, 5, 9.0)
-    assert again.start == source.start
+    assert again.numbers.start == source.numbers.start
     assert send(again, 9.0) == [3, 5]
     assert acknowledge(again, (1, 5), now=9.1) == [(3, 3), (5, 5)]
 
@@ -295,20 +295,20 @@ def test_after_its_store_was_put_back_it_ends_with_what_it_has_and_hears_of_no_m
     for restart in range(3):
         source = RMSource.from_state(source.to_state(), source.policy, 5 + restart, 10.0)
         if not restart:
-            source.restored()
-        assert (source.limit, source.is_full) == (5, False)
-        heard = source.known_part(SequenceAcknowledgement("urn:s", ((1, 3), (5, 9), (12, 12))))
+            source.numbers.restored()
+        assert (source.numbers.limit, source.numbers.is_full) == (5, False)
+        heard = source.numbers.known_part(SequenceAcknowledgement("urn:s", ((1, 3), (5, 9), (12, 12))))
         assert heard.ranges == ((1, 3), (5, 5))
     assert send(source, 10.0) == [3, 4, 5]  # and not 6, which another message had
-    acknowledge(source, *source.known_part(SequenceAcknowledgement("urn:s", ((1, 40),))).ranges, now=10.1)
-    assert source.is_full and source.is_complete
+    acknowledge(source, *source.numbers.known_part(SequenceAcknowledgement("urn:s", ((1, 40),))).ranges, now=10.1)
+    assert source.numbers.is_full and source.is_complete
 
 
 def test_a_sequence_that_waited_to_be_durable_does_not_wait_for_ever_after_a_crash() -> None:
     source = RMSource("urn:local", "key", Versions(), SourcePolicy(), 0.0)
     source.create(0.0)
     assert source.created("urn:s", None, 0.0)
-    source.available = source.mark = 1
+    source.numbers.available = source.numbers.mark = 1
     assert send(source) == []
     again = RMSource.from_state(source.to_state(), source.policy, 1, 9.0)
     assert send(again, 9.0) == [1]
@@ -359,7 +359,7 @@ def asking(source: RMSource, now: float = 0.0) -> dict[int, bool]:
 def test_the_last_message_that_there_is_asks_for_an_acknowledgement() -> None:
     source = opened(3, initial_window=8, window=8)
     assert asking(source) == {1: False, 2: False, 3: True}
-    source.available = 4
+    source.numbers.available = 4
     assert asking(source, 0.1) == {4: True}, "whatever asked before was asked before this one"
 
 
@@ -368,7 +368,7 @@ def test_where_more_waits_than_the_window_lets_go_one_of_each_round_trip_asks() 
     assert asking(source) == {1: False, 2: False, 3: False, 4: True}
     acknowledge(source, (1, 1))
     assert asking(source, 0.2) == {5: False, 6: False}, "4 asks already"
-    source.answered(4, 1.0, in_answers=True)
+    source.transmissions.answered(4, 1.0, in_answers=True)
     acknowledge(source, (1, 4), now=0.3)
     assert list(asking(source, 0.3).values()).count(True) == 1
 

@@ -21,8 +21,8 @@ def open_source(available: int) -> RMSource:
     assert source.request_to_send(0.0, 0.0) is Request.CREATE
     assert source.created("urn:sequence", None, 0.1)
     source.handle(SourceEvent.GRANT_DURABLE)
-    source.available = available
-    source.mark = source.durable_mark = 1 << 20
+    source.numbers.available = available
+    source.numbers.mark = source.numbers.durable_mark = 1 << 20
     return source
 
 
@@ -42,7 +42,7 @@ def test_what_was_dropped_behind_a_gap_follows_as_soon_as_the_gap_is_filled_and_
     source = open_source(4)
     assert transmit(source, 1.0) == [1, 2, 3, 4]
     for number in (2, 3, 4):
-        source.answered(number, 1.0, in_answers=True)
+        source.transmissions.answered(number, 1.0, in_answers=True)
     source.not_delivered(1, 1.1)
 
     assert transmit(source, 60.0) == [1]  # however late it is: the others wait for it
@@ -59,7 +59,7 @@ def test_what_was_dropped_behind_a_gap_follows_as_soon_as_the_gap_is_filled_and_
 def test_with_an_acknowledging_listener_an_empty_answer_says_nothing_about_a_gap() -> None:
     source = open_source(2)
     assert transmit(source, 1.0) == [1, 2]
-    source.answered(2, 1.0, in_answers=False)
+    source.transmissions.answered(2, 1.0, in_answers=False)
     assert transmit(source, 60.0) == [1, 2]
 
 
@@ -67,12 +67,12 @@ def test_a_message_behind_a_gap_does_not_back_off_for_it() -> None:
     source = open_source(2)
     transmit(source, 1.0)
     for round_ in range(8):
-        source.answered(2, 1.0, in_answers=True)
+        source.transmissions.answered(2, 1.0, in_answers=True)
         source.flight[2].waits_for = 0  # as if the gap had been filled and another one opened
         source.flight[2].due = now = 100.0 * (round_ + 1)
         source.flight[1].due = now + 1
         assert transmit(source, now) == [2]
-    assert source.flight[2].due - now == source.round_trip.delay(1, 0.0)
+    assert source.flight[2].due - now == source.pace.round_trip.delay(1, 0.0)
 
 
 def test_a_create_sequence_whose_connection_broke_is_repeated_before_its_timeout() -> None:
@@ -80,9 +80,9 @@ def test_a_create_sequence_whose_connection_broke_is_repeated_before_its_timeout
     source = RMSource("urn:local", "key", versions, SourcePolicy(), 0.0)
     source.create(0.0)
     source.request_to_send(0.0, 0.0)
-    assert source.due == source.policy.retransmission.initial
+    assert source.control.due == source.policy.retransmission.initial
     source.not_delivered(0, 0.0)
-    assert source.due == source.policy.retransmission.floor
+    assert source.control.due == source.policy.retransmission.floor
 
 
 def test_what_fills_a_gap_is_sent_though_the_buffer_is_full_as_nothing_else_would_empty_it() -> None:
@@ -102,7 +102,7 @@ def racing() -> RMSource:
     source = open_source(10_000)
     assert transmit(source, 1.0) == [1, 2, 3, 4]
     for number in (2, 3, 4):
-        source.answered(number, 1.01, in_answers=True)
+        source.transmissions.answered(number, 1.01, in_answers=True)
     acknowledge(source, 1, 1.02)
     return source
 
@@ -112,9 +112,9 @@ def test_a_message_that_overtook_another_goes_again_at_once_though_its_answer_co
     transmit(source, 1.0)
     acknowledge(source, 1, 1.02)
     assert transmit(source, 1.02) == []
-    source.answered(2, 1.03, in_answers=True)
+    source.transmissions.answered(2, 1.03, in_answers=True)
     assert transmit(source, 1.03) == [2]
-    source.answered(2, 1.05, in_answers=True)
+    source.transmissions.answered(2, 1.05, in_answers=True)
     assert transmit(source, 1.05) == [], "it was sent behind no other: an empty answer says nothing of a gap"
     assert source.deadline() is not None
 
@@ -123,7 +123,7 @@ def test_an_answer_that_comes_late_says_nothing_where_acknowledgements_come_to_a
     source = open_source(2)
     transmit(source, 1.0)
     acknowledge(source, 1, 1.02)
-    source.answered(2, 1.03, in_answers=False)
+    source.transmissions.answered(2, 1.03, in_answers=False)
     assert transmit(source, 1.03) == []
 
 
@@ -131,25 +131,25 @@ def test_a_request_whose_reply_is_being_stored_was_not_dropped() -> None:
     source = open_source(8)
     for number in source.numbers_to_send(1.0, EVERY_RECORD):
         source.sent(number, f"urn:m:{number}", 0.0, 1.0)
-    window = source.window
+    window = source.pace.size
     for number in (1, 2, 3):
-        source.replying.add(number)
-        source.answered(number, 1.01, in_answers=True)
+        source.waiting.replying.add(number)
+        source.transmissions.answered(number, 1.01, in_answers=True)
         source.replied(number, 1.02)
-    assert (source.early, source.window) == (Early.UNKNOWN, window + 3)
+    assert (source.pace.early, source.pace.size) == (Early.UNKNOWN, window + 3)
     assert source.numbers_to_send(1.02, EVERY_RECORD) == [5, 6, 7, 8]
 
 
 def test_what_was_dropped_in_a_race_halves_the_window_and_goes_again_before_anything_new() -> None:
     source = racing()
-    assert source.window == 5
+    assert source.pace.size == 5
     assert transmit(source, 1.02) == [2, 3]
-    assert source.window == 2
-    source.answered(3, 1.03, in_answers=True)
+    assert source.pace.size == 2
+    source.transmissions.answered(3, 1.03, in_answers=True)
     assert transmit(source, 1.03) == [], "what is new would be dropped behind the gap"
     acknowledge(source, 2, 1.04)
     assert transmit(source, 1.04) == [3], "of the second race the window is one"
-    assert source.window == 1
+    assert source.pace.size == 1
 
 
 def test_each_number_goes_alone_once_the_window_is_one_and_another_is_tried_when_the_drops_are_paid_for() -> None:
@@ -160,7 +160,7 @@ def test_each_number_goes_alone_once_the_window_is_one_and_another_is_tried_when
         assert number in numbers or number in source.flight
         for early in [one for one in numbers if one > number]:
             together.append(early)
-            source.answered(early, now + 0.001, in_answers=True)
+            source.transmissions.answered(early, now + 0.001, in_answers=True)
         now += 0.01
         acknowledge(source, number, now)
     assert 3 <= len(together) <= 10 + 400 / PRICE
@@ -170,11 +170,11 @@ def test_a_gap_that_a_loss_made_counts_as_no_race() -> None:
     source = open_source(10)
     transmit(source, 1.0)
     for number in (2, 3, 4):
-        source.answered(number, 1.1, in_answers=True)
+        source.transmissions.answered(number, 1.1, in_answers=True)
     assert transmit(source, 2.5) == [1]
     acknowledge(source, 1, 2.6)
     transmit(source, 2.6)
-    assert source.early is Early.UNKNOWN
+    assert source.pace.early is Early.UNKNOWN
 
 
 def test_an_acknowledgement_above_a_gap_shows_that_early_messages_are_taken() -> None:
@@ -182,19 +182,19 @@ def test_an_acknowledgement_above_a_gap_shows_that_early_messages_are_taken() ->
     transmit(source, 1.02)
     ack = SequenceAcknowledgement("urn:sequence", ((1, 1), (3, 3)))
     source.receive_acknowledgement(ack, 1.03)
-    assert source.early is Early.TAKES
-    source.answered(2, 1.04, in_answers=True)
+    assert source.pace.early is Early.TAKES
+    source.transmissions.answered(2, 1.04, in_answers=True)
     assert 2 not in transmit(source, 1.04)
 
 
 def test_a_destination_that_acknowledges_later_what_it_answered_with_nothing_takes_early_messages() -> None:
     source = open_source(40)
     transmit(source, 1.0)
-    source.answered(1, 1.01, in_answers=True)
-    source.answered(2, 1.01, in_answers=True)
+    source.transmissions.answered(1, 1.01, in_answers=True)
+    source.transmissions.answered(2, 1.01, in_answers=True)
     acknowledge(source, 3, 1.02)
-    assert source.early is Early.TAKES
-    source.answered(4, 1.03, in_answers=True)
+    assert source.pace.early is Early.TAKES
+    source.transmissions.answered(4, 1.03, in_answers=True)
     assert 4 not in transmit(source, 1.03), "it may be acknowledged later, too"
 
 
@@ -206,7 +206,7 @@ def test_a_request_whose_reply_is_not_ready_is_not_taken_for_one_that_was_droppe
         source.replied(1, 1.05)
         source.flight.ended(1, None)
         source.flight.ended(2, 1.0 + seconds + 0.5)
-        source.answered(2, 1.0 + seconds, in_answers=True)
+        source.transmissions.answered(2, 1.0 + seconds, in_answers=True)
         assert source.numbers_to_send(1.0 + seconds, EVERY_RECORD) == again
 
 
@@ -214,5 +214,5 @@ def test_a_message_that_was_dropped_is_not_called_unheard() -> None:
     source = open_source(2)
     transmit(source, 1.0)
     acknowledge(source, 1, 1.02)
-    source.answered(2, 1.03, in_answers=True)
+    source.transmissions.answered(2, 1.03, in_answers=True)
     assert source.silence(2) == 0

@@ -697,7 +697,7 @@ def test_answers_that_come_together_say_what_they_say_one_by_one(
         return (
             source.acknowledged.to_state(),
             list(source.flight),
-            dict(source.unreplied),
+            dict(source.waiting.unreplied),
             acknowledged,
             unanswered,
             source.last_fault,

@@ -240,7 +240,9 @@ def test_a_backlog_costs_one_read_for_so_many_messages_asked_for_before_they_are
         if sending.reads and sent < 20 * READ_AHEAD:
             source = outbox.source
             assert source is not None
-            assert outbox.record(source.start + source.next_number - 1) is not None, "one is still to go out meanwhile"
+            assert outbox.record(source.numbers.start + source.numbers.next - 1) is not None, (
+                "one is still to go out meanwhile"
+            )
     sent = max([sent, *bodies(sending.take())])
     assert sent == 20 * READ_AHEAD
     assert reads == 20
@@ -370,7 +372,7 @@ def test_an_acknowledgement_right_after_a_restart_does_not_stand_for_a_reply() -
     sending.read_all()
     sending.acknowledge(outbox, (1, 100))
     assert sending.acknowledged == []
-    assert outbox.source is not None and len(outbox.source.unreplied) == 100
+    assert outbox.source is not None and len(outbox.source.waiting.unreplied) == 100
     for number in range(1, 101):
         found = sending.protocol.outbound.request_of(f"urn:a:{number}", anybody)
         assert found == (outbox, number)

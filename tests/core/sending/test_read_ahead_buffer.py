@@ -26,8 +26,8 @@ def opened(sizes: list[int], **policy: Any) -> tuple[RMSource, dict[int, Record]
     source.request_to_send(0.0, 0.0)
     assert source.created("urn:s", None, 0.0)
     source.handle(SourceEvent.GRANT_DURABLE)
-    source.available = len(sizes)
-    source.mark = source.durable_mark = len(sizes) + 1
+    source.numbers.available = len(sizes)
+    source.numbers.mark = source.numbers.durable_mark = len(sizes) + 1
     return source, {offset: record(size) for offset, size in enumerate(sizes)}
 
 

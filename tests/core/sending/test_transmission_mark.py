@@ -206,7 +206,7 @@ def test_what_may_have_been_transmitted_is_at_most_a_window_and_what_is_marked_a
         sent = side.take()[-1]
         restarted = side.again().protocol.outbound.outboxes["a"]
         assert restarted.in_doubt() <= SAVE_EVERY + WINDOW + AHEAD
-        assert source_of(restarted).sent_before >= sent, "nothing that left is beyond it"
+        assert source_of(restarted).numbers.sent_before >= sent, "nothing that left is beyond it"
 
 
 def test_the_mark_costs_no_write_of_its_own_while_all_is_acknowledged_in_time() -> None:
@@ -259,7 +259,7 @@ def test_after_a_restart_an_acknowledgement_up_to_the_mark_is_taken_and_one_beyo
     again = side.again()
     again.settle()
     outbox = again.protocol.outbound.outboxes["a"]
-    mark = source_of(outbox).mark
+    mark = source_of(outbox).numbers.mark
     assert mark < 1000
     again.acknowledge(outbox, (1, mark + 1))
     assert [one.name for one in again.told if isinstance(one, Incident)] == ["fault.raised"]
@@ -274,10 +274,10 @@ def test_after_a_restart_what_is_beyond_the_mark_is_given_up_without_the_sequenc
     again.settle()
     outbox = again.protocol.outbound.outboxes["a"]
     source = source_of(outbox)
-    assert outbox.may_have_left(source.mark - 1) and not outbox.may_have_left(source.mark)
-    discard(again.protocol.outbound, outbox, source.mark, again.now)
+    assert outbox.may_have_left(source.numbers.mark - 1) and not outbox.may_have_left(source.numbers.mark)
+    discard(again.protocol.outbound, outbox, source.numbers.mark, again.now)
     assert outbox.source is source and not outbox.stopped
-    discard(again.protocol.outbound, outbox, source.mark - 1, again.now)
+    discard(again.protocol.outbound, outbox, source.numbers.mark - 1, again.now)
     again.settle()
     assert outbox.stopped and outbox.source is None, "it may have arrived"
 
@@ -289,7 +289,7 @@ def test_a_state_that_was_saved_without_a_mark_is_in_doubt_as_far_as_messages_we
         batch.sequences[name] = {key: value for key, value in state.items() if key != "mark"}
     side.store.commit(batch)
     again = side.again()
-    assert source_of(again.protocol.outbound.outboxes["a"]).sent_before == 300
+    assert source_of(again.protocol.outbound.outboxes["a"]).numbers.sent_before == 300
     again.settle()
     outbox = again.protocol.outbound.outboxes["a"]
     assert again.take() == list(range(1, WINDOW + 1))
@@ -298,7 +298,7 @@ def test_a_state_that_was_saved_without_a_mark_is_in_doubt_as_far_as_messages_we
     sent = again.take()
     assert sent == [291, *range(301, sent[-1] + 1)]
     later = again.again()
-    assert source_of(later.protocol.outbound.outboxes["a"]).sent_before == 300 + AHEAD
+    assert source_of(later.protocol.outbound.outboxes["a"]).numbers.sent_before == 300 + AHEAD
 
 
 def test_a_sequence_that_was_saved_before_it_was_granted_has_transmitted_nothing() -> None:
@@ -306,7 +306,7 @@ def test_a_sequence_that_was_saved_before_it_was_granted_has_transmitted_nothing
     outbox = side.open()
     side.submit(outbox, 100)
     again = side.again()
-    assert source_of(again.protocol.outbound.outboxes["a"]).sent_before == 0
+    assert source_of(again.protocol.outbound.outboxes["a"]).numbers.sent_before == 0
     again.settle()
     assert again.take() == list(range(1, WINDOW + 1))
 
@@ -328,7 +328,7 @@ def test_whenever_it_dies_nothing_has_left_that_is_beyond_what_it_then_knows(
         elif step == "crash" and highest:
             side = side.again(ahead=ahead, window=window)
             outbox = side.protocol.outbound.outboxes["a"]
-            assert source_of(outbox).sent_before >= highest
+            assert source_of(outbox).numbers.sent_before >= highest
             assert outbox.in_doubt() <= SAVE_EVERY + window + ahead + 1
         elif step == "acknowledge" and arrived and outbox.source is not None:
             gap = next(number for number in range(1, 200) if number not in arrived)
@@ -348,6 +348,6 @@ def test_a_sequence_that_is_lost_after_a_restart_leaves_in_doubt_what_is_marked_
     again.settle()
     outbox = again.protocol.outbound.outboxes["a"]
     source = source_of(outbox)
-    assert WINDOW < source.mark < 1000
+    assert WINDOW < source.numbers.mark < 1000
     again.answer(None, fault=Fault("SequenceTerminated", "gone", is_rm=True, identifier=source.identifier))
-    assert [(one.first, one.last) for one in again.told if isinstance(one, Stopped)] == [(0, source.mark - 1)]
+    assert [(one.first, one.last) for one in again.told if isinstance(one, Stopped)] == [(0, source.numbers.mark - 1)]

@@ -189,7 +189,7 @@ class Expiry:
         refused = outbox.withdrawal.refused if outbox.withdrawal is not None else ()
         for number in source.flight.untaken:
             record = outbox.record(outbox.offset_of(number))
-            if record is None or not record.wants_reply or number <= source.sent_before or number in refused:
+            if record is None or not record.wants_reply or number <= source.numbers.sent_before or number in refused:
                 continue
             expires_at = self._expires_at(record, policy)
             if expires_at <= now:

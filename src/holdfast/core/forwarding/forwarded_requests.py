@@ -121,9 +121,9 @@ class Forwarding:
     def unanswered(self, outbox: Outbox, number: int, now: float) -> None:
         """Answer a request that the destination has and will not reply to with a fault."""
         source = outbox.source
-        if source is None or number not in source.unreplied or number in source.replying:
+        if source is None or number not in source.waiting.unreplied or number in source.waiting.replying:
             return  # while its request was read
-        if number > source.limit:
+        if number > source.numbers.limit:
             return  # it is requested again in the next Sequence
         if self.has(outbox, number, partial(self.unanswered, outbox, number)):
             request = outbox.here[outbox.offset_of(number)]

@@ -118,13 +118,13 @@ class GivingUp:
         if policy is None or self._outbound.is_anonymous(source):
             return
         patience = patience_for_replies(policy)
-        entries = [(number, source.flight[number]) for number in source.unreplied if number in source.flight]
+        entries = [(number, source.flight[number]) for number in source.waiting.unreplied if number in source.flight]
         late = [number for number, entry in entries if entry.arrived_at + patience <= now]
         for number in late:
             self._outbound.context.forwarders.unanswered(outbox, number, now)
         left = (entry.arrived_at for _, entry in entries if entry.arrived_at + patience > now)
         outbox.next_unanswered = min([now, *left]) + patience
-        if source.unreplied:
+        if source.waiting.unreplied:
             outbox.wake(outbox.next_unanswered)
 
     # --- a destination that grants no Sequence --------------------------------------------------------------------
@@ -174,7 +174,7 @@ class GivingUp:
         if refusal.times == 1:
             self._tell_refused(outbox, source, number, fault)
         withdrawal = outbox.withdrawal
-        is_request = number in source.unreplied
+        is_request = number in source.waiting.unreplied
         times = refusal.in_row if is_request else refusal.times
         at_once = is_final or (is_request and self._refuses_each(source, number, refusal))
         if withdrawal is not None and number in withdrawal.named and not is_final:
@@ -193,7 +193,7 @@ class GivingUp:
         A transmission that it did not refuse may still arrive.
         """
         entry = source.flight[number]
-        if number <= source.sent_before:
+        if number <= source.numbers.sent_before:
             return False  # an earlier process may have transmitted it, too
         # A posted fault does not say which transmission it answers.
         return not entry.may_have_arrived if self._outbound.is_anonymous(source) else refusal.times >= entry.attempts
@@ -215,7 +215,7 @@ class GivingUp:
         assert source is not None, outbox.key
         offset = outbox.offset_of(number)
         record = outbox.record(offset)
-        if record is None or record.wants_reply or number not in source.flight or number == source.last_number:
+        if record is None or record.wants_reply or number not in source.flight or number == source.numbers.last:
             return
         times = source.flight[number].attempts
         self._bury(outbox, offset, fault, times, now)
@@ -231,7 +231,7 @@ class GivingUp:
         reason = fault.reason
         if source.behavior is IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE and len(source.acknowledged):
             reason = f"{reason} (the destination would discard the whole Sequence if it ended without this message)"
-        elif number in source.unreplied or not _waits(outbox):
+        elif number in source.waiting.unreplied or not _waits(outbox):
             self._withdrawals.refused(outbox, source, number, now)
             return
         outbox.refusals.clear()  # an operator who resumes it starts a new period of patience
@@ -269,11 +269,11 @@ class GivingUp:
         if len(late):
             numbers.update(late)
             behind.update(source.acknowledged.outside(AcknowledgementRanges([(1, source.acknowledged.first_gap)])))
-            if source.last_number is not None:
-                behind.discard(source.last_number)
+            if source.numbers.last is not None:
+                behind.discard(source.numbers.last)
         elif source.behavior is IncompleteSequenceBehavior.NO_DISCARD:
             outbox.leave_out_arrived()
-        outbox.doubt = Doubt(source.start, numbers, behind, code, reason)
+        outbox.doubt = Doubt(source.numbers.start, numbers, behind, code, reason)
 
     def _settle(self, outbox: Outbox, doubt: Doubt, now: float) -> bool:
         """Settle the messages in doubt; return whether all are, and the outbox may send.

@@ -58,7 +58,7 @@ class Withdrawals:
         withdrawal.refused.add(number)
         action = withdrawal.handle(_V.REFUSED_AGAIN if is_known else _V.REFUSED)
         if action is WithdrawalAction.HOLD:
-            source.limit = min(source.limit, source.highest_sent)
+            source.numbers.limit = min(source.numbers.limit, source.numbers.highest_sent)
         if action in (WithdrawalAction.HOLD, WithdrawalAction.WITHHOLD):
             source.flight.park(number)
 
@@ -91,7 +91,7 @@ class Withdrawals:
         source, flight = withdrawal.source, withdrawal.source.flight
         if outbox.source is not source or not source.is_open:
             return _V.SEQUENCE_OVER
-        if not source.replying.isdisjoint(withdrawal.refused):
+        if not source.waiting.replying.isdisjoint(withdrawal.refused):
             return _V.PENDING
         withdrawal.release_arrived(now)
         if source.in_doubt:
@@ -150,7 +150,7 @@ class Withdrawals:
             if self._may_repeat(outbox, withdrawal, now):
                 flight.remove(number)
             elif number not in flight:
-                flight.begin_again(number, outbox.record(source.start + number - 1), now)
+                flight.begin_again(number, outbox.record(source.numbers.start + number - 1), now)
 
     def _await_replies(self, outbox: Outbox, withdrawal: Withdrawal, now: float) -> None:
         self._leave_the_rest(outbox, withdrawal, now)
@@ -171,14 +171,14 @@ class Withdrawals:
             self._bury(outbox, offset, refusal.fault, refusal.times, now)
             detail = {"forwarder": outbox.key, "offset": offset, "code": refusal.fault.code}
             detail |= {"reason": refusal.fault.reason, "attempts": refusal.times}
-            number = offset - source.start + 1
+            number = offset - source.numbers.start + 1
             told = Incident("dead_letter.added", source.identifier or "", number, "error", detail)
             self._effects.append(told)
         if source.behavior is IncompleteSequenceBehavior.NO_DISCARD:
             outbox.leave_out_arrived()
         for number in withdrawal.refused:
             source.flight.remove(number)
-        source.limit = min(source.limit, source.acknowledged.first_gap - 1)
+        source.numbers.limit = min(source.numbers.limit, source.acknowledged.first_gap - 1)
         outbox.exclude(offsets, now)
 
     def _stop_unreplied(self, outbox: Outbox, withdrawal: Withdrawal, now: float) -> None:
@@ -205,7 +205,7 @@ class Withdrawals:
         for number, entry in source.flight.items():
             if entry.is_parked:
                 source.flight.release(number, now)
-        for number in range(source.acknowledged.first_gap, source.next_number):
+        for number in range(source.acknowledged.first_gap, source.numbers.next):
             if number not in source.flight and number not in source.acknowledged:
                 source.flight.begin_again(number, outbox.record(outbox.offset_of(number)), now)
 

@@ -233,7 +233,7 @@ class Hearing:
             return sent.left_at if sent is not None else None
         outbox = self._outbound.sequences.by_local_id.get(sent.source)
         source = outbox.source if outbox is not None else None
-        is_first = sent.attempt == 1 and source is not None and sent.number > source.sent_before
+        is_first = sent.attempt == 1 and source is not None and sent.number > source.numbers.sent_before
         return sent.left_at if is_first and envelope.control is None and envelope.fault is None else None
 
     def acknowledgements(

@@ -197,13 +197,13 @@ class Replies:
         if source is None:
             return False
         if source.polled:
-            destination.replies[number] = offset - source.start + 1
+            destination.replies[number] = offset - source.numbers.start + 1
             if destination.offered is None:
                 self._forget_oldest(destination, outbox, source, now)
             return False
         if outbox.answers is None or destination.acks_to.is_anonymous or number not in destination.awaiting:
             return False
-        destination.replies[number] = offset - source.start + 1
+        destination.replies[number] = offset - source.numbers.start + 1
         self._commit.then(partial(self._carried, destination, number))
         return True
 
@@ -441,10 +441,10 @@ class Replies:
             outbox.want_end(now)
             self._acknowledging.acknowledge(destination, back_channel, now)
         else:
-            if source.last_number is None:
-                source.last_number = outbox.end - source.start + 1
+            if source.numbers.last is None:
+                source.numbers.last = outbox.end - source.numbers.start + 1
                 source.issue(now)
-            destination.replies[number] = source.last_number
+            destination.replies[number] = source.numbers.last
             self._commit.save(destination.identifier, destination)
             self._commit.save(source.local_id, source)
             self._commit.then(partial(self.again, destination, number, back_channel))

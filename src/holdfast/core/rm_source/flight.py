@@ -226,6 +226,12 @@ class Flight(dict[int, InFlight]):
             self._due_from = math.inf
         return entry
 
+    def not_taken(self, number: int) -> None:
+        """Record that a transmission of ``number`` never left, or that its answer ended the Sequence."""
+        entry = self.get(number)
+        if entry is not None:
+            entry.untaken += 1
+
     def may_be_untaken(self, number: int) -> bool:
         """Whether the peer accepted no transmission of ``number`` among those with an ended exchange."""
         entry = self.get(number)

@@ -31,30 +31,30 @@ def state_of(source: RMSource) -> State:
     state["identifier"] = source.identifier
     # What is saved is read back once it is durable.
     state["state"] = (SourceState.CREATED if source.state is SourceState.GRANTED else source.state).value
-    state["start"] = source.start
-    state["last_number"] = source.last_number
-    state["limit"] = source.limit
+    state["start"] = source.numbers.start
+    state["last_number"] = source.numbers.last
+    state["limit"] = source.numbers.limit
     state["secret"] = source.secret
     if source.address:
         state["address"] = source.address
     if source.requester is not None:
         state["requester"] = list(source.requester)
-    state["mark"] = source.mark
+    state["mark"] = source.numbers.mark
     state["in_doubt"] = source.in_doubt
-    state["restored"] = source.is_restored
+    state["restored"] = source.numbers.is_restored
     state["is_limit_known"] = source.doubt is not DoubtState.ASKING_FOR_LIMIT
     acknowledged = source.acknowledged.copy()
-    for number in source.replying:
+    for number in source.waiting.replying:
         acknowledged.add(number)
     state["acknowledged"] = acknowledged.to_state()
     state["history"] = source.history.to_state()
     state["offer"] = source.offer
-    state["message_ids"] = source.message_ids.copy()
+    state["message_ids"] = source.control.message_ids.copy()
     state["end_wanted"] = source.end is not EndState.OPEN
     state["last_fault"] = source.last_fault
     state["behavior"] = source.behavior.value
-    state["expires"] = source.expires
-    state["expires_at"] = source.expires_at
+    state["expires"] = source.life.expires
+    state["expires_at"] = source.life.expires_at
     return state.copy()
 
 
@@ -71,11 +71,11 @@ def restore(source: RMSource, state: State, available: int, now: float) -> None:
     source.to = state["to"]
     source.identifier = state["identifier"]
     source.state = SourceState(state["state"])
-    source.start = state["start"]
-    source.available = available
-    source.last_number = state["last_number"]
-    source.limit = min(source.limit, state["limit"])
-    source.is_restored = state.get("restored", False)
+    source.numbers.start = state["start"]
+    source.numbers.available = available
+    source.numbers.last = state["last_number"]
+    source.numbers.limit = min(source.numbers.limit, state["limit"])
+    source.numbers.is_restored = state.get("restored", False)
     source.acknowledged = AcknowledgementRanges.from_state(state["acknowledged"])
     source.history = AcknowledgementHistory(AcknowledgementRanges.from_state(state.get("history", [])), now)
     source.offer = state["offer"]
@@ -83,34 +83,31 @@ def restore(source: RMSource, state: State, available: int, now: float) -> None:
     source.address = state.get("address", "")
     if "requester" in state:
         source.requester = Requester(*state["requester"])
-    source.message_ids = dict(state["message_ids"])
+    source.control.message_ids = dict(state["message_ids"])
     if state["end_wanted"]:
         source.end = EndState.WANTED
     source.last_fault = state["last_fault"]
     source.behavior = IncompleteSequenceBehavior(state.get("behavior", source.behavior))
-    source.expires = state.get("expires")
-    source.expires_at = state["expires_at"]
-    if source.expires_at is not None and source.expires is not None:
-        source.expires_at = min(source.expires_at, now + source.expires)  # a clock set back gives no longer life
+    source.life.restore(state.get("expires"), state["expires_at"], now)
     # Any number up to the mark may have been transmitted before the crash, so an acknowledgement of every one of
     # them is legal; each unacknowledged one is put in flight again as the window opens.
-    source.sent_before = source.last_number or available
+    source.numbers.sent_before = source.numbers.last or available
     if "mark" in state:
-        source.mark = state["mark"]
+        source.numbers.mark = state["mark"]
     elif source.identifier is not None:
-        source.mark = source.sent_before  # a version that saved no marks may have sent anything
-    source.durable_mark = source.mark
+        source.numbers.mark = source.numbers.sent_before  # a version that saved no marks may have sent anything
+    source.numbers.durable_mark = source.numbers.mark
     if not source.polled:
-        source.sent_before = min(source.sent_before, source.mark)
-    source.next_number = source.acknowledged.first_gap
+        source.numbers.sent_before = min(source.numbers.sent_before, source.numbers.mark)
+    source.numbers.next = source.acknowledged.first_gap
     if state.get("in_doubt", False):
         is_limit_known = state.get("is_limit_known", True)
         source.doubt = DoubtState.ASKING if is_limit_known else DoubtState.ASKING_FOR_LIMIT
-    if source.last_number is not None or source.state in (SourceState.CLOSING, SourceState.TERMINATING):
+    if source.numbers.last is not None or source.state in (SourceState.CLOSING, SourceState.TERMINATING):
         source.end = EndState.DURABLE
-    if source.last_number is not None and source.state is SourceState.CREATED:
+    if source.numbers.last is not None and source.state is SourceState.CREATED:
         source.state = SourceState.ROLLOVER  # as it was saved once: decided, and not yet numbered
     if source.state is SourceState.CLOSED:
         source.move_rest()
     if source.state is SourceState.CREATING or source.in_doubt:
-        source.due = now
+        source.control.due = now

@@ -1,12 +1,69 @@
-"""Requests: an index by MessageID of the requests of every outbound Sequence that wait for a reply."""
+"""Requests that wait for a reply: those of one outbound Sequence, and an index by MessageID over all Sequences."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from holdfast.core.rm_source.message_numbers import MessageNumbers
+
 if TYPE_CHECKING:
     from holdfast.core.rm_source.source import RMSource
+
+
+class SequenceRequests:
+    """The requests of one outbound Sequence that wait for a reply. They are acknowledged only together with it."""
+
+    __slots__ = ("before", "replying", "unreplied")
+
+    def __init__(self) -> None:
+        self.unreplied: dict[int, str] = {}
+        """Transmitted requests: number -> MessageID."""
+        self.before: dict[int, str] = {}
+        """Requests that may have been transmitted before, and are not in flight now: by an earlier run, or above the
+        limit. Number -> MessageID."""
+        self.replying: set[int] = set()
+        """Requests with a reply in a batch that is being stored; saved as acknowledged in that same batch, so that the
+        source never repeats a request to a destination that may have forgotten its reply."""
+
+    def transmitted(self, number: int, message_id: str) -> bool:
+        """Add a request that is transmitted now, and return whether it is a new one."""
+        if number in self.unreplied:
+            return False
+        is_new = self.before.pop(number, None) is None
+        self.unreplied[number] = message_id
+        return is_new
+
+    def replied(self, number: int) -> str | None:
+        """Remove a request whose reply is durable, and return its MessageID; None if it did not wait."""
+        self.replying.discard(number)
+        return self.unreplied.pop(number, None) or self.before.pop(number, None)
+
+    def set_back(self, number: int) -> None:
+        """Remove a request from those in flight: its number is above the limit."""
+        if number in self.unreplied:
+            self.before[number] = self.unreplied.pop(number)
+
+    def unreplied_within(self, lower: int, upper: int) -> list[int]:
+        """Return the transmitted requests with a number in that range."""
+        if upper - lower < len(self.unreplied):
+            return [number for number in range(lower, upper + 1) if number in self.unreplied]
+        return [number for number in self.unreplied if lower <= number <= upper]
+
+    def named(self, ranges: tuple[tuple[int, int], ...], numbers: MessageNumbers) -> None:
+        """Mark the requests in ``ranges`` as transmitted, before the source processes their acknowledgement.
+
+        A request is acknowledged only with its reply.
+        """
+        before = self.before
+        for lower, upper in ranges if before else ():
+            first, last = max(lower, numbers.next), min(upper, numbers.sent_before)
+            if last - first < len(before):
+                found = [number for number in range(first, last + 1) if number in before]
+            else:
+                found = [number for number in before if first <= number <= last]
+            for number in found:
+                self.unreplied[number] = before.pop(number)
 
 
 class Requests:
@@ -34,27 +91,12 @@ class Requests:
 
     def found_before(self, message_id: str, source: RMSource, number: int) -> None:
         """Add message ``number``, a request without a reply that an earlier run may have transmitted."""
-        source.requests_before[number] = message_id
+        source.waiting.before[number] = message_id
         self.add(message_id, source, number)
-
-    def named(self, source: RMSource, ranges: tuple[tuple[int, int], ...]) -> None:
-        """Mark the requests in ``ranges`` as transmitted, before the source processes their acknowledgement.
-
-        A request is acknowledged only with its reply.
-        """
-        before = source.requests_before
-        for lower, upper in ranges if before else ():
-            first, last = max(lower, source.next_number), min(upper, source.sent_before)
-            if last - first < len(before):
-                found = [number for number in range(first, last + 1) if number in before]
-            else:
-                found = [number for number in before if first <= number <= last]
-            for number in found:
-                source.unreplied[number] = before.pop(number)
 
     def forget(self, source: RMSource) -> None:
         """Remove every request of a Sequence that was abandoned: the source no longer expects replies to it."""
-        for waiting in (source.unreplied, source.requests_before):
+        for waiting in (source.waiting.unreplied, source.waiting.before):
             for number, message_id in waiting.items():
                 self.remove(message_id, source, number)
             waiting.clear()
@@ -65,6 +107,6 @@ class Requests:
         ``may_be``: whether the request may be in the given Sequence.
         """
         for source, number in self._found.get(message_id, ()):
-            if number not in source.replying and may_be(source):
+            if number not in source.waiting.replying and may_be(source):
                 return source, number
         return None

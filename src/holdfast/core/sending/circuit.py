@@ -184,12 +184,12 @@ class Circuits:
         self._wake_first(circuit)
         source = outbox.source
         if source is not None:
-            source.narrow()
+            source.pace.window.narrow()
             entry = next((one for one in source.flight.values() if not one.is_parked), None)
             if entry is not None:
                 source.flight.hurry(entry, now)
-            elif source.due is not None:
-                source.due = min(source.due, now)
+            else:
+                source.control.hurry(now)
 
     def pumped(self, outbox: Outbox, told: int) -> None:
         """Note the outbox's turn; a prober with nothing to send lets another one probe.
@@ -217,8 +217,8 @@ class Circuits:
         circuit.held.pop(key, None)
         outbox = self._outboxes.get(key)
         if outbox is not None and outbox.source is not None:
-            outbox.source.be_patient(now)  # the silence was not its own
-            outbox.source.narrow()
+            outbox.source.life.heard(now)  # the silence was not its own
+            outbox.source.pace.window.narrow()
         self._ready[key] = None
 
     # --- results --------------------------------------------------------------------------------------------------

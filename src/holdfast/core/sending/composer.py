@@ -75,10 +75,10 @@ class Composer:
     def request(self, outbox: OutboxRecords, source: RMSource, request: Request) -> Envelope:
         """A request that starts or ends the Sequence, or asks for an acknowledgement."""
         envelope = self._envelope(outbox, source)
-        envelope.message_id = source.message_ids.get(request.value)
+        envelope.message_id = source.control.message_ids.get(request.value)
         if request is not Request.ACK_REQUESTED:
             if envelope.message_id is None:
-                envelope.message_id = source.message_ids[request.value] = self._new_identifier()
+                envelope.message_id = source.control.message_ids[request.value] = self._new_identifier()
             if not self.is_anonymous(source) or source.versions.addressing is Addressing.V2004_08:
                 envelope.reply_to = self._address_for(source)
         if request is Request.CREATE:
@@ -86,7 +86,7 @@ class Composer:
             return envelope
         assert source.identifier is not None
         can = source.versions.rm.can
-        last = source.last_number or max(min(source.available, source.limit), source.acknowledged.highest)
+        last = source.numbers.last or max(source.numbers.end, source.acknowledged.highest)
         if request is Request.CLOSE:
             envelope.control = CloseSequence(source.identifier, last or None)
         elif request is Request.TERMINATE:
@@ -128,13 +128,13 @@ class Composer:
 
     def _message(self, outbox: OutboxRecords, source: RMSource, number: int) -> tuple[Envelope, Record | None]:
         envelope = self._envelope(outbox, source)
-        is_last = number == source.last_number
+        is_last = number == source.numbers.last
         if source.identifier is not None:
             envelope.sequence = Sequence(source.identifier, number, is_last)
         if is_last:
             envelope.control = LastMessage()
             return envelope, None
-        record = outbox.here[source.start + number - 1]
+        record = outbox.here[source.numbers.start + number - 1]
         envelope.message_id = outbox.message_id(record)
         entry = source.flight.get(number)
         if entry is not None:

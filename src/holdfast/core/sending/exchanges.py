@@ -46,7 +46,7 @@ class Exchanges:
         if found is None:
             return
         outbox, source = found
-        is_request = sent.number in source.unreplied
+        is_request = sent.number in source.waiting.unreplied
         source.flight.ended(sent.number, now + source.policy.retransmission.floor if is_request else None)
         if is_request:
             outbox.ready()
@@ -62,7 +62,7 @@ class Exchanges:
             return
         entry = found[1].flight.get(sent.number)
         if event_of(fault, sent.number, found[1].versions.rm.can) in _ENDING:
-            found[1].not_taken(sent.number)
+            found[1].flight.not_taken(sent.number)
         elif entry is not None:
             entry.faults += 1
 
@@ -72,12 +72,12 @@ class Exchanges:
         if found is None:
             return
         outbox, source = found
-        wants_reply = sent.number in source.unreplied
+        wants_reply = sent.number in source.waiting.unreplied
         outbox.leave_last_message(source, sent.number)
         is_anonymous = self._context.composer.is_anonymous(source)
         is_ungranted = source.state is SourceState.CREATING and is_anonymous
         outbox.last_answer = NOT_GRANTED if is_ungranted else ""
-        source.answered(sent.number, now, in_answers=is_anonymous)
+        source.transmissions.answered(sent.number, now, in_answers=is_anonymous)
         is_question = isinstance(sent.envelope.control, RequestAcknowledgement)
         if is_question and was_empty and source.is_silent_in_doubt(in_answers=is_anonymous):
             outbox.doubt_remains(source, now)
@@ -97,7 +97,7 @@ class Exchanges:
         if unreachable and outbox.forwarding is not None:
             self._context.circuits.failed(sent.to, unreachable, now, has_left=has_left)
         if not has_left:
-            source.not_taken(sent.number)
+            source.flight.not_taken(sent.number)
         source.not_delivered(sent.number, now)
         outbox.ready()
 
@@ -113,7 +113,7 @@ class Exchanges:
         outbox, source = found
         carried_it = any(one.identifier == identifier for one in sent.envelope.acknowledgements)
         if carried_it:
-            source.not_taken(sent.number)
+            source.flight.not_taken(sent.number)
         source.not_delivered(sent.number, now, at_once=carried_it)
         outbox.ready()
 
@@ -126,7 +126,7 @@ class Exchanges:
             self._context.effects.append(Incident("answer.unwritable", level="error", detail=detail))
             return
         outbox, source = found
-        source.not_taken(sent.number)
+        source.flight.not_taken(sent.number)
         if outbox.forwarding is not None and sent.number:
             fault = Fault(UNSENDABLE, reason, sender=False)
             self._context.forwarders.giving_up.refused(outbox, sent.number, fault, now, is_final=True)

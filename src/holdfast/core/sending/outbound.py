@@ -275,7 +275,7 @@ class Outbound:
         source = outbox.source if outbox is not None else None
         if source is None or source.identifier is None:
             return
-        is_enough = was_empty and source.state is SourceState.TERMINATING and source.attempts >= ANSWERED_ENOUGH
+        is_enough = was_empty and source.state is SourceState.TERMINATING and source.control.attempts >= ANSWERED_ENOUGH
         if is_enough or not source.versions.rm.can.answers_terminate:
             assert outbox is not None
             outbox.heard(SourceEvent.TERMINATE_SEQUENCE_RESPONSE, now)

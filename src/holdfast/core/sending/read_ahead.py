@@ -58,7 +58,7 @@ class ReadingAhead:
         ``again`` is also called if the record proves to be deleted.
         """
         offset = outbox.offset_of(number)
-        if number == source.last_number or outbox.record(offset) is not None:
+        if number == source.numbers.last or outbox.record(offset) is not None:
             return True
         outbox.wait_for(offset, again)
         self.ask(outbox)

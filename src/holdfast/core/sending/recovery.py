@@ -39,7 +39,7 @@ def recover_outbound(outbound: Outbound, queues: Queues, snapshot: Snapshot, now
             outbox.recovered_creation = source.local_id
         outbox.adopt(source)
         outbound.commit.settle(source.local_id, outbox.queue.name, outbox.partition, snapshot)
-        outbox.first = max(outbox.first, source.start + source.records_done)
+        outbox.first = max(outbox.first, source.numbers.start + source.records_done)
         if source.polled:
             source.issue(now)
     for outbox in outbound.outboxes.values():

@@ -27,21 +27,21 @@ class Marking:
     def save(self, source: RMSource) -> None:
         """Save the Sequence with the open batch, and move its mark unless that is far ahead."""
         self._commit.save(source.local_id, source)
-        if source.numbers_left <= source.policy.mark_ahead * 3 // 4:
+        if source.numbers.left_before_mark <= source.policy.mark_ahead * 3 // 4:
             self._move(source)
 
     def see(self, source: RMSource) -> None:
         """After a transmission, save the mark if few numbers are left before it."""
-        if source.numbers_left <= source.policy.mark_ahead // 4:
+        if source.numbers.left_before_mark <= source.policy.mark_ahead // 4:
             self._move(source)
             self._commit.save(source.local_id, source)
 
     def _move(self, source: RMSource) -> None:
         if source.polled:
             return  # any of its messages may be requested
-        source.mark = source.highest_sent + source.policy.mark_ahead
-        self._commit.then(partial(self._durable, source, source.mark), is_waited_for=False)
+        source.numbers.mark = source.numbers.highest_sent + source.policy.mark_ahead
+        self._commit.then(partial(self._durable, source, source.numbers.mark), is_waited_for=False)
 
     def _durable(self, source: RMSource, mark: int, now: float) -> None:
-        source.durable_mark = mark
+        source.numbers.durable_mark = mark
         self._ready[source.key] = None

@@ -195,7 +195,7 @@ def _describe(outbox: Outbox, offset: int, record: Record) -> dict[str, Any]:
         "state": "sent" if has_left else "waiting",
         "stopped": outbox.stopped,
         "sequence": source.identifier if source is not None and has_left else None,
-        "number": offset - source.start + 1 if source is not None and has_left else None,
+        "number": offset - source.numbers.start + 1 if source is not None and has_left else None,
         "wants_reply": record.wants_reply,
         "bytes": len(record.body),
         "stored_at": record.received_at,

@@ -158,7 +158,7 @@ def place(outbox: Outbox, offset: int) -> str:
     source = outbox.source
     if source is None or source.identifier is None:
         return ""
-    return f" (number {offset - source.start + 1} of the Sequence {source.identifier})"
+    return f" (number {offset - source.numbers.start + 1} of the Sequence {source.identifier})"
 
 
 def named(outbox: Outbox) -> str:

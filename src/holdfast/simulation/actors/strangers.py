@@ -126,13 +126,13 @@ class Stranger:
         identifier = source.identifier
         assert identifier is not None
         envelope = self._envelope(source.versions)
-        highest = max(1, source.highest_sent)
+        highest = max(1, source.numbers.highest_sent)
         kinds = ["acknowledgement", "fault", "terminate"]
         if source.versions.rm.can.rollover_ends:
             kinds.append("nack")
         else:
             kinds += ["nack", "final", "close", "closed", "terminated"]
-        if source.unreplied:
+        if source.waiting.unreplied:
             kinds.append("refusal")
         kind = self._chance.choice(kinds)
         if kind in ("acknowledgement", "final"):
@@ -144,7 +144,7 @@ class Stranger:
         elif kind == "fault":
             envelope.fault = sequence_fault(self._chance.choice(FORGED_FAULTS), identifier)
         elif kind == "refusal":
-            envelope.relates_to = self._chance.choice([*source.unreplied.values()])
+            envelope.relates_to = self._chance.choice([*source.waiting.unreplied.values()])
             envelope.fault = replace(REFUSED)
         else:
             envelope.control = CONTROLS[kind](identifier)
@@ -183,7 +183,7 @@ def _state_of(outbox: Outbox) -> dict[str, Any]:
         **source.to_state(),
         "sequence": source.local_id,
         "in flight": [(number, entry.due) for number, entry in source.flight.items()],
-        "awaited replies": sorted(source.unreplied),
+        "awaited replies": sorted(source.waiting.unreplied),
         "last fault": source.last_fault,
         "refusals": {offset: refusal.times for offset, refusal in outbox.refusals.items()},
         "stopped": outbox.stopped,

@@ -166,7 +166,9 @@ class Trial:
             one.submit(outbox, f"m{self.chance.random()}")
         elif source.state is SourceState.CREATING:
             response = CreateSequenceResponse(f"urn:{self.chance.randrange(4)}")
-            is_used = outbound.creation.receive(response, source.message_ids["CreateSequence"], one.now) is not None
+            is_used = (
+                outbound.creation.receive(response, source.control.message_ids["CreateSequence"], one.now) is not None
+            )
             self.granted += is_used
             self.refused += not is_used
         else:

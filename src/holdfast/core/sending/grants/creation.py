@@ -55,9 +55,9 @@ class OutboundCreation:
         versions, with_offer = choice
         context = self._context
         source = RMSource(self._new_identifier(), outbox.key, versions, outbox.policy, now)
-        source.start = outbox.first
+        source.numbers.start = outbox.first
         source.offer = self._new_identifier() if with_offer else None
-        source.message_ids[Request.CREATE.value] = source.local_id
+        source.control.message_ids[Request.CREATE.value] = source.local_id
         source.address = outbox.address
         if not context.composer.is_anonymous(source):
             source.secret = self._secrets.get(outbox.to) or self._new_identifier().rpartition(":")[2]

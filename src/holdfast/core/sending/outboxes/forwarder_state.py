@@ -96,25 +96,25 @@ class Withdrawal:
 
     def others(self) -> list[int]:
         """Return the other numbers in flight, without requests."""
-        flight, unreplied = self.source.flight, self.source.unreplied
+        flight, unreplied = self.source.flight, self.source.waiting.unreplied
         return [number for number in flight if number not in self.refused and number not in unreplied]
 
     def unknown(self) -> list[int]:
         """Return those of the others that may have arrived: some transmission was not surely in vain."""
         source = self.source
-        untaken = {number for number in source.flight.untaken if number > source.sent_before}
+        untaken = {number for number in source.flight.untaken if number > source.numbers.sent_before}
         return [number for number in self.others() if number not in untaken]
 
     def requests(self) -> list[int]:
         """Return the other requests that may have arrived, and are not answered."""
-        flight, unreplied = self.source.flight, self.source.unreplied
+        flight, unreplied = self.source.flight, self.source.waiting.unreplied
         found = [number for number in flight if number in unreplied and number not in self.refused]
         return found + sorted(number for number in unreplied if number not in flight and number in self.named)
 
     def was_answered_without_a_fault(self) -> bool:
         """Whether a withdrawn message may have arrived, in this run or in an earlier one."""
         source = self.source
-        return source.sent_before > source.highest_sent or any(
+        return source.numbers.sent_before > source.numbers.highest_sent or any(
             source.flight[number].may_have_arrived for number in self.refused
         )
 

@@ -90,7 +90,7 @@ class OutboxLifecycle(OutboxRecords):
         self.policy = policy
         if self.source is not None:
             self.source.policy = policy
-            self.source.round_trip.policy = policy.retransmission
+            self.source.pace.round_trip.policy = policy.retransmission
 
     def handle(self, event: OutboxEvent) -> OutboxAction | None:
         """Move by the table.
@@ -152,7 +152,7 @@ class OutboxLifecycle(OutboxRecords):
 
     def is_repeated_creation(self, source: RMSource) -> bool:
         """Whether the CreateSequence of the present Sequence was sent more than once, perhaps by an earlier run."""
-        return source.request_sent_at is None or self.recovered_creation == source.local_id
+        return source.control.request_sent_at is None or self.recovered_creation == source.local_id
 
     def refuse(self, choice: Choice) -> None:
         """Note that the peer refused a choice. From now on the others come first, for every outbox to its address. No
@@ -183,9 +183,9 @@ class OutboxLifecycle(OutboxRecords):
         if not is_kept or source.behavior is not IncompleteSequenceBehavior.NO_DISCARD:
             return AcknowledgementRanges()
         arrived = source.acknowledged.copy()
-        if source.last_number is not None:
-            arrived.discard(source.last_number)  # it has no body, so its time does not matter
-        return AcknowledgementRanges(arrived.gaps(min(arrived.highest, source.limit)))
+        if source.numbers.last is not None:
+            arrived.discard(source.numbers.last)  # it has no body, so its time does not matter
+        return AcknowledgementRanges(arrived.gaps(min(arrived.highest, source.numbers.limit)))
 
     def needs_decision(self, source: RMSource) -> bool:
         """Whether the operator must decide before a new Sequence follows one that its destination ended."""
@@ -313,7 +313,7 @@ class OutboxLifecycle(OutboxRecords):
         if source.offer is not None:
             self._context.offered.forget_offered(source.offer, now)
         self._commit.forget(source.local_id)
-        self.first = max(self.first, source.start + source.records_done)
+        self.first = max(self.first, source.numbers.start + source.records_done)
         self.skip()
         self.save_place(now)
 

@@ -145,7 +145,7 @@ class Outbox(OutboxLifecycle):
         if request is not None:
             assert self.to is not None
             envelope = self._context.composer.request(self, source, request)
-            self._effects.append(Transmit(self.to, envelope, source.local_id, 0, source.attempts, now))
+            self._effects.append(Transmit(self.to, envelope, source.local_id, 0, source.control.attempts, now))
 
     def _transmit(self, source: RMSource, now: float, why: Why) -> None:
         self._send_due_request(source, now, why)
@@ -199,9 +199,9 @@ class Outbox(OutboxLifecycle):
         source = self.source
         assert source is not None, self.key
         said = ack
-        if source.is_restored:
-            ack = source.known_part(ack)
-        self._context.requests.named(source, ack.ranges)
+        if source.numbers.is_restored:
+            ack = source.numbers.known_part(ack)
+        source.waiting.named(ack.ranges, source.numbers)
         if self.withdrawal is not None:
             self._context.forwarders.giving_up.acknowledged(self, ack)
         if asked_at is None and source.is_valid(ack):
@@ -234,7 +234,7 @@ class Outbox(OutboxLifecycle):
         source = self.source
         assert source is not None
         for lower, upper in ranges:
-            last = min(upper, (source.last_number or upper + 1) - 1)
+            last = min(upper, (source.numbers.last or upper + 1) - 1)
             if last >= lower:
                 first, end = self.offset_of(lower), self.offset_of(last)
                 self._effects.append(Acknowledged(self.key, first, end, source.identifier or "", lower))
@@ -250,7 +250,7 @@ class Outbox(OutboxLifecycle):
         """Acknowledge a request (see :meth:`request_of`) with its reply in the open batch."""
         source = self.source
         assert source is not None, (self.key, number)
-        source.replying.add(number)
+        source.waiting.replying.add(number)
         self._commit.save(source.local_id, source)
         self._commit.then(partial(self.replied, source, number))
 
@@ -274,8 +274,8 @@ class Outbox(OutboxLifecycle):
         number = number or self.number_of(relates_to)
         event = self._event_of(source, fault, number)
         source.last_fault = fault.code
-        source.last_heard = now
-        if number and number == source.last_number and event in _REFUSALS and not fault.is_rm:
+        source.life.heard(now)
+        if number and number == source.numbers.last and event in _REFUSALS and not fault.is_rm:
             self._last_message_refused(source, now)
             return
         if self.forwarding is not None and number and event in _REFUSALS and not fault.is_rm:
@@ -288,7 +288,7 @@ class Outbox(OutboxLifecycle):
     def _stop_numbering(self, source: RMSource, now: float, why: Why) -> None:
         source.roll_over(why.limit, why.number, now)
         self._commit.save(source.local_id, source)
-        if source.limit < 1:
+        if source.numbers.limit < 1:
             why = Why(why.code, f"{why.reason} (it takes no message at all)")
             self.happen(source, SourceEvent.TAKES_NO_NUMBER, now, why)
 
@@ -311,7 +311,7 @@ class Outbox(OutboxLifecycle):
         """Handle the destination's end of the Sequence, or its answer to ours; return the action."""
         source = self.source
         assert source is not None, self.key
-        source.last_heard = now
+        source.life.heard(now)
         self.ready()
         return self.happen(source, event, now, Why(event.value, "the destination ended the Sequence"))
 
@@ -327,7 +327,7 @@ class Outbox(OutboxLifecycle):
             return False
         doubtful = self.doubtful(source)
         return len(doubtful) > 0 and all(
-            number > source.sent_before and source.flight.may_be_untaken(number)
+            number > source.numbers.sent_before and source.flight.may_be_untaken(number)
             for lower, upper in doubtful
             for number in range(lower, upper + 1)
         )
@@ -368,11 +368,11 @@ class Outbox(OutboxLifecycle):
         LastMessage that it has.
         """
         entry = source.flight[number]
-        return number == source.last_number and entry.faults > 0 and entry.attempts > 1
+        return number == source.numbers.last and entry.faults > 0 and entry.attempts > 1
 
     def _last_message_refused(self, source: RMSource, now: float) -> None:
         """Handle a fault on LastMessage, or on AckRequested sent instead of it."""
-        number = source.last_number or 0
+        number = source.numbers.last or 0
         entry = source.flight.get(number)
         if entry is not None:
             self.leave_last_message(source, number)
@@ -387,7 +387,7 @@ class Outbox(OutboxLifecycle):
         meaning. gSOAP never acknowledges it.
         """
         entry = source.flight.get(number)
-        is_left = source.flight.lowest == number == source.last_number
+        is_left = source.flight.lowest == number == source.numbers.last
         if entry is not None and is_left and entry.attempts >= ANSWERED_ENOUGH:
             source.flight.remove(number)
             source.acknowledged.add(number)
@@ -398,9 +398,9 @@ class Outbox(OutboxLifecycle):
         good). That is so only once no other exchange carries the request: the reply may come back on that one. Where
         replies go to an address, an answer says nothing of them."""
         source = self.source
-        if source is None or number not in source.unreplied or not self._context.composer.is_anonymous(source):
+        if source is None or number not in source.waiting.unreplied or not self._context.composer.is_anonymous(source):
             return
-        if number in source.replying or not any(lower <= number <= upper for lower, upper in ack.ranges):
+        if number in source.waiting.replying or not any(lower <= number <= upper for lower, upper in ack.ranges):
             return
         entry = source.flight.get(number)
         if entry is not None and entry.exchanges:
@@ -408,7 +408,7 @@ class Outbox(OutboxLifecycle):
         if self.forwarding is not None:
             self._context.forwarders.unanswered(self, number, now)
             return
-        self._effects.append(Unanswered(self.key, source.unreplied[number]))
+        self._effects.append(Unanswered(self.key, source.waiting.unreplied[number]))
         self.replied(source, number, now)
 
     # --- ends of its Sequence -------------------------------------------------------------------------------------
@@ -491,7 +491,7 @@ _DO: dict[SourceAction, Callable[[Outbox, RMSource, float, Why], None]] = {
     SourceAction.REPORT_ACKNOWLEDGEMENT: Outbox._report_acknowledgement,
     SourceAction.RETRY: Outbox._retry,
     SourceAction.STOP: Outbox._stop_at,
-    SourceAction.GO_ON: lambda _outbox, source, now, _why: source.be_patient(now),
+    SourceAction.GO_ON: lambda _outbox, source, now, _why: source.life.heard(now),
     SourceAction.REPORT_REST: Outbox._report_rest,
     SourceAction.ANSWER_CLOSE: Outbox._report_rest,
     SourceAction.ANSWER_TERMINATE: Outbox._end_at_once,

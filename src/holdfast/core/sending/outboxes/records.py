@@ -192,7 +192,7 @@ class OutboxRecords:
             return None
         if source.flight.missing and (missing := self.offset_of(source.flight.missing)) not in here:
             return missing
-        start, end = source.start + source.next_number - 1, source.start + source.available
+        start, end = source.numbers.start + source.numbers.next - 1, source.numbers.start + source.numbers.available
         if start >= end or (start in here and (here.is_full or min(start + READ_AHEAD, end) - 1 in here)):
             return None
         return next((offset for offset in range(start, min(start + READ_AHEAD, end)) if offset not in here), None)
@@ -203,7 +203,7 @@ class OutboxRecords:
         self.is_reading = False
         found = found[:READ_AHEAD]
         source = self.source
-        following = self.first if source is None else source.start + source.next_number - 1
+        following = self.first if source is None else source.numbers.start + source.numbers.next - 1
         here = self.here
         kept = sorted((offset for offset in here if offset >= self.first), key=lambda one: (one < following, one))
         # Whatever was read comes on top: what goes out next must not make room for what follows it, nor that for it.
@@ -241,7 +241,7 @@ class OutboxRecords:
 
         No ReplyTo is the anonymous one (WS-Addressing 1.0 core, section 3.2), so a reply may come in the answer to it.
         """
-        if self.forwarding is None or self.source is None or number == self.source.last_number:
+        if self.forwarding is None or self.source is None or number == self.source.numbers.last:
             return None
         record = self.here.get(self.offset_of(number))
         is_open = record is not None and not (record.wants_reply or record.reply_to or record.relates_to)
@@ -258,7 +258,7 @@ class OutboxRecords:
     def offset_of(self, number: int) -> int:
         """The offset of message ``number`` of the present Sequence."""
         assert self.source is not None
-        return self.source.start + number - 1
+        return self.source.numbers.start + number - 1
 
     def sent_before(self) -> list[tuple[int, int]]:
         """Offsets of what an earlier run may have transmitted and nobody has acknowledged, ascending, each from where
@@ -266,9 +266,11 @@ class OutboxRecords:
         source = self.source
         if source is None or source.identifier is None or source.polled or self.is_for_replies:
             return []  # nothing, or nothing that is a request
-        end = min(source.start + source.sent_before, self._records.durable_end)
-        gaps = source.acknowledged.gaps(end - source.start)
-        found = ((max(self.first, source.start + lower - 1), source.start + upper) for lower, upper in gaps)
+        end = min(source.numbers.start + source.numbers.sent_before, self._records.durable_end)
+        gaps = source.acknowledged.gaps(end - source.numbers.start)
+        found = (
+            (max(self.first, source.numbers.start + lower - 1), source.numbers.start + upper) for lower, upper in gaps
+        )
         return [(start, end) for start, end in found if start < end]
 
     def found_before(self, found: list[tuple[int, Record]]) -> None:
@@ -279,15 +281,15 @@ class OutboxRecords:
             self.keep(offset, record)
             message_id = self.message_id(record)
             if record.wants_reply and message_id is not None:
-                source.requests.found_before(message_id, source, offset - source.start + 1)
+                source.requests.found_before(message_id, source, offset - source.numbers.start + 1)
 
     def update_available(self) -> None:
         """Tell the present Sequence how far durable messages reach that are its own."""
         source = self.source
         if source is not None:
-            end = self.run_end(source.start)
-            source.is_cut = end < self._records.durable_end or end in self.cuts
-            source.available = end - source.start
+            end = self.run_end(source.numbers.start)
+            source.numbers.is_cut = end < self._records.durable_end or end in self.cuts
+            source.numbers.available = end - source.numbers.start
 
     def run_end(self, start: int) -> int:
         """Where the records end that one Sequence can carry from ``start`` on."""
@@ -316,7 +318,7 @@ class OutboxRecords:
     def _begin(self) -> int:
         """Where the next Sequence, or the present one, may begin, also after a crash."""
         begin = min(self.first, self._cursor.offsets[self.partition])
-        return begin if self.source is None else min(begin, self.source.start)
+        return begin if self.source is None else min(begin, self.source.numbers.start)
 
     def leave_out(self, first: int, last: int) -> None:
         """Records that no Sequence is to carry any more."""
@@ -342,7 +344,7 @@ class OutboxRecords:
         source = self.source
         offset = self.first
         if source is not None and source.identifier is not None:
-            offset = max(offset, source.start + max(source.highest_sent, source.sent_before))
+            offset = max(offset, source.numbers.start + max(source.numbers.highest_sent, source.numbers.sent_before))
         for lower, upper in self.left_out:
             if lower <= offset + 1 <= upper:
                 return upper
@@ -354,20 +356,21 @@ class OutboxRecords:
         source = self.source
         if source is None or source.identifier is None:
             return False
-        number = offset - source.start + 1
-        return 1 <= number <= self.highest_left(source) and number != source.last_number
+        number = offset - source.numbers.start + 1
+        return 1 <= number <= self.highest_left(source) and number != source.numbers.last
 
     @staticmethod
     def highest_left(source: RMSource) -> int:
         """The highest number that may have been transmitted and is a record's."""
-        return min(max(source.highest_sent, source.sent_before), source.limit, source.available)
+        numbers = source.numbers
+        return min(max(numbers.highest_sent, numbers.sent_before), numbers.limit, numbers.available)
 
     def in_doubt(self, start: int = 0) -> int:
         """How many records from ``start`` on the peer may have in the present Sequence, which it did not
         acknowledge."""
         if self.source is None:
             return 0
-        first = start - self.source.start + 1
+        first = start - self.source.numbers.start + 1
         return sum(upper - max(lower, first) + 1 for lower, upper in self.doubtful(self.source) if upper >= first)
 
     def doubtful(self, source: RMSource) -> AcknowledgementRanges:
@@ -375,7 +378,7 @@ class OutboxRecords:
         surely took no transmission."""
         found = AcknowledgementRanges(source.acknowledged.gaps(self.highest_left(source)))
         for number in source.flight.untaken:
-            if number > source.sent_before:  # an earlier process may have transmitted it, too
+            if number > source.numbers.sent_before:  # an earlier process may have transmitted it, too
                 found.discard(number)
         return found
 
@@ -390,16 +393,16 @@ class OutboxRecords:
         source = self.source
         assert source is not None
         for lower, upper in source.acknowledged:
-            last = min(upper, (source.last_number or upper + 1) - 1)
+            last = min(upper, (source.numbers.last or upper + 1) - 1)
             if source.records_done < lower <= last:
-                self.left_out.add_range(source.start + lower, source.start + last)
+                self.left_out.add_range(source.numbers.start + lower, source.numbers.start + last)
 
     def pass_acknowledged(self) -> bool:
         """Pass what is acknowledged; whether that is so much that it is to be saved, with the Sequence's ranges."""
         source = self.source
         if source is None:
             return False
-        first = min(source.start + source.records_done, self._records.end)
+        first = min(source.numbers.start + source.records_done, self._records.end)
         if self.queue.epoch and first > self.first and (last := self.here.get(first - 1)) is not None:
             self._records.passed = first - 1, last  # for its fingerprint, when it is deleted
         for offset in range(self.first, first):
@@ -418,7 +421,11 @@ class OutboxRecords:
         source = self.source
         if offset < self.first or offset + 1 in self.left_out:
             return True
-        return source is not None and offset >= source.start and offset - source.start + 1 in source.acknowledged
+        return (
+            source is not None
+            and offset >= source.numbers.start
+            and offset - source.numbers.start + 1 in source.acknowledged
+        )
 
     @property
     def waiting(self) -> int:
@@ -426,8 +433,8 @@ class OutboxRecords:
         done = sum(upper - max(lower, self.first + 1) + 1 for lower, upper in self.left_out if upper > self.first)
         source = self.source
         if source is not None:
-            end = self.run_end(source.start) - source.start
-            begin = self.first - source.start
+            end = self.run_end(source.numbers.start) - source.numbers.start
+            begin = self.first - source.numbers.start
             done += sum(
                 min(upper, end) - max(lower, begin + 1) + 1
                 for lower, upper in source.acknowledged

@@ -30,7 +30,7 @@ def made_after(source: RMSource, ack: SequenceAcknowledgement) -> float | None:
     covered = AcknowledgementRanges(ack.ranges)
     for lower, upper in reversed(list(covered.outside(source.acknowledged))):
         # An earlier run may have transmitted what is not above ``sent_before``.
-        for number in range(upper, max(lower, source.sent_before + 1) - 1, -1):
+        for number in range(upper, max(lower, source.numbers.sent_before + 1) - 1, -1):
             entry = source.flight.get(number)
             if entry is not None and not entry.is_begun_again:
                 return entry.first_sent_at  # numbers begin in ascending order, so it is the latest

@@ -38,7 +38,7 @@ def describe_refusal(outbox: Outbox, offset: int, refusal: Refusal) -> dict[str,
     return {
         "offset": offset,
         "sequence": source.identifier if source is not None and is_carried else None,
-        "number": offset - source.start + 1 if source is not None and is_carried else None,
+        "number": offset - source.numbers.start + 1 if source is not None and is_carried else None,
         "action": record.action if record is not None else "",
         "code": refusal.fault.code,
         "reason": refusal.fault.reason,

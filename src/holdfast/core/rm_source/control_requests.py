@@ -1,0 +1,49 @@
+"""ControlRequests: when one outbound Sequence sends its lifecycle request or its AckRequested."""
+
+from __future__ import annotations
+
+
+class ControlRequests:
+    """The request that the state of one outbound Sequence calls for, repeated until its answer arrives."""
+
+    __slots__ = ("attempts", "due", "message_ids", "request_sent_at")
+
+    def __init__(self) -> None:
+        self.due: float | None = None
+        """When the request leaves, in seconds; None: not before an event."""
+        self.attempts = 0
+        """How often it left."""
+        self.request_sent_at: float | None = None
+        """When the request left whose answer measures the round trip, or the newest AckRequested."""
+        self.message_ids: dict[str, str] = {}
+        """MessageIDs of the requests, the same in every repeat."""
+
+    def begin(self, now: float) -> None:
+        """Send a new request now."""
+        self.attempts = 0
+        self.due = now
+
+    def stop(self) -> None:
+        """Send no request."""
+        self.attempts = 0
+        self.due = None
+
+    def is_due(self, now: float) -> bool:
+        """Whether the request leaves now."""
+        return self.due is not None and self.due <= now
+
+    def hurry(self, due: float) -> None:
+        """Send a scheduled request at ``due`` at the latest."""
+        if self.due is not None:
+            self.due = min(self.due, due)
+
+    def left(self, now: float, *, is_timed: bool) -> int:
+        """Record that the request leaves now, and return the number of the attempt, from 1.
+
+        Args:
+            now: Seconds.
+            is_timed: Whether the answer to a repeat can be told from the answer to the first request.
+        """
+        self.attempts += 1
+        self.request_sent_at = now if self.attempts == 1 or is_timed else None
+        return self.attempts

@@ -1,0 +1,130 @@
+"""MessageNumbers: the numbers of one outbound Sequence, which of them have a message, and which may be transmitted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.core.messages import SequenceAcknowledgement
+
+
+class MessageNumbers:
+    """The numbers of one outbound Sequence.
+
+    Args:
+        limit: The highest number that the policy permits.
+    """
+
+    __slots__ = (
+        "available",
+        "durable_mark",
+        "is_cut",
+        "is_restored",
+        "last",
+        "limit",
+        "mark",
+        "next",
+        "sent_before",
+        "start",
+    )
+
+    def __init__(self, limit: int) -> None:
+        self.start = 0
+        """Offset of the message with number 1."""
+        self.available = 0
+        """The highest number with a durable message."""
+        self.is_cut = False
+        """Whether no message behind ``available`` belongs to this Sequence: the rest goes to the next one."""
+        self.is_restored = False
+        """Whether the store was restored from an older copy since the Sequence began."""
+        self.next = 1
+        """The number to transmit next for the first time."""
+        self.last: int | None = None
+        """The number of 1.0's LastMessage, once decided; the number that closes the Sequence."""
+        self.limit = limit
+        """The highest number of this Sequence, by the policy or by the peer's MessageNumberRollover."""
+        self.sent_before = 0
+        """The highest number that may have been transmitted before a crash."""
+        self.mark = 0
+        """No number above it is transmitted before a higher one is saved: ``core.sending.transmission_mark``."""
+        self.durable_mark = 0
+        """The mark that is saved."""
+
+    @property
+    def highest_sent(self) -> int:
+        """The highest number transmitted so far."""
+        return self.next - 1
+
+    @property
+    def left_before_mark(self) -> int:
+        """How many numbers may be transmitted before the mark must move."""
+        return self.mark - self.next + 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every number that the Sequence can have was used, so that later messages need another Sequence."""
+        return self.next > self.limit or (self.is_cut and self.next > self.available)
+
+    @property
+    def end(self) -> int:
+        """The number that completes the Sequence, as far as its messages are known."""
+        return self.last or min(self.available, self.limit)
+
+    def highest_new(self, *, may_tell_last: bool) -> int:
+        """Return the highest number that may leave now.
+
+        Args:
+            may_tell_last: Whether the last number may leave.
+        """
+        highest = self.available
+        if self.last is not None:
+            highest = self.last if may_tell_last else self.last - 1
+        return min(highest, self.limit)
+
+    def lower_limit(self, limit: int) -> None:
+        """Transmit no number above ``limit``."""
+        self.limit = min(self.limit, limit)
+        self.next = min(self.next, self.limit + 1)
+
+    def end_with_available(self) -> None:
+        """Give no number to messages that are not available yet."""
+        self.limit = min(self.limit, self.available)
+
+    def keep_sent(self) -> None:
+        """Remember the numbers transmitted so far, before the limit takes some of them away."""
+        self.sent_before = max(self.sent_before, self.highest_sent)
+
+    def restored(self) -> None:
+        """Adapt to a store that was restored from an older copy.
+
+        Any message here may have been transmitted with its number, and lost messages with the next ones. So new
+        messages go to the next Sequence.
+        """
+        self.is_restored = True
+        self.end_with_available()
+        self.mark = self.durable_mark = max(self.mark, self.available)
+        self.sent_before = self.last or self.available
+
+    def known_part(self, ack: SequenceAcknowledgement) -> SequenceAcknowledgement:
+        """Return the part of an acknowledgement that concerns known messages, after a restore."""
+        known = self.last or self.limit
+        ranges = tuple((lower, min(upper, known)) for lower, upper in ack.ranges if lower <= known)
+        return replace(ack, ranges=ranges, nacks=tuple(number for number in ack.nacks if number <= known))
+
+    def may_be_acknowledged(self, ack: SequenceAcknowledgement) -> bool:
+        """Whether an acknowledgement covers only numbers that may have been sent (WS-RM 4.4)."""
+        highest = max(self.next - 1, self.sent_before)
+        for lower, upper in ack.ranges:
+            if not 0 < lower <= upper <= highest:
+                return False
+        return not ack.nacks or all(0 < number <= highest for number in ack.nacks)
+
+    def records_done(self, first_gap: int) -> int:
+        """Return how many records, from the first on, are acknowledged.
+
+        1.0's LastMessage has a number but no record: the offset that would be its own belongs to the next message.
+
+        Args:
+            first_gap: The lowest number that is not acknowledged.
+        """
+        done = first_gap - 1
+        return done if self.last is None else min(done, self.last - 1)

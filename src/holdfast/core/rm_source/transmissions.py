@@ -1,0 +1,124 @@
+"""Transmissions: what the transmissions of one outbound Sequence, their answers and their acknowledgements mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core.rm_source.flight import Flight, InFlight
+from holdfast.core.rm_source.pace import Pace
+from holdfast.core.rm_source.waiting_requests import SequenceRequests
+from holdfast.core.rm_source.window import Early
+
+
+class Transmissions:
+    """The transmissions of one outbound Sequence.
+
+    Args:
+        flight: The numbers in flight.
+        waiting: The requests among them that wait for a reply.
+        pace: What they show about the destination and the network.
+    """
+
+    __slots__ = ("_flight", "_pace", "_waiting")
+
+    def __init__(self, flight: Flight, waiting: SequenceRequests, pace: Pace) -> None:
+        self._flight = flight
+        self._waiting = waiting
+        self._pace = pace
+
+    def sent(self, number: int, jitter: float, now: float, *, asks: bool) -> int:
+        """Record that ``number`` leaves now, and return the number of the attempt, from 1.
+
+        Args:
+            number: The number.
+            jitter: In [0, 1).
+            now: Seconds.
+            asks: Whether it asks for an acknowledgement.
+        """
+        flight = self._flight
+        entry = flight[number]
+        if asks:
+            flight.asking.add(number)
+        else:
+            flight.asking.discard(number)
+        entry.attempts += 1
+        entry.tries += 1
+        entry.answered = False
+        entry.waits_for = 0
+        entry.is_dropped = False
+        entry.behind = flight.lowest if flight.lowest < number else 0
+        entry.sent_at = now
+        flight.left(number, now + self._pace.round_trip.delay(entry.tries, jitter))
+        entry.exchanges += 1
+        return entry.attempts
+
+    def acknowledged(self, newly: Iterable[tuple[int, int]], now: float) -> None:
+        """Remove the newly acknowledged numbers from flight, and learn from them."""
+        flight = self._flight
+        resent_at: float | None = None
+        for lower, upper in newly:
+            if upper - lower < len(flight):  # it seldom is news of more than a few
+                numbers = list(range(lower, upper + 1))
+            else:
+                numbers = [number for number in flight if lower <= number <= upper]
+            for number in numbers:
+                entry = flight.remove(number)
+                if entry is None:
+                    continue
+                if entry.attempts == 1:
+                    self._pace.arrived(entry, now)
+                else:
+                    resent_at = max(resent_at or 0.0, entry.sent_at)
+                    self._pace.arrived_again(number, entry)
+        if resent_at is not None:
+            self._resend_what_followed(resent_at, now)
+
+    def _resend_what_followed(self, resent_at: float, now: float) -> None:
+        # A destination that drops what comes after a gap (WCF in order) has lost all that was sent before the gap
+        # was filled and is not acknowledged now; one that holds it has just said so. What is still on its way there
+        # is neither: to send that again would double every message in flight for each one that is lost.
+        for entry in self._flight.values():
+            if entry.answered and entry.sent_at < resent_at:
+                self._flight.hurry(entry, now)
+
+    def replied(self, number: int, now: float) -> None:
+        """Remove a request with a durable reply from flight, and learn from it."""
+        entry = self._flight.remove(number)
+        if entry is not None:
+            self._pace.replied(number, entry, now)
+
+    def answered(self, number: int, now: float, *, in_answers: bool) -> None:
+        """Process the end of an exchange without a fault, after the acknowledgements in its answer.
+
+        Args:
+            number: The number that it carried; 0 for no message.
+            now: Seconds.
+            in_answers: Whether acknowledgements come in answers only (an anonymous AcksTo). Then a message that was
+                answered, is not acknowledged and has a gap before it was dropped for that (WCF in order, gSOAP):
+                it is of no use to send it again before the gap is filled, and of no use to wait once it is. The gap
+                may have been filled while the answer was under way.
+        """
+        flight = self._flight
+        entry = flight.get(number)
+        if entry is None:
+            return
+        flight.asking.discard(number)
+        if number in self._waiting.replying:
+            return  # the answer brought its reply: it arrived, and counts as acknowledged once that is stored
+        entry.answered = True
+        if not in_answers:
+            return
+        lowest = flight.lowest
+        if entry.is_parked:
+            return
+        if lowest < number:
+            flight.wait(number, lowest, entry.due)
+            entry.tries = 0
+        elif entry.behind and self._pace.window.early is not Early.TAKES and self._is_soon(number, entry, now):
+            self._pace.dropped(entry, now)
+            flight.hurry(entry, now)
+            entry.tries = 0
+
+    def _is_soon(self, number: int, entry: InFlight, now: float) -> bool:
+        """Whether an answer came too soon to mean that a request's reply is not ready yet."""
+        return number not in self._waiting.unreplied or now - entry.sent_at < self._pace.round_trip.policy.floor
