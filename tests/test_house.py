@@ -45,7 +45,7 @@ def test_the_sources_are_where_these_tests_look() -> None:
 
 
 def test_nobody_touches_an_open_batch_but_the_group_commit_and_the_queues() -> None:
-    owners = ("core/commit.py", "core/queues/queue.py")
+    owners = ("core/commit.py", "core/queues/queue_records.py")
     others = [path for path in SOURCES if not path.as_posix().endswith(owners)]
     touched = lines_matching(r"\bcommit\.batch\b", others)
     assert not touched, "\n".join(touched)
@@ -56,9 +56,9 @@ def test_the_group_commit_knows_nothing_of_queues_and_the_queues_nothing_of_sequ
     core = ROOT / "src" / "holdfast" / "core"
     of_queues = r"\.(queues|cursors|trims|deletes|appends|releases|holds|drops)\b"
     strays = lines_matching(r"batch" + of_queues, [core / "commit.py"])
-    strays += lines_matching(r"batch\.sequences\b", [core / "queues" / "queue.py"])
+    strays += lines_matching(r"batch\.sequences\b", [core / "queues" / "queue_records.py"])
     # The simulation's ledger and the stores read batches that were taken; in the core nobody else has one in his hands.
-    rooms = [path for path in core.rglob("*.py") if path.name not in ("commit.py", "queue.py", "records.py")]
+    rooms = [path for path in core.rglob("*.py") if path.name not in ("commit.py", "queue_records.py", "records.py")]
     strays += lines_matching(r"\bbatch" + of_queues, rooms)
     assert not strays, "\n".join(strays)
 

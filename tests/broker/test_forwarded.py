@@ -83,7 +83,9 @@ async def test_a_request_without_a_reply_to_gets_its_reply_as_its_route_says(run
         return "<echoed>on</echoed>" in answer.text
 
     assert await ask() is (expects is Expects.REQUEST)
-    (outbox,) = [one for one in broker.forwarders.outboxes(broker.destination, "next") if one.queue.ends[one.partition]]
+    (outbox,) = [
+        one for one in broker.forwarders.outboxes(broker.destination, "next") if one.queue.records.ends[one.partition]
+    ]
     await until(lambda: outbox.is_empty)
     assert await ask() is (expects is not Expects.ONE_WAY)
 

@@ -334,12 +334,12 @@ async def test_a_full_queue_holds_its_sources_back_until_the_destination_is_ther
     got: list[bytes] = []
     async with Source(running.service.url, ":memory:", policy=QUICK) as source:
         await asyncio.gather(*(source.send(body, action=ACTION) for body in bodies))
-        await until(lambda: sum(queue.ends) == 50)
+        await until(lambda: sum(queue.records.ends) == 50)
         before = running.destination.incidents["message.not_held"]
         await until(lambda: source.progress.acknowledged == 50)
         await asyncio.sleep(1.0)
         refused = running.destination.incidents["message.not_held"] - before
-        assert sum(queue.ends) == 50
+        assert sum(queue.records.ends) == 50
         assert refused <= 64, "held back by BufferRemaining: not sent again and again"
         assert running.destination.incidents["queue.full"] == 1
         await run_service(service_that_keeps(got), port)

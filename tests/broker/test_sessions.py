@@ -63,7 +63,7 @@ async def test_one_slow_session_holds_up_no_other_and_each_ends_at_the_service_w
     assert sorted(map(sorted, service.clients.values())) == [*([f"quick {number}"] for number in range(7)), ["slow"]]
     await until(lambda: service.open == 0)
     queue = broker.destination.queue
-    assert [one.end for one in queue.partitions[: queue.shared]] == [0, 0]
+    assert [one.end for one in queue.partitions[: queue.description.shared]] == [0, 0]
     outboxes = broker.destination.engine.protocol.outbound.outboxes
     assert len([one for one in outboxes.values() if one.forwarding]) <= 2 + 8
 
@@ -80,7 +80,7 @@ async def test_a_store_keeps_its_partitions_whatever_the_default_is_and_gets_mor
     run_broker, tmp_path
 ):
     def divided(broker: Any) -> tuple[int, int]:
-        return broker.destination.queue.shared, broker.destination.queue.sessions
+        return broker.destination.queue.description.shared, broker.destination.queue.description.sessions
 
     broker = await run_broker(**config(tmp_path, partitions=4, sessions=0))
     await close(broker)

@@ -10,7 +10,7 @@ from examples import examples
 from holdfast.core.events import BackChannel, Incident, Stopped
 from holdfast.core.handling.handler_cursor import HandlerCursor, HandlingPolicy
 from holdfast.core.messages import Envelope, Sequence, TerminateSequence
-from holdfast.core.queues.queue import HANDLER
+from holdfast.core.queues.cursors import HANDLER
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outboxes.outbox import Outbox
@@ -278,7 +278,7 @@ def test_a_purge_says_who_would_miss_what_and_deletes_nothing_that_is_still_to_b
     steer(relay).purge(relay.queue, 0, 8)
     relay.settle()
     assert relay.kept == range(8, 10)
-    assert relay.queue.fingerprint(0, 8), "a reader can still tell this queue from another"
+    assert relay.queue.description.fingerprint(0, 8), "a reader can still tell this queue from another"
     assert Relay(relay).kept == range(8, 10)
 
 

@@ -82,7 +82,7 @@ async def test_a_damaged_record_is_refused_by_name_and_health_says_so_and_nothin
         status, said = await ask("/healthz")
         assert status == 200, "a restart would not help"
         assert b"is damaged" in said
-        body = {"epoch": service.app.queue.epoch, "offsets": {"0": 10}}
+        body = {"epoch": service.app.queue.description.epoch, "offsets": {"0": 10}}
         async with session.put(f"{service.admin_url}/queues/inbox/cursors/r", json=body) as answer:
             assert answer.status == 503
     one = peer(service.url)
@@ -201,7 +201,7 @@ async def test_while_the_reserve_is_in_use_nothing_new_is_accepted_and_what_is_s
     async with aiohttp.ClientSession() as session:
         async with session.get(f"{service.admin_url}/queues/inbox/0/records?from=0&to=1") as answer:
             assert answer.status == 200
-        body = {"epoch": service.app.queue.epoch, "offsets": {"0": 1}}
+        body = {"epoch": service.app.queue.description.epoch, "offsets": {"0": 1}}
         async with session.put(f"{service.admin_url}/queues/inbox/cursors/r", json=body) as answer:
             assert answer.status == 200, "what is read may be given up"
     store.trouble = ""

@@ -222,7 +222,7 @@ async def test_the_epoch_of_a_queue_is_made_once_and_kept() -> None:
         engine = Engine(store, lambda effect: None, lambda error: None)
         queue = Queue("inbox")
         engine.start(queue)
-        epochs.append(queue.epoch)
+        epochs.append(queue.description.epoch)
         await engine.stop()
     assert epochs[0] == epochs[1] != ""
 

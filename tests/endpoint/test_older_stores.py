@@ -111,7 +111,7 @@ async def test_a_broker_forwards_what_its_queue_holds_under_the_same_numbers(
     broker.destination.clock = clock
     await broker.service.start()
     try:
-        await until(lambda: app.queues["inbox"].ends == [7])
+        await until(lambda: app.queues["inbox"].records.ends == [7])
     finally:
         await broker.service.close(1)
     await service.close(1)

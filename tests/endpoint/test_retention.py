@@ -9,7 +9,8 @@ import pytest
 from waiting import until
 
 from holdfast import ConfigurationError, Destination, HandlingPolicy, Message, RetentionPolicy, Source
-from holdfast.core.queues.queue import ASIDE, HANDLER, TRIM_EVERY
+from holdfast.core.queues.cursors import ASIDE, HANDLER
+from holdfast.core.queues.deletion import TRIM_EVERY
 from holdfast.core.records import Batch
 from holdfast.store.rocksdb.store import RocksDBStore
 
@@ -41,13 +42,13 @@ def test_a_retention_that_is_none_is_refused(given: Any) -> None:
 
 
 def test_a_retention_is_words_or_a_policy_and_may_be_said_again_before_the_start() -> None:
-    assert Destination(":memory:").queue.retention == RetentionPolicy()
-    assert Destination(":memory:", queues={"inbox": "1h"}).queue.retention == RetentionPolicy(3600.0)
+    assert Destination(":memory:").queue.deletion.retention == RetentionPolicy()
+    assert Destination(":memory:", queues={"inbox": "1h"}).queue.deletion.retention == RetentionPolicy(3600.0)
     policy = RetentionPolicy(None, 5000)
-    assert Destination(":memory:", queues={"inbox": policy}).queue.retention is policy
+    assert Destination(":memory:", queues={"inbox": policy}).queue.deletion.retention is policy
     app = Destination(":memory:")
     app.keep("12h 1GB")
-    assert app.queue.keeps == "12h 1GB readers 30d"
+    assert app.queue.deletion.keeps == "12h 1GB readers 30d"
 
 
 async def test_a_destination_with_handlers_says_what_it_keeps_and_until_when(
@@ -62,7 +63,7 @@ async def test_a_destination_with_handlers_says_what_it_keeps_and_until_when(
         await send(service.url, *range(2 * TRIM_EVERY))
         await until(lambda seen=seen: len(seen) == 2 * TRIM_EVERY)
         await service.app.engine.durable()
-        assert (service.app.queue.firsts[0] > 0) == (not options)
+        assert (service.app.queue.records.firsts[0] > 0) == (not options)
 
 
 @pytest.mark.parametrize("state", [{"offset": 1}, {"done": "x"}, {}])

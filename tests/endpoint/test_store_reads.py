@@ -350,12 +350,14 @@ async def test_neither_readers_nor_metrics_nor_the_retention_have_the_loop_read_
     assert store.was_read_beside_the_loop(), "counting bytes"
     async with httpx.AsyncClient(base_url=service.admin_url) as client:
         queue = f"/queues/{app.queue.name}"
-        asked = {"epoch": app.queue.epoch, "at": "0:20"}
+        asked = {"epoch": app.queue.description.epoch, "at": "0:20"}
         known = (await client.get(f"{queue}/fingerprints", params=asked)).json()["fingerprints"]["0"]
         assert len(known) == 16 and store.was_read_beside_the_loop(), "a fingerprint that is asked for"
-        answer = await client.get(f"{queue}/ends", params={"epoch": app.queue.epoch, "known": f"0:20:{known}"})
+        answer = await client.get(
+            f"{queue}/ends", params={"epoch": app.queue.description.epoch, "known": f"0:20:{known}"}
+        )
         assert answer.status_code == 200 and store.was_read_beside_the_loop(), "one that is brought along"
-        moved = {"epoch": app.queue.epoch, "offsets": {"0": 20}, "fingerprints": {"0": known}}
+        moved = {"epoch": app.queue.description.epoch, "offsets": {"0": 20}, "fingerprints": {"0": known}}
         answer = await client.put(f"{queue}/cursors/spark", json=moved)
         assert answer.status_code == 200 and store.was_read_beside_the_loop(), "one that a cursor is moved with"
         moved["fingerprints"] = {"0": "0" * 16}
@@ -377,7 +379,7 @@ async def test_neither_readers_nor_metrics_nor_the_retention_have_the_loop_read_
     app = Destination(store, partitions=1, queues={"inbox": RetentionPolicy(0.2, None, 0.4)})
     await serve(app)
     store.watch()
-    await until(lambda: app.queue.firsts == [50])
+    await until(lambda: app.queue.records.firsts == [50])
     assert store.was_read_beside_the_loop(), "what is too old"
 
 
@@ -415,7 +417,7 @@ async def test_replies_are_told_in_the_order_of_their_offsets_though_one_must_be
     engine.touch()
     assert await asyncio.to_thread(store.entered.acquire, timeout=60)
     replies.give("urn:0", records[0]).done()
-    assert came == [] and queue.firsts == [1], "what is not known yet is not deleted"
+    assert came == [] and queue.records.firsts == [1], "what is not known yet is not deleted"
     store.may_go.set()
     await until(lambda: len(came) == 2)
     assert came == [(1, records[1]), (2, records[2])] and failures == []

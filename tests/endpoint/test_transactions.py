@@ -660,9 +660,9 @@ async def test_a_store_that_went_back_is_opened_only_by_who_says_that_it_was_res
     url = server.new_url()
     app = Destination(url, partitions=1)
     await app.start()
-    before = app.queue.epoch
+    before = app.queue.description.epoch
     await asyncio.to_thread(server.sql, f"UPDATE holdfast_spaces SET serial = serial - 1 WHERE id = {app.store.space}")
-    app.queue.begin("another")  # anything to store
+    app.queue.description.begin("another")  # anything to store
     app.engine.touch()
     await until(lambda: app.engine.failure is not None)
     with pytest.raises(StoreFailed, match="went back to an older copy"):
@@ -673,7 +673,7 @@ async def test_a_store_that_went_back_is_opened_only_by_who_says_that_it_was_res
     assert "--restored" in refused.value.remedy
     restored = Destination(url, partitions=1).keep(restored=True)
     await restored.start()
-    assert restored.queue.epoch != before
+    assert restored.queue.description.epoch != before
     await until(lambda: not restored.store.went_back)
     await restored.close()
     last = Destination(url, partitions=1)

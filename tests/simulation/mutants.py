@@ -18,8 +18,11 @@ from holdfast.core.handling.delivery import Handling
 from holdfast.core.handling.handler_cursor import HandlerCursor
 from holdfast.core.origin import Origin
 from holdfast.core.protocol_messages.peer_acknowledgements import Hearing
+from holdfast.core.queues.cursors import HANDLER, OUTBOUND
 from holdfast.core.queues.dead_letters import DeadLetters
-from holdfast.core.queues.queue import HANDLER, OUTBOUND, Queue
+from holdfast.core.queues.deletion import Deletion
+from holdfast.core.queues.queue import Queue
+from holdfast.core.queues.queue_records import QueueRecords
 from holdfast.core.queues.retention_enforcement import Keeping
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.receiving.acceptance import Accepting
@@ -176,12 +179,12 @@ def forward_after_a_crash_in_a_sequence_of_its_own(monkeypatch: pytest.MonkeyPat
 
 @mutant("WrittenOnce")
 def copy_what_is_forwarded_into_a_queue_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    def append(self: Queue, partition: int, record: Record) -> int:
+    def append(self: QueueRecords, partition: int, record: Record) -> int:
         if self.name == "inbox" and self.partitions[partition].followers:
-            self._commit.batch.appends.append((f"copy of {record.message_number} {record.sequence}", 0, 0, record))
+            self.commit.batch.appends.append((f"copy of {record.message_number} {record.sequence}", 0, 0, record))
         return appended(self, partition, record)  # type: ignore[no-any-return]
 
-    appended = replace(monkeypatch, Queue, "append", append)
+    appended = replace(monkeypatch, QueueRecords, "append", append)
 
 
 @mutant("RangesNeverShrink", "ForwardedInOrder")
@@ -278,7 +281,7 @@ def trim_the_outbox_beyond_what_is_acknowledged(monkeypatch: pytest.MonkeyPatch)
     def pass_acknowledged(self: Outbox) -> Any:
         is_to_be_saved = original(self)
         if self.source is not None:
-            self.queue.delete_below(0, self.source.numbers.start + self.source.acknowledged.highest)
+            self.queue.records.delete_below(0, self.source.numbers.start + self.source.acknowledged.highest)
         return is_to_be_saved
 
     original = replace(monkeypatch, Outbox, "pass_acknowledged", pass_acknowledged)
@@ -621,20 +624,20 @@ def hand_over_a_letter_that_nobody_asked_for(monkeypatch: pytest.MonkeyPatch) ->
 
 @mutant("NothingNeededDeleted", "ReaderSeesAllOnce", "RetentionKeepsItsWord")
 def delete_what_a_reader_has_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def keep_from(self: Queue, partition: int) -> Any:
-        all_of_them = self._everywhere
-        self._everywhere = {name: cursor for name, cursor in all_of_them.items() if not cursor.is_readers}
+    def keep_from(self: Deletion, partition: int) -> Any:
+        all_of_them = self._cursors.everywhere
+        self._cursors.everywhere = {name: cursor for name, cursor in all_of_them.items() if not cursor.is_readers}
         try:
             return original(self, partition)
         finally:
-            self._everywhere = all_of_them
+            self._cursors.everywhere = all_of_them
 
-    original = replace(monkeypatch, Queue, "keep_from", keep_from)
+    original = replace(monkeypatch, Deletion, "keep_from", keep_from)
 
 
 @mutant("NothingNeededDeleted", "ReaderSeesAllOnce", "RetentionKeepsItsWord")
 def delete_what_handlers_are_not_done_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, Queue, "keep_from", lambda self, partition: self.partitions[partition].durable_end)
+    replace(monkeypatch, Deletion, "keep_from", lambda self, partition: self._records.partitions[partition].durable_end)
 
 
 @mutant("NothingNeededDeleted", "ReaderSeesAllOnce", "ReadersSeeAllOnce")
@@ -651,25 +654,25 @@ def forget_a_readers_cursor_at_a_restart(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @mutant("RetentionKeepsItsWord", "ReadersSeeAllOnce")
 def protect_what_the_first_reader_has_not_passed_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    def keep_from(self: Queue, partition: int) -> Any:
-        every = self._everywhere
+    def keep_from(self: Deletion, partition: int) -> Any:
+        every = self._cursors.everywhere
         readers = [name for name, cursor in every.items() if cursor.is_readers]
-        self._everywhere = {name: cursor for name, cursor in every.items() if name not in readers[1:]}
+        self._cursors.everywhere = {name: cursor for name, cursor in every.items() if name not in readers[1:]}
         try:
             return original(self, partition)
         finally:
-            self._everywhere = every
+            self._cursors.everywhere = every
 
-    original = replace(monkeypatch, Queue, "keep_from", keep_from)
+    original = replace(monkeypatch, Deletion, "keep_from", keep_from)
 
 
 @mutant("RetentionKeepsItsWord", "ReadersSeeAllOnce")
 def let_no_reader_protect_what_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     def _measured(self: Keeping, left: int, now: float) -> None:
         original(self, left, now)
-        for number, one in enumerate(self._queue.partitions):
+        for number, one in enumerate(self._records.partitions):
             one.lapsed = max(one.lapsed, one.expired)
-            self._queue.trim(number)
+            self._deletion.trim(number)
 
     original = replace(monkeypatch, Keeping, "_measured", _measured)
 
@@ -682,7 +685,7 @@ def never_look_again_when_a_reader_has_moved(monkeypatch: pytest.MonkeyPatch) ->
 
 @mutant("ReadersSeeAllOnce")
 def delete_unread_records_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, Queue, "_tell", lambda self, partition, floor: None)
+    replace(monkeypatch, Deletion, "_tell", lambda self, partition, floor: None)
 
 
 @mutant("CursorsAreTheReaders", "ReadersSeeAllOnce")
@@ -749,11 +752,11 @@ def let_go_in_every_queue_of_what_one_forwarder_has_delivered(monkeypatch: pytes
 
     def move_cursor(self: Queue, name: str, partition: int, *rest: Any) -> int:
         stands: int = original(self, name, partition, *rest)
-        others = [queue for commit, queue in joined if commit is self._commit and is_routed(queue.name)]
+        others = [queue for commit, queue in joined if commit is self.records.commit and is_routed(queue.name)]
         for queue in others if name.startswith(OUTBOUND + FORWARD) and not is_routed(self.name) else ():
             one = queue.partitions[partition]
             if one.first < min(stands, one.durable_end):
-                queue.delete_below(partition, min(stands, one.durable_end))
+                queue.records.delete_below(partition, min(stands, one.durable_end))
         return stands
 
     original_join = replace(monkeypatch, Queue, "join", join)

@@ -136,7 +136,7 @@ class Party:
         self.letters = DeadLetters()
         self.queue = Queue("inbox", self.partitions, drops_passed=self.drops_passed, dead_letters=self.letters)
         self.queue.divide(self.partitions, self.sessions)
-        self.queue.is_handled = self.handler is not None
+        self.queue.deletion.is_handled = self.handler is not None
         handling = None
         if self.handler is not None:
             policy = HandlingPolicy(concurrency=8)
@@ -155,8 +155,8 @@ class Party:
             rules=MessageRules(allows=lambda _address: True),
         )
         self.protocol.recover(self.store.load(), self.chain.now)
-        if not self.queue.epoch:
-            self.queue.begin("e")
+        if not self.queue.description.epoch:
+            self.queue.description.begin("e")
         if handling is not None:
             handling.start(self.chain.now)
         self.on_start()
@@ -251,7 +251,7 @@ class Party:
     @property
     def kept(self) -> list[Record]:
         """What is in its queue, durably."""
-        return [record for _, record in self.store.read("inbox", 0, 0, self.queue.ends[0])]
+        return [record for _, record in self.store.read("inbox", 0, 0, self.queue.records.ends[0])]
 
 
 class Chain:
@@ -314,7 +314,7 @@ class Chain:
 
         self.forwarder: Outbox = follow(0)
         for partition, one in enumerate(broker.queue.partitions):
-            if partition >= broker.queue.shared and one.end:
+            if partition >= broker.queue.description.shared and one.end:
                 follow(partition)
         if broker.protocol.sessions is not None:
             broker.protocol.sessions.on_begin = lambda partition: void(follow(partition))

@@ -68,7 +68,7 @@ class Broker:
         self.destination.partitioning = Partitioning(config.partitions, config.sessions, PARTITIONS, SESSIONS)
         for one in config.queues:
             queue = self.destination.queues[one.name]
-            queue.retention, queue.drops_passed = one.retention_policy, one.retention is None
+            queue.deletion.retention, queue.deletion.drops_passed = one.retention_policy, one.retention is None
         if read_again is not None:
             self.destination.reload = self.reload if post is None else self._reload_all
         self.destination.on_recovered = self._recovered

@@ -92,7 +92,7 @@ class Forwarders:
         for config in self.configs.values():
             queue = destination.queues[config.queue]
             for partition, one in enumerate(queue.partitions):
-                if partition < queue.shared or one.end:  # the others once a session gets them
+                if partition < queue.description.shared or one.end:  # the others once a session gets them
                     self._begin_one(destination, config, partition)
         sessions = destination.engine.protocol.sessions
         if sessions is not None:

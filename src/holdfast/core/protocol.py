@@ -23,7 +23,8 @@ from holdfast.core.protocol_messages.sequence_creation import Granting
 from holdfast.core.protocol_messages.sequence_termination import Ending
 from holdfast.core.protocol_messages.table import CONTROLS
 from holdfast.core.protocol_settings import Environment, MessageRules, Policies
-from holdfast.core.queues.queue import Queue, Queues
+from holdfast.core.queues.queue import Queue
+from holdfast.core.queues.queues import Queues
 from holdfast.core.receiving.acceptance import Accepting
 from holdfast.core.receiving.acknowledgements import Acknowledging
 from holdfast.core.receiving.allowed_addresses import Addresses
@@ -92,7 +93,7 @@ class RMProtocol:
         self.inbound.answers = self.replies = Replies(
             self.inbound, self.outbound, self.acknowledging, self.answering, self.commit, self.effects, rules.tell
         )
-        self.sessions = SessionPartitions(self.inbound, self.outbound) if queue.sessions else None
+        self.sessions = SessionPartitions(self.inbound, self.outbound) if queue.description.sessions else None
         self.inbound.sessions = self.sessions
         self.granting: Granting = Granting(self.inbound, self.outbound, self.replies, self.answering, new_identifier)
         self.authority = Authority(self.inbound, self.outbound, self.effects)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast.core.messages import ANONYMOUS, Fault
 from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
-from holdfast.core.queues.queue import ReadRecords
+from holdfast.core.queues.queue_records import ReadRecords
 from holdfast.core.records import Record
 from holdfast.core.sending.grants.identifier_claims import IdentifierClaims
 from holdfast.core.versions import Addressing

@@ -14,7 +14,9 @@ from holdfast.core.events import Incident
 from holdfast.core.forwarding.forwarded_requests import tell_requesters
 from holdfast.core.policy import Delivery
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues.queue import HANDLER, OUTBOX, Queue
+from holdfast.core.queues.cursors import HANDLER
+from holdfast.core.queues.description import OUTBOX
+from holdfast.core.queues.queue import Queue
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.records import Record
 from holdfast.core.sending.outboxes.outbox import Outbox
@@ -235,7 +237,7 @@ class Steering:
                 answers requests.
         """
         self._check_ours(outbox)
-        if outbox.queue.kind == OUTBOX:
+        if outbox.queue.description.kind == OUTBOX:
             raise NotSteered(
                 f"{outbox.key!r} has its own queue, which an application fills",
                 remedy="To discard messages: holdfast outbox discard.",
@@ -360,4 +362,4 @@ class Steering:
         """Delete the records below that offset that no handler or forwarder needs; see :meth:`Queue.purge`."""
 
         self._tell(Incident("queue.purged"), queue=queue.name, partition=partition, below=below)
-        queue.purge(partition, below)
+        queue.deletion.purge(partition, below)

@@ -281,9 +281,9 @@ class Engine:
         epochs = {} if worker is None else worker.epochs
         for one in self.protocol.inbound.queues.values():
             if is_restored:
-                one.begin(secrets.token_hex(8))
-            elif not one.epoch:
-                one.begin(epochs.get(one.name) or secrets.token_hex(8))
+                one.description.begin(secrets.token_hex(8))
+            elif not one.description.epoch:
+                one.description.begin(epochs.get(one.name) or secrets.token_hex(8))
         if self.store.went_back:
             self.protocol.commit.then(self._forget_went_back)
         self.store.outlasts = True

@@ -162,7 +162,7 @@ async def describe_queue(engine: Engine, queue: Queue) -> dict[str, Any]:
 async def ages(engine: Engine, queue: Queue) -> dict[str, float]:
     """For each cursor of a running endpoint's queue the seconds that the oldest record has been there that it has not
     passed."""
-    unpassed = queue.unpassed()
+    unpassed = queue.cursors.unpassed()
     times = {where: _delivered(await engine.records(queue.name, *where, where[1] + 1)) for where in _places(unpassed)}
     return _ages(unpassed, times, engine.clock())
 

@@ -223,8 +223,8 @@ class Service:
     @property
     def facts(self) -> dict[str, Any]:
         """Facts about the running service, to report after the start."""
-        epochs = {name: queue.epoch for name, queue in self.app.queues.items()}
-        partitions = (self.app.queue.shared, self.app.queue.sessions)
+        epochs = {name: queue.description.epoch for name, queue in self.app.queues.items()}
+        partitions = (self.app.queue.description.shared, self.app.queue.description.sessions)
         return {"url": self.url, "admin_url": self.admin_url, "epochs": epochs, "partitions": partitions}
 
     @property

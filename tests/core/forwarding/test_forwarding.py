@@ -33,8 +33,11 @@ from holdfast.core.messages import (
 from holdfast.core.policy import Assurance, ForwardingPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.protocol_settings import Environment, MessageRules, Policies
+from holdfast.core.queues.cursors import HANDLER
 from holdfast.core.queues.dead_letters import DeadLetters
-from holdfast.core.queues.queue import HANDLER, TRIM_EVERY, Queue, fingerprint_of
+from holdfast.core.queues.deletion import TRIM_EVERY
+from holdfast.core.queues.description import fingerprint_of
+from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.retention import DAY, RetentionPolicy
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
@@ -67,7 +70,7 @@ class Relay:
         is_handled, window = options.pop("is_handled", False), options.pop("window", 8)
         self.letters = DeadLetters()
         self.queue = Queue("inbox", dead_letters=self.letters, **options)
-        self.queue.is_handled = is_handled
+        self.queue.deletion.is_handled = is_handled
         self.told: list[object] = []
         self.sent: list[Transmit] = []
         self.inbound = ""
@@ -79,8 +82,8 @@ class Relay:
             rules=MessageRules(replies=lambda _action: False),
         )
         self.protocol.recover(self.store.load(), self.now)
-        if not self.queue.epoch:
-            self.queue.begin("e")
+        if not self.queue.description.epoch:
+            self.queue.description.begin("e")
         self.settle()
 
     def settle(self) -> None:
@@ -168,7 +171,7 @@ class Relay:
     @property
     def kept(self) -> range:
         bounds = self.store.load().bounds[self.queue.name, 0]
-        assert bounds == (self.queue.firsts[0], self.queue.ends[0])
+        assert bounds == (self.queue.records.firsts[0], self.queue.records.ends[0])
         return range(*bounds)
 
 
@@ -215,7 +218,7 @@ def test_what_is_handed_over_in_memory_is_not_read_from_the_store() -> None:
     def read(*_asked: object) -> Any:
         raise AssertionError("it is in memory")
 
-    relay.queue._read = read
+    relay.queue.records._read = read
     relay.come(*names(30))
     assert len(relay.take()) == 30
 
@@ -233,7 +236,7 @@ def test_what_is_passed_is_deleted_without_being_read_again_and_leaves_its_finge
         relay.acknowledge(relay.take()[0], (1, number))
         assert relay.kept == range(number, number)
         last = [effect for effect in relay.told if isinstance(effect, Delivered)][-1]
-        assert relay.queue.fingerprint(0, number) == fingerprint_of(last.record)
+        assert relay.queue.description.fingerprint(0, number) == fingerprint_of(last.record)
 
 
 def test_of_two_forwarders_the_slower_one_says_which_record_goes_last() -> None:
@@ -249,7 +252,7 @@ def test_of_two_forwarders_the_slower_one_says_which_record_goes_last() -> None:
     relay.acknowledge(slow, (1, 6))
     assert relay.kept == range(6, 6)
     delivered = [effect for effect in relay.told if isinstance(effect, Delivered)]
-    assert relay.queue.fingerprint(0, 6) == fingerprint_of(delivered[-1].record)
+    assert relay.queue.description.fingerprint(0, 6) == fingerprint_of(delivered[-1].record)
 
 
 def test_a_forwarder_keeps_what_its_destination_does_not_have_however_long_that_takes() -> None:
@@ -308,7 +311,7 @@ def test_handlers_that_are_away_in_this_run_lose_nothing_to_a_forwarder() -> Non
     relay.forward()
     relay.acknowledge(relay.take()[0], (1, 3))
     assert relay.kept.start == 0
-    assert relay.queue.keeps == "7d readers 30d"
+    assert relay.queue.deletion.keeps == "7d readers 30d"
 
 
 def test_two_forwarders_of_one_partition_have_a_sequence_each_and_the_slower_one_is_waited_for() -> None:
@@ -323,7 +326,7 @@ def test_two_forwarders_of_one_partition_have_a_sequence_each_and_the_slower_one
     assert relay.kept.start == 1
     relay.acknowledge(late, (1, 1))
     assert relay.kept.start == 2
-    assert relay.queue.keeps == "until it is acknowledged"
+    assert relay.queue.deletion.keeps == "until it is acknowledged"
 
 
 def test_partitions_are_forwarded_each_by_itself() -> None:
@@ -334,12 +337,12 @@ def test_partitions_are_forwarded_each_by_itself() -> None:
         relay.come(f"m{number}")
     sent = relay.take()
     assert sorted(body for _, _, body in said(sent)) == sorted(b"m%d" % number for number in range(20))
-    assert len({identifier for identifier, _, _ in said(sent)}) == len(list(filter(None, relay.queue.ends))) > 1
+    assert len({identifier for identifier, _, _ in said(sent)}) == len(list(filter(None, relay.queue.records.ends))) > 1
     for one in sent:
         relay.acknowledge(one, (1, one.number))
     assert all(outbox.is_empty for outbox in outboxes)
     relay = Relay(relay)
-    assert [relay.protocol.outbound.outboxes[outbox.key].first for outbox in outboxes] == relay.queue.ends
+    assert [relay.protocol.outbound.outboxes[outbox.key].first for outbox in outboxes] == relay.queue.records.ends
 
 
 def test_a_message_that_a_forwarder_gives_up_stays_in_the_queue_for_others() -> None:
@@ -462,7 +465,7 @@ def test_whatever_happens_all_that_came_arrives_and_nothing_goes_that_somebody_n
             relay = Relay(relay)
             relay.inbound = ""
             outbox = relay.protocol.outbound.outboxes["next"]
-        first = relay.queue.firsts[0]
+        first = relay.queue.records.firsts[0]
         gone = {b"m%d" % number for number in range(first)}
         assert gone <= known, "deleted before it arrived"
         assert not options["is_handled"] or first <= handled

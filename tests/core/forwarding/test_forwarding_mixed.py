@@ -214,7 +214,7 @@ class Mixed(Chain):
     def purged(self) -> None:
         if self.broker.is_up:
             partition = self.chance.randrange(PARTITIONS)
-            self.steering.purge(self.broker.queue, partition, self.broker.queue.ends[partition])
+            self.steering.purge(self.broker.queue, partition, self.broker.queue.records.ends[partition])
 
     def requeued(self) -> None:
         if self.broker.is_up:
@@ -246,7 +246,7 @@ class Mixed(Chain):
         ]
         if found and outbox.source is not None:
             offset = self.chance.choice(found)
-            record = self.broker.queue.look(outbox.partition, offset)
+            record = self.broker.queue.records.look(outbox.partition, offset)
             assert record is not None
             self.given_up.add(record.body.decode())
             discard(self.broker.protocol.outbound, outbox, offset, self.now)

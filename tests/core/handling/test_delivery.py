@@ -18,8 +18,10 @@ from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequence
 from holdfast.core.policy import Assurance, Delivery, DestinationPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.protocol_settings import Environment, Policies
+from holdfast.core.queues.cursors import HANDLER
 from holdfast.core.queues.dead_letters import LETTERS, DeadLetters
-from holdfast.core.queues.queue import DEAD_LETTERS, HANDLER, Queue
+from holdfast.core.queues.description import DEAD_LETTERS
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.destination.dead_letters import seal, unseal
@@ -49,7 +51,7 @@ class Home:
         self.made = 0
         letters = DeadLetters()
         queue = Queue("inbox", partitions, drops_passed=True, dead_letters=letters)
-        queue.is_handled = True
+        queue.deletion.is_handled = True
         self.handling = Handling(
             queue, letters, handling or HandlingPolicy(concurrency=4), seal=seal, unseal=unseal, set_aside=set_aside
         )

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.core.commit import GroupCommit
+from holdfast.core.queues.cursors import ASIDE
 from holdfast.core.queues.dead_letters import LETTERS, DeadLetters
-from holdfast.core.queues.queue import ASIDE, DEAD_LETTERS
+from holdfast.core.queues.description import DEAD_LETTERS
 from holdfast.core.records import Batch, Record
 from holdfast.store.memory import MemoryStore
 

@@ -12,16 +12,10 @@ from lines_run import lines_of
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Incident, ReadWanted
 from holdfast.core.handling.handler_cursor import HandlerCursor, HandlingPolicy
-from holdfast.core.queues.queue import (
-    ASIDE,
-    HANDLER,
-    OUTBOUND,
-    TRIM_EVERY,
-    Queue,
-    TooManyReaders,
-    check_reader,
-    fingerprint_of,
-)
+from holdfast.core.queues.cursors import ASIDE, HANDLER, OUTBOUND, TooManyReaders, check_reader
+from holdfast.core.queues.deletion import TRIM_EVERY
+from holdfast.core.queues.description import fingerprint_of
+from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.retention import DAY, RetentionPolicy
 from holdfast.core.queues.retention_enforcement import PARTITIONS_AT_ONCE
 from holdfast.core.records import Batch, Record, State
@@ -41,15 +35,15 @@ class Home:
         handled = options.pop("is_handled", False)
         options.setdefault("retention", DEFAULT)
         self.queue = Queue("inbox", **options)
-        self.queue.is_handled = handled
+        self.queue.deletion.is_handled = handled
         options["is_handled"] = handled
         self.commit = GroupCommit()
         self.effects: list[Any] = []
         self.looks = 0
         self.queue.join(self.commit, self.effects, self._read)
         self.queue.recover(self.store.load(), now)
-        if not self.queue.epoch:
-            self.queue.begin("e")
+        if not self.queue.description.epoch:
+            self.queue.description.begin("e")
         self.settle()
 
     def _read(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
@@ -74,7 +68,7 @@ class Home:
     def fill(self, count: int, partition: int = 0, size: int = 10) -> None:
         for _ in range(count):
             record = Record("urn:s", 1, "urn:a", b"x" * size, self.now)
-            offset = self.queue.append(partition, record)
+            offset = self.queue.records.append(partition, record)
             self.commit.then(lambda now, offset=offset: self.queue.stored(partition, offset, now))
         self.settle()
 
@@ -96,7 +90,7 @@ class Home:
         self.settle()
 
     def fingerprint(self, position: int) -> str:
-        known = self.queue.fingerprint(0, position)
+        known = self.queue.description.fingerprint(0, position)
         if known is not None:
             return known
         ((_, record),) = self.store.read(self.queue.name, 0, position - 1, position)
@@ -105,7 +99,7 @@ class Home:
     @property
     def kept(self) -> range:
         (first, end) = self.store.load().bounds[self.queue.name, 0]
-        assert (first, end) == (self.queue.firsts[0], self.queue.ends[0])
+        assert (first, end) == (self.queue.records.firsts[0], self.queue.records.ends[0])
         return range(first, end)
 
     def told(self, name: str) -> list[Incident]:
@@ -220,12 +214,12 @@ def test_handlers_that_are_away_are_waited_for_like_a_reader() -> None:
     assert home.kept == range(2, 5)
     home.at(31 * DAY)
     assert home.kept == range(5, 5)
-    assert home.restart(is_handled=True).queue.handled(0)["done"] == [1, 5]
+    assert home.restart(is_handled=True).queue.cursors.handled(0)["done"] == [1, 5]
 
 
 def test_without_a_reader_what_is_handled_is_deleted_and_the_first_reader_ends_that_for_good() -> None:
     home = Home(is_handled=True, drops_passed=True)
-    assert home.queue.keeps == "until it is handled"
+    assert home.queue.deletion.keeps == "until it is handled"
     home.fill(2 * TRIM_EVERY)
     home.handle(TRIM_EVERY + 5)
     assert home.kept.start == TRIM_EVERY + 5
@@ -238,7 +232,7 @@ def test_without_a_reader_what_is_handled_is_deleted_and_the_first_reader_ends_t
     home.fill(TRIM_EVERY)
     home.handle(3 * TRIM_EVERY)
     assert home.kept.start == TRIM_EVERY + 5
-    assert home.restart().queue.keeps == "7d readers 30d"
+    assert home.restart().queue.deletion.keeps == "7d readers 30d"
     home.at(8 * DAY)
     assert home.kept.start == 3 * TRIM_EVERY
 
@@ -314,7 +308,7 @@ def test_a_queue_of_many_partitions_is_looked_through_a_few_at_a_time() -> None:
     assert home.queue.deadline() is None, "the others wait until these are through"
     home.settle()
     home.at(101.0)
-    assert home.queue.firsts == [3] * 100
+    assert home.queue.records.firsts == [3] * 100
 
 
 def test_a_reader_that_comes_while_is_looked_for_what_is_too_old_loses_nothing() -> None:
@@ -401,7 +395,7 @@ def test_handlers_that_are_new_to_a_queue_begin_at_what_is_there() -> None:
     home.fill(5)
     home.at(70.0)
     assert home.kept == range(10, 15)
-    cursor = HandlerCursor(HandlingPolicy(), True, home.restart(is_handled=True).queue.handled(0))
+    cursor = HandlerCursor(HandlingPolicy(), True, home.restart(is_handled=True).queue.cursors.handled(0))
     assert (cursor.floor, cursor.next_offset) == (10, 10)
 
 
@@ -419,23 +413,23 @@ def followed(partitions: int) -> Home:
 
 def test_the_cursors_of_other_partitions_cost_a_passed_message_nothing() -> None:
     one, many = followed(1), followed(64)
-    assert lines_of(lambda: many.queue.keep_from(0)) == lines_of(lambda: one.queue.keep_from(0))
+    assert lines_of(lambda: many.queue.deletion.keep_from(0)) == lines_of(lambda: one.queue.deletion.keep_from(0))
 
 
 def test_a_batch_that_deletes_in_many_partitions_describes_the_queue_once(monkeypatch: pytest.MonkeyPatch) -> None:
     home = followed(64)
     described: list[State] = []
-    describe = home.queue._describe
+    describe = home.queue.description.to_state
 
-    def counted(batch: Batch) -> None:
-        describe(batch)
-        described.append(batch.queues["inbox"])
+    def counted() -> State:
+        described.append(describe())
+        return described[-1]
 
-    monkeypatch.setattr(home.queue, "_describe", counted)
+    monkeypatch.setattr(home.queue.description, "to_state", counted)
     for partition in range(64):
         home.queue.move_cursor(f"{OUTBOUND}forwarder/{partition}", partition, 2, home.now)
     home.settle()
-    assert home.queue.firsts == [2] * 64
+    assert home.queue.records.firsts == [2] * 64
     assert len(described) == 1 and len(described[0]["before"]) == 64
     assert home.restart().fingerprint(2) == home.fingerprint(2) != ""
 
@@ -514,13 +508,13 @@ def test_whatever_a_store_gives_back_a_queue_starts_and_deletes_nothing_of_what_
         batch.queues = {"inbox": description}
     store.commit(batch)
     home = Home(store, count=2, is_handled=handled, retention=RetentionPolicy(60.0, 10**6, 60.0))
-    if home.queue.stored_partitions not in (None, 2):
+    if home.queue.description.stored_partitions not in (None, 2):
         assert not home.effects  # whoever opened it refuses to start, and nothing is touched
         return
     for partition in range(2):
         for at_most_once in (False, True):
-            HandlerCursor(HandlingPolicy(), True, home.queue.handled(partition, at_most_once=at_most_once))
-    home.queue.begin("e")
+            HandlerCursor(HandlingPolicy(), True, home.queue.cursors.handled(partition, at_most_once=at_most_once))
+    home.queue.description.begin("e")
     home.settle()
     home.queue.describe(home.now, {})
     home.at(30.0)
@@ -544,8 +538,8 @@ def test_a_place_of_the_handlers_that_cannot_be_understood_is_set_aside_and_told
     home = Home(store, is_handled=True)
     (told,) = home.told("state.unreadable")
     assert told.level == "error"
-    assert home.queue.handled(0) == {"done": [], "floor": 0}
-    assert home.queue.handled(0, at_most_once=True) == {"done": [1, 5], "floor": 0}
+    assert home.queue.cursors.handled(0) == {"done": [], "floor": 0}
+    assert home.queue.cursors.handled(0, at_most_once=True) == {"done": [1, 5], "floor": 0}
     assert store.load().cursors == {("inbox", 0, ASIDE + HANDLER): state}
 
 
@@ -557,13 +551,13 @@ def test_what_is_listed_says_how_far_behind_each_cursor_is() -> None:
     home.fill(2)
     home.move("spark", 5)
     home.now = 160.0
-    assert home.queue.unpassed() == {HANDLER: [(0, 3)], "spark": [(0, 5)]}
+    assert home.queue.cursors.unpassed() == {HANDLER: [(0, 3)], "spark": [(0, 5)]}
     shown = home.queue.describe(home.now, {HANDLER: 160.0, "spark": 60.0})
     assert (shown["name"], shown["records"], shown["partitions"]) == ("inbox", 6, {"0": {"first": 0, "end": 6}})
     handler, spark = shown["cursors"]
     assert (handler["kind"], handler["lag"], handler["age"]) == ("handler", 3, 160.0)
     assert (spark["name"], spark["lag"], spark["age"], spark["idle"]) == ("spark", 1, 60.0, 60.0)
     home.move("spark", 6)
-    assert home.queue.unpassed() == {HANDLER: [(0, 3)], "spark": []}
+    assert home.queue.cursors.unpassed() == {HANDLER: [(0, 3)], "spark": []}
     _, spark = home.queue.describe(home.now, {"spark": 60.0})["cursors"]
     assert (spark["lag"], spark["age"]) == (0, 0.0), "it passed what was read of meanwhile"

@@ -134,10 +134,10 @@ def test_a_full_queue_takes_nothing_new_and_says_so_until_a_part_of_it_is_free()
     last = node.answers[-1].acknowledgements[0]
     assert (last.ranges, last.buffer_remaining) == (((1, 33),), 256), "other queues are not full"
     partition = node.protocol.inbound.destinations["urn:id:1"].partition
-    orders_queue.purge(partition, 1)
+    orders_queue.deletion.purge(partition, 1)
     node.come(34, orders)
     assert node.answers[-1].acknowledgements[0].ranges == ((1, 33),), "a single place is not worth telling of"
-    orders_queue.purge(partition, 2)
+    orders_queue.deletion.purge(partition, 2)
     node.come(34, orders)
     last = node.answers[-1].acknowledgements[0]
     assert (last.ranges, last.buffer_remaining) == (((1, 34),), 256)
@@ -154,7 +154,7 @@ def test_a_queue_of_any_limit_has_room_again_once_it_is_empty(limit: int):
     for number in range(1, limit + 2):
         node.come(number, None)
     assert node.content()["inbox"] == list(range(1, limit + 1))
-    queue.purge(node.protocol.inbound.destinations["urn:id:1"].partition, limit)
+    queue.deletion.purge(node.protocol.inbound.destinations["urn:id:1"].partition, limit)
     node.come(limit + 1, None)
     assert node.content()["inbox"] == [limit + 1]
 

@@ -189,8 +189,8 @@ class Taker:
         self.count = 0
         self.protocol = RMProtocol(self.queue, Environment(store.read, self.name, lambda: 0.0))
         self.protocol.recover(store.load(), 1.0)
-        if not self.queue.epoch:
-            self.queue.begin("e")
+        if not self.queue.description.epoch:
+            self.queue.description.begin("e")
         self.commit()
 
     def name(self) -> str:
@@ -243,7 +243,7 @@ def test_a_store_without_partitions_for_sessions_gets_them_behind_those_that_it_
     assert before.first_partition(offers=True, **request) < 2
     assert "sessions" not in store.load().queues["inbox"]
     grown = Taker(store, 3)
-    assert grown.queue.epoch == "e" and grown.queue.stored_partitions == 5
+    assert grown.queue.description.epoch == "e" and grown.queue.description.stored_partitions == 5
     assert grown.first_partition(offers=True, **request) == 2
     description = store.load().queues["inbox"]
     assert (description["partitions"], description["sessions"]) == (5, 3)

@@ -46,7 +46,7 @@ class Fleet(Relay):
         """So many messages wait in each partition."""
         queue, numbers = self.queue, itertools.count()
         for partition in range(len(queue.partitions)):
-            while queue.ends[partition] < each:
+            while queue.records.ends[partition] < each:
                 self.inbound = ""
                 self.come(f"m{next(numbers)}")
                 if next(numbers) > 20_000:

@@ -69,7 +69,7 @@ class Side:
         self.batches: list[Batch] = []
         letters = DeadLetters()
         queue = Queue("inbox", partitions, RetentionPolicy(), dead_letters=letters)
-        queue.is_handled = True
+        queue.deletion.is_handled = True
         self.handling = Handling(
             queue, letters, HandlingPolicy(concurrency=4), seal=seal, unseal=unseal, set_aside=lambda record: None
         )
@@ -81,8 +81,8 @@ class Side:
             policies=Policies(source=SourcePolicy(initial_window=window, window=window, mark_ahead=ahead)),
         )
         self.protocol.recover(store.load(), self.now)
-        if not queue.epoch:
-            queue.begin("epoch")
+        if not queue.description.epoch:
+            queue.description.begin("epoch")
         self.handling.start(self.now)
 
     def open(self, key: str = "a") -> Outbox:

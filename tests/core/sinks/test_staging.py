@@ -111,7 +111,7 @@ def test_while_a_queue_is_full_rows_wait_for_it_and_then_go_on(side: Side) -> No
         "queue.full",
         "sink.waiting",
     ]
-    side.protocol.inbound.queue.purge(0, 4)
+    side.protocol.inbound.queue.deletion.purge(0, 4)
     side.settle()
     side.wait(staging.LOOK_AGAIN)
     assert side.bodies() == ["5", "6"]
@@ -591,7 +591,7 @@ def test_an_ended_sink_is_kept_while_its_rows_wait_or_a_writer_continues() -> No
     side.wait(DAY)
     side.wait(DAY - 1)
     assert [*side.staging.sinks] == ["waits", "next", "bound"]
-    side.protocol.inbound.queue.purge(0, 1)
+    side.protocol.inbound.queue.deletion.purge(0, 1)
     side.settle()
     side.wait(1.0)
     assert side.bodies() == ["2"]

@@ -113,7 +113,7 @@ async def test_forwarders_are_counted_by_name_and_nobody_elses_address_is_a_labe
             await source.send(f"<n>{number}</n>", action=ACTION)
         await source.flush(60)
     Steering(app.engine.protocol).suspend(
-        app.engine.protocol.outbound.outboxes[forwarder_key("next", 0 if app.queue.ends[1] else 1)], "moving"
+        app.engine.protocol.outbound.outboxes[forwarder_key("next", 0 if app.queue.records.ends[1] else 1)], "moving"
     )
     after: dict[str, float] = {}
     async with asyncio.timeout(60):

@@ -24,7 +24,7 @@ from holdfast import (
 )
 from holdfast.core.faults import addressing_fault, not_understood
 from holdfast.core.messages import Envelope, Fault
-from holdfast.core.queues.queue import DEAD_LETTERS
+from holdfast.core.queues.description import DEAD_LETTERS
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.fault_replies import passed_on

@@ -27,7 +27,7 @@ async def deliver(app: Destination, partition: int, count: int) -> None:
     inbound = app.engine.protocol.inbound
     for number in range(count):
         record = Record("urn:s", number, "urn:a", b"<a/>", app.engine.clock())
-        offset = app.queue.append(partition, record)
+        offset = app.queue.records.append(partition, record)
         inbound.commit.then(partial(inbound.delivered, [(app.queue, partition, offset, record)]))
     app.engine.touch()
     await app.engine.settled()
@@ -47,7 +47,7 @@ async def test_waiting_ends_with_a_record_beyond_or_with_the_time(app: Destinati
     readers = [app.readers[app.queue.name]]
 
     def are_two() -> bool:
-        return sum(app.queue.ends) == 2
+        return sum(app.queue.records.ends) == 2
 
     await Readers.wait(readers, are_two, 0.0)
     waiting = [asyncio.ensure_future(Readers.wait(readers, are_two, 60.0)) for _ in range(2)]
@@ -65,7 +65,7 @@ async def test_waiting_for_several_queues_ends_with_a_record_of_any(tmp_path: Pa
     app = Destination(tmp_path / "inbox", partitions=2, queues={"inbox": None, "other": None})
     await app.start()
     readers = list(app.readers.values())
-    waiting = asyncio.ensure_future(Readers.wait(readers, lambda: sum(app.queue.ends) > 0, 60.0))
+    waiting = asyncio.ensure_future(Readers.wait(readers, lambda: sum(app.queue.records.ends) > 0, 60.0))
     await asyncio.sleep(0)
     await deliver(app, 0, 1)
     async with asyncio.timeout(60):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from plain_audit import violations_of
 
 from examples import examples
-from holdfast.core.queues.queue import DEAD_LETTERS
+from holdfast.core.queues.description import DEAD_LETTERS
 from holdfast.endpoint.journal.columns import NAMES
 from holdfast.endpoint.journal.events import ROWS
 from holdfast.endpoint.journal.files import HEADER, frames_of, segments

@@ -363,7 +363,7 @@ class GivingUp:
             else:
                 record = opened.record
                 record.wants_reply, record.received_at, record.released_at = False, now, None
-                offset = queue.append(origin.partition, record)
+                offset = queue.records.append(origin.partition, record)
                 others = self._leave_to(origin, queue, offset)
                 self._commit.then(partial(self._requeued, queue.name, origin.partition, offset, record, others))
                 self.letters.discard(letter)

@@ -17,8 +17,9 @@ from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect, Handle, Incident, ReadWanted
 from holdfast.core.handling.handler_cursor import HandlerCursor, HandlingPolicy
 from holdfast.core.policy import Delivery
+from holdfast.core.queues.cursors import HANDLER
 from holdfast.core.queues.dead_letters import DeadLetters, Letter
-from holdfast.core.queues.queue import HANDLER, Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.replies import Replies
@@ -127,14 +128,14 @@ class Handling:
     def start(self, now: float) -> None:
         """Resume at the saved cursors. Call once, after the queue was recovered."""
         in_order = self._inbound.policy.assurance.in_order
-        for partition, end in enumerate(self.queue.ends):
-            state = self.queue.handled(partition, at_most_once=self._is_at_most_once)
+        for partition, end in enumerate(self.queue.records.ends):
+            state = self.queue.cursors.handled(partition, at_most_once=self._is_at_most_once)
             self.cursors.append(HandlerCursor(self.policy, in_order, state))
             self._lines.append(_Line(end))
         if self._is_at_most_once:
             self._look_for_lost(now)
         for partition in range(len(self.cursors)):
-            if not self.queue.is_handled_saved(partition):
+            if not self.queue.cursors.is_handled_saved(partition):
                 self._save(partition, now)
             self._fill(partition, now)
         self._begin(now)
@@ -487,7 +488,7 @@ class Handling:
             for number in one.unanswered.difference(one.held):
                 wanted.setdefault(one.partition, set()).add((one.identifier, number))
         for partition, requests in wanted.items():
-            state = self.queue.handled(partition, at_most_once=True)
+            state = self.queue.cursors.handled(partition, at_most_once=True)
             done = AcknowledgementRanges.from_state(state["done"])
             self._lines[partition].search = _Search(requests, done, state["floor"])
             self._look_on(partition, now)

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.core.queues.queue import ASIDE, DEAD_LETTERS, Queue
+from holdfast.core.queues.cursors import ASIDE
+from holdfast.core.queues.description import DEAD_LETTERS
+from holdfast.core.queues.queue import Queue
 from holdfast.core.ranges import AcknowledgementRanges, ranges_of
 from holdfast.core.records import Record, Snapshot
 
@@ -76,8 +78,10 @@ class DeadLetters(Queue):
         one = self.partitions[0]
         over, asked = (ranges_of(state.get(name, []), one.end) for name in ("over", "asked"))
         if over is None or asked is None:
-            self.save_own(0, ASIDE + LETTERS, state)
-            self._tell_aside("which dead letters are completed", "all stored dead letters are active again", state)
+            self.records.save_own(0, ASIDE + LETTERS, state)
+            self.records.tell_aside(
+                "which dead letters are completed", "all stored dead letters are active again", state
+            )
             over, asked = AcknowledgementRanges(), AcknowledgementRanges()
         if one.first:
             over.add_range(1, one.first)
@@ -159,8 +163,8 @@ class DeadLetters(Queue):
     def add(self, record: Record) -> int:
         """Append a dead letter in the open batch, and return its offset."""
 
-        offset = self.append(0, record)
-        self._commit.then(lambda now: self.stored(0, offset, now))
+        offset = self.records.append(0, record)
+        self.records.commit.then(lambda now: self.stored(0, offset, now))
         return offset
 
     def _end(self, first: int, end: int) -> None:
@@ -173,5 +177,5 @@ class DeadLetters(Queue):
         )
 
     def _save(self) -> None:
-        self.delete_below(0, self._over.first_gap - 1)
-        self.save_own(0, LETTERS, {"over": self._over.to_state(), "asked": self._asked.to_state()})
+        self.records.delete_below(0, self._over.first_gap - 1)
+        self.records.save_own(0, LETTERS, {"over": self._over.to_state(), "asked": self._asked.to_state()})

@@ -45,3 +45,9 @@ class Partition:
     passed: tuple[int, Record] | None = None
     followers: dict[str, Grown] = field(default_factory=dict)
     outbound: set[str] = field(default_factory=set)
+
+    def trimmed(self) -> None:
+        """Adapt to a deletion of its first records."""
+        self.expired, self.lapsed = max(self.expired, self.first), max(self.lapsed, self.first)
+        if self.sizes is not None:
+            self.sizes.cut(self.first)

@@ -8,14 +8,14 @@ partitions and of their records.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
+from holdfast.core.queues.cursors import Cursors
+from holdfast.core.queues.deletion import Deletion
+from holdfast.core.queues.description import QueueDescription
+from holdfast.core.queues.partitions import Partition
+from holdfast.core.queues.queue_records import QueueRecords
 from holdfast.core.queues.retention import MARKS, MEASURE_BYTES, RetentionPolicy, Search, Sizes, floors_by_size
-from holdfast.core.records import Record, Snapshot, State
-
-if TYPE_CHECKING:
-    from holdfast.core.queues.partitions import Partition
-    from holdfast.core.queues.queue import Queue
+from holdfast.core.records import Record, Snapshot
 
 STEPS = 100
 """The queue deletes records by age in steps of a hundredth of the age limit, so they may exceed it by that much."""
@@ -40,13 +40,21 @@ class Keeping:
     """Enforcement of the retention of one queue.
 
     Args:
-        queue: The queue.
-        policy: Its retention.
+        records: The records of the queue.
+        cursors: Its cursors.
+        description: Its description, which saves when the queue was served.
+        deletion: Deletes what the retention releases, and has the policy.
     """
 
-    def __init__(self, queue: Queue, policy: RetentionPolicy) -> None:
-        self.policy = policy
-        self._queue = queue
+    def __init__(
+        self, records: QueueRecords, cursors: Cursors, description: QueueDescription, deletion: Deletion
+    ) -> None:
+        assert deletion.retention is not None, records.name
+        self.policy: RetentionPolicy = deletion.retention
+        self._records = records
+        self._cursors = cursors
+        self._description = description
+        self._deletion = deletion
         self._alive = 0.0
         self._pauses: list[tuple[float, float]] = []
         self._due: float | None = None
@@ -73,15 +81,16 @@ class Keeping:
         if self._due is None or self._due > now:
             return
         left = PARTITIONS_AT_ONCE - self._searched
-        for partition, one in enumerate(self._queue.partitions):
+        for partition, one in enumerate(self._records.partitions):
             if left and one.due is not None and one.due <= now and not one.is_searched:
                 left -= 1
                 self._expire(partition, now)
-        dues = (one.due for one in self._queue.partitions if one.due is not None and not one.is_searched)
+        dues = (one.due for one in self._records.partitions if one.due is not None and not one.is_searched)
         self._due = min(dues, default=None)
         if now - self._alive >= LONGEST_STEP:
             self._alive = now
-            self._queue.describe_again()
+            self._tell_served()
+            self._description.save()
 
     @property
     def _step(self) -> float:
@@ -105,9 +114,9 @@ class Keeping:
 
     def look_again(self, now: float) -> None:
         """Check every partition, after the cursors or the retention have changed."""
-        for one in self._queue.partitions:
+        for one in self._records.partitions:
             self._look_at(one, now)
-        self._measure_due = now if self._queue.partitions[0].sizes is not None else None
+        self._measure_due = now if self._records.partitions[0].sizes is not None else None
 
     def stored(self, one: Partition, now: float) -> None:
         """Schedule a check of a partition that received a record."""
@@ -122,23 +131,16 @@ class Keeping:
         if one.first < one.expired and (one.due is None or one.due > soon):
             self._look_at(one, soon)
 
-    @staticmethod
-    def trimmed(one: Partition) -> None:
-        """Update a partition after a deletion of its records."""
-        one.expired, one.lapsed = max(one.expired, one.first), max(one.lapsed, one.first)
-        if one.sizes is not None:
-            one.sizes.cut(one.first)
-
     # --- age and size ---------------------------------------------------------------------------------------------
 
     def _expire(self, partition: int, now: float) -> None:
         """Determine how far the retention releases records by age, and when to check again."""
-        one = self._queue.partitions[partition]
+        one = self._records.partitions[partition]
         policy = self.policy
         by_age = by_reader_age = None
         if policy.age is not None:
             by_age = Search(max(one.expired, one.first), one.durable_end, self._before(now, policy.age))
-        if policy.reader_age is not None and self._queue.has_limited_cursors(partition):
+        if policy.reader_age is not None and self._deletion.has_limited_cursors(partition):
             by_reader_age = Search(max(one.lapsed, one.first), one.durable_end, self._before(now, policy.reader_age))
         one.is_searched, one.due = True, None
         self._searched += 1
@@ -147,7 +149,7 @@ class Keeping:
     def _search(self, partition: int, searches: _Searches, now: float) -> None:
         for search in searches:
             if search is not None and (probe := search.probe) is not None:
-                self._queue.want(partition, probe, probe + 1, partial(self._looked, partition, searches, search))
+                self._records.want(partition, probe, probe + 1, partial(self._looked, partition, searches, search))
                 return
         self._searched_through(partition, searches, now)
 
@@ -159,7 +161,7 @@ class Keeping:
 
     def _searched_through(self, partition: int, searches: _Searches, now: float) -> None:
         """Apply the search results; records and readers may have changed in the meantime."""
-        one = self._queue.partitions[partition]
+        one = self._records.partitions[partition]
         by_age, by_reader_age = searches
         one.is_searched = False
         self._searched -= 1
@@ -178,7 +180,7 @@ class Keeping:
             one.due = due
         if one.due is not None:
             self._look_at(one, one.due)
-        self._queue.trim(partition)
+        self._deletion.trim(partition)
 
     def _before(self, now: float, age: float) -> float:
         """Return the delivery time before which records are older than ``age``.
@@ -203,15 +205,15 @@ class Keeping:
 
     def _count(self, partition: int, left: int, now: float) -> None:
         """Request up to ``left`` bytes of uncounted records, from that partition on."""
-        for number, one in enumerate(self._queue.partitions[partition:], partition):
+        for number, one in enumerate(self._records.partitions[partition:], partition):
             assert one.sizes is not None
             if left > 0 and one.sizes.measured < one.durable_end:
-                self._queue.want(number, one.sizes.measured, one.durable_end, partial(self._counted, number, left))
+                self._records.want(number, one.sizes.measured, one.durable_end, partial(self._counted, number, left))
                 return
         self._measured(left, now)
 
     def _counted(self, partition: int, left: int, found: list[tuple[int, Record]], now: float) -> None:
-        sizes = self._queue.partitions[partition].sizes
+        sizes = self._records.partitions[partition].sizes
         assert sizes is not None
         total = sizes.total
         new = [(offset, record) for offset, record in found if offset >= sizes.measured]  # skip deleted records
@@ -219,43 +221,43 @@ class Keeping:
         for offset, record in new:
             is_marked |= sizes.add(offset, record)
         if is_marked:
-            self._queue.save_own(partition, SIZES, sizes.to_state())
+            self._records.save_own(partition, SIZES, sizes.to_state())
         self._count(partition if new else partition + 1, left - (sizes.total - total), now)
 
     def _measured(self, left: int, now: float) -> None:
         self._is_measuring = False
         if left <= 0:
             self._measure_due = now + MEASURE_PAUSE
-        queue = self._queue
-        sizes = [one.sizes for one in queue.partitions if one.sizes is not None]
+        sizes = [one.sizes for one in self._records.partitions if one.sizes is not None]
         if self.policy.size is not None:
-            starts = [max(one.first, one.expired) for one in queue.partitions]
-            for one, floor in zip(queue.partitions, floors_by_size(sizes, self.policy.size, starts), strict=True):
+            starts = [max(one.first, one.expired) for one in self._records.partitions]
+            for one, floor in zip(
+                self._records.partitions, floors_by_size(sizes, self.policy.size, starts), strict=True
+            ):
                 one.expired = max(one.expired, floor)
         if self.policy.reader_size is not None:
             # Records that other limits release anyway do not count towards the readers' limit.
-            starts = [queue.keep_from(partition) for partition in range(len(queue.partitions))]
+            starts = [self._deletion.keep_from(partition) for partition in range(len(self._records.partitions))]
             floors = floors_by_size(sizes, self.policy.reader_size, starts)
-            for one, floor in zip(queue.partitions, floors, strict=True):
+            for one, floor in zip(self._records.partitions, floors, strict=True):
                 one.lapsed = max(one.lapsed, floor)
-        for partition in range(len(queue.partitions)):
-            queue.trim(partition)
+        for partition in range(len(self._records.partitions)):
+            self._deletion.trim(partition)
 
     # --- saved state ----------------------------------------------------------------------------------------------
 
-    def to_state(self) -> State:
-        """Return the part of the queue's description that concerns the retention."""
-        return {"alive": self._alive, "pauses": [list(pause) for pause in self._pauses]}
+    def _tell_served(self) -> None:
+        self._description.served = {"alive": self._alive, "pauses": [list(pause) for pause in self._pauses]}
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
         """Restore the state from the store."""
         self._recover_sizes(snapshot)
-        state = snapshot.queues.get(self._queue.name, {})
+        state = snapshot.queues.get(self._records.name, {})
         pauses, alive = state.get("pauses"), state.get("alive")
         if isinstance(pauses, list) and all(_is_pause(pause) for pause in pauses):
             self._pauses = [(pause[0], pause[1]) for pause in pauses]
-        partitions = enumerate(self._queue.partitions)
-        newest = [self._queue.look(number, one.end - 1) for number, one in partitions if one.end > one.first]
+        partitions = enumerate(self._records.partitions)
+        newest = [self._records.look(number, one.end - 1) for number, one in partitions if one.end > one.first]
         times = [record.delivered_at for record in newest if record is not None]
         if type(alive) is float and alive > 0:
             times.append(alive)
@@ -263,12 +265,13 @@ class Keeping:
         if now - since > 2 * LONGEST_STEP:
             self._pauses = [*self._pauses, (since, now)][-MOST_PAUSES:]
         self._alive = now
+        self._tell_served()
 
     def _recover_sizes(self, snapshot: Snapshot) -> None:
         if not self._counts_bytes:
             return
-        for partition, one in enumerate(self._queue.partitions):
-            state = snapshot.cursors.get((self._queue.name, partition, SIZES))
+        for partition, one in enumerate(self._records.partitions):
+            state = snapshot.cursors.get((self._records.name, partition, SIZES))
             one.sizes = Sizes(one.first, self._spacing, state)
             if not one.first <= one.sizes.measured <= one.end:
                 one.sizes = Sizes(one.first, self._spacing)
@@ -279,7 +282,7 @@ class Keeping:
         return min(limit for limit in (self.policy.size, self.policy.reader_size) if limit is not None) // MARKS
 
     def _begin_sizes(self) -> None:
-        for one in self._queue.partitions:
+        for one in self._records.partitions:
             if one.sizes is None:
                 one.sizes = Sizes(one.first, self._spacing)
 

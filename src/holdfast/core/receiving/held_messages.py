@@ -112,12 +112,12 @@ class HeldMessages:
         self._count(destination, destination.held_bytes)
         if queues != self._usual:
             destination.routed[number] = [one.name for one in queues]
-        self._queue.hold(destination.identifier, number, record)
+        self._queue.records.hold(destination.identifier, number, record)
         return True
 
     def discard(self, destination: RMDestination, numbers: list[int]) -> None:
         """Delete held messages that the destination has already dropped, with the open batch."""
-        self._queue.drop_held(destination.identifier, numbers)
+        self._queue.records.drop_held(destination.identifier, numbers)
         for number in numbers:
             destination.routed.pop(number, None)
         self._count(destination, destination.held_bytes)
@@ -154,9 +154,9 @@ class HeldMessages:
         for number in numbers:
             queues = self._queues_of(destination, number)
             if not queues:
-                self._queue.drop_held(identifier, [number])
+                self._queue.records.drop_held(identifier, [number])
             deliveries += [
-                (queue, partition, queue.release(partition, identifier, number, now), None) for queue in queues
+                (queue, partition, queue.records.release(partition, identifier, number, now), None) for queue in queues
             ]
         return deliveries
 

@@ -136,7 +136,7 @@ class Inbound:
 
     def add(self, destination: RMDestination) -> None:
         """Add a Sequence granted or offered by this endpoint; saved with the open batch."""
-        destination.partition = crc32(destination.identifier.encode()) % self.queue.shared
+        destination.partition = crc32(destination.identifier.encode()) % self.queue.description.shared
         self._know(destination)
         self.commit.save_new(destination.identifier, destination, self.queue.name, destination.partition)
 
@@ -282,11 +282,11 @@ class Inbound:
             return []
         destination.released(number)
         partition = destination.partition
-        return [(queue, partition, queue.append(partition, record), record) for queue in queues]
+        return [(queue, partition, queue.records.append(partition, record), record) for queue in queues]
 
     def take_plain(self, record: Record) -> None:
         """Store a message without a Sequence header in the queue, durably."""
-        deliveries: list[Delivery] = [(self.queue, 0, self.queue.append(0, record), record)]
+        deliveries: list[Delivery] = [(self.queue, 0, self.queue.records.append(0, record), record)]
         self.commit.then(partial(self.delivered, deliveries))
 
     def delivered(self, deliveries: list[Delivery], now: float) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from holdfast.core.queues.queue import OUTBOUND
+from holdfast.core.queues.cursors import OUTBOUND
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.sending.outbound import Outbound
@@ -33,10 +33,10 @@ class SessionPartitions:
         self._outbound = outbound
         self.on_begin: Callable[[int], None] = lambda _partition: None
         """Called with the partition of each new session, before its first message: forwarders may have to follow it."""
-        self._first = inbound.queue.shared
+        self._first = inbound.queue.description.shared
         self._partition_of: dict[str, int] = {}
         """Identifier -> partition, of each open session."""
-        self._sessions_in = [0] * inbound.queue.sessions
+        self._sessions_in = [0] * inbound.queue.description.sessions
 
     def begin(self, destination: RMDestination) -> int:
         """Choose the partition of a new session: without another session, and without an outbound Sequence that is

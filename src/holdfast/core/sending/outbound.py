@@ -6,7 +6,9 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.core.policy import ForwardingPolicy, SourcePolicy
-from holdfast.core.queues.queue import OUTBOUND, Queue, Queues
+from holdfast.core.queues.cursors import OUTBOUND
+from holdfast.core.queues.queue import Queue
+from holdfast.core.queues.queues import Queues
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import ANSWERED_ENOUGH, RMSource
 from holdfast.core.sending.context import SendingContext
@@ -66,7 +68,7 @@ class Outbound:
             queue = known.queue
         else:
             queue = self._queues.outbox(outbox_queue(key))
-            queue.describe_again()
+            queue.description.save()
         return self._open(key, to, choices, queue, 0, None)
 
     def forward(

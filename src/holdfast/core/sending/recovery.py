@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.queues.queue import OUTBOUND, Queues
+from holdfast.core.queues.cursors import OUTBOUND
+from holdfast.core.queues.queues import Queues
 from holdfast.core.records import Snapshot, State
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbound import Outbound
@@ -23,7 +24,7 @@ def recover_outbound(outbound: Outbound, queues: Queues, snapshot: Snapshot, now
         outbox = outbound.make(key, queue, partition, about.get("to"))
         outbox.recover(about)
         if is_new:  # a version that had no cursor for it left all this in the queue's description
-            queue.describe_again()
+            queue.description.save()
             outbox.save()
     for state in snapshot.sequences.values():
         if state["role"] != "source":

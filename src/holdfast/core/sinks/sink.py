@@ -145,7 +145,7 @@ class Part:
 
     def save(self) -> None:
         """Save it with the open batch."""
-        self.queue.save_own(0, PART, self.to_state())
+        self.queue.records.save_own(0, PART, self.to_state())
 
 
 @dataclass(slots=True, eq=False)

@@ -19,7 +19,8 @@ from zlib import crc32
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect, Incident
 from holdfast.core.policy import StagingPolicy
-from holdfast.core.queues.queue import Queue, Queues
+from holdfast.core.queues.queue import Queue
+from holdfast.core.queues.queues import Queues
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.records import Record, Snapshot, State
@@ -229,7 +230,7 @@ class Staging:
 
     def _append(self, part: Part, block: Block, now: float) -> None:
         if block.rows:
-            part.queue.append(0, Record("", block.rows, "", block.data, now))
+            part.queue.records.append(0, Record("", block.rows, "", block.data, now))
         part.staged += block.rows
         part.bytes += block.size
         self._bytes += block.size
@@ -418,7 +419,9 @@ class Staging:
         sink.is_busy = True
         part = sink.moving[0]
         first, end = part.queue.partitions[0].first, part.queue.partitions[0].end
-        part.queue.want(0, first, min(first + CHUNK, end) if part.is_by_row else first + 1, partial(self._read, sink))
+        part.queue.records.want(
+            0, first, min(first + CHUNK, end) if part.is_by_row else first + 1, partial(self._read, sink)
+        )
 
     def _read(self, sink: Sink, found: list[tuple[int, Record]], now: float) -> None:
         part = sink.moving[0]
@@ -453,14 +456,14 @@ class Staging:
             run = Run(
                 name, partition, 0, part.sequence, part.message_ids, rows.received_at, now, block, numbers, places
             )
-            queue.append_run(run)
+            queue.records.append_run(run)
             arriving.append((queue, partition, run.offset, len(places)))
         taken = sum(len(places) for _, places in gathered.values())
         part.moved += taken
         part.begun += taken
         if part.begun == len(rows.places):
             part.begun = 0
-            part.queue.delete_below(0, found[0][0] + 1)
+            part.queue.records.delete_below(0, found[0][0] + 1)
             part.bytes -= rows.size
             self._bytes -= rows.size
         return arriving, waits_for
@@ -468,7 +471,7 @@ class Staging:
     def _gather(self, rows: Rows, start: int, number: int) -> tuple[dict[tuple[str, int], Gathered], str]:
         """Sort rows from ``start`` on by queue and partition, numbered from ``number``."""
         gathered: dict[tuple[str, int], Gathered] = {}
-        count = self._inbound.queue.shared
+        count = self._inbound.queue.description.shared
         limited: dict[str, int] = {}
         """Queues with a limit -> how many more rows they accept."""
         for (name, key_hash), place in islice(zip(rows.entries, rows.places, strict=True), start, None):
@@ -500,17 +503,17 @@ class Staging:
                 waits_for = queue
                 break
             assert part.first_number is not None, part.token
-            partition = crc32(record.sequence.encode()) % queue.shared
+            partition = crc32(record.sequence.encode()) % queue.description.shared
             size = len(record.body) + len(record.headers) + ROW_BYTES
             record.sequence, record.message_number = part.sequence, part.first_number + offset
             if record.message_id is None:
                 record.message_id = f"{part.message_ids}{record.message_number:012x}"
             record.released_at, record.transport = now, b""
-            arriving.append((queue, partition, queue.append(partition, record), 1))
+            arriving.append((queue, partition, queue.records.append(partition, record), 1))
             part.bytes -= size
             self._bytes -= size
         part.moved += len(arriving)
-        part.queue.delete_below(0, part.moved)
+        part.queue.records.delete_below(0, part.moved)
         return arriving, waits_for
 
     def _wait(self, sink: Sink, why: str, now: float) -> None:
@@ -604,7 +607,7 @@ class Staging:
 
     @staticmethod
     def _save(sink: Sink) -> None:
-        sink.queue.save_own(0, SINK, sink.to_state())
+        sink.queue.records.save_own(0, SINK, sink.to_state())
 
     def _tell(self, sink: Sink, what: str, level: str = "info", **detail: object) -> None:
         self._effects.append(Incident(what, sink.identifier, level=level, detail={"sink": sink.name, **detail}))
@@ -651,7 +654,7 @@ class Staging:
         may be missing.
         """
         if not self._is_restored:
-            self._queues.add(Queue(RESTORED, kind=STAGING)).save_own(0, RESTORED, {})
+            self._queues.add(Queue(RESTORED, kind=STAGING)).records.save_own(0, RESTORED, {})
         self._is_restored = True
         for sink in self.sinks.values():
             sink.identifier = self._new_identifier()

@@ -94,7 +94,7 @@ class DestinationCollector(Collector):
     def begin(self) -> None:
         """Count from here on what comes into queues and is deleted."""
         queues = self._app.queues.values()
-        self._before = {queue.name: (sum(queue.firsts), sum(queue.ends)) for queue in queues}
+        self._before = {queue.name: (sum(queue.records.firsts), sum(queue.records.ends)) for queue in queues}
 
     def _queues(self) -> Iterator[Metric]:
         backlog = GaugeMetricFamily("holdfast_queue_records", "Records in a queue.", labels=["queue", "partition"])
@@ -109,15 +109,15 @@ class DestinationCollector(Collector):
         into = CounterMetricFamily("holdfast_queue_accepted", "Records added to a queue.", labels=["queue"])
         gone = CounterMetricFamily("holdfast_queue_deleted", "Records deleted from a queue.", labels=["queue"])
         for queue in self._app.queues.values():
-            for partition, (first, end) in enumerate(zip(queue.firsts, queue.ends, strict=True)):
+            for partition, (first, end) in enumerate(zip(queue.records.firsts, queue.records.ends, strict=True)):
                 backlog.add_metric([queue.name, str(partition)], end - first)
-            if (held := queue.bytes_held) is not None:
+            if (held := queue.records.bytes_held) is not None:
                 size.add_metric([queue.name], held)
             if queue.name in self.oldest:
                 age.add_metric([queue.name], self.oldest[queue.name] or 0.0)
             firsts, ends = self._before.get(queue.name, (0, 0))
-            into.add_metric([queue.name], sum(queue.ends) - ends)
-            gone.add_metric([queue.name], sum(queue.firsts) - firsts)
+            into.add_metric([queue.name], sum(queue.records.ends) - ends)
+            gone.add_metric([queue.name], sum(queue.records.firsts) - firsts)
         yield from (backlog, size, age, into, gone)
 
     def _forwarders(self) -> Iterator[Metric]:
@@ -196,8 +196,9 @@ class DestinationCollector(Collector):
         )
         now = self._app.engine.clock()
         for queue in self._app.queues.values():
+            ages = self.ages.get(queue.name, {})
             for cursor in queue.cursors.values():
-                described = queue.describe_cursor(cursor, now, self.ages.get(queue.name, {}))
+                described = queue.cursors.shown(cursor, now, ages.get(cursor.name, 0.0))
                 labels = [queue.name, described["name"], described["kind"]]
                 lag.add_metric(labels, described["lag"])
                 age.add_metric(labels, described["age"])

@@ -76,7 +76,7 @@ async def find_offsets(
         return {partitions[0]: reset.offset}
     if reset.time is not None:
         return {number: await offset_at(engine, queue, number, reset.time) for number in partitions}
-    ends = queue.firsts if reset.to == "earliest" else queue.ends
+    ends = queue.records.firsts if reset.to == "earliest" else queue.records.ends
     return {number: ends[number] for number in partitions}
 
 

@@ -14,8 +14,11 @@ from holdfast.core.commit import GroupCommit
 from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment, MessageRules, Policies
+from holdfast.core.queues.cursors import ASIDE
 from holdfast.core.queues.dead_letters import DeadLetters
-from holdfast.core.queues.queue import ASIDE, DEAD_LETTERS, OUTBOX, Queue
+from holdfast.core.queues.description import DEAD_LETTERS, OUTBOX
+from holdfast.core.queues.queue import Queue
 from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.records import Record, Snapshot
 from holdfast.core.sending.recovery import recover_outbound
@@ -73,11 +76,9 @@ class StoppedEngine(Engine):
         policy = DestinationPolicy(max_open_requests=sys.maxsize, buffer=sys.maxsize)
         self.protocol = protocol = RMProtocol(
             Queue("of no message"),
-            store.read,
-            new_identifier,
-            random.random,
-            destination_policy=policy,
-            tell=passed_on,
+            Environment(store.read, new_identifier, random.random),
+            policies=Policies(destination=policy),
+            rules=MessageRules(tell=passed_on),
         )
         protocol.outbound.context.offered = _NothingOffered(protocol.commit)
         recover_outbound(protocol.outbound, protocol.queues, snapshot, now)

@@ -12,7 +12,7 @@ from html import unescape
 from typing import Any
 
 from holdfast.core.queues.dead_letters import Letter, Origin
-from holdfast.core.queues.queue import DEAD_LETTERS
+from holdfast.core.queues.description import DEAD_LETTERS
 from holdfast.core.records import Record
 from holdfast.endpoint.failures import as_xml
 

@@ -246,8 +246,8 @@ class Destination(Operations):
             ConfigurationError: the retention is not valid.
         """
         if retention is not None:
-            self.queue.retention = to_retention(retention)
-            self.queue.drops_passed = False
+            self.queue.deletion.retention = to_retention(retention)
+            self.queue.deletion.drops_passed = False
         self._restored = self._restored or restored
         if journal is not None:
             self.journal_policy = to_journal(journal)
@@ -340,7 +340,7 @@ class Destination(Operations):
             raise
 
     async def _recover(self) -> None:
-        self.queue.is_handled = bool(self.handlers)
+        self.queue.deletion.is_handled = bool(self.handlers)
         handling = self._new_handling() if self.handlers else None
         worker, http = self.worker, self.http
         self.forwarding = Forwarding(self.dead_letters, seal=seal, unseal=unseal, tell=passed_on)
@@ -392,7 +392,7 @@ class Destination(Operations):
             sequences=open_sequences,
             assurance=str(self.policy.assurance),
             queue=self.queue.name,
-            keeps=self.queue.keeps,
+            keeps=self.queue.deletion.keeps,
         )
         if self._restored:
             log.warning(

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.core.queues.queue import Queue, divided
+from holdfast.core.queues.description import divided
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Snapshot
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError

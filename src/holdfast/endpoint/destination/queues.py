@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.core.queues.queue import OUTBOX, Queue
+from holdfast.core.queues.description import OUTBOX
+from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.records import Snapshot
 from holdfast.endpoint.arguments import check_queue_name, to_retention
@@ -39,7 +40,7 @@ def check_queues(queues: Mapping[str, Queue], snapshot: Snapshot) -> None:
         ConfigurationError: A queue has another number of partitions, or one with messages is not configured.
     """
     for queue in queues.values():
-        stored = queue.stored_partitions
+        stored = queue.description.stored_partitions
         if stored not in (None, len(queue.partitions)):
             raise ConfigurationError(
                 f"in this store, the queue {queue.name!r} has {stored} partitions, not {len(queue.partitions)}",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 
-from holdfast.core.queues.queue import Queue, fingerprint_of
+from holdfast.core.queues.description import fingerprint_of
+from holdfast.core.queues.queue import Queue
 from holdfast.endpoint.engine import Engine
 
 
@@ -43,12 +44,12 @@ class Readers:
         Raises:
             StoreError: the record cannot be read.
         """
-        known = self._queue.fingerprint(partition, position)
+        known = self._queue.description.fingerprint(partition, position)
         if known is not None:
             return known
         found = await self._engine.records(self._queue.name, partition, position - 1, position)
         # If it is gone meanwhile, what is saved of the last one that went may be its.
-        return fingerprint_of(found[0][1]) if found else self._queue.fingerprint(partition, position) or ""
+        return fingerprint_of(found[0][1]) if found else self._queue.description.fingerprint(partition, position) or ""
 
     async def drop(self, name: str) -> bool:
         """Forget the cursor, durably; whether it was there."""

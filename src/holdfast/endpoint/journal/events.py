@@ -27,7 +27,8 @@ from holdfast.core.events import (
 )
 from holdfast.core.messages import Envelope, Fault, SequenceAcknowledgement
 from holdfast.core.policy import DestinationPolicy
-from holdfast.core.queues.queue import HANDLER, OUTBOUND, Queue
+from holdfast.core.queues.cursors import HANDLER, OUTBOUND
+from holdfast.core.queues.queue import Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.receiving.destination import TIME_IS_UP
 from holdfast.core.records import Batch, Snapshot, State
@@ -375,7 +376,7 @@ class Collector:
         for queue in queues:
             for partition, one in enumerate(queue.partitions):
                 where: dict[str, Any] = {"queue": queue.name, "partition": partition, "offset": one.durable_end}
-                self._row(at, "queue stands", **where, attempt=self.run, detail=queue.epoch)
+                self._row(at, "queue stands", **where, attempt=self.run, detail=queue.description.epoch)
         before, self._recovered = self._recovered, None
         for (name, partition), done in self._done.items():
             for lower, upper in done:

@@ -23,7 +23,7 @@ from zlib import crc32
 
 import msgspec
 
-from holdfast.core.queues.queue import DEAD_LETTERS
+from holdfast.core.queues.description import DEAD_LETTERS
 from holdfast.endpoint.journal.columns import NAMES
 from holdfast.endpoint.journal.events import ACKNOWLEDGED, APPENDED, ROWS
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.core.forwarding.forwarded_requests import tell_requesters
 from holdfast.core.forwarding.undeliverable import discard
-from holdfast.core.queues.queue import ReadRecords
+from holdfast.core.queues.queue_records import ReadRecords
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.sending.outbound import Outbound

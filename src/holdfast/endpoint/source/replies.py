@@ -111,7 +111,7 @@ class Replies:
             self._came(offset, record)
         else:
             self._unread.append(offset)
-            self._queue.want(0, offset, offset + 1, self._read)
+            self._queue.records.want(0, offset, offset + 1, self._read)
 
     def _read(self, found: list[tuple[int, Record]], now: float) -> None:
         self._unread.popleft()
@@ -159,7 +159,7 @@ class Replies:
             return
         del self._offsets[request]
         self._given.pop(request, None)
-        end = self._queue.ends[0]
+        end = self._queue.records.ends[0]
         needed = min(next(iter(self._offsets.values()), end), self._unread[0] if self._unread else end)
-        self._queue.delete_below(0, needed)
+        self._queue.records.delete_below(0, needed)
         self._engine.touch()

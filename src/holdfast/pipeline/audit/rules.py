@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core.queues.queue import DEAD_LETTERS
+from holdfast.core.queues.description import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.endpoint.journal.columns import LIFE, RECOVERED
 from holdfast.pipeline.audit.events import (

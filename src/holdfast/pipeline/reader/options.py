@@ -80,7 +80,7 @@ def usable_cores() -> int:
 
 
 def _reader(name: str, text: str) -> str:
-    from holdfast.core.queues.queue import check_reader  # not imported in tasks: they receive parsed options
+    from holdfast.core.queues.cursors import check_reader
 
     check_reader(text)
     return text

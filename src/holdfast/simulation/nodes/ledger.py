@@ -12,8 +12,9 @@ from operator import itemgetter
 from typing import Any
 
 from holdfast.core.messages import Envelope, LastMessage, SequenceAcknowledgement
+from holdfast.core.queues.cursors import HANDLER
 from holdfast.core.queues.dead_letters import LETTERS
-from holdfast.core.queues.queue import DEAD_LETTERS, HANDLER
+from holdfast.core.queues.description import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch, Record
 from holdfast.core.sending.outboxes.records import outbox_queue, replies_queue

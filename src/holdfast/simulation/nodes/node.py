@@ -35,7 +35,8 @@ from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePoli
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.dead_letters import DeadLetters
-from holdfast.core.queues.queue import Queue, ReadRecords
+from holdfast.core.queues.queue import Queue
+from holdfast.core.queues.queue_records import ReadRecords
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.records import Batch, Record
 from holdfast.core.sending.outboxes.outbox import Outbox
@@ -219,8 +220,8 @@ class Node:
         self.protocol = self.make_protocol(self.store.read, self.new_identifier)
         self.protocol.recover(snapshot, now)
         for queue in self.protocol.inbound.queues.values():
-            if not queue.epoch:
-                queue.begin(f"epoch of {self.name}")
+            if not queue.description.epoch:
+                queue.description.begin(f"epoch of {self.name}")
         if self.protocol.handling is not None:
             self.protocol.handling.start(now)
         if self.setup.forwards:
@@ -244,7 +245,7 @@ class Node:
                 self.protocol.outbound.forward(key, to, choices, queue, partition, policy=policy)
 
         for partition, one in enumerate(inbound.queue.partitions):
-            if partition < inbound.queue.shared or one.end:
+            if partition < inbound.queue.description.shared or one.end:
                 follow(partition)
         if self.protocol.sessions is not None:
             self.protocol.sessions.on_begin = follow
@@ -259,7 +260,7 @@ class Node:
             forwarding = Forwarding(letters, seal=seal, unseal=unseal, tell=lambda request, *_fault: reply_to(request))
             return self._build(queue, read, new_identifier, None, forwarding)
         queue = Queue(INBOX, setup.partitions, setup.retention, drops_passed=setup.trims, dead_letters=letters)
-        queue.is_handled = True
+        queue.deletion.is_handled = True
         handling = Handling(
             queue,
             letters,
@@ -416,7 +417,7 @@ class Node:
     def _trim(self, handle: Handle) -> None:
         """Delete handled records immediately, which the core does only occasionally."""
         if self.setup.trims and handle.queue == INBOX:
-            self.protocol.inbound.queue.trim(handle.partition)
+            self.protocol.inbound.queue.deletion.trim(handle.partition)
 
     # --- outputs --------------------------------------------------------------------------------------------------
 

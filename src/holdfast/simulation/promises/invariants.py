@@ -24,7 +24,7 @@ from holdfast.core.messages import (
     TerminateSequenceResponse,
 )
 from holdfast.core.policy import Delivery
-from holdfast.core.queues.queue import DEAD_LETTERS
+from holdfast.core.queues.description import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
 from holdfast.core.sending.outboxes.records import outbox_queue

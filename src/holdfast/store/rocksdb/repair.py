@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rocksdict import AccessType, Rdict, WriteBatch
 
-from holdfast.core.queues.queue import OUTBOUND
+from holdfast.core.queues.cursors import OUTBOUND
 from holdfast.core.receiving.destination import closed_state
 from holdfast.core.records import Snapshot, State
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed

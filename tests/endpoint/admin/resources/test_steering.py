@@ -192,7 +192,7 @@ async def test_what_handlers_have_still_to_do_is_purged_only_by_force_and_who_as
     source = peer(service.url)
     await source.create()
     asked = [asyncio.ensure_future(source.message(number, message_id=f"urn:m:{number}")) for number in (1, 2, 3)]
-    await until(lambda: app.queue.ends == [3])
+    await until(lambda: app.queue.records.ends == [3])
     status, answer = await admin.ask("/queues/inbox/purge", "POST")
     assert (status, "handler still needs 3" in answer["error"]) == (409, True)
     assert "force" in answer["remedy"]
@@ -203,7 +203,7 @@ async def test_what_handlers_have_still_to_do_is_purged_only_by_force_and_who_as
     assert handled == [1]
     assert [one.envelope.fault is not None for one in answers] == [False, True, True]
     await app.handled()
-    await until(lambda: app.queue.firsts == [3])
+    await until(lambda: app.queue.records.firsts == [3])
 
 
 # --- cursors ------------------------------------------------------------------------------------------------------

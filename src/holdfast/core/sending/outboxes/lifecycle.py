@@ -208,7 +208,7 @@ class OutboxLifecycle(OutboxRecords):
 
     def save(self) -> None:
         """Save the rest of its state."""
-        self.queue.say_about(self.cursor, self.partition, self.about())
+        self.queue.cursors.say_about(self.cursor, self.partition, self.about())
 
     def about(self) -> State:
         """What is saved with its cursor."""

@@ -14,8 +14,10 @@ from typing import NamedTuple
 
 from holdfast.core.commit import Opened
 from holdfast.core.policy import ForwardingPolicy
+from holdfast.core.queues.cursors import OUTBOUND
+from holdfast.core.queues.description import OUTBOX
 from holdfast.core.queues.partitions import Partition
-from holdfast.core.queues.queue import OUTBOUND, OUTBOX, Queue
+from holdfast.core.queues.queue import Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.rm_source.source import RMSource
@@ -96,7 +98,7 @@ class OutboxRecords:
         self.queue = queue
         self.partition = partition
         self.to = to
-        self.forwarding = None if queue.kind == OUTBOX else ForwardingPolicy()
+        self.forwarding = None if queue.description.kind == OUTBOX else ForwardingPolicy()
         """What it gives up by itself, if it sends on what came in; None: nothing, as nobody but its owner may."""
         self.cursor = OUTBOUND + key
         """The name of its cursor, which is moved now and then."""
@@ -136,7 +138,7 @@ class OutboxRecords:
 
     def append(self, record: Record) -> int:
         """Add a record to the open batch; its offset."""
-        offset = self.queue.append(self.partition, record)
+        offset = self.queue.records.append(self.partition, record)
         self.keep(offset, record)
         return offset
 
@@ -403,7 +405,7 @@ class OutboxRecords:
         if source is None:
             return False
         first = min(source.numbers.start + source.records_done, self._records.end)
-        if self.queue.epoch and first > self.first and (last := self.here.get(first - 1)) is not None:
+        if self.queue.description.epoch and first > self.first and (last := self.here.get(first - 1)) is not None:
             self._records.passed = first - 1, last  # for its fingerprint, when it is deleted
         for offset in range(self.first, first):
             self.here.drop(offset)

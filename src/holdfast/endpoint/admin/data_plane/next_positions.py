@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Generator, Mapping
 from typing import Any, Final
 
-from holdfast.core.queues.queue import Queue, fingerprint_of
+from holdfast.core.queues.description import fingerprint_of
+from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.retention import Search as SearchByTime
 from holdfast.core.records import Record
 from holdfast.endpoint.admin.data_plane.admission import Guess, Probe, oldest
@@ -76,7 +77,7 @@ class NextRoute:
         for one in found:
             one.see()
         others = queues.values() if query.others else ()
-        answers = {one.name: {"epoch": one.epoch, "partitions": numbers.bounds(one)} for one in others}
+        answers = {one.name: {"epoch": one.description.epoch, "partitions": numbers.bounds(one)} for one in others}
         answers |= {one.queue.name: one.shown for one in found}
         guess = Guess(round(self._app.engine.clock() * 1e6))
         if query.guess is not None:
@@ -144,12 +145,12 @@ class NextRoute:
         return one.numbers.numbered(found)
 
     def _fingerprint(self, queue: Queue, partition: int, position: int) -> str:
-        known = queue.fingerprint(partition, position)
+        known = queue.description.fingerprint(partition, position)
         if known is not None:
             return known
         record = self._record(queue.name, partition, position - 1)
         # The retention may have deleted the record meanwhile; then the queue has saved its fingerprint.
-        return fingerprint_of(record) if record else queue.fingerprint(partition, position) or ""
+        return fingerprint_of(record) if record else queue.description.fingerprint(partition, position) or ""
 
 
 class _Reading:
@@ -205,7 +206,7 @@ class _Reading:
         """Take the snapshot that the answer describes."""
         self.ends = dict(self._ends())
         self.since = self._since(self.ends)
-        self.shown |= {"epoch": self.queue.epoch, "partitions": self.numbers.bounds(self.queue)}
+        self.shown |= {"epoch": self.queue.description.epoch, "partitions": self.numbers.bounds(self.queue)}
         self.shown |= {"offsets": self.numbers.numbered(self.ends), "fingerprints": {}}
 
     @property

@@ -9,7 +9,8 @@ import asyncio
 import math
 from collections.abc import Mapping
 
-from holdfast.core.queues.queue import HANDLER, OUTBOUND, Queue, TooManyReaders
+from holdfast.core.queues.cursors import HANDLER, OUTBOUND, TooManyReaders
+from holdfast.core.queues.queue import Queue
 from holdfast.endpoint.admin.data_plane.record_stream import Range, RecordStream
 from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.numbering import Numbering, numbering_of
@@ -154,25 +155,34 @@ class DataPlane:
 
     async def _queues(self, asked: Asked) -> object:
         described = {
-            name: {"epoch": queue.epoch, "retention": queue.keeps, "partitions": self._numbers(queue).bounds(queue)}
+            name: {
+                "epoch": queue.description.epoch,
+                "retention": queue.deletion.keeps,
+                "partitions": self._numbers(queue).bounds(queue),
+            }
             for name, queue in self._app.queues.items()
         }
         return {"v": 1, "queues": described}
 
     async def _ends(self, asked: Asked, name: str) -> object:
         queue = await self._check_query(asked, name)
-        return {"v": 1, "queue": queue.name, "epoch": queue.epoch, "partitions": self._numbers(queue).bounds(queue)}
+        return {
+            "v": 1,
+            "queue": queue.name,
+            "epoch": queue.description.epoch,
+            "partitions": self._numbers(queue).bounds(queue),
+        }
 
     async def _fingerprints(self, asked: Asked, name: str) -> object:
         queue = await self._check_query(asked, name)
         numbers = self._numbers(queue)
         at = numbers.owned(_pairs("at", asked.query.at))
         for own, position in at.items():
-            if position > (end := queue.ends[own]):
+            if position > (end := queue.records.ends[own]):
                 raise Refused(416, f"partition {numbers.partition(own)} ends at {end}", "Request fewer records.")
         readers = self._app.readers[name]
         found = {own: await readers.fingerprint(own, position) for own, position in at.items()}
-        return {"epoch": queue.epoch, "fingerprints": numbers.numbered(found)}
+        return {"epoch": queue.description.epoch, "fingerprints": numbers.numbered(found)}
 
     async def _offsets(self, asked: Asked, name: str) -> object:
         queue = self._check_queue(name, asked.query.epoch)
@@ -180,7 +190,7 @@ class DataPlane:
         engine, found = self._app.engine, {}
         for own, micros in numbers.owned(_pairs("at", asked.query.at)).items():
             found[own] = await offset_at(engine, queue, own, seconds_of(micros))
-        return {"epoch": queue.epoch, "offsets": numbers.numbered(found)}
+        return {"epoch": queue.description.epoch, "offsets": numbers.numbered(found)}
 
     # --- records --------------------------------------------------------------------------------------------------
 
@@ -190,7 +200,9 @@ class DataPlane:
         own = numbers.find(partition)
         one = queue.partitions[own]
         if start < one.first:
-            raise Refused(410, f"records below {one.first} are deleted", f"The queue's retention is {queue.keeps}.")
+            raise Refused(
+                410, f"records below {one.first} are deleted", f"The queue's retention is {queue.deletion.keeps}."
+            )
         if end > one.durable_end or start > end:
             raise Refused(416, f"partition {partition} ends at {one.durable_end}", "Request fewer records.")
         without = _fields(asked.query.without)
@@ -214,7 +226,10 @@ class DataPlane:
                 "List the cursors with holdfast cursors. A reader creates its cursor when it first reports its "
                 "position.",
             )
-        return {"epoch": queue.epoch, "offsets": self._numbers(queue).numbered(dict(sorted(cursor.offsets.items())))}
+        return {
+            "epoch": queue.description.epoch,
+            "offsets": self._numbers(queue).numbered(dict(sorted(cursor.offsets.items()))),
+        }
 
     async def _drop_cursor(self, asked: Asked, name: str, reader: str) -> None:
         self._queue(name)
@@ -247,11 +262,11 @@ def check_epoch(queue: Queue, epoch: str | None) -> None:
     Raises:
         Refused: 409 if it has another epoch.
     """
-    if epoch is not None and epoch != queue.epoch:
+    if epoch is not None and epoch != queue.description.epoch:
         raise Refused(
             409,
-            f"the epoch of queue {queue.name!r} is {queue.epoch}, not {epoch}: its store was created again or "
-            "restored from a copy, or this is another server",
+            f"the epoch of queue {queue.name!r} is {queue.description.epoch}, not {epoch}: its store was created again "
+            "or restored from a copy, or this is another server",
             ANOTHER_EPOCH,
         )
 

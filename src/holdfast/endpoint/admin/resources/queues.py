@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.core.queues.queue import HANDLER, OUTBOUND, Queue
+from holdfast.core.queues.cursors import HANDLER, OUTBOUND
+from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.steering import Loss, Steering
 from holdfast.endpoint.admin.inspected import Inspected
@@ -102,7 +103,7 @@ class QueueRoutes:
     async def _described(self, queue: Queue) -> dict[str, Any]:
         engine = self._app.engine
         shown = self._numbers(queue).describe(await describe_queue(engine, queue))
-        shown["bytes"] = queue.bytes_held
+        shown["bytes"] = queue.records.bytes_held
         shown["age"] = await oldest(engine, queue)
         shown["rate_in"] = self._rates.of_queue(queue)
         for cursor in shown["cursors"]:
@@ -118,7 +119,9 @@ class QueueRoutes:
         one, number = queue.partitions[own], numbers.partition(own)
         start = one.first if query.start is None else query.start
         if start < one.first:
-            raise Refused(410, f"records below {one.first} are deleted", f"The queue's retention is {queue.keeps}.")
+            raise Refused(
+                410, f"records below {one.first} are deleted", f"The queue's retention is {queue.deletion.keeps}."
+            )
         if start > one.durable_end:
             raise Refused(416, f"partition {number} ends at {one.durable_end}", "Request fewer records.")
         limit, size = min(query.limit, MOST_LISTED), 0
@@ -148,14 +151,15 @@ class QueueRoutes:
             check_one_partition(partitions, purge.partition, numbers)
         steering = Steering(engine.protocol)
         below = {
-            one: queue.ends[one] if purge.below is None else min(purge.below, queue.ends[one]) for one in partitions
+            one: queue.records.ends[one] if purge.below is None else min(purge.below, queue.records.ends[one])
+            for one in partitions
         }
         losses = [
             (numbers.partition(one), loss)
             for one, end in below.items()
             for loss in steering.would_drop(queue, one, end)
         ]
-        count = sum(max(0, end - queue.firsts[one]) for one, end in below.items())
+        count = sum(max(0, end - queue.records.firsts[one]) for one, end in below.items())
         answer = {"queue": name, "records": count, "left": 0, "unread": _unread(losses), "dry_run": purge.dry_run}
         if purge.dry_run:
             return answer
@@ -180,13 +184,13 @@ class QueueRoutes:
         await engine.durable()
         await engine.caught_up()  # the last record that goes is read before, for its fingerprint
         await engine.durable()
-        left = sum(max(0, end - queue.firsts[one]) for one, end in below.items())
+        left = sum(max(0, end - queue.records.firsts[one]) for one, end in below.items())
         return answer | {"records": count - left, "left": left}
 
     async def _give_up(self, steering: Steering, queue: Queue, partition: int, end: int) -> None:
         """Let handlers give up what they are not done with: who waits for a reply is answered."""
         handler = queue.cursors.get(HANDLER)
-        position = end if handler is None else max(handler.offsets[partition], queue.firsts[partition])
+        position = end if handler is None else max(handler.offsets[partition], queue.records.firsts[partition])
         while position < end:
             found = await self._app.engine.records(queue.name, partition, position, end)
             if not found:
@@ -206,7 +210,7 @@ class QueueRoutes:
         for name, cursor in shown:
             queue = self._queues[name]
             if cursor in queue.cursors:  # not deleted meanwhile
-                one = queue.describe_cursor(queue.cursors[cursor], now, old[name])
+                one = queue.cursors.shown(queue.cursors[cursor], now, old[name].get(cursor, 0.0))
                 one = self._numbers(queue).describe_cursor(one)
                 described.append(one | {"queue": name, "rate": self._rates.of_cursor(queue, cursor)})
         return {"cursors": described, "count": len(every), "next": following}

@@ -46,7 +46,7 @@ class Rates:
         now = self._clock()
         ends, places = {}, {}
         for queue in self._queues():
-            ends[queue.name] = sum(queue.ends)
+            ends[queue.name] = sum(queue.records.ends)
             for cursor in queue.cursors.values():
                 places[queue.name, cursor.name] = sum(cursor.offsets.values())
         self._looks.append((now, ends, places))
@@ -56,7 +56,7 @@ class Rates:
     def of_queue(self, queue: Queue) -> float | None:
         """Records a second that came; None as long as nothing is known."""
         at, ends, _ = self._looks[0] if self._looks else (0.0, {}, {})
-        return self._rate(at, ends.get(queue.name), sum(queue.ends))
+        return self._rate(at, ends.get(queue.name), sum(queue.records.ends))
 
     def of_cursor(self, queue: Queue, name: str) -> float | None:
         """Records a second that a cursor passed, negative if it was put back; None as long as nothing is known."""

@@ -1,0 +1,149 @@
+"""Deletion: which records of one queue may be deleted, and their deletion.
+
+A record is deleted when the retention lets go of it and every cursor has passed it; a reader's protects only up to a
+limit, the others without one. A queue may be told to keep only what its handlers and Sequences have not passed, as long
+as no reader ever was there: an outbox is such a queue.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from holdfast.core.events import Incident
+from holdfast.core.queues.cursors import HANDLER, Cursor, Cursors
+from holdfast.core.queues.description import QueueDescription
+from holdfast.core.queues.queue_records import QueueRecords
+from holdfast.core.queues.retention import RetentionPolicy
+from holdfast.core.records import Record
+
+TRIM_EVERY = 256
+"""Number of handled records that are deleted together."""
+
+
+class Deletion:
+    """What is deleted of one queue.
+
+    Args:
+        records: The records of the queue.
+        cursors: Its cursors.
+        description: Its description, which keeps the fingerprints of deleted records.
+        retention: How long it keeps records; None: for ever.
+        drops_passed: Whether what the handlers and Sequences have passed may be deleted at once, as long as no reader
+            ever was there.
+    """
+
+    def __init__(
+        self,
+        records: QueueRecords,
+        cursors: Cursors,
+        description: QueueDescription,
+        retention: RetentionPolicy | None,
+        *,
+        drops_passed: bool,
+    ) -> None:
+        self._records = records
+        self._cursors = cursors
+        self._description = description
+        self.retention = retention
+        self.drops_passed = drops_passed
+        self.is_handled = False
+        """Whether the queue has handlers: it keeps their unfinished records, whatever the retention."""
+        self.drops_now = False
+        """Whether the cursors decide when records are deleted, rather than the retention."""
+
+    def decide(self) -> None:
+        """Determine, whenever another one reads, whether passed records may be deleted at once."""
+        is_kept = not self.drops_passed or (self._description.was_read and self.retention is not None)
+        are_here = self.is_handled or (self._cursors.are_followed and HANDLER not in self._cursors)
+        self.drops_now = are_here and not is_kept
+
+    @property
+    def keeps(self) -> str:
+        """Return the retention in words."""
+        if self.drops_now:
+            return "until it is handled" if self.is_handled else "until it is acknowledged"
+        return "for ever" if self.retention is None else str(self.retention)
+
+    def keep_from(self, partition: int) -> int:
+        """The first offset that must be kept: the one place that decides what may be deleted."""
+        one = self._records.partitions[partition]
+        if self.is_handled and HANDLER not in self._cursors:
+            return one.first
+        floor = one.durable_end
+        if not self.drops_now:
+            floor = min(floor, one.expired)
+        for name in one.outbound:
+            floor = min(floor, self._cursors[name].offsets[partition])
+        limited = floor
+        for cursor in self._cursors.everywhere.values():
+            if self._is_limited(cursor):
+                limited = min(limited, cursor.offsets[partition])
+            else:
+                floor = min(floor, cursor.offsets[partition])
+        return min(floor, max(limited, one.lapsed))
+
+    def _is_limited(self, cursor: Cursor) -> bool:
+        # Handlers that are not there in this run may come back: their cursor counts as a reader's.
+        return cursor.is_readers or (cursor.name == HANDLER and not self.is_handled)
+
+    def has_limited_cursors(self, partition: int) -> bool:
+        """Whether there are cursors that protect up to a limit only."""
+        return any(partition in cursor.offsets and self._is_limited(cursor) for cursor in self._cursors.values())
+
+    def purge(self, partition: int, offset: int) -> None:
+        """Let go of what is below ``offset``, whatever the retention says and readers protect. It is deleted as far as
+        handlers and Sequences have passed it, and the rest when they have. Only a restart forgets that."""
+        one = self._records.partitions[partition]
+        offset = min(offset, one.durable_end)
+        one.purged = max(one.purged, offset)
+        one.expired, one.lapsed = max(one.expired, offset), max(one.lapsed, offset)
+        self.trim(partition)
+
+    def trim(self, partition: int) -> None:
+        """Delete what need not be kept. Where readers may come, the last record that goes is read before, so that its
+        fingerprint stays, unless it is in memory."""
+        one = self._records.partitions[partition]
+        floor = self.keep_from(partition)
+        if floor <= one.first or one.is_cut:
+            return
+        if self._description.epoch and one.passed is not None and one.passed[0] == floor - 1:
+            self._cut_behind(partition, floor, one.passed[1])
+        elif self._description.epoch:
+            one.is_cut = True
+            cut = partial(self._last_read, partition, floor)
+            self._records.want(partition, floor - 1, floor, cut)
+        else:
+            self._cut(partition, floor)
+
+    def _last_read(self, partition: int, floor: int, found: list[tuple[int, Record]], now: float) -> None:
+        one = self._records.partitions[partition]
+        one.is_cut = False
+        if one.first < floor <= self.keep_from(partition):  # somebody may have come meanwhile who needs it
+            self._cut_behind(partition, floor, found[0][1] if found and found[0][0] == floor - 1 else None)
+        self.trim(partition)
+
+    def _cut_behind(self, partition: int, floor: int, last: Record | None) -> None:
+        self._cut(partition, floor)
+        self._records.partitions[partition].passed = None
+        self._description.deleted(partition, last)
+
+    def _cut(self, partition: int, floor: int) -> None:
+        if self.retention is not None and not self.drops_now:
+            self._tell(partition, floor)
+        self._records.delete_below(partition, floor)
+        self._records.partitions[partition].trimmed()
+
+    def _tell(self, partition: int, floor: int) -> None:
+        """Report deleted records that a cursor has not passed, and that cursor: no loss is silent."""
+        first = self._records.partitions[partition].first
+        here = [cursor for cursor in self._cursors.values() if partition in cursor.offsets]
+        read = max((cursor.offsets[partition] for cursor in here), default=first)
+        where = {"queue": self._records.name, "partition": partition}
+        if floor > read:
+            detail = {**where, "records": floor - max(read, first), "retention": self.keeps}
+            self._records.tell(Incident("queue.unread_records_deleted", level="warning", detail=detail))
+        for cursor in here:
+            missed = floor - max(cursor.offsets[partition], first)
+            if missed > 0:
+                detail = {**where, "cursor": cursor.name, "records": missed, "retention": self.keeps}
+                self._records.tell(Incident("reader.left_behind", level="warning", detail=detail))

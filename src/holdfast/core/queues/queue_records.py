@@ -1,0 +1,139 @@
+"""QueueRecords: the partitions of one queue, and what a batch says about its records, cursors and trims.
+
+The only writer of these parts of a batch. Other code calls verbs and never touches an open batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from holdfast.core.commit import GroupCommit
+from holdfast.core.events import Effect, Incident, ReadWanted, TakeRecords
+from holdfast.core.queues.partitions import Partition
+from holdfast.core.records import Batch, Record, State
+from holdfast.core.staged_blocks import Run
+
+ReadRecords = Callable[[str, int, int, int], list[tuple[int, Record]]]
+"""``read(queue, partition, start, end)``: records of the store in that range, ascending; the store may return fewer."""
+
+
+class QueueRecords:
+    """The records of one queue.
+
+    Args:
+        name: The name of the queue in the store.
+        count: The number of its partitions.
+    """
+
+    def __init__(self, name: str, count: int) -> None:
+        self.name = name
+        self.partitions = [Partition() for _ in range(count)]
+
+    def join(self, commit: GroupCommit, effects: list[Effect], read: ReadRecords) -> None:
+        """Say where its changes and effects go, and what reads the store."""
+        self.commit = commit
+        self.effects = effects
+        self._read = read
+
+    @property
+    def firsts(self) -> list[int]:
+        """Return the first offset of each partition."""
+        return [one.first for one in self.partitions]
+
+    @property
+    def ends(self) -> list[int]:
+        """Of each partition the offset that the next durable record will have."""
+        return [one.durable_end for one in self.partitions]
+
+    @property
+    def bytes_held(self) -> int | None:
+        """Bytes of its records, about; None where the retention does not count them."""
+        sizes = [one.sizes.held for one in self.partitions if one.sizes is not None]
+        return sum(sizes) if len(sizes) == len(self.partitions) else None
+
+    # --- changes --------------------------------------------------------------------------------------------------
+
+    def append(self, partition: int, record: Record) -> int:
+        """A record into the open batch; its offset."""
+        one = self.partitions[partition]
+        offset = one.end
+        one.end = offset + 1
+        self.commit.batch.appends.append((self.name, partition, offset, record))
+        return offset
+
+    def append_run(self, run: Run) -> None:
+        """Staged rows into the open batch; where they begin is put into the run."""
+        one = self.partitions[run.partition]
+        run.offset = one.end
+        one.end += len(run.places)
+        self.commit.batch.runs.append(run)
+
+    def hold(self, sequence: str, number: int, record: Record) -> None:
+        """Hold, with the open batch, a record that does not enter the queue yet."""
+        self.commit.batch.holds.append((sequence, number, record))
+
+    def release(self, partition: int, sequence: str, number: int, now: float) -> int:
+        """A held record into the queue, with the open batch; its offset."""
+        one = self.partitions[partition]
+        offset = one.end
+        one.end = offset + 1
+        self.commit.batch.releases.append((sequence, number, self.name, partition, offset, now))
+        return offset
+
+    def drop_held(self, sequence: str, numbers: Iterable[int]) -> None:
+        """Held records are thrown away, with the open batch."""
+        self.commit.batch.drops.extend((sequence, number) for number in numbers)
+
+    def delete_below(self, partition: int, offset: int) -> None:
+        """Delete records that are certainly finished, whatever the readers; they may be in the open batch."""
+        one = self.partitions[partition]
+        if offset > one.first:
+            one.first = offset
+            self.commit.batch.trims[self.name, partition] = offset
+
+    def delete(self) -> None:
+        """Delete every partition, with records and cursors."""
+        for partition in range(len(self.partitions)):
+            self.commit.batch.trims.pop((self.name, partition), None)
+            self.commit.batch.deletes.append((self.name, partition))
+
+    def save_cursor(self, partition: int, name: str, state: State | None) -> None:
+        """Save the state of a cursor; None deletes it."""
+        self.commit.batch.cursors[self.name, partition, name] = state
+
+    def save_own(self, partition: int, name: str, state: State) -> None:
+        """Save, with the open batch, other state of a partition under an internal name."""
+        assert "/" in name, name
+        self.commit.batch.cursors[self.name, partition, name] = state
+
+    def save_description(self, describe: Callable[[], State]) -> None:
+        """Save the description of the queue, as it is when the batch is taken."""
+        self.commit.at_last(self.name, partial(self._describe, describe))
+
+    def _describe(self, describe: Callable[[], State], batch: Batch) -> None:
+        batch.queues[self.name] = describe()
+
+    def keep_description(self, name: str, state: State) -> None:
+        """Keep an unreadable description under another name."""
+        self.commit.batch.queues[name] = state
+
+    # --- reads and effects ----------------------------------------------------------------------------------------
+
+    def want(self, partition: int, start: int, end: int, take: TakeRecords) -> None:
+        """Have records read that the store has there: see :class:`~holdfast.core.events.ReadWanted`."""
+        self.effects.append(ReadWanted(self.name, partition, start, end, take))
+
+    def look(self, partition: int, offset: int) -> Record | None:
+        """The record there, None if it is gone."""
+        found = self._read(self.name, partition, offset, offset + 1)
+        return found[0][1] if found else None
+
+    def tell(self, incident: Incident) -> None:
+        """Report an incident."""
+        self.effects.append(incident)
+
+    def tell_aside(self, what: str, so: str, state: State) -> None:
+        """Report a saved state that is unreadable and was set aside."""
+        detail = {"queue": self.name, "what": what, "so": so, "state": repr(state)[:200]}
+        self.tell(Incident("state.unreadable", level="error", detail=detail))
