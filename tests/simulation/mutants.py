@@ -33,6 +33,7 @@ from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.rm_source.flight import InFlight
+from holdfast.core.rm_source.pace import Pace
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.grants.unusable_grants import why_unusable
 from holdfast.core.sending.outbound_sequences import OutboundSequences
@@ -313,7 +314,7 @@ def save_all_but_the_newest_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("Bounded")
 def ignore_the_send_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, RMSource, "window", property(lambda self: 1000))
+    replace(monkeypatch, Pace, "size", property(lambda self: 1000))
 
 
 @mutant("Bounded")
@@ -333,7 +334,7 @@ def wake_an_ended_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant("NothingUnacknowledgedDropped", "RepeatedAfterItsExchange")
 def take_an_acknowledgement_for_a_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     def _mark(self: RMSource, ranges: Any, now: float) -> Any:
-        self.unreplied.clear()
+        self.waiting.unreplied.clear()
         return original(self, ranges, now)
 
     original = replace(monkeypatch, RMSource, "_mark", _mark)
@@ -438,7 +439,7 @@ def stay_with_a_sequence_that_the_peer_closed(monkeypatch: pytest.MonkeyPatch) -
 @mutant("Liveness")
 def forget_after_a_crash_what_could_not_be_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     def not_delivered(self: RMSource, number: int, now: float) -> None:
-        if self.sent_before:  # it was read back
+        if self.numbers.sent_before:  # it was read back
             self.flight.pop(number, None)
         original(self, number, now)
 
