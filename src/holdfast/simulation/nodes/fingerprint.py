@@ -25,6 +25,7 @@ from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.retransmission import RoundTrip
 from holdfast.core.rm_source.flight import InFlight
 from holdfast.core.rm_source.source import RMSource
+from holdfast.core.rm_source.transmissions import Transmissions
 from holdfast.core.versions import Versions
 from holdfast.simulation.nodes.clock import EPOCH
 from holdfast.simulation.nodes.ledger import DurableState, Words
@@ -40,8 +41,9 @@ BACK = 1.0
 """Seconds: all earlier times count as equal. The core compares an age only with the retransmission delay, which is
 this."""
 
-_ALIKE = (Versions, DestinationPolicy, SourcePolicy, RoundTrip, SimStore)
-"""Types that never change in a search; the round trip does change, but the floor and cap of the delay hide it."""
+_ALIKE = (Versions, DestinationPolicy, SourcePolicy, RoundTrip, SimStore, Transmissions)
+"""Types that never change in a search, or work on parts that are compared by themselves. The round trip does change,
+but the floor and cap of the delay hide it."""
 _REPORTS = frozenset(
     {
         # Only reported, or compared with limits beyond the horizon.
