@@ -153,7 +153,7 @@ async def test_a_part_larger_than_a_commit_and_a_large_row_are_taken(writer: Wri
     assert (await writer.stage(0, "u", [row(b"<a>" + b"x" * 1000 + b"</a>")] * 5000))[1]["rows"] == 5000
     assert (await writer.publish(0, "t", "u", rows=5001))[1]["rows"] == 5001
     assert (await writer.moved())["bytes"] == 0
-    assert [one.ends for one in writer.admin.app.queues.values()] == [[5001], [0]]
+    assert [one.records.ends for one in writer.admin.app.queues.values()] == [[5001], [0]]
 
 
 async def test_rows_without_a_queue_go_to_the_one_that_the_request_names(writer: Writer) -> None:
