@@ -112,7 +112,7 @@ async def test_cxf_refuses_a_wrong_password_and_the_messages_wait(cxf: JavaPeer,
         sent = await source.send(body("notify", 1), action=f"{NAMESPACE}/notify")
         with pytest.raises(holdfast.PeerFault) as refused:
             await sent.acknowledged(timeout=PATIENCE)
-        assert "wants other credentials" in refused.value.remedy
+        assert "requires other credentials" in refused.value.remedy
     async with source_to(service.url, tmp_path / "outbox", versions, processors=[right]) as source:
         source.resume()
         await source.flush(timeout=PATIENCE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import itertools
 import re
 import sys
 import time
@@ -21,6 +20,7 @@ from holdfast import (
     Destination,
     HoldfastError,
     Message,
+    MessageContext,
     PeerFault,
     Source,
     UsernameToken,
@@ -30,6 +30,7 @@ from holdfast.cli.running.send import send
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS, Versions
+from holdfast.endpoint.envelopes.chain import REFUSED
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.security.header import Token, write_token
 from holdfast.security.names import WSSE, WSU
@@ -169,7 +170,8 @@ async def test_a_wrong_password_stops_the_source_with_the_reason(tmp_path: Path,
             with pytest.raises(PeerFault, match="could not be authenticated") as raised:
                 await sent.acknowledged(timeout=20)
         assert raised.value.code == "FailedAuthentication"
-        assert "wants other credentials" in raised.value.remedy
+        assert "requires other credentials" in raised.value.remedy
+        assert served.app.incidents[REFUSED] == 1, "a few wrong passwords may lock an account"
         assert not served.got
 
 
@@ -226,12 +228,12 @@ async def test_the_fault_of_a_cxf_service_says_what_to_check() -> None:
         sent = await source.send("<n/>", action="urn:note")
         with pytest.raises(PeerFault, match="SecurityError") as raised:
             await sent.acknowledged(timeout=20)
-    assert "wants other credentials" in raised.value.remedy
+    assert "requires other credentials" in raised.value.remedy
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
 
-REFUSED = {
+NO_PROOF = {
     "unknown user": header(write_token(Token("eve", "secret", False))),
     "wrong digest": header(digest_token(password="wrong")),
     "no header": "",
@@ -272,7 +274,7 @@ async def test_what_proves_nothing_is_refused_with_one_of_two_texts(tmp_path: Pa
     texts = {}
     async with Served(tmp_path / "in") as served:
         kind = {"Content-Type": "text/xml" if "xmlsoap" in soap else "application/soap+xml"}
-        for what, content in REFUSED.items():
+        for what, content in NO_PROOF.items():
             answer = await served.post(
                 create(content.replace("http://schemas.xmlsoap.org/soap/envelope/", soap), soap), kind
             )
@@ -297,6 +299,11 @@ async def test_a_token_is_accepted_once_even_after_a_restart(tmp_path: Path) -> 
         assert (await served.post(again)).status_code == 200
         other = create(header(digest_token(name="bob", password="hunter2")))
         assert (await served.post(other)).status_code == 200, "another user's nonce"
+
+
+def test_a_file_of_nonces_that_cannot_be_opened_is_an_error_of_the_settings(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be opened"):
+        UsernameTokenValidator(SECRETS, nonces=tmp_path / "absent" / "nonces.db")
 
 
 def test_a_full_memory_of_nonces_forgets_none_early() -> None:
@@ -339,13 +346,24 @@ async def test_plain_text_is_refused_where_a_digest_is_required(tmp_path: Path) 
 
 async def test_an_answer_with_an_old_timestamp_does_not_count(tmp_path: Path) -> None:
     """An attacker who replays yesterday's answer must not acknowledge today's messages."""
-    times = itertools.chain([NOW + 86_400] * 3, itertools.repeat(NOW))
+    stale = 3
+
+    class Suspicious(UsernameToken):
+        def inbound(self, context: MessageContext) -> None:
+            nonlocal stale
+            stale -= 1
+            self._clock = lambda: NOW + (86_400 if stale >= 0 else 0)
+            try:
+                super().inbound(context)
+            finally:
+                self._clock = lambda: NOW
+
     async with Served(tmp_path / "in") as served:
-        token = UsernameToken("alice", "secret", clock=lambda: next(times))
-        served.now = NOW
+        token = Suspicious("alice", "secret", clock=lambda: NOW)
         async with Source(served.service.url, ":memory:", processors=[token], policy=HASTY) as source:
             await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=30)
         await served.app.handled()
+        assert stale < 0
         assert len(served.got) == 1
 
 
@@ -413,8 +431,9 @@ async def test_a_message_is_sent_with_a_user_name_from_the_shell(tmp_path: Path)
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (["--username", "alice"], "belong together"),
-        (["--password-digest"], "belong together"),
+        (["--username", "alice"], "Name both --username and --password-file"),
+        (["--password-digest"], "--password-digest needs them too"),
+        (["--username", "", "--password-file", "absent"], "cannot be read"),
         (["--username", "alice", "--password-file", "absent"], "cannot be read"),
         (["--username", "alice", "--password-file", "/dev/null"], "no password in its first line"),
     ],

@@ -52,6 +52,21 @@ ENDS_FOR_DESTINATION = frozenset({UNKNOWN_SEQUENCE, SEQUENCE_TERMINATED})
 TELLS_OF_END = frozenset({SEQUENCE_CLOSED, SEQUENCE_TERMINATED, UNKNOWN_SEQUENCE})
 """Faults that answer a new message of an ended or closed Sequence. Any other fault concerns only that message."""
 
+REFUSES_CREDENTIALS = frozenset(
+    {
+        "FailedAuthentication",
+        "FailedCheck",
+        "InvalidSecurity",
+        "InvalidSecurityToken",
+        "MessageExpired",
+        "SecurityError",
+        "SecurityTokenUnavailable",
+        "UnsupportedAlgorithm",
+        "UnsupportedSecurityToken",
+    }
+)
+"""Codes of WS-Security (SOAP Message Security 1.1, section 12), and SecurityError, which CXF sends for all of them."""
+
 
 def sequence_fault(code: str, identifier: str | None = None, **detail: object) -> Fault:
     """The WS-RM fault ``code`` about ``identifier`` with the specification's reason."""

@@ -6,6 +6,8 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
+from holdfast.exceptions import ConfigurationError
+
 MOST: Final = 1_000_000
 """Maximum number of nonces remembered: those of 3,000 messages a second for five minutes."""
 _FORGET_EVERY: Final = 10.0
@@ -18,19 +20,38 @@ class Nonces:
     Args:
         path: A file for them, created if absent; None: memory, which a restart clears.
         most: Maximum number remembered. A full memory refuses every token, as it must not forget early.
+
+    Raises:
+        ConfigurationError: The file cannot be opened.
     """
 
     def __init__(self, path: str | Path | None = None, most: int = MOST) -> None:
         self._most = most
         self._forgot_at = 0.0
-        # One thread at a time processes messages, but not always the thread that opened the file: see sync.Source.
-        self._db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False, timeout=5.0)
-        # A power failure may lose the last seconds, the end of the process nothing.
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")
-        self._db.execute("CREATE TABLE IF NOT EXISTS nonces (nonce BLOB PRIMARY KEY, until REAL) WITHOUT ROWID")
-        self._db.execute("CREATE INDEX IF NOT EXISTS nonces_until ON nonces (until)")
+        try:
+            self._db = self._open(path)
+        except sqlite3.Error as error:
+            raise ConfigurationError(
+                f"nonces={str(path)!r} cannot be opened: {error}",
+                remedy="Give the path of a file in a directory that exists and that this process may write to.",
+            ) from None
         self._count: int = self._db.execute("SELECT count(*) FROM nonces").fetchone()[0]
+
+    @staticmethod
+    def _open(path: str | Path | None) -> sqlite3.Connection:
+        # One thread at a time processes messages, but not always the thread that opened the file: see sync.Source.
+        db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False, timeout=5.0)
+        # A power failure may lose the last seconds, the end of the process nothing.
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+        db.execute("CREATE TABLE IF NOT EXISTS nonces (nonce BLOB PRIMARY KEY, until REAL) WITHOUT ROWID")
+        db.execute("CREATE INDEX IF NOT EXISTS nonces_until ON nonces (until)")
+        return db
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for another nonce."""
+        return self._count >= self._most
 
     def is_new(self, nonce: bytes, until: float, now: float) -> bool:
         """Remember a nonce until a time; return False if it is known, or there is no room for it."""
@@ -38,7 +59,7 @@ class Nonces:
             self._forgot_at = now
             self._db.execute("DELETE FROM nonces WHERE until < ?", (now,))
             self._count = self._db.execute("SELECT count(*) FROM nonces").fetchone()[0]
-        if self._count >= self._most:
+        if self.is_full:
             return False
         added = self._db.execute("INSERT OR IGNORE INTO nonces VALUES (?, ?)", (nonce, until)).rowcount == 1
         self._count += added

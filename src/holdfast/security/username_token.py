@@ -186,6 +186,7 @@ class UsernameTokenValidator(Processor):
     def inbound(self, context: MessageContext) -> None:
         """Check a request, and remove its Security header."""
         now = self._clock()
+        security: Security | None = None
         try:
             security = read_security(context)
             if security is not None and security.timestamp is not None:
@@ -194,13 +195,15 @@ class UsernameTokenValidator(Processor):
                 token = self._token_of(security)
                 self._check_freshness(token, now)
         except Invalid as error:
-            raise _refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
+            user = security.token.name if security is not None and security.token is not None else ""
+            raise _refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error), user) from None
         if not context.is_answer:
             why = self._refusal(token, now)
             if why:
                 raise _refused(context, FAILED_AUTHENTICATION, FAILED_AUTHENTICATION_REASON, why, token.name)
             if token.nonce and not self._is_new(token, now):
-                _tell(context, "the nonce was used before, or too many are remembered", token.name)
+                is_full = self._nonces.is_full
+                _tell(context, "too many nonces are remembered" if is_full else "the nonce was used before", token.name)
                 raise MessageFlowError("The token was used before. Send the message again with a new one.")
             self._warn_of_plain_text(context, token)
             context.user = token.name
@@ -232,6 +235,8 @@ class UsernameTokenValidator(Processor):
         """Return why a token does not prove its user, "" if it does."""
         if self._require_digest and not token.is_digest:
             return "the password is in plain text"
+        if self._password_of is None and token.is_digest:
+            return "authenticate= cannot check a digest; passwords= can"
         if self._password_of is None:
             return "" if self._is_authentic(token, now) else _WRONG
         known = self._password_of(token.name)
@@ -253,8 +258,6 @@ class UsernameTokenValidator(Processor):
 
     def _is_authentic(self, token: Token, now: float) -> bool:
         assert self._authenticate is not None
-        if token.is_digest:
-            return False
         proof = hashlib.blake2b(token.password.encode(), key=self._salt).digest()
         known, until = self._accepted.get(token.name, (b"", 0.0))
         if now < until and hmac.compare_digest(proof, known):

@@ -220,13 +220,15 @@ def _credentials(username: str | None, password_file: str | None, digest: bool) 
     if username is None and password_file is None and not digest:
         return {}
     if username is None or password_file is None:
-        raise click.UsageError("--username and --password-file belong together.")
+        raise click.UsageError("Name both --username and --password-file; --password-digest needs them too.")
     try:
         lines = Path(password_file).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"--password-file {password_file!r} cannot be read: {error}") from None
     if not lines or not lines[0]:
         raise click.UsageError(f"--password-file {password_file!r} has no password in its first line.")
+    if not username:
+        raise click.UsageError("--username is empty.")
     with wrong_usage():
         return {"processors": [UsernameToken(username, lines[0], digest=digest)]}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.events import Incident, Stopped, Unanswered, Unheard
-from holdfast.core.faults import CREATE_SEQUENCE_REFUSED
+from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, REFUSES_CREDENTIALS
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.sending.outboxes.retraction import RETRACTED
 from holdfast.core.sending.reasons import UNSENDABLE
@@ -39,20 +39,13 @@ _WHERE = (
     "If the URL is wrong, send to the right one from another store: each store serves one URL. Otherwise, fix the cause"
 )
 _CREDENTIALS = (
-    "It wants other credentials. Check the name and the password of processors=[holdfast.UsernameToken(…)], the policy "
-    "in its WSDL and both clocks, or fix the cause that its log names"
+    "The destination requires other credentials. Check the user name and the password (UsernameToken, or --username "
+    "and --password-file), the policy in the destination's WSDL and both clocks, or fix the cause that its log names"
 )
 _REMEDIES = {
     **{"HTTP 401": _WHO, "HTTP 403": _WHO, "HTTP 404": _WHERE, "HTTP 405": _WHERE, "HTTP 200": _WHERE},
-    # WS-Security's own codes (SOAP Message Security 1.1, section 12), and the one that CXF sends for all
-    **dict.fromkeys(
-        (
-            "FailedAuthentication", "FailedCheck", "InvalidSecurity", "InvalidSecurityToken", "MessageExpired",
-            "SecurityError", "SecurityTokenUnavailable", "UnsupportedAlgorithm", "UnsupportedSecurityToken",
-        ),
-        _CREDENTIALS,
-    ),
-}  # fmt: skip
+    **dict.fromkeys(REFUSES_CREDENTIALS, _CREDENTIALS),
+}
 """What to look at first, by the code of the fault, or of what answered in the destination's place."""
 _NO_SEQUENCE = (
     "It granted no Sequence. Check that reliable messaging is enabled at that endpoint (WCF: reliableSession; CXF: "
@@ -97,6 +90,8 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
     if is_http:
         said = f"the destination {to} answered with {stopped.code} and {stopped.reason}"
     remedy = _REMEDIES.get(stopped.code, _REMEDY if about or is_http else _NO_SEQUENCE)
+    if stopped.code in REFUSES_CREDENTIALS:
+        resume += ", with those options" if "--resume" in resume else ""
     return PeerFault(said, code=stopped.code, remedy=f"{safe} {remedy}, then: {resume}")
 
 
@@ -178,7 +173,12 @@ def _what_is_safe(waiting: int, store: str) -> tuple[str, str]:
     messages = f"{waiting} unacknowledged message{'s are' if waiting != 1 else ' is'}"
     if store == IN_MEMORY:
         return f"{messages} in memory only, and lost when this process ends.", "source.resume()"
-    return f"{messages} safe in {store}.", f"source.resume(), or: holdfast send --resume --store {store}"
+    return f"{messages} safe in {store}.", how_to_resume(store)
+
+
+def how_to_resume(store: str) -> str:
+    """Return how a user resumes a stopped source of a store, in Python and at the command line."""
+    return f"source.resume(), or: holdfast send --resume --store {store}"
 
 
 def log_stopped(stopped: Stopped) -> None:

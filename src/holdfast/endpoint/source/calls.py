@@ -29,6 +29,7 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.stopped import (
     PERHAPS_ASKED,
     STILL_ASKED,
+    how_to_resume,
     stop_error,
     stored_error,
     unanswered_error,
@@ -81,7 +82,7 @@ class Calls:
             if outbox.stopped:
                 lane.stop_error = DeliveryError(
                     f"sending to {self.to} has stopped: {outbox.stopped}",
-                    remedy="Check the reason, then call source.resume(), or: holdfast send --resume",
+                    remedy=f"Check the reason, then: {how_to_resume(shown(self._store))}",
                 )
             self.progress.outstanding += outbox.waiting
 

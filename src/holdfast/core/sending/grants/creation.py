@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.core.events import Incident, Transmit
-from holdfast.core.faults import CREATE_SEQUENCE_REFUSED
+from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, REFUSES_CREDENTIALS
 from holdfast.core.messages import CreateSequenceResponse
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.grants.identifier_claims import ClaimResult, claim_grant
@@ -158,7 +158,10 @@ class OutboundCreation:
         # CXF refuses a repeated CreateSequence, the first of which it granted: its Offer is in use. Another one is not.
         is_new = source.offer is None or not outbox.is_repeated_creation(source)
         outbox.drop(now)
-        if is_new:
+        if why.code in REFUSES_CREDENTIALS:
+            # The next version would be refused for the same reason, and a few wrong passwords may lock the account.
+            outbox.refused.update(outbox.choices)
+        elif is_new:
             outbox.refuse((source.versions, source.offer is not None))
         detail = {"key": outbox.key, "code": why.code, "reason": why.reason, "versions": source.versions.in_words}
         if outbox.next_choice is not None:
