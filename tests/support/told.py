@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.protocol_settings import Environment
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Snapshot
 from holdfast.endpoint.journal.events import Collector
@@ -109,11 +110,11 @@ class Telling:
     runs: dict[Node, list[list[list[Row]]]] = field(default_factory=dict)
     tellers: dict[Node, Teller] = field(default_factory=dict)
 
-    def build(self, *args: Any, **options: Any) -> RMProtocol:
-        node = getattr(args[2], "__self__", None)
-        protocol = ToldProtocol(*args, **options)
+    def build(self, queue: Queue, environment: Environment, **options: Any) -> RMProtocol:
+        node = getattr(environment.new_identifier, "__self__", None)
+        protocol = ToldProtocol(queue, environment, **options)
         # What the simulator makes besides, to compare it, reads elsewhere.
-        if isinstance(node, Node) and getattr(args[1], "__self__", None) is node.store:
+        if isinstance(node, Node) and getattr(environment.read, "__self__", None) is node.store:
             self._end(node)
             collector = Collector(lambda: node.now, node.setup.destination_policy)
             collector.run = len(self.runs.get(node, ())) + 1

@@ -211,12 +211,12 @@ def test_without_spark_a_command_shows_its_options_and_names_what_to_install(com
     )
 
 
-def test_each_package_of_an_extra_of_the_pipeline_is_known_to_the_commands():
+def test_each_package_of_an_extra_is_known_to_the_commands():
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     packages = {
         re.match(r"[\w-]+", requirement)[0]: extra
-        for extra in ("spark", "report")
+        for extra in ("spark", "report", "wsdl")
         for requirement in extras[extra]
         if not requirement.startswith("holdfast")
     }
