@@ -123,7 +123,7 @@ class HandlerCursor:
         return True
 
     def wake(self, now: float) -> bool:
-        """Make failed records available whose retry is due; return whether there are any."""
+        """Make failed records with a due retry available, and return whether there are any."""
         due = [entry for entry in self._delayed if entry.due <= now]
         for entry in due:
             self._delayed.remove(entry)

@@ -50,9 +50,12 @@ class Row:
     event: DestinationEvent | None = None
 
     def yields(self, takers: Takers, control: Control) -> bool:
-        """Whether the fault for another of its headers may be the answer to it (WS-RM 3.2): for an answer, which has
-        none, and for the first that ends a Sequence, whose repeat gets its response. What goes with the headers alone
-        says it in its own answer, and a CreateSequence would be taken for refused."""
+        """Whether a fault for another header may replace the answer to this message (WS-RM 3.2).
+
+        It may if the message is itself an answer, which has none, or the first request that ends a Sequence: a repeat
+        of that request gets the response. Other protocol messages report the fault in their own answers. The sender of
+        a CreateSequence would take the fault for a refusal.
+        """
         if self.event is None:
             return not self.answers
         destination = takers.inbound.destinations.get(getattr(control, "identifier", ""))

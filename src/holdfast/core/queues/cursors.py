@@ -1,7 +1,8 @@
 """Cursors of one queue: what each reader, handler and outbound Sequence has passed.
 
-Below a **cursor** all is done with. There are three kinds, and one contract: the handlers' (:data:`HANDLER`), those of
-readers outside, by name, and those of outbound Sequences (:data:`OUTBOUND`), each in one partition.
+A **cursor** is an offset in each partition; its owner has finished every record below it. There are three kinds: the
+cursor of the handlers (:data:`HANDLER`), the named cursors of external readers, and the cursors of outbound Sequences
+(:data:`OUTBOUND`), each of which has only one partition.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from holdfast.core.records import State
 from holdfast.exceptions import ConfigurationError
 
 HANDLER = "handler"
-"""The handlers' cursor."""
+"""Name of the handlers' cursor."""
 OUTBOUND = "outbound/"
 """Prefix of an outbox key in the name of its cursor. Only internal names contain a slash."""
 ASIDE = "aside/"
@@ -26,10 +27,10 @@ _READER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def check_reader(name: str) -> None:
-    """See that a reader's cursor may be called so.
+    """Check that a name is valid for a reader's cursor.
 
     Raises:
-        ConfigurationError: it may not.
+        ConfigurationError: the name is reserved or not valid.
     """
     if name == HANDLER:
         raise ConfigurationError(
@@ -43,19 +44,19 @@ def check_reader(name: str) -> None:
 
 
 class TooManyReaders(ConfigurationError):
-    """A queue has as many cursors as it may have."""
+    """A queue has reached its limit of readers' cursors."""
 
 
 @dataclass(slots=True)
 class Cursor:
-    """Who is done with what.
+    """The progress of one reader, of the handlers, or of outbound Sequences.
 
     Args:
         name: Its name.
-        offsets: Partition -> offset: all below is done with, and that is saved. An outbound Sequence's has one, the
-            others have every partition.
-        moved_at: When it last moved, seconds since 1970-01-01 UTC; None if that is not known.
-        about: What is saved with an outbound Sequence's.
+        offsets: Partition -> saved offset; the owner has finished every record below it. The cursor of an outbound
+            Sequence has one partition, the others have every partition.
+        moved_at: When it last moved, seconds since 1970-01-01 UTC; None if unknown.
+        about: Other state that is saved with the cursor of an outbound Sequence.
     """
 
     name: str
@@ -70,12 +71,12 @@ class Cursor:
 
     @property
     def is_readers(self) -> bool:
-        """Whether it is one of a reader outside."""
+        """Whether it is the cursor of an external reader."""
         return self.name != HANDLER and not self.is_outbound
 
     @property
     def kind(self) -> str:
-        """In a word."""
+        """Return the kind that operators see."""
         return "outbound" if self.is_outbound else "reader" if self.is_readers else "handler"
 
 
@@ -150,10 +151,10 @@ class Cursors(dict[str, Cursor]):
     # --- the handlers' --------------------------------------------------------------------------------------------
 
     def handled(self, partition: int, *, at_most_once: bool = False) -> State:
-        """Return which records the handlers are done with; below ``floor`` all is answered besides.
+        """Return which records the handlers have finished. Below ``floor``, every request is answered too.
 
-        Deleted records are done. If the handlers' position was lost and no record may be handed over twice, all
-        records are.
+        Deleted records count as finished. If the handlers' position was lost and no record may be delivered twice,
+        every record counts as finished.
         """
         one = self._records.partitions[partition]
         saved = self._handled.get(partition, {"done": []})
@@ -164,7 +165,7 @@ class Cursors(dict[str, Cursor]):
         return {"done": done.to_state(), "floor": max(one.first, saved.get("floor", 0))}
 
     def is_handled_saved(self, partition: int) -> bool:
-        """Whether the store has what the handlers are done with, so that it need not be saved again."""
+        """Whether the store already has the handlers' finished records, so that another save is unnecessary."""
         saved = self._handled.get(partition)
         return saved is not None and saved["done"] == self.handled(partition)["done"]
 
@@ -212,7 +213,7 @@ class Cursors(dict[str, Cursor]):
     # --- for people -----------------------------------------------------------------------------------------------
 
     def unpassed(self) -> dict[str, list[tuple[int, int]]]:
-        """For each cursor where the oldest records are that it has not passed: partition and offset."""
+        """Return, for each cursor, the partition and offset of the oldest records that it has not passed."""
         partitions = self._records.partitions
         return {
             cursor.name: [
@@ -224,7 +225,7 @@ class Cursors(dict[str, Cursor]):
         }
 
     def shown(self, cursor: Cursor, now: float, age: float) -> dict[str, Any]:
-        """Return what an operator wants to know of a cursor.
+        """Return the report on a cursor for operators.
 
         ``lag``: records not passed yet; ``age``: seconds that the oldest of them has been in the queue, 0 without any;
         ``idle``: seconds since the cursor moved, None if unknown.
@@ -244,7 +245,7 @@ class Cursors(dict[str, Cursor]):
 
 
 def _offset_of(name: str, state: State, end: int) -> int | None:
-    """Below which offset all is done with by what a cursor saved; None if it cannot be understood."""
+    """Return the offset below which a cursor's saved state reports every record finished; None if it is unreadable."""
     if name != HANDLER:
         offset = state.get("offset")
         return offset if type(offset) is int and 0 <= offset <= end else None

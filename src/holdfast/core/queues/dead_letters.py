@@ -55,7 +55,7 @@ class Letter:
     attempts: int
     failed_at: float | None
     origin: Origin | None = None
-    """Where a forwarder took the message from; None for a message that a handler could not process."""
+    """Where the forwarder read the message; None for a message that a handler could not process."""
 
 
 class DeadLetters(Queue):

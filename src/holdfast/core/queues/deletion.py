@@ -1,8 +1,8 @@
 """Deletion: which records of one queue may be deleted, and their deletion.
 
-A record is deleted when the retention lets go of it and every cursor has passed it; a reader's protects only up to a
-limit, the others without one. A queue may be told to keep only what its handlers and Sequences have not passed, as long
-as no reader ever was there: an outbox is such a queue.
+The queue deletes a record once the retention has released it and every cursor has passed it. A reader's cursor protects
+records only up to a limit; the cursors of handlers and outbound Sequences protect them without one. A queue that has
+never had a reader, such as an outbox, may instead delete each record once its handlers and Sequences have passed it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ TRIM_EVERY = 256
 
 
 class Deletion:
-    """What is deleted of one queue.
+    """Deletion of the records of one queue.
 
     Args:
         records: The records of the queue.
         cursors: Its cursors.
         description: Its description, which keeps the fingerprints of deleted records.
-        retention: How long it keeps records; None: for ever.
-        drops_passed: Whether what the handlers and Sequences have passed may be deleted at once, as long as no reader
-            ever was there.
+        retention: How long the queue keeps records; None: without a limit.
+        drops_passed: Whether the queue deletes records as soon as its handlers and Sequences have passed them. With a
+            retention, that holds only until the queue gets its first reader.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class Deletion:
         self.retention = retention
         self.drops_passed = drops_passed
         self.is_handled = False
-        """Whether the queue has handlers: it keeps their unfinished records, whatever the retention."""
+        """Whether the queue has handlers: it keeps their unfinished records, regardless of the retention."""
         self.drops_now = False
         """Whether the cursors decide when records are deleted, rather than the retention."""
 
     def decide(self) -> None:
-        """Determine, whenever another one reads, whether passed records may be deleted at once."""
+        """Determine whether passed records may be deleted immediately. Call this after cursors come or go."""
         is_kept = not self.drops_passed or (self._description.was_read and self.retention is not None)
         are_here = self.is_handled or (self._cursors.are_followed and HANDLER not in self._cursors)
         self.drops_now = are_here and not is_kept
@@ -65,10 +65,10 @@ class Deletion:
         return "for ever" if self.retention is None else str(self.retention)
 
     def keep_from(self, partition: int) -> int:
-        """The first offset that must be kept: the one place that decides what may be deleted."""
+        """Return the first offset to keep. No other function decides which records may be deleted."""
         one = self._records.partitions[partition]
         if self.is_handled and HANDLER not in self._cursors:
-            return one.first
+            return one.first  # the handlers have not begun: nothing is finished
         floor = one.durable_end
         if not self.drops_now:
             floor = min(floor, one.expired)
@@ -83,16 +83,19 @@ class Deletion:
         return min(floor, max(limited, one.lapsed))
 
     def _is_limited(self, cursor: Cursor) -> bool:
-        # Handlers that are not there in this run may come back: their cursor counts as a reader's.
+        # Handlers that are absent in this run may return in a later one: their cursor counts as a reader's.
         return cursor.is_readers or (cursor.name == HANDLER and not self.is_handled)
 
     def has_limited_cursors(self, partition: int) -> bool:
-        """Whether there are cursors that protect up to a limit only."""
+        """Whether the partition has cursors that protect records only up to a limit."""
         return any(partition in cursor.offsets and self._is_limited(cursor) for cursor in self._cursors.values())
 
     def purge(self, partition: int, offset: int) -> None:
-        """Let go of what is below ``offset``, whatever the retention says and readers protect. It is deleted as far as
-        handlers and Sequences have passed it, and the rest when they have. Only a restart forgets that."""
+        """Release the records below ``offset``, regardless of the retention and of readers' cursors.
+
+        The queue deletes those that handlers and Sequences have passed, and the rest once they pass them. The request
+        is not saved: a restart forgets it.
+        """
         one = self._records.partitions[partition]
         offset = min(offset, one.durable_end)
         one.purged = max(one.purged, offset)
@@ -100,8 +103,11 @@ class Deletion:
         self.trim(partition)
 
     def trim(self, partition: int) -> None:
-        """Delete what need not be kept. Where readers may come, the last record that goes is read before, so that its
-        fingerprint stays, unless it is in memory."""
+        """Delete the records that need not be kept.
+
+        A queue with an epoch, one that readers may use, keeps the fingerprint of the last deleted record. If that
+        record is not in memory, the queue reads it before the deletion.
+        """
         one = self._records.partitions[partition]
         floor = self.keep_from(partition)
         if floor <= one.first or one.is_cut:
@@ -118,7 +124,7 @@ class Deletion:
     def _last_read(self, partition: int, floor: int, found: list[tuple[int, Record]], now: float) -> None:
         one = self._records.partitions[partition]
         one.is_cut = False
-        if one.first < floor <= self.keep_from(partition):  # somebody may have come meanwhile who needs it
+        if one.first < floor <= self.keep_from(partition):  # a cursor added meanwhile may need it
             self._cut_behind(partition, floor, found[0][1] if found and found[0][0] == floor - 1 else None)
         self.trim(partition)
 
@@ -134,7 +140,7 @@ class Deletion:
         self._records.partitions[partition].trimmed()
 
     def _tell(self, partition: int, floor: int) -> None:
-        """Report deleted records that a cursor has not passed, and that cursor: no loss is silent."""
+        """Report deleted records that no cursor has passed, and each cursor that missed some: no loss is silent."""
         first = self._records.partitions[partition].first
         here = [cursor for cursor in self._cursors.values() if partition in cursor.offsets]
         read = max((cursor.offsets[partition] for cursor in here), default=first)

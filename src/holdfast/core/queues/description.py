@@ -1,4 +1,4 @@
-"""Description of one queue, as the store has it: its kind, its partitions, its epoch, and what was deleted last."""
+"""Description of one queue in the store: its kind, partitions and epoch, and fingerprints of deleted records."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ OUTBOX = "outbox"
 
 
 def fingerprint_of(record: Record) -> str:
-    """What tells a record from any other that could have been in its place: 16 hexadecimal digits."""
+    """Return 16 hexadecimal digits that distinguish a record from any other one at the same offset."""
     what = (record.sequence, record.message_number, record.received_at.hex(), record.message_id, record.action)
     return blake2b(repr(what).encode() + record.body, digest_size=8).hexdigest()
 
 
 def divided(description: State) -> tuple[int, int]:
-    """Return how many shared partitions a queue has by its description, and how many for sessions."""
+    """Return the numbers of shared partitions and of partitions for sessions in a queue's description."""
     count, sessions = description.get("partitions"), description.get("sessions", 0)
     if type(count) is not int or type(sessions) is not int or not 0 <= sessions < count:
         return (count, 0) if type(count) is int and count > 0 else (0, 0)
@@ -33,7 +33,7 @@ class QueueDescription:
 
     Args:
         records: The records of the queue.
-        kind: What the description calls the queue.
+        kind: The kind of the queue.
     """
 
     def __init__(self, records: QueueRecords, kind: str) -> None:
@@ -48,19 +48,19 @@ class QueueDescription:
         self.stored_partitions: int | None = None
         """Number of partitions according to the store; None for a new queue."""
         self.is_grown = False
-        """Whether the queue has more partitions for sessions than the store says."""
+        """Whether the queue has more partitions for sessions than the stored description."""
         self.served: State = {}
-        """When the queue was served, as the enforcement of its retention saves it."""
+        """When the queue was served, as the enforcement of the retention records it."""
         self._befores: dict[str, str] = {}
-        """Of each partition the fingerprint of the last record below its first; none, or "": unknown."""
+        """Partition -> fingerprint of the last deleted record; absent or "": unknown."""
 
     @property
     def shared(self) -> int:
-        """The number of partitions that Sequences share; those for sessions follow."""
+        """Number of partitions that Sequences share. The partitions for sessions follow them."""
         return len(self._records.partitions) - self.sessions
 
     def begin(self, epoch: str) -> None:
-        """Give the queue an epoch: it is new, or its store was put back to an earlier state."""
+        """Give a new queue its epoch, or replace the epoch after the store was restored from an earlier copy."""
         self.epoch = epoch
         self.save()
 
@@ -71,7 +71,7 @@ class QueueDescription:
             self.save()
 
     def save(self) -> None:
-        """Save the description, as it is when the batch is taken."""
+        """Save the description as it is when the batch is committed."""
         self._records.save_description(self.to_state)
 
     def to_state(self) -> State:
@@ -99,7 +99,7 @@ class QueueDescription:
         if count == partitions:
             self.sessions = sessions
         elif shared == self.shared and sessions < self.sessions:
-            self.stored_partitions = partitions  # more for sessions, behind all others
+            self.stored_partitions = partitions  # the added partitions for sessions follow all others
             self.is_grown = True
         self.was_read = state.get("read") is True
         known = [str(number) for number in range(partitions)]
@@ -108,16 +108,19 @@ class QueueDescription:
     # --- fingerprints ---------------------------------------------------------------------------------------------
 
     def deleted(self, partition: int, last: Record | None) -> None:
-        """Keep the fingerprint of the last deleted record; None: it is unknown."""
+        """Keep the fingerprint of the last deleted record; None: the record is unknown."""
         self._befores[str(partition)] = fingerprint_of(last) if last is not None else ""
         self.save()
 
     def fingerprint(self, partition: int, position: int) -> str | None:
         """Return the fingerprint of the last record below ``position``.
 
-        With it, a reader that has read up to there can tell this queue from one that was put back to an earlier state
-        and grew on. "" if it is unknown: at 0, and below the first record. None: it is :func:`fingerprint_of` that
-        record, which must be read.
+        A reader that has read up to ``position`` compares fingerprints to detect that the queue was restored from an
+        earlier copy and has grown differently since.
+
+        Returns:
+            The fingerprint; "" if it is unknown, as at 0 and outside the existing records; None if the caller must read
+            the record and call :func:`fingerprint_of`.
         """
         one = self._records.partitions[partition]
         if position == one.first:

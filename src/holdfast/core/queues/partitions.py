@@ -1,4 +1,4 @@
-"""Partitions of a queue: each one append-only list of records."""
+"""Partitions of a queue: append-only lists of records, with the state that the queue keeps for each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.core.queues.retention import Sizes
 from holdfast.core.records import Record
 
 Grown = Callable[[int, Record | None], None]
-"""``grown(offset, record)``: the record there is durable; None if it must be read from the store."""
+"""``grown(offset, record)``: the record at ``offset`` is durable; None if it must be read from the store."""
 
 
 @dataclass(slots=True)

@@ -1,11 +1,12 @@
-"""Queue: where messages wait for whoever reads them. Sans-IO.
+"""Queue: messages that wait for handlers, readers or outbound Sequences. Sans-IO.
 
-The one home of every queue, inbound, outbound or of dead letters. It composes its parts: its records
+Every inbound queue, outbox and queue of dead letters is a Queue. It composes its parts: its records
 (:class:`~holdfast.core.queues.queue_records.QueueRecords`), its cursors
 (:class:`~holdfast.core.queues.cursors.Cursors`), its description
-(:class:`~holdfast.core.queues.description.QueueDescription`), what may be deleted of it
-(:class:`~holdfast.core.queues.deletion.Deletion`) and the enforcement of its retention. What concerns several of them
-is decided here: what follows when a record becomes durable, or when a cursor moves.
+(:class:`~holdfast.core.queues.description.QueueDescription`), the deletion of its records
+(:class:`~holdfast.core.queues.deletion.Deletion`) and the enforcement of its retention
+(:class:`~holdfast.core.queues.retention_enforcement.Keeping`). This module owns the decisions that concern several
+parts: the effects of a record that becomes durable, and of a cursor that moves.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ class Queue:
 
     Args:
         name: Its name in the store.
-        count: Of its partitions.
-        retention: How long it keeps records; None: for ever.
-        drops_passed: Whether what the handlers and Sequences have passed may be deleted at once, as long as no reader
-            ever was there.
-        kind: What its description calls it.
-        dead_letters: The queue of what its handlers could not handle.
+        count: Number of its partitions.
+        retention: How long it keeps records; None: without a limit.
+        drops_passed: Whether it deletes records as soon as its handlers and Sequences have passed them. With a
+            retention, that holds only until the queue gets its first reader.
+        kind: Its kind in its description.
+        dead_letters: The queue of messages that its handlers could not process.
     """
 
     def __init__(
@@ -61,18 +62,18 @@ class Queue:
         """Whether the retention decides when records are deleted, rather than the cursors."""
 
     def join(self, commit: GroupCommit, effects: list[Effect], read: ReadRecords) -> None:
-        """Say where its changes and effects go, and what reads the store."""
+        """Set the commit and the list that receive its changes and effects, and the function that reads the store."""
         self.records.join(commit, effects, read)
         if self.dead_letters is not None:
             self.dead_letters.join(commit, effects, read)
 
     def divide(self, shared: int, sessions: int) -> None:
-        """Have so many shared partitions and, behind them, so many for sessions. Before it recovers."""
+        """Set the numbers of shared partitions and of those for sessions, which follow. Call before :meth:`recover`."""
         self.description.sessions = sessions
         self.partitions[:] = [Partition() for _ in range(shared + sessions)]
 
     def stored(self, partition: int, offset: int, now: float, record: Record | None = None) -> None:
-        """The record there is durable, and all before it."""
+        """Record that the record at ``offset`` and all before it are durable."""
         one = self.partitions[partition]
         one.durable_end = offset + 1
         for grown in one.followers.values():
@@ -84,21 +85,23 @@ class Queue:
     # --- cursors --------------------------------------------------------------------------------------------------
 
     def move_cursor(self, name: str, partition: int, offset: int, now: float, state: State | None = None) -> int:
-        """Move a cursor forward, never back; one that is not there is made, unless it is a Sequence's. Durable with
-        the open batch, and so must be whatever its owner knows to be done with below it.
+        """Move a cursor forward, never back. Create a missing cursor, unless it is an outbound Sequence's.
+
+        The move becomes durable with the open batch. The results of the records below the cursor must be durable by
+        then.
 
         Args:
             name: The cursor.
-            partition: Where.
-            offset: All below is done with. One beyond the end stands for the end.
+            partition: The partition.
+            offset: The owner has finished every record below it. An offset beyond the end means the end.
             now: Seconds.
-            state: What to save, for one that knows more than an offset.
+            state: The state to save, for an owner that saves more than an offset.
 
         Returns:
-            Where it stands.
+            The new position.
 
         Raises:
-            ConfigurationError: a reader may not be called so, or there are too many.
+            ConfigurationError: the name is not valid for a reader, or the queue has too many readers.
         """
         cursor = self.cursors.get(name) or self._new_cursor(name, now)
         one = self.partitions[partition]
@@ -117,21 +120,23 @@ class Queue:
             self.records.save_cursor(partition, name, state)
         elif one.first < stands or not cursor.is_outbound:
             self.cursors.save(cursor, partition)
-        # else the trim says where it stands, which spares a write for each message of a queue that is only sent.
+        # Otherwise the trim implies the position, which saves one write per message in a queue of outgoing messages.
         return stands
 
     def put_cursor(self, name: str, partition: int, offset: int, now: float, state: State | None = None) -> int:
-        """Put a cursor elsewhere, also back; durable with the open batch. Its owner must know of it.
+        """Set a cursor to any offset, also backwards. The caller must inform the owner of the cursor.
+
+        The change becomes durable with the open batch.
 
         Args:
-            name: The cursor, which is there.
-            partition: Where.
-            offset: All below is done with. What is deleted stands for the first record, what is not there for the end.
+            name: An existing cursor.
+            partition: The partition.
+            offset: The new position. The offset of a deleted record means the first record, one beyond the end the end.
             now: Seconds.
-            state: What to save, for one that knows more than an offset.
+            state: The state to save, for an owner that saves more than an offset.
 
         Returns:
-            Where it stands.
+            The new position.
         """
         cursor, one = self.cursors[name], self.partitions[partition]
         stands = cursor.offsets[partition] = min(max(offset, one.first), one.durable_end)
@@ -146,10 +151,12 @@ class Queue:
         return stands
 
     def advance(self, name: str, offsets: dict[int, int], now: float) -> dict[int, int]:
-        """Move a reader's cursor, made if it is not there, in the partitions that are named; where it stands in all.
+        """Move a reader's cursor in the given partitions, and return its position in every partition.
+
+        A missing cursor is created.
 
         Raises:
-            ConfigurationError: a reader may not be called so, or there are too many.
+            ConfigurationError: the name is not valid for a reader, or the queue has too many readers.
         """
         check_reader(name)
         for partition in range(len(self.partitions)):
@@ -165,14 +172,15 @@ class Queue:
         return cursor
 
     def follow(self, name: str, partition: int, start: int | None, grown: Grown) -> None:
-        """Let outbound Sequences follow the queue. A missing cursor is created, and saved by
-        :meth:`Cursors.say_about`; a queue that keeps only what its outbound Sequences have not passed needs none.
+        """Let outbound Sequences follow the queue. A missing cursor is created; :meth:`Cursors.say_about` saves it.
+
+        A queue that deletes passed records immediately needs no saved cursor: its first record is the position.
 
         Args:
             name: The cursor.
             partition: Its partition.
-            start: Its first offset; None: that of the first record.
-            grown: Called for each record that becomes durable there.
+            start: Its first offset; None: the offset of the first record.
+            grown: Called for each record of the partition that becomes durable.
         """
         assert name.startswith(OUTBOUND), name
         if name not in self.cursors:
@@ -187,7 +195,7 @@ class Queue:
         self._look_again(now)
 
     def drop_cursor(self, name: str, now: float) -> bool:
-        """Forget a reader's cursor; whether it was there. Nothing is deleted but what the retention let go of."""
+        """Delete a reader's cursor, and return whether it existed. Records that the retention keeps remain."""
         cursor = self.cursors.get(name)
         if cursor is None or not cursor.is_readers:
             return False
@@ -198,11 +206,11 @@ class Queue:
     # --- retention ------------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        """When :meth:`pump` has something to do next."""
+        """Return when :meth:`pump` must be called next; None: not before an event."""
         return self._keeping.deadline() if self._lets_go and self._keeping is not None else None
 
     def pump(self, now: float) -> None:
-        """Delete what has become too old or too much; bounded work, the rest at the next call."""
+        """Delete records beyond the retention's age or size. The work of a call is bounded; the next call continues."""
         if self._lets_go and self._keeping is not None:
             self._keeping.pump(now)
 
@@ -216,7 +224,7 @@ class Queue:
             self._keeping.look_again(now)
 
     def use(self, retention: RetentionPolicy, *, drops_passed: bool, now: float) -> None:
-        """Keep records by another retention from now on, in a queue that had one."""
+        """Replace the retention of a queue that has one."""
         assert self._keeping is not None, self.name
         self.deletion.retention, self.deletion.drops_passed = retention, drops_passed
         self._keeping.use(retention)
@@ -236,9 +244,9 @@ class Queue:
         if description.stored_partitions is None and stored:
             description.stored_partitions = max(len(self.partitions), 1 + max(number for _, number in stored))
         if description.stored_partitions not in (None, len(self.partitions)):
-            return  # whoever opened it will refuse, and nothing is touched
+            return  # the opener of the store rejects the changed number: change nothing
         for (queue, partition, name), state in snapshot.cursors.items():
-            if queue == self.name and ("/" not in name or name.startswith(OUTBOUND)):  # others with a slash are none
+            if queue == self.name and ("/" not in name or name.startswith(OUTBOUND)):  # others hold other state
                 self._recover_cursor(name, partition, state)
         if self.deletion.retention is not None:
             self._keeping = Keeping(self.records, self.cursors, self.description, self.deletion)
@@ -263,11 +271,11 @@ class Queue:
     # --- for people -----------------------------------------------------------------------------------------------
 
     def describe(self, now: float, ages: Mapping[str, float]) -> dict[str, Any]:
-        """What an operator wants to know.
+        """Return the report for operators.
 
         Args:
             now: Seconds.
-            ages: For each cursor the seconds that the oldest record of :meth:`Cursors.unpassed` has been in the queue.
+            ages: For each cursor, the seconds since delivery of its oldest record in :meth:`Cursors.unpassed`.
         """
         partitions = {str(n): {"first": one.first, "end": one.durable_end} for n, one in enumerate(self.partitions)}
         cursors = [self.cursors.shown(cursor, now, ages.get(cursor.name, 0.0)) for cursor in self.cursors.values()]

@@ -7,7 +7,7 @@ from holdfast.core.queues.queue import Queue
 
 
 class QueueLimit:
-    """The limit of one queue. A full queue stays full until a part of it is free, to avoid frequent changes.
+    """The limit of one queue. A full queue stays full until a sixteenth of the limit is free.
 
     Args:
         queue: The queue.

@@ -1,6 +1,6 @@
-"""QueueRecords: the partitions of one queue, and what a batch says about its records, cursors and trims.
+"""QueueRecords: the partitions of one queue, and the changes of its records and cursors in the open batch.
 
-The only writer of these parts of a batch. Other code calls verbs and never touches an open batch.
+No other code writes these parts of a batch: it calls the methods of this class.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class QueueRecords:
         self.partitions = [Partition() for _ in range(count)]
 
     def join(self, commit: GroupCommit, effects: list[Effect], read: ReadRecords) -> None:
-        """Say where its changes and effects go, and what reads the store."""
+        """Set the commit and the list that receive its changes and effects, and the function that reads the store."""
         self.commit = commit
         self.effects = effects
         self._read = read
@@ -43,19 +43,19 @@ class QueueRecords:
 
     @property
     def ends(self) -> list[int]:
-        """Of each partition the offset that the next durable record will have."""
+        """Return, for each partition, the offset of the next record to become durable."""
         return [one.durable_end for one in self.partitions]
 
     @property
     def bytes_held(self) -> int | None:
-        """Bytes of its records, about; None where the retention does not count them."""
+        """Approximate bytes of its records; None if the retention does not count them."""
         sizes = [one.sizes.held for one in self.partitions if one.sizes is not None]
         return sum(sizes) if len(sizes) == len(self.partitions) else None
 
     # --- changes --------------------------------------------------------------------------------------------------
 
     def append(self, partition: int, record: Record) -> int:
-        """A record into the open batch; its offset."""
+        """Append a record with the open batch, and return its offset."""
         one = self.partitions[partition]
         offset = one.end
         one.end = offset + 1
@@ -63,18 +63,18 @@ class QueueRecords:
         return offset
 
     def append_run(self, run: Run) -> None:
-        """Staged rows into the open batch; where they begin is put into the run."""
+        """Append staged rows with the open batch, and set the offset of the first one in ``run``."""
         one = self.partitions[run.partition]
         run.offset = one.end
         one.end += len(run.places)
         self.commit.batch.runs.append(run)
 
     def hold(self, sequence: str, number: int, record: Record) -> None:
-        """Hold, with the open batch, a record that does not enter the queue yet."""
+        """Store, with the open batch, a record that has no offset in the queue yet."""
         self.commit.batch.holds.append((sequence, number, record))
 
     def release(self, partition: int, sequence: str, number: int, now: float) -> int:
-        """A held record into the queue, with the open batch; its offset."""
+        """Append a held record to the queue with the open batch, and return its offset."""
         one = self.partitions[partition]
         offset = one.end
         one.end = offset + 1
@@ -82,11 +82,11 @@ class QueueRecords:
         return offset
 
     def drop_held(self, sequence: str, numbers: Iterable[int]) -> None:
-        """Held records are thrown away, with the open batch."""
+        """Delete held records with the open batch."""
         self.commit.batch.drops.extend((sequence, number) for number in numbers)
 
     def delete_below(self, partition: int, offset: int) -> None:
-        """Delete records that are certainly finished, whatever the readers; they may be in the open batch."""
+        """Delete the records below ``offset``, regardless of cursors. They may be in the open batch."""
         one = self.partitions[partition]
         if offset > one.first:
             one.first = offset
@@ -108,7 +108,7 @@ class QueueRecords:
         self.commit.batch.cursors[self.name, partition, name] = state
 
     def save_description(self, describe: Callable[[], State]) -> None:
-        """Save the description of the queue, as it is when the batch is taken."""
+        """Save the description of the queue as it is when the batch is committed."""
         self.commit.at_last(self.name, partial(self._describe, describe))
 
     def _describe(self, describe: Callable[[], State], batch: Batch) -> None:
@@ -121,11 +121,11 @@ class QueueRecords:
     # --- reads and effects ----------------------------------------------------------------------------------------
 
     def want(self, partition: int, start: int, end: int, take: TakeRecords) -> None:
-        """Have records read that the store has there: see :class:`~holdfast.core.events.ReadWanted`."""
+        """Request stored records of a range: see :class:`~holdfast.core.events.ReadWanted`."""
         self.effects.append(ReadWanted(self.name, partition, start, end, take))
 
     def look(self, partition: int, offset: int) -> Record | None:
-        """The record there, None if it is gone."""
+        """Read one record; None if it does not exist or is deleted."""
         found = self._read(self.name, partition, offset, offset + 1)
         return found[0][1] if found else None
 

@@ -1,4 +1,4 @@
-"""Queues: every queue of one side, by name."""
+"""Queues: registry of the queues of one side. Creates outboxes, and restores queues that were not configured."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Queues:
     """Every queue of one side, by name.
 
     Args:
-        commit: Where their changes go.
-        effects: Where their effects go.
-        read: What reads the store.
+        commit: Receives the changes of the queues.
+        effects: Receives their effects.
+        read: Reads records from the store.
     """
 
     def __init__(self, commit: GroupCommit, effects: list[Effect], read: ReadRecords) -> None:
@@ -31,13 +31,13 @@ class Queues:
         return iter(tuple(self._queues.values()))
 
     def add(self, queue: Queue) -> Queue:
-        """Let it be one of them."""
+        """Register a queue, and connect it to the commit, the effects and the store."""
         queue.join(self._commit, self._effects, self._read)
         self._queues[queue.name] = queue
         return queue
 
     def get(self, name: str) -> Queue | None:
-        """The queue with that name."""
+        """Return the queue with that name, None without one."""
         return self._queues.get(name)
 
     def outbox(self, name: str) -> Queue:
@@ -45,11 +45,11 @@ class Queues:
         return self._queues.get(name) or self.add(Queue(name, drops_passed=True, kind=OUTBOX))
 
     def recover(self, name: str, part: Snapshot, now: float) -> Queue:
-        """Return the queue with that name; as the store describes it, if it was not added.
+        """Return the queue with that name. Restore it from its stored description if it is not registered.
 
         Args:
             name: Its name.
-            part: Its part of the store.
+            part: Its part of the snapshot.
             now: Seconds.
         """
         queue = self._queues.get(name)

@@ -1,8 +1,8 @@
 """Keeping: how far the retention releases each partition of one queue, and when to check again. Sans-IO.
 
-It deletes nothing: it stores its results in the partitions, and the queue decides. It requests the records it needs
-(:class:`~holdfast.core.events.ReadWanted`) from a limited number of partitions at a time, regardless of the number of
-partitions and of their records.
+It stores its results in the partitions; :class:`~holdfast.core.queues.deletion.Deletion` decides what to delete. It
+requests the records it needs (:class:`~holdfast.core.events.ReadWanted`) from a limited number of partitions at a time,
+regardless of the number of partitions and of their records.
 """
 
 from __future__ import annotations

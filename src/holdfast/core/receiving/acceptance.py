@@ -70,7 +70,7 @@ class _Message:
         is_for_others: Whether a requester behind a forwarder receives it.
         refused: Why the application does not take it.
         awaits_reply: Whether its sender waits for a reply.
-        is_unanswered: Whether its sender waits for a reply that nobody here makes.
+        is_unanswered: Whether its sender waits for a reply that no handler of this endpoint creates.
     """
 
     envelope: Envelope

@@ -161,7 +161,7 @@ class HeldMessages:
         return deliveries
 
     def _queues_of(self, destination: RMDestination, number: int) -> tuple[Queue, ...]:
-        """Return the queues that a held message goes to: the usual one if all of its own were removed meanwhile."""
+        """Return the queues for a held message: the usual one if every queue of its route was removed meanwhile."""
         names = destination.routed.pop(number, None)
         if names is None:
             return self._usual

@@ -21,8 +21,8 @@ class Incoming:
         now: Seconds.
         origin: Where it came from.
         problem: The fault that another of its headers causes; None for none.
-        asked: The Sequences with an anonymous AcksTo whose acknowledgement it requests. A response that acknowledges
-            another Sequence leaves them out, because .NET reads only one acknowledgement per message.
+        asked: The Sequences with an anonymous AcksTo for which it requests an acknowledgement. A response that
+            acknowledges another Sequence omits them, because .NET reads only one acknowledgement per message.
     """
 
     envelope: Envelope

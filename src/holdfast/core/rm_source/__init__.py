@@ -1,6 +1,6 @@
-"""One outbound Sequence: which numbers may be transmitted now, and what an acknowledgement of them means.
+"""One outbound Sequence: which numbers it may transmit now, and what an acknowledgement of them means.
 
-This room owns the Sequence's state, its window, its round trips and its saved state. It knows no queue, no record's
-body and no other Sequence. Open ``source`` first: it has the states, and composes the parts. Each part owns what its
-name says, and knows nothing of the whole.
+This room owns the Sequence's state, its window, its round trips and its saved state. It does not know queues, the
+bodies of records or other Sequences. Open ``source`` first: it has the states and composes the parts. The parts do not
+know the source, except the saved state and the index of requests.
 """

@@ -10,11 +10,11 @@ class ControlRequests:
 
     def __init__(self) -> None:
         self.due: float | None = None
-        """When the request leaves, in seconds; None: not before an event."""
+        """When the request leaves, in seconds; None: no request is scheduled."""
         self.attempts = 0
-        """How often it left."""
+        """Number of transmissions of the request."""
         self.request_sent_at: float | None = None
-        """When the request left whose answer measures the round trip, or the newest AckRequested."""
+        """When the newest AckRequested left, or the first lifecycle request, to measure the round trip; else None."""
         self.message_ids: dict[str, str] = {}
         """MessageIDs of the requests, the same in every repeat."""
 
@@ -42,7 +42,7 @@ class ControlRequests:
 
         Args:
             now: Seconds.
-            is_timed: Whether the answer to a repeat can be told from the answer to the first request.
+            is_timed: Whether to record the time of a repeat too. An answer does not show which attempt it answers.
         """
         self.attempts += 1
         self.request_sent_at = now if self.attempts == 1 or is_timed else None

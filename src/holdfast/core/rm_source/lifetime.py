@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Lifetime:
-    """The life of one outbound Sequence. Times in seconds.
+    """The granted life and the signs of life of one outbound Sequence. Times in seconds.
 
     Args:
         now: Seconds.
@@ -18,6 +18,7 @@ class Lifetime:
         self.expires: float | None = None
         """The life that the peer granted; None: endless."""
         self.expires_at: float | None = None
+        """When the granted life ends; None: never."""
         self.outlives = False
         """Whether the Sequence expired once in this run and remains only to report its end."""
 
@@ -32,7 +33,7 @@ class Lifetime:
         self.heard(now)
 
     def restore(self, expires: float | None, expires_at: float | None, now: float) -> None:
-        """Restore the saved life. A clock that was set back grants no longer one."""
+        """Restore the saved life. A clock that was set back does not extend it."""
         self.expires, self.expires_at = expires, expires_at
         if expires_at is not None and expires is not None:
             self.expires_at = min(expires_at, now + expires)

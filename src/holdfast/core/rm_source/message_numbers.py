@@ -33,7 +33,7 @@ class MessageNumbers:
         self.available = 0
         """The highest number with a durable message."""
         self.is_cut = False
-        """Whether no message behind ``available`` belongs to this Sequence: the rest goes to the next one."""
+        """Whether messages after ``available`` go to the next Sequence, even if they are durable."""
         self.is_restored = False
         """Whether the store was restored from an older copy since the Sequence began."""
         self.next = 1
@@ -45,9 +45,9 @@ class MessageNumbers:
         self.sent_before = 0
         """The highest number that may have been transmitted before a crash."""
         self.mark = 0
-        """No number above it is transmitted before a higher one is saved: ``core.sending.transmission_mark``."""
+        """Highest number that may be transmitted once it is saved: ``core.sending.transmission_mark``."""
         self.durable_mark = 0
-        """The mark that is saved."""
+        """The saved mark. No number above it is transmitted, except in a polled Sequence."""
 
     @property
     def highest_sent(self) -> int:
@@ -86,18 +86,18 @@ class MessageNumbers:
         self.next = min(self.next, self.limit + 1)
 
     def end_with_available(self) -> None:
-        """Give no number to messages that are not available yet."""
+        """Leave messages that are not available yet to the next Sequence."""
         self.limit = min(self.limit, self.available)
 
     def keep_sent(self) -> None:
-        """Remember the numbers transmitted so far, before the limit takes some of them away."""
+        """Record the numbers transmitted so far, before a lower limit moves some of them to the next Sequence."""
         self.sent_before = max(self.sent_before, self.highest_sent)
 
     def restored(self) -> None:
         """Adapt to a store that was restored from an older copy.
 
-        Any message here may have been transmitted with its number, and lost messages with the next ones. So new
-        messages go to the next Sequence.
+        The process may have transmitted every message in the store, and messages lost in the restore with the next
+        numbers. A new message must not reuse such a number, so new messages go to the next Sequence.
         """
         self.is_restored = True
         self.end_with_available()
@@ -121,7 +121,7 @@ class MessageNumbers:
     def records_done(self, first_gap: int) -> int:
         """Return how many records, from the first on, are acknowledged.
 
-        1.0's LastMessage has a number but no record: the offset that would be its own belongs to the next message.
+        1.0's LastMessage has a number but no record: the offset at its number belongs to the next message.
 
         Args:
             first_gap: The lowest number that is not acknowledged.

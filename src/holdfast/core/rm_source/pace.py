@@ -22,9 +22,9 @@ class Pace:
         self.round_trip = RoundTrip(policy.retransmission)
         self.window = Window(policy.initial_window, policy.window, now)
         self.buffer_remaining: int | None = None
-        """How many messages the peer can buffer, by its latest acknowledgement; None if it did not say."""
+        """Messages that the peer can buffer, by its latest BufferRemaining; None if it sent none."""
         self._last_lost = 0
-        """The highest acknowledged number of which a transmission was lost."""
+        """The highest acknowledged number that lost a transmission."""
 
     @property
     def size(self) -> int:
@@ -65,17 +65,17 @@ class Pace:
             return
         entry.is_dropped = True
         entry.drops += 1
-        if self._last_lost < entry.behind:  # else a loss had made the gap
+        if self._last_lost < entry.behind:  # otherwise a lost message caused the gap
             self.window.dropped(entry.sent_at, now)
 
     def limited(self, flight: Flight, due: list[int], now: float) -> list[int]:
         """Return the due numbers that leave now; the others wait for them.
 
-        Lost and dropped messages halve the window, and no more of them leave than it then allows.
+        Lost and dropped messages halve the window. The halved window limits the retransmissions that leave now.
         """
         entries = [flight[number] for number in due]
         if not any(entry.was_lost for entry in entries):
-            return due  # requests that have arrived, and are asked for again
+            return due  # requests that have arrived, retransmitted for their replies
         for entry in entries:
             if entry.waits_for and entry.answered:
                 self.dropped(entry, now)

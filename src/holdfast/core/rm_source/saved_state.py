@@ -1,4 +1,4 @@
-"""Saved state of an outbound Sequence, as the store has it."""
+"""Saved state of an outbound Sequence: writes it, and reads it in this format and in older ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def state_of(source: RMSource) -> State:
-    """The state to save. What is newest in ``acknowledged`` may be lost: that costs retransmissions only."""
+    """Return the state to save. A crash may lose the newest acknowledged ranges, which costs only retransmissions."""
     state = source.saved
     if state is None:
         state = source.saved = {
@@ -29,7 +29,7 @@ def state_of(source: RMSource) -> State:
         }
     state["versions"] = [source.versions.rm.value, source.versions.addressing.value, source.versions.soap.value]
     state["identifier"] = source.identifier
-    # What is saved is read back once it is durable.
+    # A process that reads this state finds it durable, so a granted Sequence is a created one.
     state["state"] = (SourceState.CREATED if source.state is SourceState.GRANTED else source.state).value
     state["start"] = source.numbers.start
     state["last_number"] = source.numbers.last
@@ -59,7 +59,7 @@ def state_of(source: RMSource) -> State:
 
 
 def restore(source: RMSource, state: State, available: int, now: float) -> None:
-    """Give a new object its saved state.
+    """Restore the saved state of a new object.
 
     Args:
         source: The Sequence.
@@ -89,13 +89,13 @@ def restore(source: RMSource, state: State, available: int, now: float) -> None:
     source.last_fault = state["last_fault"]
     source.behavior = IncompleteSequenceBehavior(state.get("behavior", source.behavior))
     source.life.restore(state.get("expires"), state["expires_at"], now)
-    # Any number up to the mark may have been transmitted before the crash, so an acknowledgement of every one of
-    # them is legal; each unacknowledged one is put in flight again as the window opens.
+    # The earlier process may have transmitted any number up to the mark, so the peer may acknowledge any of them. The
+    # unacknowledged numbers are transmitted again as the window opens.
     source.numbers.sent_before = source.numbers.last or available
     if "mark" in state:
         source.numbers.mark = state["mark"]
     elif source.identifier is not None:
-        source.numbers.mark = source.numbers.sent_before  # a version that saved no marks may have sent anything
+        source.numbers.mark = source.numbers.sent_before  # saved without a mark by an older version
     source.numbers.durable_mark = source.numbers.mark
     if not source.polled:
         source.numbers.sent_before = min(source.numbers.sent_before, source.numbers.mark)
@@ -106,7 +106,7 @@ def restore(source: RMSource, state: State, available: int, now: float) -> None:
     if source.numbers.last is not None or source.state in (SourceState.CLOSING, SourceState.TERMINATING):
         source.end = EndState.DURABLE
     if source.numbers.last is not None and source.state is SourceState.CREATED:
-        source.state = SourceState.ROLLOVER  # as it was saved once: decided, and not yet numbered
+        source.state = SourceState.ROLLOVER  # the format of an older version: decided, and not yet numbered
     if source.state is SourceState.CLOSED:
         source.move_rest()
     if source.state is SourceState.CREATING or source.in_doubt:

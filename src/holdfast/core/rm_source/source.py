@@ -1,7 +1,7 @@
 """RMSource: one outbound Sequence. Numbers, transmits, retransmits, closes and terminates it.
 
-It works on numbers alone: which message has a number is its caller's business. A number is transmitted only once the
-Sequence's beginning is durable, so that after a crash the same message gets the same number.
+It works on numbers alone; the outbox assigns messages to them. A number is transmitted only once the start of the
+Sequence is durable, so after a crash each message has the same number.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ ANSWERED_ENOUGH = 3
 """Attempts after which an empty answer to 1.0's LastMessage or to TerminateSequence is enough."""
 
 ENDING_STATES = (SourceState.CLOSING, SourceState.TERMINATING)
-"""States in which it notifies the peer of its end."""
+"""States in which the Sequence notifies the peer of its end."""
 
 TOLD_ENOUGH = 5
 """Number of notifications to a requester that the Sequence of its replies ends, with all of them acknowledged. The
 requester may have stopped, and CXF's client never answers: it fails at a CloseSequence to its decoupled endpoint."""
 
-# An enum's members are slow to look up by its class, and these are asked for with every message.
+# Every message needs these enum members; a module global is faster to look up than an attribute of the enum.
 _CREATED, _ROLLOVER = SourceState.CREATED, SourceState.ROLLOVER
 _MARK, _MARK_AND_REPORT = SourceAction.MARK, SourceAction.MARK_AND_REPORT
 _NO_DOUBT = DoubtState.NONE
@@ -63,12 +63,12 @@ class RMSource:
     """One outbound Sequence.
 
     Args:
-        local_id: What it is saved under, from before it has an Identifier: the MessageID of its CreateSequence, or
-            the Identifier itself for one that the peer accepted from our Offer or that it offered us.
+        local_id: Its name in the store, which it has before it has an Identifier: the MessageID of its CreateSequence.
+            If either side offered the Sequence, the Identifier itself.
         key: The key of its outbox.
-        versions: What it speaks.
+        versions: Its protocol versions.
         policy: Its limits and timers.
-        polled: It goes to an anonymous endpoint: its messages leave in answers only, when they are asked for.
+        polled: Whether its destination is an anonymous endpoint: its messages leave only in answers to requests.
         now: Seconds.
     """
 
@@ -115,7 +115,7 @@ class RMSource:
         self.identifier: str | None = None
         self.state = SourceState.NONE
         self.doubt = DoubtState.NONE
-        """Whether the peer is being asked which numbers above its limit it has."""
+        """Progress of the question which unacknowledged numbers the peer has."""
         self.end = EndState.OPEN
         """Progress of its end."""
         self.numbers = MessageNumbers(policy.max_message_number)
@@ -141,16 +141,17 @@ class RMSource:
         self.last_fault = ""
         self.saved: State | None = None
 
-    # --- what happens to it ---------------------------------------------------------------------------------------
+    # --- states ---------------------------------------------------------------------------------------------------
 
     def handle(self, event: SourceEvent) -> SourceAction | None:
-        """Move by the table.
+        """Apply the state table to an event.
 
         Returns:
-            What to do; None where the peer speaks of what the Sequence is not: nothing but a fault.
+            The action of the cell; None if the table has no cell for an event that the peer caused: only
+            a fault is due.
 
         Raises:
-            NoSuchMove: there is no such cell, and it was we who did it.
+            NoSuchMove: the table has no cell for an event that this side caused.
         """
         cell = SOURCE_TABLES[self.versions.rm].get((self.state, event))
         if cell is None:
@@ -159,7 +160,7 @@ class RMSource:
         action, after = cell
         if after is not self.state:
             self.state = after
-            # What the peer has is asked for until it says so, in whichever state.
+            # The question which numbers the peer has is repeated in every state, until the peer answers it.
             if self.doubt is _NO_DOUBT or after in REQUESTS:
                 self.control.stop()
         return action
@@ -173,12 +174,12 @@ class RMSource:
         return cell[0]
 
     def create(self, now: float) -> None:
-        """Want the Sequence: CreateSequence is due now."""
+        """Schedule CreateSequence for now."""
         if self.handle(SourceEvent.WANT_SEQUENCE) is SourceAction.SEND_CREATE:
             self.control.due = now
 
     def created(self, identifier: str, expires: float | None, now: float) -> bool:
-        """CreateSequenceResponse came; whether it granted the Sequence (False for a copy)."""
+        """Process CreateSequenceResponse, and return whether it granted the Sequence; False for a duplicate."""
         if self.handle(SourceEvent.CREATE_SEQUENCE_RESPONSE) is not SourceAction.KEEP:
             return False
         self.identifier = identifier
@@ -194,7 +195,7 @@ class RMSource:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether every message is acknowledged (and every request replied to)."""
+        """Whether every message is acknowledged, and every request has its reply."""
         if self.doubt is not _NO_DOUBT:
             return False
         numbers = self.numbers
@@ -202,7 +203,7 @@ class RMSource:
 
     @property
     def records_done(self) -> int:
-        """How many records, from the first on, are acknowledged."""
+        """Number of acknowledged records, from the first on without a gap."""
         return self.numbers.records_done(self.acknowledged.first_gap)
 
     # --- acknowledgements -----------------------------------------------------------------------------------------
@@ -210,10 +211,11 @@ class RMSource:
     def receive_acknowledgement(
         self, ack: SequenceAcknowledgement, now: float
     ) -> tuple[SourceAction | None, list[tuple[int, int]]]:
-        """Take in an acknowledgement: merged with what is known, never in its place (WS-RM 3.9).
+        """Process an acknowledgement. It adds to the acknowledged ranges and never replaces them (WS-RM 3.9).
 
         Returns:
-            What its cell says, and the ranges newly acknowledged (and not waiting for a reply): none if it is invalid.
+            The action of the state table, and the newly acknowledged ranges, without requests that wait for a reply. An
+            invalid acknowledgement yields no ranges.
         """
         if not self.is_valid(ack):
             return self.handle(SourceEvent.INVALID_ACKNOWLEDGEMENT), []
@@ -239,7 +241,7 @@ class RMSource:
 
     def is_valid(self, ack: SequenceAcknowledgement) -> bool:
         """Whether an acknowledgement covers only numbers that may have been sent."""
-        # WS-RM 3.9: Nack stands alone
+        # WS-RM 3.9: a Nack excludes ranges and Final
         if len(ack.ranges) > self.policy.max_ranges or (ack.nacks and (ack.ranges or ack.final)):
             return False
         return self.numbers.may_be_acknowledged(ack)
@@ -253,11 +255,11 @@ class RMSource:
         return newly
 
     def _news(self, ranges: tuple[tuple[int, int], ...], now: float) -> list[tuple[int, int]]:
-        """What of that was not acknowledged before, and waits for no reply."""
+        """Return the parts of ``ranges`` that are newly acknowledged, without requests that wait for a reply."""
         acknowledged, waiting = self.acknowledged, self.waiting
         if len(ranges) == 1 and not waiting.unreplied:
             (lower, upper), gap = ranges[0], acknowledged.first_gap
-            if lower <= gap and acknowledged.highest < gap:  # nothing is missing so far, as nearly always
+            if lower <= gap and acknowledged.highest < gap:  # the usual case: no gap so far
                 return [(gap, upper)] if gap <= upper else []
         fresh = AcknowledgementRanges(AcknowledgementRanges(ranges).outside(acknowledged))
         for lower, upper in list(fresh):
@@ -267,7 +269,7 @@ class RMSource:
         return list(fresh)
 
     def replied(self, number: int, now: float) -> bool:
-        """The reply to request ``number`` is durable here; whether that was news. Stands for its acknowledgement."""
+        """Record that the reply to request ``number`` is durable, which acknowledges it; False for a repeat."""
         self.life.heard(now)
         message_id = self.waiting.replied(number)
         if message_id is not None:
@@ -299,9 +301,9 @@ class RMSource:
                 return due
         window = pace.size
         if not window and numbers.next < self.acknowledged.highest:
-            window = 1  # it fills a gap, as after a restart: what the peer holds behind that makes room again
+            window = 1  # fill a gap, as after a restart: the peer can then deliver the messages that fill its buffer
         if pace.window.early is Early.DROPS and self.flight.has_waiting:
-            window = 0  # it would drop whatever comes behind the gap
+            window = 0  # the destination would drop every message behind the gap
         highest = min(self._highest_new(), numbers.durable_mark)
         while len(self.flight) < window and (number := numbers.next) <= highest:
             if number not in self.acknowledged:
@@ -329,21 +331,21 @@ class RMSource:
             numbers.next += 1
 
     def roll_over(self, max_message_number: int | None, refused: int, now: float) -> None:
-        """After the peer's MessageNumberRollover: numbers above its limit go to the next Sequence (WS-RM 4.5).
+        """Process the peer's MessageNumberRollover: numbers above its limit go to the next Sequence (WS-RM 4.5).
 
-        It may have taken some of them before it lowered its limit. So it is asked what it has (AckRequested) before
-        anything moves.
+        The peer may have accepted some of them before it lowered its limit. The source therefore asks which ones it has
+        (AckRequested) before any message moves.
 
         Args:
-            max_message_number: The limit that it names, None for none.
-            refused: The number that it refused, 0 if that is not known.
+            max_message_number: The limit in the fault, None without one.
+            refused: The number that the peer refused, 0 if unknown.
             now: Seconds.
         """
         numbers = self.numbers
         numbers.keep_sent()
         limits = [limit for limit in (max_message_number, refused - 1 if refused else None) if limit is not None]
         if not limits and numbers.limit < numbers.sent_before:
-            return  # late news of a number above the limit, which is known by now
+            return  # a late fault for a number above the limit, which is already known
         is_left_behind = self._lower_limit(min(limits) if limits else numbers.sent_before)
         if is_left_behind or not limits:
             event = DoubtEvent.LEFT_BEHIND if limits else DoubtEvent.LIMIT_UNKNOWN
@@ -351,7 +353,7 @@ class RMSource:
                 self.control.begin(now)
 
     def _lower_limit(self, limit: int) -> bool:
-        """Whether that left a number behind that was transmitted."""
+        """Lower the limit, remove the numbers above it from flight, and return whether there were any."""
         self.numbers.lower_limit(limit)
         above = [number for number in self.flight if number > self.numbers.limit]
         for number in above:
@@ -368,41 +370,46 @@ class RMSource:
         return cell[0]
 
     def ask_what_else(self, now: float) -> None:
-        """A message is given up that the peer refuses: it is asked which of the others it has."""
+        """Ask the peer which other numbers it has, because it refuses one message permanently."""
         if self._doubts(DoubtEvent.REFUSED_FOR_GOOD) is DoubtAction.ASK:
             self.control.begin(now)
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the peer is asked which of the numbers above its limit it has."""
+        """Whether the source waits to learn which unacknowledged numbers the peer has."""
         return self.doubt is not _NO_DOUBT
 
     def is_silent_in_doubt(self, *, in_answers: bool) -> bool:
-        """Whether the peer, asked what it has, says nothing. An acknowledgement that comes on another connection (not
-        ``in_answers``) follows the empty answer to the question, so more questions must be answered so."""
+        """Whether the peer has left enough questions about its numbers without an acknowledgement.
+
+        If acknowledgements come on another connection (not ``in_answers``), they follow the empty answer to the
+        question, so the source asks more often.
+        """
         return self.in_doubt and self.control.attempts >= (ANSWERED_ENOUGH if in_answers else 2 * ANSWERED_ENOUGH)
 
     def resolve(self, event: DoubtEvent) -> DoubtAction | None:
-        """The peer has said what it has, or need not: what is above the limit, and not acknowledged, may move. LOSE:
-        nobody will know."""
+        """End the doubt: unacknowledged numbers above the limit may move to the next Sequence.
+
+        The peer has reported its numbers, or the answer is no longer needed. After LOSE, the answer remains unknown.
+        """
         action = self._doubts(event)
         if action is DoubtAction.MOVE or action is DoubtAction.TAKE_FOR_LIMIT:
             self.control.stop()
         if action is DoubtAction.TAKE_FOR_LIMIT:
-            # A request that it has is not acknowledged before its reply.
+            # A request counts as acknowledged only with its reply, so a request that waits may have arrived.
             self._lower_limit(max(self.acknowledged.highest, *self.waiting.unreplied, 0))
         return action
 
     def asks_with(self, number: int, *, is_last: bool) -> bool:
-        """Whether ``number``, which is to leave now, asks for an acknowledgement (WS-RM 3.8).
+        """Whether ``number``, which leaves now, requests an acknowledgement (WS-RM 3.8).
 
-        A destination need not acknowledge anything that it is not asked for: Metro's answers a message that was sent
-        again with nothing. So whatever is sent again asks; so does the last message that there is; and where more
-        wait than the window lets go, one of each round trip, so that such a destination opens it.
+        A destination need not acknowledge without a request: Metro answers a retransmitted message with an empty
+        response. Therefore every retransmission requests one, and so does the last available message. If more messages
+        wait than the window allows, one message of each round trip requests one, so that the window opens.
 
         Args:
-            number: No request that waits for its reply: an acknowledgement alone would say that there will be none.
-            is_last: Whether it is the last of those that leave together.
+            number: Not a request that waits for its reply: an acknowledgement without the reply would mean no reply.
+            is_last: Whether it is the last of the numbers that leave together.
         """
         if self.flight[number].attempts:
             return True
@@ -411,16 +418,28 @@ class RMSource:
         return not self._has_new() or not self.flight.asking
 
     def sent(self, number: int, message_id: str | None, jitter: float, now: float, *, asks: bool = False) -> int:
-        """``number`` is transmitted now; return the number of the attempt, from 1. ``message_id``: of a request, which
-        its reply completes. ``jitter`` in [0, 1)."""
+        """Record that ``number`` is transmitted now, and return the number of the attempt, from 1.
+
+        Args:
+            number: The number.
+            message_id: The MessageID of a request, which its reply completes; None for other messages.
+            jitter: In [0, 1).
+            now: Seconds.
+            asks: Whether it requests an acknowledgement.
+        """
         if message_id is not None and self.waiting.transmitted(number, message_id):
             self.requests.add(message_id, self, number)
         return self.transmissions.sent(number, jitter, now, asks=asks)
 
     def silence(self, number: int) -> int:
-        """``number`` was answered with nothing, and is not acknowledged; how often that has happened by now. 0 for one
-        that is, and for one behind a gap, of which a destination in order has nothing to say. 0 as ``number``: the
-        request that ends the Sequence."""
+        """Count an empty answer to ``number``, and return how many it has had while unacknowledged.
+
+        Returns 0 for an acknowledged number, and for one behind a gap, which an in-order destination need not
+        acknowledge.
+
+        Args:
+            number: The number; 0 for the request that ends the Sequence: then the attempts count.
+        """
         if number == 0:
             return self.control.attempts if self.state in ENDING_STATES else 0
         entry = self.flight.get(number)
@@ -430,12 +449,12 @@ class RMSource:
         return entry.silences
 
     def not_delivered(self, number: int, now: float, *, at_once: bool = False) -> None:
-        """It surely did not arrive: try again after a short backoff, not after the whole timeout.
+        """Retransmit a number that certainly did not arrive, after a short backoff instead of the full timeout.
 
         Args:
-            number: Of the message; 0 for the request that starts or ends the Sequence.
+            number: The number; 0 for the request that starts or ends the Sequence.
             now: Seconds.
-            at_once: Whether what was in its way is gone: it goes again now.
+            at_once: Whether the obstacle is gone: retransmit now.
         """
         entry = self.flight.get(number)
         if entry is not None:
@@ -445,7 +464,7 @@ class RMSource:
             self.control.hurry(now if at_once else now + self.pace.soon(self.control.attempts))
 
     def issue(self, now: float) -> None:
-        """For a polled Sequence: the numbers up to ``available`` are out, to be sent as they are asked for."""
+        """Put the available numbers of a polled Sequence in flight; they leave as the peer requests them."""
         highest = self._highest_new()
         while self.is_open and (number := self.numbers.next) <= highest:
             self.flight[number] = InFlight(now, now, 1, now)
@@ -454,19 +473,19 @@ class RMSource:
     # --- lifecycle ------------------------------------------------------------------------------------------------
 
     def want_end(self) -> None:
-        """Add no new messages: end the Sequence once all are acknowledged. Some versions announce that with a separate
-        LastMessage."""
+        """End the Sequence once all its messages are acknowledged. WS-RM 1.0 sends a LastMessage before the end."""
         self._end(EndEvent.WANT)
 
     def time_event(self, now: float, *, is_for_replies: bool) -> SourceEvent | None:
-        """What the clock alone has made happen to it; None: nothing.
+        """Return the event that the passage of time has caused; None without one.
 
         Args:
             now: Seconds.
-            is_for_replies: Whether it goes to a requester, who may be gone: it is told its end so often, and no more.
+            is_for_replies: Whether the peer is a requester, which may have stopped: ``TOLD_ENOUGH`` limits the
+                notifications of the end.
         """
         if self.life.is_over(now):
-            # If it was told its end for as long as it had been granted to live, the peer has ended it by itself.
+            # After a second granted life of notifications, the peer has expired the Sequence on its own.
             is_done = self.acknowledged.highest and self.is_complete and self.life.expires is not None
             return SourceEvent.EXPIRED_WHEN_DONE if is_done and not self.life.outlives else SourceEvent.EXPIRED
         if self._is_given_up(now):
@@ -476,27 +495,28 @@ class RMSource:
         return None
 
     def outlive(self, now: float) -> None:
-        """The Sequence expired with every message acknowledged: keep it, to report its end.
+        """Keep a Sequence that expired with every message acknowledged, to notify the peer of its end.
 
-        The destination's clock may be behind this one, after a restart of either. If it holds everything to the end
-        (DiscardEntireSequence), messages of the next Sequence would be delivered before this one. So nothing follows
-        before its end is reported, or its granted life has passed once more: by then the destination has ended it.
+        After a restart of either side, the destination's clock may be behind this one. If the destination holds all
+        messages until the end (DiscardEntireSequence), it would deliver messages of the next Sequence before this one.
+        So the next Sequence begins only once the peer knows of the end, or the granted life has passed a second time.
+        By then, the destination has expired the Sequence.
         """
         self.life.outlive(now)
-        self.numbers.end_with_available()  # no LastMessage: where its time is up too, that is refused
+        self.numbers.end_with_available()  # no LastMessage: a destination that has expired the Sequence rejects it
         self.want_end()
 
     def move_rest(self) -> None:
-        """The peer closed it: what it does not have, and what is submitted from now on, goes to the next Sequence."""
+        """Move unacknowledged and new messages to the next Sequence, after the peer closed this one."""
         self.numbers.keep_sent()
         self.resolve(DoubtEvent.MOVED)
         self._lower_limit(self.acknowledged.first_gap - 1)
 
     def proceed(self) -> bool:
-        """Take the next step towards the end, if it is wanted, or all numbers are used, and everything is acknowledged.
+        """Take the next step towards the end, if the end is wanted or all numbers are used, and all is acknowledged.
 
         Returns:
-            Whether that its end is decided is to be saved now, and :meth:`end_saved` called when it is.
+            Whether the caller must save the decision to end, and call :meth:`end_saved` once it is durable.
         """
         # WS-RM 3.5, 3.6
         if (self.end is _OPEN and not self.numbers.is_full) or not self.is_complete:
@@ -507,27 +527,29 @@ class RMSource:
         is_number_left = numbers.available < numbers.limit
         action = self.handle(SourceEvent.ALL_ACKNOWLEDGED if is_number_left else SourceEvent.ALL_NUMBERS_ACKNOWLEDGED)
         if action is SourceAction.SEND_LAST_MESSAGE:
-            # After every reply, as WCF does: an answer to LastMessage in kind ends the opposite direction too.
+            # After every reply, as WCF does: a peer that answers with a LastMessage ends the opposite direction too.
             numbers.last = numbers.available + 1
         elif action in (SourceAction.SEND_CLOSE, SourceAction.SEND_TERMINATE):
-            # What is submitted from now on goes to the next Sequence: LastMsgNumber stays what it is in every repeat.
+            # New messages go to the next Sequence, so that LastMsgNumber is the same in every repeat.
             numbers.end_with_available()
         else:
             return False
         return self._end(EndEvent.STEP) is EndAction.SAVE
 
     def end_saved(self) -> None:
-        """That its end is decided is durable."""
+        """Record that the decision to end the Sequence is durable."""
         self._end(EndEvent.SAVED)
 
     def tell_end(self, now: float) -> None:
-        """Every reply that came is durable, so that the last word can acknowledge it, and so is that the end is
-        decided: it may be told from now on. A LastMessage goes before all that."""
+        """Allow the notification of the peer, once the received replies and the decision to end are durable.
+
+        The notification can then acknowledge every reply. A LastMessage leaves before it.
+        """
         if self._end(EndEvent.REPLIES_DURABLE) is EndAction.TELL and self.state in ENDING_STATES:
             self.control.due = now
 
     def request_to_send(self, jitter: float, now: float) -> Request | None:
-        """The lifecycle request or AckRequested that is due now, once per repeat."""
+        """Return the lifecycle request or AckRequested that is due now, and schedule its repeat; None without one."""
         request, control = REQUESTS.get(self.state), self.control
         if request is None:
             request = Request.ACK_REQUESTED
@@ -544,14 +566,14 @@ class RMSource:
 
     def _poll_at(self) -> float | None:
         if self.flight:
-            return None  # those that are sent again ask
+            return None  # retransmissions request acknowledgements
         asked_at, heard_at = self.control.request_sent_at, self.life.last_heard
         if self.pace.buffer_remaining == 0 and self._has_new():
             return (asked_at or heard_at) + self.policy.poll_interval
         return max(heard_at, asked_at or 0.0) + self.policy.keep_alive
 
     def deadline(self) -> float | None:
-        """Return when the next transmission or the expiry is due; None: neither is."""
+        """Return when the next transmission or the expiry is due; None: neither is scheduled."""
         expires_at = self.life.expires_at
         times = [] if expires_at is None else [expires_at]
         if self.state in REQUESTS:
@@ -567,7 +589,7 @@ class RMSource:
         return min(times, default=None)
 
     def _is_given_up(self, now: float) -> bool:
-        """Whether the peer has given no sign of life for as long as the policy waits."""
+        """Whether the peer has given no sign of life for longer than the policy permits."""
         patience = self.policy.retransmission.give_up_after
         if patience is None or not (self.flight or self.state is SourceState.CREATING):
             return False
@@ -576,17 +598,17 @@ class RMSource:
     # --- saved state ----------------------------------------------------------------------------------------------
 
     def to_state(self) -> State:
-        """What to save. What is newest in ``acknowledged`` may be lost: that costs retransmissions only."""
+        """Return the state to save. The newest acknowledged ranges may be lost, which costs only retransmissions."""
         return state_of(self)
 
     @classmethod
     def from_state(cls, state: State, policy: SourcePolicy, available: int, now: float) -> RMSource:
-        """As it was saved: whatever is not known to be acknowledged will be transmitted again, as asked for.
+        """Restore a saved Sequence. It retransmits every message that is not known to be acknowledged.
 
         Args:
-            state: What :meth:`to_state` gave.
-            policy: Its limits and timers now.
-            available: The highest number that has a durable message.
+            state: The state that :meth:`to_state` returned.
+            policy: Its limits and timers from now on.
+            available: The highest number with a durable message.
             now: Seconds.
         """
         versions = Versions(*state["versions"])

@@ -1,4 +1,4 @@
-"""Transmissions: what the transmissions of one outbound Sequence, their answers and their acknowledgements mean."""
+"""Transmissions: effects of each transmission, answer and acknowledgement on the flight and pace of one Sequence."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from holdfast.core.rm_source.window import Early
 
 
 class Transmissions:
-    """The transmissions of one outbound Sequence.
+    """Updates of the flight and the pace of one outbound Sequence.
 
     Args:
         flight: The numbers in flight.
         waiting: The requests among them that wait for a reply.
-        pace: What they show about the destination and the network.
+        pace: Its round trips and its window, which the outcomes adapt.
     """
 
     __slots__ = ("_flight", "_pace", "_waiting")
@@ -53,11 +53,11 @@ class Transmissions:
         return entry.attempts
 
     def acknowledged(self, newly: Iterable[tuple[int, int]], now: float) -> None:
-        """Remove the newly acknowledged numbers from flight, and learn from them."""
+        """Remove the newly acknowledged numbers from flight, and adapt the pace."""
         flight = self._flight
         resent_at: float | None = None
         for lower, upper in newly:
-            if upper - lower < len(flight):  # it seldom is news of more than a few
+            if upper - lower < len(flight):  # usual: an acknowledgement adds few numbers
                 numbers = list(range(lower, upper + 1))
             else:
                 numbers = [number for number in flight if lower <= number <= upper]
@@ -74,15 +74,16 @@ class Transmissions:
             self._resend_what_followed(resent_at, now)
 
     def _resend_what_followed(self, resent_at: float, now: float) -> None:
-        # A destination that drops what comes after a gap (WCF in order) has lost all that was sent before the gap
-        # was filled and is not acknowledged now; one that holds it has just said so. What is still on its way there
-        # is neither: to send that again would double every message in flight for each one that is lost.
+        # A retransmission filled a gap. A destination that drops messages after a gap (WCF in order) has lost the
+        # answered messages that left before it and are still unacknowledged. A destination that holds such messages
+        # has just acknowledged them. Messages without an answer may still be on their way: to retransmit them too
+        # would double every message in flight for each lost one.
         for entry in self._flight.values():
             if entry.answered and entry.sent_at < resent_at:
                 self._flight.hurry(entry, now)
 
     def replied(self, number: int, now: float) -> None:
-        """Remove a request with a durable reply from flight, and learn from it."""
+        """Remove a request with a durable reply from flight, and adapt the pace."""
         entry = self._flight.remove(number)
         if entry is not None:
             self._pace.replied(number, entry, now)
@@ -93,10 +94,10 @@ class Transmissions:
         Args:
             number: The number that it carried; 0 for no message.
             now: Seconds.
-            in_answers: Whether acknowledgements come in answers only (an anonymous AcksTo). Then a message that was
-                answered, is not acknowledged and has a gap before it was dropped for that (WCF in order, gSOAP):
-                it is of no use to send it again before the gap is filled, and of no use to wait once it is. The gap
-                may have been filled while the answer was under way.
+            in_answers: Whether acknowledgements come only in answers (an anonymous AcksTo). An answered message
+                without an acknowledgement, behind a gap, was then dropped because of the gap (WCF in order, gSOAP).
+                It waits until the gap is filled, and is then retransmitted immediately. The gap may have been filled
+                while the answer was in transit.
         """
         flight = self._flight
         entry = flight.get(number)
@@ -104,7 +105,7 @@ class Transmissions:
             return
         flight.asking.discard(number)
         if number in self._waiting.replying:
-            return  # the answer brought its reply: it arrived, and counts as acknowledged once that is stored
+            return  # the answer contained its reply: it counts as acknowledged once the reply is stored
         entry.answered = True
         if not in_answers:
             return

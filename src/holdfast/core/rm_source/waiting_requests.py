@@ -1,4 +1,4 @@
-"""Requests that wait for a reply: those of one outbound Sequence, and an index by MessageID over all Sequences."""
+"""Requests that wait for a reply: the requests of one Sequence, and an index by MessageID over all Sequences."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SequenceRequests:
         return is_new
 
     def replied(self, number: int) -> str | None:
-        """Remove a request whose reply is durable, and return its MessageID; None if it did not wait."""
+        """Remove a request once its reply is durable, and return its MessageID; None if it did not wait."""
         self.replying.discard(number)
         return self.unreplied.pop(number, None) or self.before.pop(number, None)
 

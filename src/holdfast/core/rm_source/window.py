@@ -1,16 +1,17 @@
 """Window: how many messages of one outbound Sequence may be in flight, as losses and its destination's order allow.
 
-A destination in order may drop a message that overtakes another one on its way (WCF does by default, gSOAP too): then a
-window above one costs repeats and brings no speed. No specification announces it, so the window follows evidence:
+An in-order destination may drop a message that overtakes another one in transit, as WCF (by default) and gSOAP do. A
+window above one then costs retransmissions and gains no speed. No protocol element announces this behavior, so the
+window follows evidence:
 
-* A message was answered, was sent after others, and is unacknowledged when those are acknowledged, each after a single
-  transmission: the destination dropped it. The window halves, once for the messages that left together.
+* A message is answered but unacknowledged, while the messages sent before it are acknowledged after one transmission
+  each: the destination dropped it. The window halves, once for the messages that left together.
 * An acknowledgement names a number above a gap, or a number with a single transmission and an empty answer: the
   destination accepts early messages. From then on no message counts as dropped.
 
-Each dropped message must be paid for by ``PRICE`` messages that arrive before the window grows again, so that about one
-message in ``PRICE`` is sent in vain. In time a dropped message costs nothing: it leaves again when a window of one
-would have sent it first.
+For each dropped message, ``PRICE`` messages must arrive before the window grows again, so about one message in
+``PRICE`` is sent in vain. A dropped message costs no time: it is retransmitted when a window of one would have sent it
+first.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from __future__ import annotations
 from enum import Enum
 
 PRICE = 40
-"""Messages that must arrive, for each one that was dropped, before the window grows: 2.5 % are sent in vain."""
+"""Messages that must arrive for each dropped one before the window grows: 2.5 % are sent in vain."""
 
 MOST_UNPAID = 16 * PRICE
-"""Messages that must arrive at most, so that a network that was in disorder for a while is soon used in full again."""
+"""Upper bound of the messages that must arrive, so that the window recovers soon after a network reordered many."""
 
 
 class Early(Enum):
-    """What a destination does with a message that comes before one with a lower number, as far as it has shown."""
+    """Observed behavior of a destination for a message that arrives before one with a lower number."""
 
     UNKNOWN = "unknown"
     DROPS = "drops"
@@ -36,8 +37,8 @@ class Window:
     """The window of one outbound Sequence.
 
     Args:
-        first: Messages before anything was acknowledged.
-        most: Messages at most.
+        first: Initial number of messages, before the first acknowledgement.
+        most: Maximum number of messages.
         now: Seconds.
     """
 
@@ -59,7 +60,7 @@ class Window:
         """Count one more acknowledged message.
 
         Args:
-            behind: Whether it was sent while a lower number was in flight. No other message tests a window above one.
+            behind: Whether it was sent while a lower number was in flight. Only such messages test a window above one.
         """
         if self.early is not Early.DROPS:
             self._size = min(self._most, self._size + 1.0)  # slow start: doubled in each round trip
@@ -69,7 +70,7 @@ class Window:
             self._size = min(self._most, self._size + 1.0 / self._size)
 
     def dropped(self, sent_at: float, now: float) -> None:
-        """Count one message that the destination dropped, though all before it arrived at their first transmission.
+        """Count one message that the destination dropped, although all earlier ones arrived on their first attempt.
 
         Args:
             sent_at: When that message left, in seconds.
@@ -83,12 +84,12 @@ class Window:
             self._halve(now)
 
     def takes_early(self) -> None:
-        """The destination took a message that came early: nothing that it does not acknowledge was dropped for that."""
+        """Record that the destination accepts early messages: no unacknowledged message was dropped for its order."""
         self.early = Early.TAKES
         self._unpaid = 0
 
     def lost(self, timeout: float, now: float) -> None:
-        """Halve for a lost message, once in each retransmission timeout (seconds)."""
+        """Halve the window for a lost message, once per retransmission timeout (seconds)."""
         if now - self._reduced_at >= timeout:
             self._halve(now)
 
@@ -97,5 +98,5 @@ class Window:
         self._reduced_at = now
 
     def narrow(self) -> None:
-        """Begin with one message again."""
+        """Reset the window to one message."""
         self._size = 1.0

@@ -1,6 +1,6 @@
 """The sending half: outboxes, and the outbound Sequences that carry their messages.
 
-This room owns when a Sequence is created, what is transmitted, and what the end of an exchange says. It knows no
-inbound Sequence: ``exchanges`` and ``forwarding_hooks`` say in Protocols what the room asks of others. Open
-``outboxes.outbox`` first: one object owns what is sent under one key. ``outbound`` gives every outbox its turns.
+This room decides when to create a Sequence, which messages to transmit, and what the end of an exchange means. It does
+not know inbound Sequences: Protocols in ``exchanges`` and ``forwarding_hooks`` define what it needs from other rooms.
+Open ``outboxes.outbox`` first: one object owns all messages under one key. ``outbound`` gives every outbox its turns.
 """

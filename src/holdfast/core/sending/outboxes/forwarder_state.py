@@ -121,14 +121,14 @@ class Withdrawal:
 
 @dataclass(slots=True, eq=False)
 class Doubt:
-    """What a destination may have of a forwarder's Sequence that it lost, until each of it is settled.
+    """Numbers of a lost Sequence that its destination may have, until a decision settles each of them.
 
     Args:
         start: The offset of the Sequence's first message.
-        numbers: The numbers that may have arrived, and those that order forbids to send after others have arrived.
-        behind: The numbers that it acknowledged behind a gap of those, where order is promised.
+        numbers: The numbers that may have arrived, and the numbers that must not follow others that arrived, for order.
+        behind: The numbers that the destination acknowledged behind a gap of these, if the assurance promises order.
         code, reason: How the Sequence was lost.
-        held: Of all these the one-way messages, whose fate somebody decides.
+        held: The one-way messages among all these. The policy or the operator decides what happens to them.
     """
 
     start: int

@@ -86,7 +86,7 @@ class OutboxLifecycle(OutboxRecords):
     # --- its states -----------------------------------------------------------------------------------------------
 
     def use(self, policy: SourcePolicy) -> None:
-        """Treat its Sequences so from now on, the present one too."""
+        """Replace the policy of its Sequences, including the present one."""
         self.policy = policy
         if self.source is not None:
             self.source.policy = policy

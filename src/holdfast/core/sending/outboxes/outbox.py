@@ -38,7 +38,7 @@ from holdfast.core.states import (
 
 
 class Outbox(OutboxLifecycle):
-    """What is sent under one sequence key: its turns, its transmissions, and the answers of its peer."""
+    """The outbox of one sequence key: its turns, its transmissions, and the answers of its peer."""
 
     def submit(self, record: Record) -> int:
         """Append a message and return its offset; :class:`Submitted` follows when it is durable."""
@@ -77,7 +77,7 @@ class Outbox(OutboxLifecycle):
     # --- its turn --------------------------------------------------------------------------------------------------
 
     def turn(self, now: float) -> bool:
-        """Do what is due; return whether the outbox is over, and nobody puts anything into it again."""
+        """Perform the due actions, and return whether the outbox has ended and accepts no further messages."""
         source = self.source
         if source is None:
             return self._begin_or_end(now)

@@ -1,8 +1,9 @@
-"""Records of an outbox: a cursor over one partition of a queue, and which Sequence carries what is behind it.
+"""Records of an outbox: a cursor over one partition of a queue, and the Sequence that carries the records behind it.
 
-The queue is the outbox's own, into which an application puts what it sends, or any other, whose records are then
-forwarded, with no copy of them. Message number n of a Sequence is the n-th record from the offset where the Sequence
-began, so numbers need no write of their own and are the same after a crash. What the cursor has not passed is kept.
+The queue is either the outbox's private queue, which holds the messages of an application, or any other queue. A
+forwarder sends the records of the latter without a copy. Message number n of a Sequence is the n-th record from the
+offset where the Sequence began, so numbers need no separate write and are the same after a crash. The queue keeps every
+record that the cursor has not passed.
 """
 
 from __future__ import annotations
@@ -24,36 +25,36 @@ from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.read_ahead_buffer import Here
 
 READ_AHEAD = 64
-"""Records that are read from the store at once, while as many are still in front: the window is seldom larger. At most
-three times as many are in memory."""
+"""Number of records in one read of the store, which begins while as many are still unsent: the window is seldom
+larger. At most three times as many are in memory."""
 
 MOST_CUTS = 256
-"""Offsets, at most, at which one Sequence is to end and the next to begin, while nothing can be sent."""
+"""Maximum number of pending cuts. Cuts accumulate while nothing can be sent."""
 
 SAVE_EVERY = 64
-"""So many newly acknowledged messages are saved together; losing the newest costs as many retransmissions."""
+"""Number of newly acknowledged messages that are saved together. A crash costs as many retransmissions."""
 
 
 def outbox_queue(key: str) -> str:
-    """The queue of what an application sends under that sequence key."""
+    """Return the name of the queue of messages that an application sends under a sequence key."""
     return f"outbox/{key}"
 
 
 def replies_queue(key: str) -> str:
-    """The queue of the replies that go out in the Sequence with that key."""
+    """Return the name of the queue of replies that the Sequence with that key carries."""
     return f"replies/{key}"
 
 
 def derived_message_id(*what: str | int) -> str:
-    """A MessageID that follows from something, the same each time, and tells nobody of what."""
+    """Return a MessageID derived from the arguments. It is the same each time, and does not reveal them."""
     digits = blake2b(repr(what).encode(), digest_size=16).hexdigest()
-    # RFC 9562 5.8: a UUID whose making is one's own says so by two of its digits
+    # RFC 9562 5.8: version 8, set by two of the digits, marks a UUID with a custom layout
     return f"urn:uuid:{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
 
 @dataclass(slots=True, eq=False)
 class Submitting:
-    """Messages at offsets ``first`` to ``last`` that one batch makes durable: one thing to tell, not one for each."""
+    """Messages at offsets ``first`` to ``last`` that one batch makes durable, and that one effect reports."""
 
     opened: Opened
     first: int
@@ -61,7 +62,7 @@ class Submitting:
 
 
 class StoredOutbox(NamedTuple):
-    """An outbox as a store holds it."""
+    """The stored description of an outbox."""
 
     key: str
     queue: str
@@ -71,25 +72,25 @@ class StoredOutbox(NamedTuple):
 
 
 def stored_outboxes(snapshot: Snapshot) -> Iterator[StoredOutbox]:
-    """Every outbox that a store knows by more than its Sequence, in the order of their cursors."""
+    """Yield every outbox with a stored cursor or description, in the order of their cursors."""
     known = set()
     for (queue, partition, name), state in snapshot.cursors.items():
         if name.startswith(OUTBOUND):
             known.add(name)
             yield StoredOutbox(name.removeprefix(OUTBOUND), queue, partition, state)
-    for queue, state in snapshot.queues.items():  # of a version that had no cursor for it
+    for queue, state in snapshot.queues.items():  # written by a version without cursors of outboxes
         if state.get("kind") == OUTBOX and "key" in state and OUTBOUND + state["key"] not in known:
             yield StoredOutbox(state["key"], queue, 0, state)
 
 
 class OutboxRecords:
-    """The records of an outbox: which are done, which may have arrived, which are in memory and which must be read.
+    """The records of an outbox: which are finished, which may have arrived, and which must be read from the store.
 
     Args:
         key: The sequence key; for replies the offered Identifier.
-        queue: Where its records are; its cursor is there already.
-        partition: In which partition.
-        to: The address it sends to; None for an anonymous one.
+        queue: The queue with its records, in which its cursor already exists.
+        partition: The partition with its records.
+        to: The address of its destination; None for an anonymous one.
         here: Its records in memory.
     """
 
@@ -99,30 +100,30 @@ class OutboxRecords:
         self.partition = partition
         self.to = to
         self.forwarding = None if queue.description.kind == OUTBOX else ForwardingPolicy()
-        """What it gives up by itself, if it sends on what came in; None: nothing, as nobody but its owner may."""
+        """Policy of a forwarder, by which it discards messages automatically; None: only the owner discards them."""
         self.cursor = OUTBOUND + key
-        """The name of its cursor, which is moved now and then."""
+        """The name of its cursor, which moves after several acknowledgements together."""
         self._cursor = queue.cursors[self.cursor]
         self.first = self._cursor.offsets[partition]
-        """Below it all is acknowledged or given up."""
+        """Every record below this offset is acknowledged or discarded."""
         self.is_for_replies = queue.name == replies_queue(key)
-        """Whether it answers the requests of a Sequence: nobody here waits for its end."""
+        """Whether it carries the replies to a Sequence: no caller of this side waits for its end."""
         self.source: RMSource | None = None
         self.answers: str | None = None
         """The inbound Sequence whose requests it answers, for an outbox of replies."""
         self.submitting: Submitting | None = None
-        """What was submitted into the open batch, or into the last one that is not durable."""
+        """The messages submitted with the open batch, or with the latest one that is not durable."""
         self.left_out = AcknowledgementRanges()
-        """Offsets, each one higher, of records that no Sequence carries any more: given up by somebody, or known to
-        have arrived in a Sequence that was given up. A Sequence ends before the first, the next begins behind it."""
+        """Offsets, each plus one, of records that no Sequence carries: they were discarded, or arrived in an abandoned
+        Sequence. A Sequence ends before such a range, and the next one begins after it."""
         self.cuts: list[int] = []
-        """Offsets, ascending: no Sequence carries records from both sides of one. A session ended there."""
+        """Ascending offsets at which a session ended. No Sequence carries records from both sides of one."""
         self._records: Partition = queue.partitions[partition]
         self.here = here
         self.front: int | None = None
-        """The offset of the message that is to be seen next, to know whether it has expired; None: of none."""
+        """The offset of the message to check next for expiry; None: no message."""
         self.has_requests = False
-        """Whether a request was among what was to be sent, in this run."""
+        """Whether this run has had a request to send."""
         self.is_reading = False  # whether the store is reading records for it
         self._waiting: list[tuple[int, Callable[[float], None]]] = []
 
@@ -137,21 +138,23 @@ class OutboxRecords:
         return self._records.durable_end
 
     def append(self, record: Record) -> int:
-        """Add a record to the open batch; its offset."""
+        """Append a record with the open batch, and return its offset."""
         offset = self.queue.records.append(self.partition, record)
         self.keep(offset, record)
         return offset
 
     def keep(self, offset: int, record: Record) -> None:
-        """The record there, which came into the queue just now: it need not be read, if there is room and it follows
-        the last one that was kept. Holes would cost a read each."""
+        """Keep a record that the queue has just received in memory, to save a read.
+
+        The buffer must have room, and the record must follow the last one in it: each hole would cost a read.
+        """
         here = self.here
         if len(here) < 2 * READ_AHEAD and (offset - 1 in here or not here) and not here.is_full:
             here.put(offset, record)
             self.has_requests |= record.wants_reply
 
     def submitted_with(self, opened: Opened, offset: int) -> Submitting:
-        """What becomes durable together with the message that was just appended to the open batch."""
+        """Return the messages that become durable together with the one just appended to the open batch."""
         together = self.submitting
         if together is None or together.opened is not opened:
             together = self.submitting = Submitting(opened, offset, offset)
@@ -159,16 +162,16 @@ class OutboxRecords:
         return together
 
     def record(self, offset: int) -> Record | None:
-        """The record at ``offset`` if it is in memory: what was just submitted, or was read ahead."""
+        """Return the record at ``offset`` if it is in memory: just submitted, or read ahead."""
         return self.here.get(offset)
 
     def wait_for(self, offset: int, then: Callable[[float], None]) -> None:
-        """Call ``then(now)`` once the record at ``offset`` was read, or is found to be there no more."""
+        """Call ``then(now)`` once the record at ``offset`` is read, or found to be deleted."""
         self._waiting.append((offset, then))
 
     @property
     def wants_front(self) -> bool:
-        """Whether the message that is to be seen next is not in memory."""
+        """Whether the message to check next for expiry must be read."""
         return self.front is not None and self.front not in self.here
 
     def begin_reading(self, start: int) -> tuple[int, int]:
@@ -185,9 +188,9 @@ class OutboxRecords:
 
     @property
     def wanted(self) -> int | None:
-        """The offset from which to read what is transmitted next; None: nothing needs to be read.
+        """The offset from which to read the records to transmit next; None: no read is needed.
 
-        That is a record that is due, or the next ones, as soon as fewer are in memory than one read returns.
+        It is a missing record that is due, or the next ones, once fewer are in memory than one read returns.
         """
         here, source = self.here, self.source
         if source is None or source.polled:
@@ -200,21 +203,23 @@ class OutboxRecords:
         return next((offset for offset in range(start, min(start + READ_AHEAD, end)) if offset not in here), None)
 
     def take(self, start: int, found: list[tuple[int, Record]], now: float) -> None:
-        """What was read from ``start`` on is there. Of what was here before, as much stays as there is room: what is to
-        go out next, then what has gone out."""
+        """Accept the records read from ``start`` on.
+
+        As many of the records in memory remain as there is room: first those to transmit next, then transmitted ones.
+        """
         self.is_reading = False
         found = found[:READ_AHEAD]
         source = self.source
         following = self.first if source is None else source.numbers.start + source.numbers.next - 1
         here = self.here
         kept = sorted((offset for offset in here if offset >= self.first), key=lambda one: (one < following, one))
-        # Whatever was read comes on top: what goes out next must not make room for what follows it, nor that for it.
+        # The records just read always get room: neither they nor the next records to transmit displace each other.
         here.keep(kept, 3 * READ_AHEAD - len(found))
         for offset, record in found:
             here.put(offset, record)
             self.has_requests |= record.wants_reply
         here.has_read()
-        # It is kept for us as long as it is neither acknowledged nor given up.
+        # The queue keeps the record as long as it is neither acknowledged nor discarded.
         assert start < self.first or (found and found[0][0] == start) or self._waiting, (self.key, start)
         waiting, self._waiting = self._waiting, []
         for offset, then in waiting:
@@ -224,15 +229,17 @@ class OutboxRecords:
                 self._waiting.append((offset, then))
 
     def abandon(self, now: float) -> None:
-        """It is no more: whoever waits for one of its records finds it gone."""
+        """Make the calls that wait for a record, because the outbox was deleted."""
         waiting, self._waiting = self._waiting, []
         for _, then in waiting:
             then(now)
 
     def message_id(self, record: Record) -> str | None:
-        """The MessageID that a record goes out with: its own, but for a request that is sent on. What its sender wrote
-        need not be unique among all senders, or may be missing, and its reply must find it: so it has one that follows
-        from who sends it, in which Sequence it came and with which number. It tells nobody that Sequence's Identifier.
+        """Return the MessageID that a record is transmitted with: its own, except for a forwarded request.
+
+        A reply must identify its request, but the sender's MessageID may be missing or equal to another sender's. A
+        forwarded request therefore has a MessageID derived from the outbox, the inbound Sequence and its number. It
+        does not reveal that Sequence's Identifier.
         """
         if self.forwarding is None or not record.wants_reply:
             return record.message_id
@@ -250,7 +257,7 @@ class OutboxRecords:
         return record if is_open else None
 
     def number_of(self, message_id: str | None) -> int:
-        """The number of the message in flight that has this MessageID; 0 if there is none."""
+        """Return the number of the message in flight with this MessageID, 0 without one."""
         if self.source is not None and message_id is not None:
             for number, entry in self.source.flight.items():
                 if entry.message_id == message_id:
@@ -258,16 +265,15 @@ class OutboxRecords:
         return 0
 
     def offset_of(self, number: int) -> int:
-        """The offset of message ``number`` of the present Sequence."""
+        """Return the offset of message ``number`` of the present Sequence."""
         assert self.source is not None
         return self.source.numbers.start + number - 1
 
     def sent_before(self) -> list[tuple[int, int]]:
-        """Offsets of what an earlier run may have transmitted and nobody has acknowledged, ascending, each from where
-        to where."""
+        """Return the ranges of offsets that an earlier run may have transmitted and the peer has not acknowledged."""
         source = self.source
         if source is None or source.identifier is None or source.polled or self.is_for_replies:
-            return []  # nothing, or nothing that is a request
+            return []  # no transmitted message, or no request
         end = min(source.numbers.start + source.numbers.sent_before, self._records.durable_end)
         gaps = source.acknowledged.gaps(end - source.numbers.start)
         found = (
@@ -276,7 +282,7 @@ class OutboxRecords:
         return [(start, end) for start, end in found if start < end]
 
     def found_before(self, found: list[tuple[int, Record]]) -> None:
-        """Some of that was read: what are requests among them may be answered from now on."""
+        """Register the requests among records of :meth:`sent_before`, so that replies find them."""
         source = self.source
         assert source is not None
         for offset, record in found:
@@ -286,7 +292,7 @@ class OutboxRecords:
                 source.requests.found_before(message_id, source, offset - source.numbers.start + 1)
 
     def update_available(self) -> None:
-        """Tell the present Sequence how far durable messages reach that are its own."""
+        """Update the highest number of the present Sequence that has a durable message."""
         source = self.source
         if source is not None:
             end = self.run_end(source.numbers.start)
@@ -294,7 +300,7 @@ class OutboxRecords:
             source.numbers.available = end - source.numbers.start
 
     def run_end(self, start: int) -> int:
-        """Where the records end that one Sequence can carry from ``start`` on."""
+        """Return the offset after the last record that one Sequence can carry from ``start`` on."""
         end = next((cut for cut in self.cuts if cut > start), self._records.durable_end)
         for lower, upper in self.left_out:
             if upper > start:
@@ -303,7 +309,7 @@ class OutboxRecords:
         return min(end, self._records.durable_end)
 
     def cut(self) -> bool:
-        """Let what comes from now on go in another Sequence than what is here. Whether that is to be saved."""
+        """End the present Sequence after the existing records, and return whether the cut must be saved."""
         self._forget_passed_cuts()
         end = self.end
         if end <= self._begin or end in self.cuts or len(self.cuts) >= MOST_CUTS:
@@ -318,19 +324,22 @@ class OutboxRecords:
 
     @property
     def _begin(self) -> int:
-        """Where the next Sequence, or the present one, may begin, also after a crash."""
+        """The lowest offset where the present or the next Sequence may begin, also after a crash."""
         begin = min(self.first, self._cursor.offsets[self.partition])
         return begin if self.source is None else min(begin, self.source.numbers.start)
 
     def leave_out(self, first: int, last: int) -> None:
-        """Records that no Sequence is to carry any more."""
+        """Exclude the records ``first`` to ``last`` from every Sequence."""
         self.left_out.add_range(first + 1, last + 1)
         self.skip()
         self.update_available()
 
     def skip(self) -> None:
-        """Pass what is left out at the beginning. It is forgotten once no Sequence began before it, and that it is
-        passed is saved: what is saved of it and of its place goes by itself."""
+        """Pass the records left out at the beginning.
+
+        Their range is removed once no Sequence begins before it and the saved cursor has passed it. The cursor and the
+        ranges are saved separately.
+        """
         for lower, upper in self.left_out:
             if lower <= self.first + 1:
                 self.first = max(self.first, upper)
@@ -342,7 +351,7 @@ class OutboxRecords:
 
     @property
     def unsent(self) -> int:
-        """The offset of the first record that no Sequence has transmitted for sure, and one is to."""
+        """The offset of the first record that a Sequence must carry and certainly none has transmitted."""
         source = self.source
         offset = self.first
         if source is not None and source.identifier is not None:
@@ -353,8 +362,7 @@ class OutboxRecords:
         return offset
 
     def may_have_left(self, offset: int) -> bool:
-        """Whether the record may have been transmitted in the present Sequence. After a restart that is any up to the
-        mark."""
+        """Whether the present Sequence may have transmitted the record; after a restart, any record up to the mark."""
         source = self.source
         if source is None or source.identifier is None:
             return False
@@ -363,35 +371,33 @@ class OutboxRecords:
 
     @staticmethod
     def highest_left(source: RMSource) -> int:
-        """The highest number that may have been transmitted and is a record's."""
+        """Return the highest number of a record that may have been transmitted."""
         numbers = source.numbers
         return min(max(numbers.highest_sent, numbers.sent_before), numbers.limit, numbers.available)
 
     def in_doubt(self, start: int = 0) -> int:
-        """How many records from ``start`` on the peer may have in the present Sequence, which it did not
-        acknowledge."""
+        """Return how many records from ``start`` on the peer may have without an acknowledgement."""
         if self.source is None:
             return 0
         first = start - self.source.numbers.start + 1
         return sum(upper - max(lower, first) + 1 for lower, upper in self.doubtful(self.source) if upper >= first)
 
     def doubtful(self, source: RMSource) -> AcknowledgementRanges:
-        """The numbers that may have been transmitted and are not acknowledged, but those of which the peer
-        surely took no transmission."""
+        """Return the unacknowledged numbers that the peer may have."""
         found = AcknowledgementRanges(source.acknowledged.gaps(self.highest_left(source)))
         for number in source.flight.untaken:
-            if number > source.numbers.sent_before:  # an earlier process may have transmitted it, too
+            if number > source.numbers.sent_before:  # an earlier process did not transmit it either
                 found.discard(number)
         return found
 
     def rewind(self, offset: int, now: float) -> None:
-        """Go back to an earlier record. All from there on is to be sent in Sequences that have not begun yet."""
+        """Move the cursor to ``offset``. New Sequences carry every record from there on."""
         assert self.source is None, self.key
         self.left_out, self.cuts = AcknowledgementRanges(), []
         self.first = self.queue.put_cursor(self.cursor, self.partition, offset, now)
 
     def leave_out_arrived(self) -> None:
-        """The present Sequence is given up: what is known to have arrived behind a gap is not sent again."""
+        """Leave out the records that arrived behind a gap, because the present Sequence is abandoned."""
         source = self.source
         assert source is not None
         for lower, upper in source.acknowledged:
@@ -400,7 +406,7 @@ class OutboxRecords:
                 self.left_out.add_range(source.numbers.start + lower, source.numbers.start + last)
 
     def pass_acknowledged(self) -> bool:
-        """Pass what is acknowledged; whether that is so much that it is to be saved, with the Sequence's ranges."""
+        """Pass the acknowledged records, and return whether to save the cursor and the Sequence's ranges now."""
         source = self.source
         if source is None:
             return False
@@ -415,11 +421,11 @@ class OutboxRecords:
         return self.first - self._cursor.offsets[self.partition] >= SAVE_EVERY or source.is_complete
 
     def save_place(self, now: float) -> None:
-        """Save with the open batch how far it has come. What it has passed may be deleted then."""
+        """Save the cursor with the open batch. The queue may then delete the records that it has passed."""
         self.queue.move_cursor(self.cursor, self.partition, self.first, now)
 
     def is_acknowledged(self, offset: int) -> bool:
-        """Whether the record at ``offset`` is acknowledged, perhaps before an earlier one is."""
+        """Whether the record at ``offset`` is acknowledged or left out; earlier ones may still be pending."""
         source = self.source
         if offset < self.first or offset + 1 in self.left_out:
             return True
@@ -431,7 +437,7 @@ class OutboxRecords:
 
     @property
     def waiting(self) -> int:
-        """How many durable records are neither acknowledged nor given up."""
+        """Number of durable records that are neither acknowledged nor discarded."""
         done = sum(upper - max(lower, self.first + 1) + 1 for lower, upper in self.left_out if upper > self.first)
         source = self.source
         if source is not None:
@@ -446,5 +452,5 @@ class OutboxRecords:
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything ever put in is acknowledged, or given up."""
+        """Whether every record is acknowledged or discarded."""
         return self.first >= self.end
