@@ -124,7 +124,7 @@ def check_url(name: str, url: object, longest: int = LONGEST_URL) -> None:
         try:
             parts = urlsplit(url)
             is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # a port that is none, half an IPv6 address
+        except ValueError:  # an invalid port, or half an IPv6 address
             is_url = False
     if not is_url:
         raise ConfigurationError(

@@ -49,7 +49,7 @@ def divide(messages: HTTPLimits, admin: HTTPLimits | None, spare: int) -> Shares
 
     Args:
         messages: Limits of the listener for messages.
-        admin: Limits of the admin listener; None: there is none.
+        admin: Limits of the admin listener; None without one.
         spare: Descriptors for other files of the program.
 
     Raises:
@@ -83,14 +83,14 @@ def divide(messages: HTTPLimits, admin: HTTPLimits | None, spare: int) -> Shares
 
 
 def raise_limit(wanted: int) -> int:
-    """Raise the soft limit of descriptors up to ``wanted``, as far as the hard one lets it.
+    """Raise the soft limit of descriptors up to ``wanted``, as far as the hard limit permits.
 
     Returns:
-        The limit there is then.
+        The resulting limit.
     """
     limit = soft_limit()
     if limit < wanted:
-        with contextlib.suppress(ImportError, OSError, ValueError):  # as where somebody forbids it: then it stays
+        with contextlib.suppress(ImportError, OSError, ValueError):  # if the system forbids it, the limit stays
             import resource
 
             hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

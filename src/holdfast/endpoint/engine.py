@@ -334,7 +334,7 @@ class Engine:
     def turn(self) -> None:
         """Carry out the outputs of the protocol at once, after inputs gathered as :meth:`touch` does."""
         self._scheduled = False
-        # A peer waits for the batch, and for what is sent when it is durable: seldom does anything else go out.
+        # A peer waits for the batch. Most transmissions follow its commit anyway, so outboxes get their turn after it.
         is_after = not self._committing and self.protocol.commit.is_waited_for and self.protocol.outbound.is_idle
         if self.failure is None and not is_after:
             self.protocol.outbound.pump(self.clock())

@@ -116,7 +116,7 @@ class Reading:
     def _done(self, number: int, wanted: ReadWanted, reading: asyncio.Future[Records]) -> None:
         self._under_way.discard(reading)
         del self._unanswered[number]
-        # Asked for also where nobody listens any more: what several reads fail with at once is the same, and told once.
+        # Retrieve the error even after a close, or asyncio logs it. Concurrent reads fail together: report one error.
         error = None if reading.cancelled() else reading.exception()
         if self._is_closed or reading.cancelled():
             return

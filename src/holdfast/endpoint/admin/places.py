@@ -100,7 +100,7 @@ async def offset_at(engine: Engine, queue: Queue, partition: int, time: float) -
 
 
 async def pass_over(engine: Engine, outbox: Outbox, offset: int) -> int:
-    """Move a forwarder forward or back; return its new offset, durable once the engine says so.
+    """Move a forwarder forward or back, and return its new offset. The move becomes durable with the open batch.
 
     If the forwarder skips a request, the requester that waits for its reply receives a fault.
 
@@ -116,7 +116,7 @@ async def delete_forwarder(engine: Engine, outbox: Outbox) -> int:
     """Delete a forwarder's outbox. The requester of each request that it has not sent receives a fault.
 
     Returns:
-        The number of records that it has not sent, or not with certainty; durable once the engine says so.
+        The number of records that it has not certainly sent. The deletion becomes durable with the open batch.
 
     Raises:
         NotSteered: The forwarder cannot be deleted.
@@ -132,8 +132,8 @@ async def delete_forwarder(engine: Engine, outbox: Outbox) -> int:
 async def _skip(engine: Engine, outbox: Outbox, below: int | None = None) -> None:
     """Skip the records below that offset, or all of them, and reply to each request among them with a fault.
 
-    The records that are read together are skipped in the batch that replies. A process that is killed in between
-    forwards no request whose requester already has a fault.
+    One batch skips the records of one read and stores the replies. So even if the process is killed in between, it
+    never forwards a request after its requester received a fault.
     """
     steering, position = Steering(engine.protocol), outbox.first
     while position < (end := outbox.durable_end if below is None else min(below, outbox.durable_end)):

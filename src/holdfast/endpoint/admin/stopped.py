@@ -111,7 +111,7 @@ class StoppedStore:
     """
 
     worker = None
-    """The store of one of several workers is read as a store of its own."""
+    """None: the store of one of several workers is read like the store of a single process."""
 
     def __init__(self, store: Store, clock: Clock | None = None) -> None:
         self.store = store

@@ -87,7 +87,7 @@ def _entry(text: object) -> _Place:
         raise ConfigurationError(
             f"allow_addresses must not contain {text!r}: only scheme, host, port and path are allowed", remedy=remedy
         )
-    # A slash at the end is no part of its own: what is allowed is what is there and below.
+    # A trailing slash adds no path segment: the entry allows its own path and every path below it.
     return _Place(place.origin, place.has_port, place.path[:-1] if place.path[-1:] == ("",) else place.path)
 
 

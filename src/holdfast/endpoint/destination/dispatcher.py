@@ -303,7 +303,7 @@ class Dispatcher:
         self._wake()
 
     async def stop(self, grace: float) -> None:
-        """Start no more handlers; wait ``grace`` seconds for running ones to finish, then cancel them."""
+        """Stop starting handlers, wait ``grace`` seconds for the running ones, then cancel them."""
         self._stopping = True
         self.handling.stop()
         self._wake()
@@ -329,7 +329,7 @@ async def _call(handler: Handler, handle: Handle) -> Any:
 def _call_plain(handler: Handler, handle: Handle) -> Any:
     try:
         return handler(Message.from_record(handle.record, handle.attempt))
-    except StopIteration as error:  # which no future can hold: whoever waits for it would wait for ever
+    except StopIteration as error:  # a future cannot hold it: the waiting task would never wake
         raise RuntimeError("the handler raised StopIteration") from error
 
 

@@ -1,7 +1,7 @@
 """Reception: the requests of a running destination, from the HTTP exchange to the protocol.
 
-Owns the route of each message and what is stored about its transport. Decoding is in ``envelopes``, the answers are in
-``destination``.
+Owns the route of each message and the stored facts about its transport. ``envelopes`` decodes, ``destination``
+answers.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Facts(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Keeper:
-    """Select the transport facts of a request that are stored with its message.
+    """Select the transport facts of a request to store with its message.
 
     Args:
         names: HTTP headers, in any case; ``*`` for all except those that carry credentials.

@@ -24,12 +24,12 @@ FORWARDER = "forwarder/"
 
 
 def forwarder_key(name: str, partition: int) -> str:
-    """The key of the outbox that sends a partition on."""
+    """Return the key of the outbox that forwards a partition."""
     return f"{FORWARDER}{name}/{partition}"
 
 
 def forwarder_of(key: str) -> str | None:
-    """Return the name of the forwarder whose outbox has that key; None for other outboxes."""
+    """Return the name of the forwarder that owns the outbox with that key; None for other outboxes."""
     return key.removeprefix(FORWARDER).rpartition("/")[0] if key.startswith(FORWARDER) else None
 
 
@@ -61,7 +61,7 @@ class Outboxes:
 
     @property
     def count(self) -> int:
-        """How many messages are not acknowledged."""
+        """Number of unacknowledged messages."""
         return sum(outbox.waiting for outbox in self._all())
 
     def _all(self) -> list[Outbox]:
@@ -90,7 +90,7 @@ class Outboxes:
                     yield offset, record
 
     def shown(self, name: str) -> dict[str, Any]:
-        """One message whole.
+        """Return one message with its body.
 
         Raises:
             ConfigurationError: there is no such message, or it is acknowledged.

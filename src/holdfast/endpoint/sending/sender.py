@@ -107,7 +107,7 @@ class Sender:
         if sent.envelope.relates_to is None:
             self._post(sent)
             return
-        # It answers a request, whose 202 this turn of the loop may have written: it follows that in the next turn.
+        # It answers a request. This turn of the loop may write the 202 for that request, so it leaves in the next turn.
         loop, pause = asyncio.get_running_loop(), self.pauses.before(sent)
         then = self._post_paused
         self._paused[id(sent)] = loop.call_later(pause, then, sent) if pause else loop.call_soon(then, sent)

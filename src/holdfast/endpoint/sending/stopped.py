@@ -108,7 +108,7 @@ def nothing_to_resume(store: str) -> ConfigurationError:
 
 
 def stored_error(error: BaseException, store: str, waiting: int) -> BaseException:
-    """Return the error for callers that wait for a message that was stored before the store failed.
+    """Return the error for callers that wait for messages stored before the store failed.
 
     Args:
         error: The store's error. If the store is damaged, it is returned unchanged, because no message is known to be

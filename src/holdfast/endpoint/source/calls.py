@@ -87,7 +87,7 @@ class Calls:
             self.progress.outstanding += outbox.waiting
 
     def lane(self, key: str) -> Lane:
-        """Return the lane of a Sequence key, a new one if there is none."""
+        """Return the lane of a Sequence key. A missing one is created."""
         lane = self.lanes.get(key)
         if lane is None:
             outbox = self._engine.protocol.outbound.open(key, self.to, self.choices)
@@ -238,14 +238,14 @@ class Calls:
         lane.stop_error = error
         log.error("sending.stopped", key=effect.key, to=self.to, code=effect.code, reason=effect.reason)
         lane.fail_waiting(error)
-        # Of a request of a former process nobody knows where it went: whoever waits for its reply is told too.
+        # The outbox of an earlier process's request is unknown, so its waiting callers fail as well.
         fail((reply for name, reply in self.replies.items() if self.asked.get(name, lane) is lane), error)
         if lane.ended is not None and not lane.ended.done():
             lane.ended.set_exception(error)
             lane.ended = None
 
     def safe_error(self, error: BaseException) -> BaseException:
-        """Return the error for callers whose message is stored: it is safe, and must not be sent again."""
+        """Return the error for callers with a stored message: it is safe, and the caller must not send it again."""
         return stored_error(error, shown(self._store), self.progress.outstanding)
 
     def store_failed(self, error: BaseException) -> None:

@@ -27,7 +27,7 @@ class OperationCalls:
     _contract_lock: asyncio.Lock | None = None
 
     def _described_by(self, wsdl: str | Path, port: str | None, options: Mapping[str, Any]) -> Self:
-        """Note the WSDL whose operations :meth:`call` knows; ``from_wsdl`` does so."""
+        """Set the WSDL with the operations for :meth:`call`; ``from_wsdl`` uses this."""
         self._wsdl = (wsdl, port, options)
         return self
 
