@@ -132,7 +132,7 @@ class AdminClient:
 
 
 class HTTPTransport:
-    """Requests to the admin listener of a running server, each on a connection of its own.
+    """Requests to the admin listener of a running server, each on a separate connection.
 
     Args:
         url: The listener's URL.

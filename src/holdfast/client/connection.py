@@ -135,7 +135,7 @@ _TRUST = re.compile("CERTIFICATE|ALERT|WRONG_VERSION|HTTP_REQUEST")
 
 
 class understood:
-    """Turn an unexpected response into an error of its own, instead of a KeyError."""
+    """Raise a specific error for an unexpected response, instead of a KeyError."""
 
     def __init__(self, broker: str) -> None:
         self._broker = broker

@@ -48,7 +48,7 @@ class Patience:
     Args:
         seconds: From the first failure.
         clock, sleep: For tests, and for callers that may have to end meanwhile.
-        nobody: Seconds instead for an address that refuses connections, until a first answer; None: the same.
+        nobody: Seconds instead, until a first answer, for an address that refuses connections; None: the same.
     """
 
     def __init__(

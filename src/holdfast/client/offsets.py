@@ -5,10 +5,10 @@ one that was restored from an older copy and has received records since: ``{"v":
 "orders/before": "0:9f3c,1:77e0", "orders/0": 1200, "orders/1": 1180}``. ``before`` contains the fingerprint of the last
 record below a position, if the server knew one. An absent partition is at 0. The two offsets around a batch define its
 content. If a batch does not start at the end of the batch before it, because a queue joined or records were deleted
-unread, its end says so, ``"orders/begins": "0:700"``. ``skipped`` counts the records that were deleted before the
-stream could read them, ``reader`` names its cursors. ``"orders/left": 1`` says that the queue is no longer read, and
-where reading starts if the queue returns. Versions 1 and 2 had one queue: ``{"v": 2, "queue": "orders", "epoch":
-"6f1c", "before": "0:9f3c", "0": 1200}``, and are still read.
+unread, its end contains the start: ``"orders/begins": "0:700"``. ``skipped`` counts the records that were deleted
+before the stream could read them, ``reader`` names its cursors. ``"orders/left": 1`` means that the queue is no longer
+read, and where reading starts if the queue returns. Versions 1 and 2 had one queue: ``{"v": 2, "queue": "orders",
+"epoch": "6f1c", "before": "0:9f3c", "0": 1200}``, and are still read.
 """
 
 from __future__ import annotations
