@@ -167,8 +167,7 @@ def peer_options(command: F) -> F:
 
 
 def remembered_options(command: F, options: dict[str, tuple[str, str, str]], place: str) -> F:
-    """Add options whose values are not arguments, but are kept in ``context.meta[place]`` for the function that needs
-    them.
+    """Add options that do not become arguments: ``context.meta[place]`` keeps their values for other functions.
 
     Args:
         command: The command.

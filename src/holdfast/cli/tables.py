@@ -183,7 +183,7 @@ def _may_be_store(text: str) -> bool:
 
 
 def find_by_beginning(shown: list[dict[str, Any]], name: str, beginning: str, what: str, place: str) -> dict[str, Any]:
-    """Return the object whose field ``name`` starts with ``beginning``; ``urn:uuid:`` may be omitted.
+    """Return the object with a field ``name`` that starts with ``beginning``; ``urn:uuid:`` may be omitted.
 
     Args:
         shown: The objects.

@@ -124,7 +124,7 @@ def _look(app: Destination, count: int | None) -> Shown:
 async def _stop_after(app: Destination, count: int, stop: asyncio.Event) -> None:
     while _received(app) < count:
         await asyncio.sleep(LOOK_EVERY)
-    # Their acknowledgements are on the way; a source that then ends its Sequence should find somebody here.
+    # The acknowledgements are on their way. A source that then ends its Sequence must still find the listener here.
     inbound = app.engine.protocol.inbound
     try:
         async with asyncio.timeout(END_PATIENCE):
