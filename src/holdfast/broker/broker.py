@@ -102,7 +102,7 @@ class Broker:
                 "this broker was started without a configuration file", remedy="Restart it with --config broker.toml."
             )
         new = self._read_again(self.config)
-        # All that can fail comes before anything is changed.
+        # Every step that can fail comes before the first change.
         listeners, forwarders = _listeners(new), Forwarders(new.forwarders)
         router = _router(new, forwarders)
         forwarders.check(self.destination)

@@ -131,7 +131,7 @@ class Reading(TableReading):
 
     def _with_policy(self, one: ForwarderConfig, table: Table, policies: tuple[PolicyConfig, ...]) -> ForwarderConfig:
         path: KeyPath = ("forwarders", one.name, "policy")
-        quiet = Reading(self._file, self._lines, self._base)  # its mistakes are told already
+        quiet = Reading(self._file, self._lines, self._base)  # its mistakes are reported already
         own = quiet._policy(table.get("policy", {}), path)
         try:
             policy = resolved_policy(policies, one.to, own)

@@ -60,7 +60,7 @@ class Forwarders:
         """
         self.check(destination)
         for config in self.configs.values():
-            if config.to not in destination.sender.ways:  # whoever sends there says the same of it
+            if config.to not in destination.sender.ways:  # forwarders with the same address have the same transport
                 destination.sender.use(config.to, way_of(config))
         self._begin_all(destination)
 

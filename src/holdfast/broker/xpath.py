@@ -312,7 +312,7 @@ class _Reading:
         start = self._at
         path = self._path(depth)
         if single and path.steps:
-            # XPath takes the first of several nodes, which nobody means and one pass does not know.
+            # XPath uses the first of several nodes, which is rarely intended and which one pass cannot determine.
             at = self._tokens[start][2]
             raise Unfit(
                 f"the path at character {at + 1} can select several nodes, but a function uses only the first",
