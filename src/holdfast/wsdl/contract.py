@@ -104,7 +104,7 @@ class Contract:
         """Return the operation with that name.
 
         Raises:
-            ConfigurationError: there is none; the remedy names the nearest one.
+            ConfigurationError: the port has no such operation. The remedy names the most similar one.
         """
         found = self.operations.get(name)
         if found is not None:
@@ -349,7 +349,7 @@ def read_contract(
 
     Args:
         location, fetch, allow: As for :class:`holdfast.wsdl.documents.Documents`.
-        port: As for :class:`Contract`, whose errors it raises.
+        port: As for :class:`Contract`, which raises the errors.
     """
     return Contract(Documents(location, fetch, allow), port)
 

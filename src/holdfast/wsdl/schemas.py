@@ -58,7 +58,7 @@ class BodySchema:
 
 
 class _Collected(etree.Resolver):
-    """Every schema document under a name of its own, and one document for each namespace."""
+    """Every schema document under a unique name, and one document for each namespace."""
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
