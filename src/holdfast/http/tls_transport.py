@@ -63,10 +63,10 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         self._error: Exception | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_open = False  # the handshake is over
-        self._is_closing = False  # nothing more may be written
-        self._is_over = False  # this side's close_notify has left: what comes is dropped
+        self._is_closing = False  # further writes are ignored
+        self._is_over = False  # this side's close_notify has left: received data is dropped
         self._peer_has_closed = False  # the peer's close_notify has come
-        self._is_full = False  # the plain transport takes no more for now
+        self._is_full = False  # the plain transport accepts no data for now
         self._protocol_is_paused = False
 
     async def shake_hands(self) -> None:
@@ -107,7 +107,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             self._flush()
 
     def eof_received(self) -> None:
-        # RFC 9112 section 9.8: without the peer's close_notify, somebody else may have cut off what it said.
+        # RFC 9112 section 9.8: without the peer's close_notify, an attacker may have truncated its data.
         if not self._is_closing and not self._peer_has_closed and self._error is None:
             self._error = ConnectionResetError()
 
@@ -201,7 +201,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
                     self._backlog[0] = first[taken:]
                 sealed.append(self._outgoing.read())
                 size += len(sealed[-1])
-        except ssl.SSLWantReadError:  # TLS 1.2 negotiates anew
+        except ssl.SSLWantReadError:  # TLS 1.2 renegotiates
             self._send_pending()
             return False
         except ssl.SSLError as error:

@@ -142,7 +142,7 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         call = self.call
         if call is None:
-            self.abort()  # no request is open: these bytes could not be told from the next answer
+            self.abort()  # no request is open: these bytes would look like the next answer
             return
         is_fresh = not self._silent and not self._status
         if is_fresh:
