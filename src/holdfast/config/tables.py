@@ -83,7 +83,7 @@ def load_toml(content: bytes, name: str) -> tuple[str, Table]:
         told = Mistake(name, line, "", f"the file is not UTF-8 at byte {error.start}", "Save it as UTF-8.")
         raise ConfigurationMistakes([told]) from None
     depth = deepest = 0
-    for bracket in re.findall(r"[\[\]{}]", text):  # those in strings count, too: nobody has so many
+    for bracket in re.findall(r"[\[\]{}]", text):  # brackets in strings count too, but no real file has that many
         depth = max(0, depth + (1 if bracket in "[{" else -1))
         deepest = max(deepest, depth)
     if deepest > MAX_DEPTH:
