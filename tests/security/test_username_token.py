@@ -62,7 +62,7 @@ def recorded_at(body: bytes) -> float:
 
 
 class Served:
-    """A destination at a socket whose clock a test sets."""
+    """A destination at a socket. The test sets its clock."""
 
     def __init__(self, store: Path, **options: Any) -> None:
         self.now = NOW

@@ -19,7 +19,7 @@ XSD = "http://www.w3.org/2001/XMLSchema"
 
 
 class Web:
-    """Documents by URL, and what was asked for."""
+    """Documents by URL, and the requested URLs."""
 
     def __init__(self, **found: str) -> None:
         self.found: dict[str, str] = dict(found)
