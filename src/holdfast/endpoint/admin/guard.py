@@ -22,7 +22,7 @@ from holdfast.http.exchange import Request
 OPEN_TO_ALL = ("/healthz", "/readyz")
 """Paths that need no token: what watches over processes seldom has one."""
 PRIVATE_SUFFIXES = (".localhost", ".internal", ".cluster.local")
-"""Below these no name is given out in the public DNS, so that none can be made to stand for our address."""
+"""Reserved domains, without names in the public DNS: an attacker cannot make such a name resolve to our address."""
 
 _HOST = re.compile(r"(\[[0-9a-f:.]*\]|[^:\[\]]*)(?::\d*)?")
 
@@ -46,14 +46,14 @@ class Guard:
 
     @property
     def has_token(self) -> bool:
-        """Whether a client must have one."""
+        """Whether clients must send a token."""
         return self._token is not None
 
     def check(self, request: Request) -> None:
-        """Let a request pass, or not.
+        """Check one request.
 
         Raises:
-            Refused: 403 for what a web page sent, or may have; 401 without the token.
+            Refused: 403 for a request that a web page sent or may have sent; 401 without the token.
         """
         headers = request.headers
         host = headers.get(b"host", b"").decode("latin-1").lower()
@@ -94,12 +94,12 @@ class Guard:
 
     def _is_ours(self, name: str) -> bool:
         if ":" in name and not name.startswith("["):
-            return False  # no name, and no address as Host has it
+            return False  # neither a name nor an address in the form of Host
         return "." not in name or name in self._names or name.endswith(self._suffixes) or _is_address(name)
 
 
 def _name(host: str) -> str:
-    """The name in a Host header, without the port; the whole of what is no such header's value."""
+    """Return the name in a Host header without the port. Invalid values are returned unchanged."""
     found = _HOST.fullmatch(host)
     return found[1].rstrip(".") if found else host
 

@@ -92,11 +92,11 @@ def _entry(text: object) -> _Place:
 
 
 def _place(address: str) -> _Place:
-    """What an address means.
+    """Parse an address.
 
     Raises:
-        ConfigurationError: nothing at all.
-        ValueError: something that others may read in another way.
+        ConfigurationError: it is not a valid URL.
+        ValueError: other programs may parse it differently.
     """
     if _UNFIT.search(address):
         raise ValueError("it contains blanks, control characters or backslashes")

@@ -45,8 +45,11 @@ def _party_at(host: str) -> str:
 
 
 def origin_of(request: Request, envelope: Envelope) -> Origin:
-    """Where a request came from. A message that says nothing of a Sequence but its own comes from a stranger, unless it
-    has proved who it is: nothing more is asked about it."""
+    """Return the origin of a request.
+
+    A message that concerns only its own Sequence, from an unauthenticated sender, gets the origin of a stranger: no
+    rule needs more.
+    """
     speaks = envelope.control or envelope.fault or envelope.acknowledgements or envelope.relates_to
     if request.certificate is None and not request.user and not speaks:
         return STRANGER

@@ -1,7 +1,7 @@
-"""Pauses: how long an answer that goes to an address waits, when it is ready, for the 202 to its request to be read.
+"""Pauses: how long an answer to an address waits, so that the peer reads the 202 to its request first.
 
-The 202 is written before the answer is, and that is enough for most. Owns who was seen to need more, and how much that
-is. Knows no HTTP and no protocol.
+The endpoint writes the 202 before the answer, which suffices for most peers. This module owns the list of peers that
+need a pause, and its length. It handles neither HTTP nor the protocol.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ PAUSE = 0.05
 of six hundred with this one, on a busy machine."""
 
 _HASTY = (b"Apache-CXF",)
-"""How the User-Agent of those begins that are known to lose such an answer, and not to ask again."""
+"""Prefixes of the User-Agent of clients that lose such an answer and do not request it again."""
 
 MOST = 1_024
-"""So many addresses are remembered, and as many answers; the oldest is forgotten for the next."""
+"""Maximum number of remembered addresses, and of remembered answers. A new one replaces the oldest."""
 
 
 Value = TypeVar("Value")
@@ -36,7 +36,7 @@ class Pauses:
         """MessageID of a request -> the address that its answer was sent to."""
 
     def heard(self, envelope: Envelope, user_agent: bytes) -> None:
-        """A request came; ``user_agent`` is what its sender calls itself."""
+        """Record a request with its User-Agent header."""
         target = envelope.reply_to
         if target is None or target.is_anonymous or target.is_none or target.address in self._needed_by:
             return

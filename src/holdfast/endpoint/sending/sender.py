@@ -22,14 +22,14 @@ from holdfast.http.outcome import Outcome, Response, Transport, TransportError
 from holdfast.wire import action_of, http_headers
 
 RETRYABLE_STATUS = (408, 425, 429, 500, 502, 503, 504)
-"""Statuses that say nothing about the request itself, so that the same may work later."""
+"""Statuses that do not concern the request itself: the same request may succeed later."""
 
 PAUSING_STATUS = (429, 503)
 """Statuses with a Retry-After that applies to the whole peer (RFC 6585 section 4, RFC 9110 section 15.6.4)."""
 
 
 RETIRED_FOR = 300.0
-"""Seconds that a way which is not used any more has for what is on it."""
+"""Seconds that a replaced transport has to finish its requests in flight."""
 _ASK = "Check the URL, and that reliable messaging is enabled there."
 _MOST_FIELDS = 256
 """Maximum number of actions with cached HTTP headers."""
@@ -57,7 +57,7 @@ class Sender:
         envelopes: Writes what is posted, and reads what comes back.
         headers: Added to every request, e.g. Authorization.
         on_transport_error: Called with each failure, e.g. to tell the user why nothing moves.
-        on_answer: Called for each answer that is no such failure.
+        on_answer: Called for each other answer.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class Sender:
         self._engine = engine
         self._usual = Way(http, dict(headers or {}))
         self.ways: dict[str, Way] = {}
-        """Address -> how to post there, where that is not as usual. What is in it is closed with the rest."""
+        """Address -> its transport, if it differs from the default. The sender closes these transports in the end."""
         self._retired: list[Transport] = []
-        """What posted to some address until another way was given."""
+        """Replaced transports that still finish requests."""
         self._retiring: asyncio.Future[None] | None = None
         self._envelopes = envelopes
         self._on_transport_error = on_transport_error
@@ -86,10 +86,10 @@ class Sender:
         self._is_stopped = False
         self.transmissions = 0
         self.retransmissions: Counter[str] = Counter()
-        """Messages and requests of Sequences that were sent again, by forwarder; "" for those of no forwarder."""
+        """Forwarder -> number of its retransmitted messages and Sequence requests; "" for all other outboxes."""
 
     def use(self, to: str, way: Way | None) -> None:
-        """Use another way for an address from now on; None: the default way. Requests in flight continue."""
+        """Replace the transport of an address; None: the default. Requests in flight continue."""
         old = self.ways.pop(to, None)
         if way is not None:
             self.ways[to] = way
@@ -136,7 +136,7 @@ class Sender:
             )
             self._engine.touch()
             return
-        except Exception as error:  # whatever it is, it would be the same at every attempt
+        except Exception as error:  # every attempt would fail in the same way
             self._unsendable(sent, error)
             return
         way = self.ways.get(sent.to, self._usual)
@@ -147,7 +147,7 @@ class Sender:
         way.http.request("POST", sent.to, content, fields, told)
 
     def _fields_of(self, envelope: Envelope, way: Way) -> Mapping[str, str]:
-        """The HTTP headers of a request with that envelope: the same few again and again."""
+        """Return the HTTP headers of a request with that envelope. A cache holds the few common ones."""
         action = action_of(envelope)
         known = self._fields.get((way, envelope.soap._value_, action))
         if known is None:
@@ -161,7 +161,7 @@ class Sender:
         if self._is_stopped:
             return
         if isinstance(outcome, TransportError):
-            self._come(sent, outcome)  # in its turn: how many fail in a row is counted
+            self._come(sent, outcome)  # in order, because consecutive failures count
         else:
             self._answered(sent, notes, outcome)
 
@@ -214,8 +214,11 @@ class Sender:
             self._come(sent, read, problem)
 
     def _come(self, sent: Transmit, what: Envelope | TransportError | None, problem: str = "") -> None:
-        """What a peer answered, or why it did not, goes to the protocol with all else that comes in this turn of the
-        loop and the next; ``problem``: what is wrong with the answer."""
+        """Pass a peer's answer, or the reason for its absence, to the protocol.
+
+        All answers of this turn of the loop and the next one are passed together. ``problem`` is the error in the
+        answer.
+        """
         if not self._came:
             loop = asyncio.get_running_loop()
             loop.call_soon(loop.call_soon, self._hand_over)
@@ -255,7 +258,7 @@ class Sender:
     def _undecodable(self, sent: Transmit, response: Response, reason: str) -> None:
         is_success = 200 <= response.status < 300
         if is_success and isinstance(sent.envelope.control, TerminateSequence):
-            # It arrived, and that is all a one-way TerminateSequence asks; gSOAP answers it with what no codec reads.
+            # A one-way TerminateSequence needs no answer. gSOAP answers it with an envelope that no codec reads.
             self._come(sent, None)
             return
         reason = f"no SOAP message ({reason})"

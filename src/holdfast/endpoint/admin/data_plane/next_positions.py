@@ -1,4 +1,4 @@
-"""Where a reader's next batch ends: one request that waits for records, admits the oldest and compares fingerprints.
+"""Route for a reader's next batch: one request waits for records, admits the oldest and compares fingerprints.
 
 A reader such as a stream of Spark asks once for each batch, whatever the number of queues and partitions.
 """
@@ -132,7 +132,7 @@ class NextRoute:
         return found[0][1] if found and found[0][0] == offset else None
 
     def _fingerprints(self, one: _Reading) -> dict[str, str]:
-        """Return those at the end of the batch, once the reader's own are compared with the stored records."""
+        """Compare the reader's fingerprints with the stored records, and return those at the end of the batch."""
         found = {}
         for partition, at in one.ends.items():
             position = one.stands.get(partition, 0)
@@ -154,7 +154,7 @@ class NextRoute:
 
 
 class _Reading:
-    """One queue, and where a reader stands in this worker's partitions of it, here numbered from 0.
+    """One queue, and a reader's position in this worker's partitions of it, numbered from 0.
 
     Args:
         queue: The queue.
@@ -177,9 +177,9 @@ class _Reading:
                     416, f"partition {number} of queue {queue.name!r} ends at {there}", "Request fewer records."
                 )
         self.since: dict[int, int] = {}
-        """Where the batch begins: behind deleted records."""
+        """Start of the batch, after deleted records."""
         self.ends: dict[int, int] = {}
-        """Where the batch ends."""
+        """End of the batch."""
         self.shown: dict[str, Any] = {}
 
     def _ends(self) -> dict[int, int]:

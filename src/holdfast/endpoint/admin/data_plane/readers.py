@@ -134,14 +134,14 @@ class DataPlane:
         return numbering_of(self._app).of(queue)
 
     async def _check_known(self, queue: Queue, positions: Mapping[int, int], known: Mapping[int, str]) -> None:
-        """See that what was read up to those positions, of this worker's partitions, is what is here."""
+        """Check that the reader has read the records of this queue, up to its positions in this worker's partitions."""
         for own, theirs in known.items():
             ours = await self._app.readers[queue.name].fingerprint(own, positions[own])
             if theirs and ours and theirs != ours:
                 raise another_record(queue, self._numbers(queue).partition(own), positions[own])
 
     async def _check_query(self, asked: Asked, name: str) -> Queue:
-        """Of every question about a queue: the epoch, and what is ``known``."""
+        """Check the epoch and the ``known`` positions in a request about a queue."""
         queue = self._check_queue(name, asked.query.epoch)
         try:
             triples = [one.split(":") for one in asked.query.known.split(",") if one]
@@ -257,7 +257,7 @@ class DataPlane:
 
 
 def check_epoch(queue: Queue, epoch: str | None) -> None:
-    """See that a reader means this queue.
+    """Check that a reader's epoch is the epoch of this queue.
 
     Raises:
         Refused: 409 if it has another epoch.
@@ -282,7 +282,7 @@ def another_record(queue: Queue, partition: int, position: int) -> Refused:
 
 
 def seconds_of(micros: int) -> float:
-    """The earliest time that readers see as these microseconds: they round, and so do floats, to a quarter of one."""
+    """Return the earliest time that readers see as these microseconds. Both readers and floats round times."""
     seconds = (micros - 0.5) / 1e6
     while round(seconds * 1e6) >= micros:
         seconds = math.nextafter(seconds, -math.inf)

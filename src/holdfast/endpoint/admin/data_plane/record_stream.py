@@ -140,21 +140,21 @@ class RecordStream:
                     sent += PIECE_BYTES
                 if sent < size:
                     self._waiting.put(these, block)
-                del block  # from here on it is in memory only as long as it may wait
+                del block  # from here on, only the waiting blocks may keep it in memory
                 if not is_taken:
                     await exchange.drain()
         finally:
             self._waiting.take(these)
 
     async def _block(self, exchange: Exchange, these: Range, size: int) -> bytes:
-        """The block of these records, of which so many bytes were read before; -1: it was not written to yet."""
+        """Return the block of these records; ``size`` is its earlier size in bytes, -1 before the first write."""
         if exchange.closed:
             raise _Cut
         block = self._waiting.take(these)
         if block is None:
             _, block = await self._read(these)
         if size not in (-1, len(block)):
-            raise _Cut  # some of the records are gone meanwhile
+            raise _Cut  # some of the records were deleted meanwhile
         return block
 
     async def _read(self, wanted: Range) -> tuple[int, bytes]:

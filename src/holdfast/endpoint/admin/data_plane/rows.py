@@ -22,7 +22,7 @@ from holdfast.wire import Limits, check_action, check_header_blocks, check_text,
 
 MEDIA_TYPE = "application/vnd.holdfast.rows"
 COLUMNS = ("key", "queue", "to", "action", "headers", "body", "message_id", "relates_to", "reply_to")
-"""What a row has, in this order."""
+"""Columns of a row, in this order."""
 LARGEST_KEY = 1024
 """Characters."""
 MOST_ROWS = 300_000
@@ -30,7 +30,7 @@ MOST_ROWS = 300_000
 
 
 class WireRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
-    """A row as it comes: headers and body are bytes or text. None stands for what it does not say."""
+    """A received row. Headers and body are bytes or text; None stands for an absent value."""
 
     key: str | None
     queue: str | None
@@ -47,9 +47,9 @@ class RowRefused(HoldfastError):
     """A row that cannot be sent.
 
     Args:
-        column: Which of its columns is to blame.
-        message: Why.
-        remedy: What to do.
+        column: The invalid column.
+        message: The error.
+        remedy: How to fix it.
     """
 
     def __init__(self, column: str, message: str, remedy: str = "") -> None:
@@ -64,14 +64,14 @@ _NO_MORE = 0xFFFFFFFF
 
 
 class CutOff(HoldfastError):
-    """What came is no whole part."""
+    """The received part is incomplete."""
 
 
 def rows_of(data: bytes) -> list[memoryview]:
-    """The rows of a part, each as it came: behind its length, and all of them before a mark and their number.
+    """Split a part into its encoded rows. A length precedes each row; a mark and the number of rows end the part.
 
     Raises:
-        CutOff: it does not end so, or has too many.
+        CutOff: The end of the part is missing, or the part has too many rows.
     """
     rows: list[memoryview] = []
     view, at = memoryview(data), 0
@@ -94,11 +94,11 @@ def rows_of(data: bytes) -> list[memoryview]:
 
 @dataclass(frozen=True, slots=True)
 class PartRead:
-    """A part as it was read.
+    """The result of reading a part.
 
     Args:
         blocks: Its rows, as they are staged; at least one block, which may have none.
-        rows: How many these are.
+        rows: The number of these rows.
         refused: Rows that cannot be sent, with their place in the part, from 0.
     """
 
@@ -108,13 +108,13 @@ class PartRead:
 
 
 class RowReader:
-    """Reads rows.
+    """Parser and validator of rows.
 
     Args:
         queues: The names of the existing queues.
         addresses: Address that rows may be sent to -> the queue for records to that address.
         limits: The limits of one envelope.
-        default: The queue of rows that name none; "" for none.
+        default: The queue for rows that name no queue; "" if every row must name one.
     """
 
     def __init__(self, queues: Iterable[str], addresses: Mapping[str, str], limits: Limits, default: str = "") -> None:
@@ -123,9 +123,9 @@ class RowReader:
         self._limits = limits
         self._default = default
         self._found: dict[tuple[str | None, str | None], str] = {}
-        """What rows say of where they go -> the queue."""
+        """Target that rows name -> the queue, as a cache."""
         self._actions: set[str] = set()
-        """Those that were looked at."""
+        """Actions that were validated."""
 
     def read(self, data: bytes, now: float) -> PartRead:
         """Return the encoded rows of a part, and the errors of the invalid rows.
@@ -177,7 +177,7 @@ class RowReader:
         most = self._limits.max_bytes - self._limits.max_header_bytes
         if len(body) > most:
             raise RowRefused("body", f"the body has {len(body):,} bytes; one envelope has room for {most:,}")
-        most = self._limits.max_header_bytes // 2  # the rest is for what is written here
+        most = self._limits.max_header_bytes // 2  # the endpoint's own headers need the rest
         if len(headers) > most:
             raise RowRefused("headers", f"the headers have {len(headers):,} bytes; one envelope has room for {most:,}")
         return encoder.encode(queue, row.key or "", row.action, body, headers, *texts)

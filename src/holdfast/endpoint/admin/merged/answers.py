@@ -51,15 +51,15 @@ def epoch_of(epochs: Iterable[str]) -> str:
 
 
 def check_epoch(queue: str, epochs: Iterable[str], epoch: str) -> None:
-    """See that a reader means the queue that several workers have.
+    """Check that a reader's epoch is the common epoch of a queue that several workers have.
 
     Args:
         queue: Its name.
-        epochs: Those of the workers.
-        epoch: The reader's.
+        epochs: The epochs of the workers.
+        epoch: The epoch of the reader.
 
     Raises:
-        Refused: 409 if their epochs are not, together, what the reader says.
+        Refused: 409 if the common epoch differs from the reader's.
     """
     joined = epoch_of(epochs)
     if epoch != joined:

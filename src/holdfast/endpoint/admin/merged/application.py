@@ -1,7 +1,7 @@
 """One admin listener for several workers: each worker queries the others and merges their responses.
 
-Each route states in one word (:class:`Joined`) which workers respond: the owner of the named resource, or all of them.
-All of them get the same request, since numbers are unique in the endpoint (``endpoint.admin.numbering``). This module
+Each route declares (:class:`Joined`) which workers respond: the owner of the named resource, or all of them. Every
+worker gets the same request, since numbers are unique in the endpoint (``endpoint.admin.numbering``). This module
 owns the requests between workers; ``answers`` owns the merging of responses.
 """
 
@@ -65,12 +65,12 @@ class _Request:
         return said if isinstance(said, dict) else {}
 
     def change(self, name: str, value: object) -> None:
-        """Say something else in the content."""
+        """Set one field of the content."""
         self.body = json.dumps(self.content() | {name: value}).encode()
 
 
 class _Answer:
-    """What one worker answered."""
+    """The response of one worker."""
 
     def __init__(self, worker: int, response: Response) -> None:
         self.worker = worker
@@ -81,7 +81,7 @@ class _Answer:
         return json.loads(self.response.body) if self.response.body else {}
 
     def refusal(self) -> dict[str, Any]:
-        """What an answer says that is an error, from whichever layer of the worker it comes."""
+        """Return the error in a response, from any layer of the worker."""
         try:
             told = self.json()
         except ValueError:
@@ -90,11 +90,11 @@ class _Answer:
 
 
 class JoinedAdmin:
-    """Answers for all workers.
+    """Admin interface of all workers.
 
     Args:
         neighbours: The workers.
-        numbers: The numbers of what they own.
+        numbers: The numbers of their partitions.
     """
 
     def __init__(self, neighbours: Neighbours, numbers: Numbering) -> None:
@@ -154,10 +154,10 @@ class JoinedAdmin:
         return list(await asyncio.gather(*(self._ask(worker, one) for worker, one in enumerate(requests))))
 
     def _joined(self, answers: list[_Answer]) -> Any:
-        """What several say, as one: those that do not know what is named, where others do, have nothing to say.
+        """Merge the responses of several workers. A worker that does not know the resource counts only if none does.
 
         Raises:
-            Refused: What the first that refuses says.
+            Refused: The first refusal.
         """
         there = [one for one in answers if one.status != 404] or answers[:1]
         for one in there:
@@ -192,7 +192,7 @@ class JoinedAdmin:
         asked = [await self._fetch(worker, "GET", "queues", b"") for worker in range(self._count)]
         answers = [self._joined([one])["queues"] for one in asked]
         if any(queue not in one for one in answers):
-            return [epoch] * self._count  # they will say so
+            return [epoch] * self._count  # their responses will report the mismatch
         epochs = [str(one[queue]["epoch"]) for one in answers]
         joining.check_epoch(queue, epochs, epoch)
         return epochs
@@ -222,8 +222,11 @@ class JoinedAdmin:
         return self._joined([await self._ask(worker, request)])
 
     async def _sink(self, request: _Request) -> Any:
-        """A sink is at one worker: at that which has it, as there were fewer or more of them when it was made; else at
-        the one that its name says."""
+        """Answer a request about a sink, which exists at one worker.
+
+        The worker that has the sink answers, because the number of workers may have changed since its creation. For a
+        new sink, its name selects the worker.
+        """
         name = request.names["sink"]
         worker = await self._who_has(f"sinks/{quote(name, safe='')}")
         if worker is None:
@@ -262,7 +265,7 @@ class JoinedAdmin:
     # --- ways of their own ----------------------------------------------------------------------------------------
 
     async def _pages(self, request: _Request) -> Any:
-        """A page: of one worker's rows, then of the next one's."""
+        """Answer with a page of the rows of one worker, then of the next one."""
         is_numbered = request.target.startswith("dead-letters")  # each worker knows where the page begins
         begun, place = (0, "") if is_numbered else _marked(request.query.pop("after", ""))
         left = min(PAGE, int(request.query.get("limit", PAGE // 10)))
@@ -291,7 +294,7 @@ class JoinedAdmin:
         return await NextOfAll(self._fetch, self._joined, self._numbers, request.content()).answer()
 
     async def _whole(self, request: _Request) -> Any:
-        """Rows of which there are few: all at once."""
+        """Answer with all rows of a short list together."""
         request.query = {"limit": str(PAGE)}
         answer = self._joined(await self._ask_all([request] * self._count))
         rows = next(value for value in answer.values() if isinstance(value, list))
@@ -317,7 +320,7 @@ class JoinedAdmin:
             raise Refused(503, f"worker {worker} does not answer", "Check its log.") from None
 
     async def _stream(self, request: _Request) -> int:
-        """Pass on, piece by piece, what the owner sends."""
+        """Relay the response of the owner piece by piece."""
         worker, one = await self._to_owner(request)
         exchange = request.exchange
         try:
@@ -342,7 +345,7 @@ class JoinedAdmin:
         return 200
 
     async def _begun(self, worker: int, reader: asyncio.StreamReader) -> tuple[int, bytes]:
-        """The status of an answer that a worker begins; and all of what it says, if that is a refusal."""
+        """Return the status of a response that a worker begins, and the content of a refusal."""
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             status = int(head.split(" ", 2)[1])
