@@ -22,7 +22,7 @@ from holdfast.http.tls import client_context
 
 @dataclass(frozen=True)
 class Access:
-    """What a client of an admin listener proves and trusts.
+    """Credentials and trust of a client of an admin listener.
 
     Args:
         token: Sent as ``Authorization: Bearer``; None for none.
@@ -126,8 +126,10 @@ CUT_OFF = (
 
 
 def describe_failure(error: Exception, url: str) -> tuple[str, str]:
-    """What went wrong on the way to an admin listener, and what to do; options are named as the Spark source has them,
-    see ``holdfast.client.command_options``."""
+    """Return the cause of a failed connection to an admin listener, and its remedy.
+
+    The texts name options as the Spark source does: see ``holdfast.client.command_options``.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not trusted: {error.verify_message}",

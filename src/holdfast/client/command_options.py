@@ -1,8 +1,8 @@
-"""What commands share that ask a server: how long they wait for it, and their own words for the options of Spark.
+"""Shared parts of commands that query a server: how long they wait for it, and their flags for Spark's options.
 
-Errors come from everywhere, from Spark's workers too, as text. So each names an option in one way, the word and then
-the name: ``option awaySeconds``, ``options sinkId and batchId``. A command that shows such a text replaces it by the
-flag that does the same, else by ``--option NAME``, else by the option in the pipeline's file.
+Errors arrive as text, also from Spark's workers. All of them name an option in one way, the word and then the name:
+``option awaySeconds``, ``options sinkId and batchId``. A command that shows such a text replaces the name by the flag
+with the same effect, else by ``--option NAME``, else by the option in the pipeline's file.
 """
 
 from __future__ import annotations

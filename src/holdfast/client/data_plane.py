@@ -132,7 +132,7 @@ class DataPlane(Connection):
         return sorted(self._json("GET", "/queues")["queues"])
 
     def all_ends(self) -> dict[str, Ends]:
-        """What each of the server's queues holds."""
+        """Return the ends of each of the server's queues."""
         answer = self._json("GET", "/queues")
         with understood(self._broker):
             self._check_version(answer)
@@ -166,14 +166,14 @@ class DataPlane(Connection):
         wait: float = 0.0,
         guess: Mapping[str, int] | None = None,
     ) -> NextPositions:
-        """Where a reader's next batch ends: one request, whatever the number of queues.
+        """Request the end of a reader's next batch: one request for any number of queues.
 
         Args:
-            stands: Where the reader stands in each queue. A queue that the server does not have is not in the answer.
-            until: Where the batch ends at the latest, in each queue.
+            stands: The reader's position in each queue. The answer omits queues that the server does not have.
+            until: The latest end of the batch, in each queue.
             others: Whether the answer describes all other queues too.
-            most: Records of the batch at most: the oldest ones; None for all.
-            least: So many records the server waits for.
+            most: Maximum number of records of the batch, the oldest ones; None for all.
+            least: Number of records that the server waits for.
             wait: Seconds that it waits.
             guess: What the answer before said, which saves the server some reading.
 
@@ -202,12 +202,11 @@ class DataPlane(Connection):
             )
 
     def check_range(self, queue: str, epoch: str, part: Range, known: Iterable[Known] = ()) -> None:
-        """See that every record of a range is there, by one request and none of the records.
+        """Check that every record of a range exists, with one request that transfers no record.
 
         Raises:
             RecordsTrimmed: Some are deleted.
-            OffsetRefused: The range goes beyond the end, the queue has another epoch, or what is ``known`` is not what
-                is there.
+            OffsetRefused: The range exceeds the end, the epoch differs, or the records differ from ``known``.
         """
         first, end = self.ends(queue, epoch=epoch, known=known).partitions.get(part.partition, (0, 0))
         what = f"queue {queue!r} partition {part.partition}"
@@ -298,7 +297,7 @@ class DataPlane(Connection):
             return {int(p): int(o) for p, o in answer["offsets"].items()}
 
     def drop_cursor(self, queue: str, name: str) -> None:
-        """See that there is no cursor of that name."""
+        """Delete a cursor, if it exists."""
         status, answer = self._request("DELETE", self._cursor_path(queue, name))
         if status != 404:
             self._checked(status, answer)
@@ -352,7 +351,7 @@ class DataPlane(Connection):
             )
 
     def unknown(self, queue: str, names: list[str] | None = None) -> UnknownQueue:
-        """That there is no such queue, and which there are."""
+        """Return the error for a missing queue. It lists the existing queues."""
         with suppress(HoldfastError, KeyError):  # it only helps the message
             names = self.queues() if names is None else names
         names = names or []

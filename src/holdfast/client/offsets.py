@@ -44,7 +44,7 @@ Admit = Callable[[Positioned, Positioned], Positioned]
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What a queue holds: ``first <= offset < end`` of each partition, and the epoch it was created with."""
+    """Records of a queue: ``first <= offset < end`` in each partition, and the epoch of the queue."""
 
     queue: str
     epoch: str
@@ -62,7 +62,7 @@ class Ends:
 
 
 def cut(ends: Ends, at: Positions) -> Ends:
-    """What a queue holds below some positions, in the partitions that these name."""
+    """Return the records of a queue below ``at``, in the partitions of ``at``."""
     firsts = ends.firsts
     return Ends(ends.queue, ends.epoch, {one: (min(firsts.get(one, 0), end), end) for one, end in at.items()})
 
@@ -77,7 +77,7 @@ class Range:
 
     @property
     def rows(self) -> int:
-        """How many there are: offsets are dense."""
+        """Number of records: offsets are dense."""
         return self.end - self.start
 
 
@@ -87,13 +87,13 @@ QueueRange = tuple[str, Range]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a stream stands in one queue.
+    """Position of a stream in one queue.
 
     Args:
-        epoch: The queue's.
-        positions: Partition -> offset: all below is read.
-        fingerprints: Of the last record below a position, as far as they are known.
-        begins: Where the batch that ends here begins in a partition, if that is not where the one before ended.
+        epoch: The epoch of the queue.
+        positions: Partition -> offset; the stream has read every record below it.
+        fingerprints: Fingerprints of the last record below each position, as far as known.
+        begins: Partition -> start of the batch that ends here, if it differs from the end of the previous batch.
     """
 
     epoch: str
@@ -103,20 +103,20 @@ class Place:
 
     @property
     def known(self) -> list[Known]:
-        """What the server may compare."""
+        """Positions and fingerprints for the server to compare."""
         prints = sorted(self.fingerprints.items())
         return [(one, self.positions[one], text) for one, text in prints if text and one in self.positions]
 
 
 @dataclass(frozen=True, slots=True)
 class NextPositions:
-    """Where a reader's next batch ends, as the server says.
+    """The server's answer to a request for the end of a reader's next batch.
 
     Args:
-        ends: What each queue holds.
-        positions: Where the batch ends in each queue that the reader named.
-        fingerprints: Of the last records below these positions, in the queues of which the batch has records.
-        guess: For the next request.
+        ends: The records of each queue.
+        positions: The end of the batch in each queue that the reader named.
+        fingerprints: Fingerprints of the last records below these positions, in the queues with records in the batch.
+        guess: Argument of the next request.
     """
 
     ends: dict[str, Ends]
@@ -126,18 +126,18 @@ class NextPositions:
 
     @property
     def by_partition(self) -> dict[tuple[str, int], int]:
-        """Where the batch ends in each partition of each queue."""
+        """End of the batch in each partition of each queue."""
         return {(queue, one): at for queue, positions in self.positions.items() for one, at in positions.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a stream stands.
+    """Position of a stream in all its queues.
 
     Args:
-        queues: In each queue.
-        skipped: Records that were deleted before it could read them, since it began.
-        left: Where it stood in queues that it does not read any more.
+        queues: Position in each queue.
+        skipped: Number of records that were deleted before the stream could read them, since it began.
+        left: Last position in queues that it no longer reads.
         reader: The name of its cursors; "" where an earlier version wrote the offset.
     """
 
@@ -147,7 +147,7 @@ class Places:
     reader: str = ""
 
     def left_at(self, queue: str, epoch: str) -> Place | None:
-        """Where it stood in that queue when it left it; None if it never did, or that was another of this name."""
+        """Return its last position in a queue that it stopped reading; None without one, or if the epoch differs."""
         place = self.left.get(queue)
         return place if place is not None and place.epoch == epoch else None
 
@@ -170,7 +170,7 @@ class Places:
 
     @property
     def positions(self) -> dict[tuple[str, int], int]:
-        """Where it stands in each partition of each queue."""
+        """Position in each partition of each queue."""
         return {(queue, one): at for queue, place in self.queues.items() for one, at in place.positions.items()}
 
 
@@ -246,7 +246,7 @@ def _unreadable(offset: Mapping[str, Any]) -> OffsetRefused:
 
 
 def ranges_between(start: Places, end: Places) -> list[QueueRange]:
-    """What lies between two offsets, by queue and partition; partitions without a record are left out.
+    """Return the ranges between two offsets, by queue and partition, without empty ones.
 
     Raises:
         OffsetRefused: The offsets are of different epochs, or the end lies below the start.
@@ -296,7 +296,7 @@ def _refuse_backwards(queue: str, since: Positions, until: Positions) -> None:
 
 
 def split_trimmed(ranges: Iterable[QueueRange], there: Mapping[str, Ends]) -> tuple[list[QueueRange], list[QueueRange]]:
-    """What of the ranges is still there, and what is deleted."""
+    """Split ranges into existing records and deleted ones."""
     left: list[QueueRange] = []
     gone: list[QueueRange] = []
     for queue, part in ranges:
