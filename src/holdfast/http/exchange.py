@@ -67,7 +67,7 @@ class Exchange(ABC):
     notes: Any = None
 
     def give_away(self, give: Callable[[socket.socket, Request], bool]) -> bool:
-        """Let another process answer this exchange and serve its connection from then on.
+        """Transfer this exchange and its connection to another process.
 
         Args:
             give: Passes on a copy of the connection's socket, closed afterwards, and the request; returns whether it

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 MAX_HEAD_BYTES: Final = 2048
 
 Head = TypeVar("Head")
-"""What a parser made of a head; the same bytes mean the same wherever a message may begin."""
+"""Result of parsing a head, which is the same for equal bytes at the start of any message."""
 
 
 class HeadMemory(Generic[Head]):

@@ -48,14 +48,14 @@ class Response:
 
 
 Outcome = Response | TransportError
-"""What became of a request."""
+"""Result of a request."""
 
 Done = Callable[[Outcome], None]
 """Called once, in the event loop's thread, with the outcome of a request."""
 
 
 class Transport(Protocol):
-    """What carries requests: :class:`~holdfast.http.client.client.HTTPClient`, or whatever a test puts in its place."""
+    """Carrier of requests: :class:`~holdfast.http.client.client.HTTPClient`, or a substitute in tests."""
 
     def request(self, method: str, url: str, body: bytes, headers: Mapping[str, str], done: Done) -> None:
         """Send once; see :meth:`~holdfast.http.client.client.HTTPClient.request`."""

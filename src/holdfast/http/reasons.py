@@ -9,7 +9,7 @@ import ssl
 
 
 def why_not_connected(url: str, error: Exception, *, is_first: bool) -> str:
-    """What kept us from connecting to ``url``; ``is_first``: nothing was ever answered from there."""
+    """Return why a connection to ``url`` failed; ``is_first``: the peer has never answered."""
     match error:
         case ssl.SSLCertVerificationError():
             return f"no trusted TLS connection to {url}: {tls_reason(error)}{_what_to_trust(error)}"
@@ -26,7 +26,7 @@ def why_not_connected(url: str, error: Exception, *, is_first: bool) -> str:
 
 
 def why_not_answered(url: str, error: Exception | None, *, is_first: bool) -> str:
-    """What a peer may mean that took a request and ended the connection; ``is_first``: it never answered any."""
+    """Return why a peer may have ended a connection after a request; ``is_first``: the peer has never answered."""
     if isinstance(error, OSError):
         reason = f"the connection to {url} broke: {reason_of(error)}"
     else:
@@ -35,9 +35,11 @@ def why_not_answered(url: str, error: Exception | None, *, is_first: bool) -> st
 
 
 def _what_it_may_want(url: str) -> str:
-    """What a peer may want that ends its first connection: how that looks, and whether it is seen before the request
-    is written, the network decides, for a server of TLS 1.3 learns only after the handshake that there is no
-    certificate."""
+    """Return why a peer may have ended its first connection.
+
+    A TLS 1.3 server learns only after the handshake that the client has no certificate. So the timing of the network
+    decides which error occurs, and whether it occurs before the request is written.
+    """
     return f"; it may {'require a client certificate' if url.startswith('https:') else 'use https, not http'}"
 
 
@@ -64,7 +66,7 @@ def _what_to_trust(error: ssl.SSLCertVerificationError) -> str:
 
 
 def why_no_handshake(error: ssl.SSLError) -> str:
-    """What a server refuses a TLS client for, and what to do; "" for who only looked whether the port is open."""
+    """Return why a server rejects a TLS client, and a remedy; "" for a client that only probed the port."""
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = f"the client's certificate is not trusted: {tls_reason(error)}"
         return f"{reason}; use a certificate signed by an authority in the server's client CA file"

@@ -16,7 +16,7 @@ _REMEDY = "Write it as http://host:port/path or https://host/path."
 
 
 class Origin(NamedTuple):
-    """Where to connect."""
+    """Scheme, host and port to connect to."""
 
     secure: bool
     host: str
@@ -24,7 +24,7 @@ class Origin(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """As the Host header has it: without the scheme's own port."""
+        """Return the value of the Host header, without the scheme's default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
 

@@ -118,7 +118,7 @@ class HTTPClient:
 
     @property
     def connections(self) -> int:
-        """How many are open, to all hosts."""
+        """Number of open connections, to all hosts."""
         return sum(pool.connections for pool in self._pools.values())
 
     async def close(self) -> None:

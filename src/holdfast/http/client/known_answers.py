@@ -17,7 +17,7 @@ MAX_HEADS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class KnownAnswer:
-    """What the parser made of a head; the same bytes mean the same wherever an answer may begin."""
+    """Result of parsing a head, which is the same for equal bytes at the start of any answer."""
 
     status: int
     headers: Mapping[str, str]

@@ -84,7 +84,7 @@ class Pool:
 
     @property
     def connections(self) -> int:
-        """How many are open, or are being made."""
+        """Number of connections that are open or being opened."""
         return len(self._connections) + len(self._connecting)
 
     @property
@@ -111,7 +111,7 @@ class Pool:
         self._free.append(connection)
 
     def remove(self, connection: ClientConnection) -> None:
-        """It is closed."""
+        """Remove a closed connection."""
         self._connections.discard(connection)
         if connection in self._free:
             self._free.remove(connection)

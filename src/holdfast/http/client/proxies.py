@@ -57,10 +57,10 @@ class Proxy:
 
 
 def proxy_of_environment(origin: Origin) -> Proxy | None:
-    """What HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY say of that origin.
+    """Return the proxy for an origin by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY; None without one.
 
     Raises:
-        ConfigurationError: They name what is no proxy.
+        ConfigurationError: They contain an invalid proxy URL.
     """
     found = urllib.request.getproxies_environment()
     url = found.get("https" if origin.secure else "http") or found.get("all")

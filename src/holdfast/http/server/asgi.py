@@ -256,7 +256,7 @@ class _Content:
             pieces += piece
 
     def release(self) -> None:
-        """It is no longer held."""
+        """Stop counting the content."""
         self._buffered.held -= self._size
         self._size = 0
 
@@ -296,7 +296,7 @@ def _request(scope: Scope, headers: dict[bytes, bytes], body: bytes) -> Request:
 
 
 def _certificate(scope: Scope) -> PeerCertificate | None:
-    """What the client showed, where the server around us tells it (ASGI's TLS extension)."""
+    """Return the client's certificate, if the ASGI server reports it (ASGI's TLS extension)."""
     tls = (scope.get("extensions") or {}).get("tls") or {}
     chain = tls.get("client_cert_chain")
     if not chain or tls.get("client_cert_error"):

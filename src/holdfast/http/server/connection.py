@@ -237,7 +237,7 @@ class Connection(asyncio.Protocol):
             self._pump()
 
     def _hold_head(self, size: int) -> None:
-        """So many bytes more of an unfinished header section are held."""
+        """Count ``size`` more buffered bytes of an unfinished header section."""
         self._head += size
         self.server.buffered += size
         if self.server.buffered > self._limits.max_buffered and self._refusal is None:

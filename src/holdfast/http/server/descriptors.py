@@ -1,4 +1,4 @@
-"""How many file descriptors a listener takes for the connections that it may have. Arithmetic only."""
+"""Number of file descriptors that a listener needs for its maximum of connections. Arithmetic only."""
 
 from __future__ import annotations
 

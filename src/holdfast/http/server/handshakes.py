@@ -34,13 +34,13 @@ ACCEPT_PAUSE = 1.0
 MOST_PLAIN = 16_384
 """Octets that are read at once of a request in plain HTTP."""
 LINGER_SECONDS = 1.0
-"""How long the client of such a request has to read its answer."""
+"""Seconds that the client of such a request has to read its answer."""
 
 _CONTENT_TYPE = re.compile(rb"(?i)\r\ncontent-type:[ \t]*([^\r\n]{1,200})")
 
 
 async def _first_octets(connection: socket.socket) -> bytes:
-    """What a client begins with, which stays unread; b"" if it ended the connection."""
+    """Return the client's first octets without consuming them; b"" if it ended the connection."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(connection.fileno(), readable.set)

@@ -17,7 +17,7 @@ MAX_HEADS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class KnownHead:
-    """What the parser made of a head; the same bytes mean the same wherever a request may begin."""
+    """Result of parsing a head, which is the same for equal bytes at the start of any request."""
 
     method: str
     target: str

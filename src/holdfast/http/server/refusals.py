@@ -29,7 +29,7 @@ For an endpoint with peers that expect answers of another kind.
 
 
 CLIENT_HELLO: Final = b"\x16\x03"
-"""What a TLS client begins with."""
+"""First octets of a TLS client."""
 
 RETRY: Final = ((b"Retry-After", b"1"),)
 TOO_MANY_CONNECTIONS: Final = Refusal(503, "connections", "too many connections, retry later", RETRY)

@@ -77,7 +77,7 @@ class HTTPCounters:
 
     @property
     def rejected(self) -> int:
-        """All refusals together."""
+        """Total number of refusals."""
         return sum(self.refused.values())
 
 
