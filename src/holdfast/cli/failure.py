@@ -1,4 +1,4 @@
-"""What ``--json`` prints where a command fails: its readers expect JSON whatever happens. Loads nothing heavy."""
+"""Output of ``--json`` for a failed command, because its readers always expect JSON. Imports only light modules."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ class FailureFacts:
 
 
 def failure_facts(context: click.Context | None = None) -> FailureFacts:
-    """Those of the running command."""
+    """Return the facts of the running command."""
     return (context or click.get_current_context()).ensure_object(FailureFacts)

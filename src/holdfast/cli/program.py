@@ -1,4 +1,4 @@
-"""What the commands share: running a coroutine until it is done or interrupted, addresses, log options, TLS files."""
+"""Shared parts of all commands: running a coroutine until it ends or is interrupted, addresses, logs, TLS files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Seconds(click.FloatRange):
 
 @contextlib.contextmanager
 def wrong_usage() -> Iterator[None]:
-    """What the block refuses are values of options: that is wrong usage, and not something that failed.
+    """Report a ConfigurationError in the block as wrong usage: the block only checks values of options.
 
     Raises:
         click.UsageError: instead of ConfigurationError.

@@ -1,7 +1,7 @@
-"""What the commands that show and steer things share: tables, one thing whole, finding it by its beginning, and the
-client of the admin interface that the arguments name.
+"""Shared parts of commands that show and change objects: tables, details, search by prefix, and the admin client.
 
-Every such command takes a STORE, or ``--admin URL`` in its place, and asks both the same; ``--json`` prints the answer.
+Every such command takes a STORE, or ``--admin URL`` instead, and queries both in the same way; ``--json`` prints the
+answer.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def access_options(command: Any) -> Any:
 
 
 def access() -> Access:
-    """What the options of :func:`access_options` say of the command that runs.
+    """Return the values of the options of :func:`access_options` for the running command.
 
     Raises:
-        ConfigurationError: a file is not what it should be.
+        ConfigurationError: a file is not valid.
     """
     from holdfast.client.admin import Access
 
@@ -257,7 +257,7 @@ GAP = 2
 
 
 def column_widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """How wide to make each column, so that no word is broken, and the lines fit into ``width`` if they can."""
+    """Return the width of each column that breaks no word and, if possible, fits the lines into ``width``."""
     from rich.cells import cell_len
 
     columns = list(zip(*rows, strict=True))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Place(Protocol):
-    """Where records go."""
+    """Target of exported records."""
 
     def take(self, partition: int, offset: int, record: Record) -> None:
         """Keep one."""

@@ -76,7 +76,7 @@ def show(name: str | None, every: bool, admin: AdminClient, as_json: bool) -> No
 
 
 def _place(one: dict[str, Any]) -> tuple[str, str, bool, int]:
-    """Where a partition stands in the list: behind those of its forwarder that have something to send if it is idle."""
+    """Return the sort key of a partition: idle partitions follow the active ones of their forwarder."""
     return one["name"], one["queue"], not one["lag"], one["partition"]
 
 

@@ -20,18 +20,18 @@ Things = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """How a command shows one kind of things.
+    """How a command shows one kind of object.
 
     Args:
-        what: What one is called: "Sequence".
-        key: The field that names one.
-        name: What JSON calls them: "sequences".
-        columns: Of the table.
-        right: Those that are set to the right.
-        ask: Gets them from an admin interface.
-        rows: The table's rows of one.
-        ask_one: Gets more of one; None: what the list says is all.
-        fold: Puts together in a table what is of no interest one by one; None: nothing is.
+        what: The noun for one object: "Sequence".
+        key: The field with its name.
+        name: The key of the list in JSON: "sequences".
+        columns: Columns of the table.
+        right: Right-aligned columns.
+        ask: Requests the objects from an admin interface.
+        rows: Returns the table rows of one object.
+        ask_one: Requests the details of one object; None if the list contains them.
+        fold: Combines objects that need no separate rows; None: every object has its rows.
     """
 
     what: str

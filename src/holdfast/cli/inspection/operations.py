@@ -1,7 +1,7 @@
-"""What the commands share that steer a running server: how they are called, whom they ask, what they ask before.
+"""Shared parts of commands that change a running server: arguments, the admin client, and confirmation.
 
-They ask its admin listener (``--admin``), name things by their beginning where that is enough, and destroy nothing
-without a question, or ``--yes``.
+They use its admin listener (``--admin``), accept the prefix of a name if it is unique, and delete nothing without a
+confirmation or ``--yes``.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def quoted(name: str) -> str:
 
 
 def tell(answer: dict[str, Any], text: str, as_json: bool) -> None:
-    """Say what was done: the answer as JSON, or a sentence."""
+    """Print the result: the answer as JSON, or a sentence."""
     click.echo(json.dumps(answer, indent=2) if as_json else text)
 
 
@@ -131,10 +131,10 @@ def place_options(command: Any) -> Any:
 
 
 def place(to: str | None, offset: int | None, moment: str | None, ago: str | None) -> dict[str, Any]:
-    """Where a cursor is to go, as the admin listener takes it.
+    """Return the new position of a cursor, in the form of the admin interface.
 
     Raises:
-        click.UsageError: none or several places are named, or one cannot be read.
+        click.UsageError: no position or several are given, or one is unreadable.
     """
     given = [one for one in (to, offset, moment, ago) if one is not None]
     if len(given) != 1:
@@ -168,5 +168,5 @@ def duration(text: str) -> float:
 
 
 def places_text(offsets: dict[str, int]) -> str:
-    """Where a cursor stands, for people."""
+    """Return a cursor's position in words."""
     return ", ".join(f"{offset:,} of partition {partition}" for partition, offset in offsets.items()) or "nowhere"

@@ -145,7 +145,7 @@ def check(file: str, as_json: bool) -> None:
 
 
 def _facts(config: BrokerConfig) -> dict[str, Any]:
-    """What the broker would open. Contains no secret."""
+    """Return the resources that the broker would open, without secrets."""
     return {
         "store": _absolute(config.store),
         "partitions": config.partitions,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.endpoint.serve import Service
 
 END_PATIENCE = 5.0
-"""Seconds that sources get to end their Sequences once ``--count`` is reached."""
+"""Seconds that sources have to end their Sequences once ``--count`` is reached."""
 LOOK_EVERY = 0.05
 
 

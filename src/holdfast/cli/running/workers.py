@@ -70,7 +70,7 @@ def _bind(address: tuple[str, int], max_connections: int) -> list[socket.socket]
 
 
 def tell_ready(facts: Mapping[str, Any]) -> None:
-    """Say where it is listened, on standard output."""
+    """Print the addresses of the listeners on standard output."""
     click.echo(f"listening on {facts['url']}")
     if facts["admin_url"]:
         click.echo(f"admin on {facts['admin_url']}")
