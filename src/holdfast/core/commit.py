@@ -48,7 +48,7 @@ class GroupCommit:
         self._changed[identifier] = sequence
 
     def at_last(self, name: str, write: Callable[[Batch], None]) -> None:
-        """Make the call once, with the open batch, when that is taken; one call for each name."""
+        """Call ``write`` with the open batch when it is committed. A later call for a name replaces an earlier one."""
         self._at_last[name] = write
 
     def save_new(self, identifier: str, sequence: Saved, queue: str, partition: int) -> None:

@@ -125,7 +125,7 @@ class CreateSequenceResponse:
 
 @dataclass(slots=True)
 class CloseSequence:
-    """No new messages. 1.1 only. ``last_message_number`` None when not said (no message was sent)."""
+    """Request to accept no new messages. 1.1 only. ``last_message_number`` is None if absent: no message was sent."""
 
     identifier: str
     last_message_number: int | None = None
@@ -179,7 +179,7 @@ Control = (
     | Acknowledge
     | RequestAcknowledgement
 )
-"""What an RM protocol message says in its body (or, for the empty ones, by its action)."""
+"""Content of an RM protocol message: its body or, if that is empty, its action."""
 
 
 @dataclass(slots=True)

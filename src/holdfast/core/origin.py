@@ -15,7 +15,7 @@ from holdfast.core.messages import (
 from holdfast.core.records import Record
 
 SECRET = "holdfast="
-"""What stands before the secret in the query of an address."""
+"""Prefix of the secret in the query of an address."""
 
 
 def with_secret(address: str, secret: str) -> str:
@@ -33,20 +33,20 @@ def secret_in(address: str) -> str:
 
 
 CERTIFIED = "certificate "
-"""How a party begins that proved who it is with a TLS client certificate."""
+"""Prefix of a party that is authenticated by a TLS client certificate."""
 
 USER = "user "
-"""How a party begins that proved who it is with a user name and its password in the message."""
+"""Prefix of a party that is authenticated by a user name and a password in the message."""
 
 PROVEN = (CERTIFIED, USER)
-"""How the parties begin that proved who they are."""
+"""Prefixes of authenticated parties."""
 
 _NAMING = (CloseSequence, CloseSequenceResponse, TerminateSequence, TerminateSequenceResponse)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a message came from, as far as its transport tells.
+    """The sender of a message, as far as the transport shows it.
 
     Args:
         address: The URI that our request went to, if the message is the answer to it; "" if it came as a request.
@@ -88,7 +88,7 @@ class Requester(NamedTuple):
 
 
 STRANGER = Origin()
-"""A request of which nothing is known."""
+"""Origin of a request without any information about its sender."""
 
 
 def inbound_names(envelope: Envelope) -> list[str]:

@@ -78,7 +78,7 @@ class AcknowledgementRanges:
         return zip(self._lower, self._upper, strict=True)
 
     def __len__(self) -> int:
-        """How many ranges, not how many numbers."""
+        """Return the number of ranges, not of the numbers in them."""
         return len(self._lower)
 
     def __bool__(self) -> bool:
@@ -99,7 +99,7 @@ class AcknowledgementRanges:
 
     @property
     def count(self) -> int:
-        """How many numbers."""
+        """Number of the numbers in all ranges."""
         return sum(self._upper) - sum(self._lower) + len(self._lower)
 
     @property
@@ -158,7 +158,7 @@ class AcknowledgementRanges:
 
     @classmethod
     def from_state(cls, state: list[int]) -> AcknowledgementRanges:
-        """What :meth:`to_state` gave."""
+        """Restore ranges from a state of :meth:`to_state`."""
         ranges = cls()
         ranges._lower = list(state[0::2])
         ranges._upper = list(state[1::2])

@@ -1,4 +1,4 @@
-"""What the core asks a store to keep: records, and batches of changes that become durable together or not at all."""
+"""Data for the store: records, and batches of changes that become durable together or not at all."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Snapshot:
-    """What a store holds when it is opened, apart from the records themselves.
+    """Contents of a store when it is opened, except the records themselves.
 
     Args:
         queues: Queue name -> description.

@@ -23,7 +23,7 @@ MOST_ROWS = 1000
 MOST_BYTES = 1 << 20
 """In a block, unless one row is larger: so much is in one commit, which messages that come meanwhile wait for."""
 ROW_BYTES = 128
-"""What a row counts besides its body and its headers."""
+"""Bytes that count for a row in addition to its body and its headers."""
 
 _VERSION = 1
 _CHECKSUM = struct.Struct("<I")
@@ -37,7 +37,7 @@ EncodedRow = tuple[str, int, int, int, int, tuple[bytes, ...]]
 """The queue that a row is for, the hash of its key, what it counts, where in its octets the MessageID goes that is made
 for it (0: it has its own), how many octets it has, and these, in pieces."""
 Place = tuple[int, int, int]
-"""Where in a block a row begins, where the MessageID goes (0: nowhere), and where it ends."""
+"""Start of a row in a block, position of its MessageID (0: none), and end of the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What is in a block.
+    """Contents of a block.
 
     Args:
-        size: What its rows count.
-        received_at: Seconds since 1970-01-01 UTC, when they came.
-        entries: For each row its queue and the hash of its key.
-        places: For each row where it is.
+        size: Bytes that count for its rows.
+        received_at: When they arrived, seconds since 1970-01-01 UTC.
+        entries: The queue of each row, and the hash of its key.
+        places: The position of each row.
     """
 
     size: int
@@ -100,7 +100,7 @@ class Run:
 
     @property
     def bytes(self) -> int:
-        """Of the rows, about."""
+        """Approximate bytes of the rows."""
         return sum([end - begin for begin, _, end in self.places])
 
 

@@ -199,7 +199,7 @@ class Withdrawals:
 
     @staticmethod
     def _retransmit_everything(outbox: Outbox, withdrawal: Withdrawal, now: float) -> None:
-        """Let every message go again, with new patience, once an operator resumes the outbox."""
+        """Retransmit every message, with new patience, once an operator resumes the outbox."""
         outbox.refusals.clear()
         source = withdrawal.source
         for number, entry in source.flight.items():
@@ -220,4 +220,4 @@ _DO: dict[WithdrawalAction, Callable[[Withdrawals, Outbox, Withdrawal, float], N
     WithdrawalAction.STOP_UNREPLIED: Withdrawals._stop_unreplied,
     WithdrawalAction.STOP: Withdrawals._stop,
 }
-"""What a turn, or a silent destination, leads to."""
+"""Results of a turn, or of a destination that stays silent."""

@@ -37,12 +37,12 @@ class Takers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What becomes of one kind of RM protocol message.
+    """Handling of one kind of RM protocol message.
 
     Args:
-        take: Takes it.
-        answers: What its answer may say, if that is no fault. Empty: it is an answer itself, and has none.
-        event: What it is to the inbound Sequence that it names, if it is about the end of one.
+        take: Processes the message.
+        answers: Possible answers, besides a fault. Empty: the message is itself an answer, and has none.
+        event: Its event for the inbound Sequence that it names, if it concerns the end of that Sequence.
     """
 
     take: Callable[[Takers, Incoming], None]

@@ -386,7 +386,7 @@ class Replies:
     def _await(
         self, destination: RMDestination, number: int, back_channel: BackChannel | None, asked: bool, now: float
     ) -> None:
-        """Let a request wait for its reply; where the reply goes to an address, answer 202 at once.
+        """Let a request wait for its reply. If the reply goes to an address, answer 202 immediately.
 
         The answer to a waiting request is its reply or 202, never an acknowledgement alone: Metro takes that for the
         reply, and .NET ends its session. A requester that asks is acknowledged with the reply, or in the answer to
@@ -414,7 +414,7 @@ class Replies:
     def _wait_until(
         self, looked_at: float, until: float, identifier: str, number: int, back_channel: BackChannel
     ) -> None:
-        """Let it wait ``until`` then; if it is beyond a gap, examine it earlier at ``looked_at``."""
+        """Let a request wait until ``until``. If it is beyond a gap, examine it earlier, at ``looked_at``."""
         self._waited += 1
         heapq.heappush(self._patience, (looked_at, self._waited, until, identifier, number, back_channel))
 
@@ -507,7 +507,7 @@ class Replies:
             self._end(destination, now)
 
     def forgotten(self, destination: RMDestination, now: float) -> None:
-        """An inbound Sequence is forgotten (called by :class:`Inbound`)."""
+        """Remove the state of an inbound Sequence that :class:`Inbound` has forgotten."""
         self._asked.pop(destination.identifier, None)
         for waiting in self._waiting.pop(destination.identifier, {}).values():
             for back_channel, _ in waiting:

@@ -29,10 +29,10 @@ from holdfast.core.versions import Addressing
 
 
 class Offered(Protocol):
-    """What the sending half asks of the receiving half about Sequences that it offered."""
+    """Queries of the sending half to the receiving half about the Sequences that it offered."""
 
     def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
-        """What may be acknowledged of it now; None if it is unknown, here or to its source."""
+        """Return its present acknowledgement; None if the Sequence is unknown here or to its source."""
         ...
 
     def carried_acknowledgement(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
@@ -67,7 +67,7 @@ class Composer:
         return not source.address and self._local is ANONYMOUS_EPR
 
     def _address_for(self, source: RMSource) -> EndpointReference:
-        """Where the peer of a Sequence sends what it has to say: an address that no other peer knows."""
+        """Return the address for messages from the peer of a Sequence. No other peer knows it."""
         if self.is_anonymous(source) or not source.secret:
             return self._local
         return EndpointReference(with_secret(source.address or self._local.address, source.secret))

@@ -22,7 +22,7 @@ from holdfast.core.sending.transmission_mark import Marking
 
 
 class SendingContext:
-    """What the outboxes of an endpoint share.
+    """Objects that the outboxes of an endpoint share.
 
     Args:
         commit: The commit that collects their changes.

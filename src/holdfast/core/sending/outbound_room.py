@@ -195,7 +195,7 @@ class OutboundRoom:
         self._wake()
 
     def _wake(self) -> None:
-        """Let the first outbox of each line try again if there is room for it."""
+        """Let the first outbox of each line retry if there is room for it."""
         if self._next is not None:
             self._try(self._lines[self._next])
             return
@@ -205,7 +205,7 @@ class OutboundRoom:
                 return
 
     def _try(self, share: Share) -> bool:
-        """Let the first outbox in a line try again if there is room for it, and return whether there is."""
+        """Let the first outbox in a line retry if there is room for it, and return whether there is."""
         has_room = self._fits(share, share.wanted)
         if has_room:
             self._ready[next(iter(share.line))] = None

@@ -70,7 +70,7 @@ class Here(dict[int, Record]):
         return self.bytes >= MOST_BYTES or self._buffers.bytes >= MOST_OF_ALL
 
     def put(self, offset: int, record: Record) -> None:
-        """A record is in memory from now on."""
+        """Add a record."""
         if offset not in self:
             if not self:
                 self._buffers.has_records(self)
@@ -88,7 +88,7 @@ class Here(dict[int, Record]):
         self._buffers.bytes += size
 
     def keep(self, offsets: Iterable[int], most: int) -> None:
-        """Drop all but the first ``most`` of those offsets, and of these all for which there are not the bytes."""
+        """Keep only the first ``most`` of the given offsets, and of these only as many as the bytes permit."""
         kept: dict[int, Record] = {}
         room = MOST_BYTES
         for offset in offsets:
@@ -102,7 +102,7 @@ class Here(dict[int, Record]):
         self._count(sum(size_of(record) for record in kept.values()) - self.bytes)
 
     def has_read(self) -> None:
-        """Let other outboxes make room for what this one has read."""
+        """Let other outboxes make room for the records that this one has read."""
         self._buffers.has_read(self)
 
     def release(self) -> None:

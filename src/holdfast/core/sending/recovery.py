@@ -14,7 +14,7 @@ from holdfast.core.states import SourceState
 
 
 def recover_outbound(outbound: Outbound, queues: Queues, snapshot: Snapshot, now: float) -> None:
-    """Let the sending half take over what the store held."""
+    """Restore the sending half from a snapshot of the store."""
     parts = snapshot.by_queue()
     for key, name, partition, about in stored_outboxes(snapshot):
         queue = queues.recover(name, parts[name], now)

@@ -49,7 +49,7 @@ class Refusal:
     in_row: int = 0
 
     def take(self, fault: Fault, attempts: int) -> None:
-        """It was refused again, after so many transmissions in its present Sequence."""
+        """Record another refusal, after ``attempts`` transmissions in the present Sequence."""
         self.in_row = self.in_row + 1 if attempts <= self.attempts + 1 else 1
         self.fault, self.attempts = fault, attempts
         self.times += 1
@@ -144,32 +144,32 @@ class Doubt:
         return min(lowest, default=None)
 
     def settle(self, number: int, *, is_held: bool) -> None:
-        """What becomes of a number is known."""
+        """Settle a number. If ``is_held``, a later decision concerns its message."""
         self.numbers.discard(number)
         self.behind.discard(number)
         if is_held:
             self.held.add(number)
 
     def to_state(self) -> State:
-        """What is saved."""
+        """Return the state to save."""
         ranges = {name: getattr(self, name).to_state() for name in ("numbers", "behind", "held")}
         return {"start": self.start, "code": self.code, "reason": self.reason} | ranges
 
     @classmethod
     def from_state(cls, state: State) -> Doubt:
-        """What was saved."""
+        """Restore a saved doubt."""
         numbers, behind, held = (AcknowledgementRanges.from_state(state[one]) for one in ("numbers", "behind", "held"))
         return cls(state["start"], numbers, behind, state["code"], state["reason"], held)
 
 
 @dataclass(slots=True, eq=False)
 class HeldBack:
-    """How far an outbox from which nothing is sent was looked at for requests.
+    """Progress of the search for requests in an outbox that sends nothing.
 
     Args:
-        next: The offset that is looked at next.
-        skip_from, skip_to: These are not looked at: a backlog may be of any length, and who asked so long ago has given
-            up. What comes from ``skip_to`` on came later.
+        next: The offset to examine next.
+        skip_from, skip_to: Offsets that the search skips: a backlog may have any length, and requesters from that long
+            ago no longer wait. Records from ``skip_to`` on are newer.
     """
 
     next: int

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.core.sending.context import SendingContext
 
 Choice = tuple[Versions, bool]
-"""What CreateSequence may be sent with: versions, and whether with an Offer."""
+"""Variant of CreateSequence: its versions, and whether it has an Offer."""
 
 _ENDING = (OutboxState.ENDING, OutboxState.SUSPENDED_ENDING, OutboxState.STOPPED_ENDING)
 
@@ -46,18 +46,18 @@ class OutboxLifecycle(OutboxRecords):
         self._commit, self._effects = context.commit, context.effects
         self.policy = policy
         self.address = ""
-        """Where a forwarder's destination answers the next Sequence; "" for this side's own address."""
+        """Address for answers of a forwarder's destination in the next Sequence; "" for this side's default address."""
         self.choices: list[Choice] = []
-        """What to try with CreateSequence, first to last. Shared by all outboxes of one address."""
+        """Variants of CreateSequence to try, in order. All outboxes of one address share them."""
         self.refused: set[Choice] = set()
-        """Those that were refused since a Sequence was last granted, or since the operator resumed the outbox."""
+        """Variants refused since the destination last granted a Sequence, or since the operator resumed the outbox."""
         self.state = OutboxState.OPEN
         self.stopped = ""
         """Why the outbox sends nothing until an operator resumes it, as a code; empty: it sends."""
         self.stopped_for = ""
         """The same in words."""
         self.doubt: Doubt | None = None
-        """What must be settled before a Sequence follows the lost one."""
+        """The doubt to settle before a Sequence follows the lost one."""
         self.suspended: str | None = None
         """The operator's reason to suspend the outbox; None: it is not suspended."""
         self.refusals: dict[int, Refusal] = {}
@@ -65,7 +65,7 @@ class OutboxLifecycle(OutboxRecords):
         self.withdrawal: Withdrawal | None = None
         """Set while some of them are taken out of their Sequence."""
         self.next_unanswered = 0.0
-        """No request waits too long for its reply before then."""
+        """The earliest time at which a request may have waited too long for its reply."""
         self.ignored_offers = 0
         """Sequences in a row for which the destination did not accept the Offer, after a repeated CreateSequence."""
         self.cut_creations = 0
@@ -147,7 +147,7 @@ class OutboxLifecycle(OutboxRecords):
 
     @property
     def next_choice(self) -> Choice | None:
-        """What to try with the next CreateSequence; None if all was refused."""
+        """Return the variant for the next CreateSequence; None if the destination refused all."""
         return next((choice for choice in self.choices if choice not in self.refused), None)
 
     def is_repeated_creation(self, source: RMSource) -> bool:
@@ -211,7 +211,7 @@ class OutboxLifecycle(OutboxRecords):
         self.queue.cursors.say_about(self.cursor, self.partition, self.about())
 
     def about(self) -> State:
-        """What is saved with its cursor."""
+        """Return the state to save with its cursor."""
         choices = [[v.rm.value, v.addressing.value, v.soap.value, offer] for v, offer in self.choices]
         about: State = {"to": self.to, "choices": choices, "stopped": self.stopped}
         if self.stopped_for:
