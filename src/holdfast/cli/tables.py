@@ -208,7 +208,7 @@ def find_by_beginning(shown: list[dict[str, Any]], name: str, beginning: str, wh
 
 
 def age_text(seconds: float | None) -> str:
-    """A duration for people; "" for None."""
+    """Return a duration in words; "" for None."""
     if seconds is None:
         return ""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
@@ -239,7 +239,7 @@ def print_one(one: dict[str, Any]) -> None:
 
 
 def _in_words(value: Any) -> str:
-    """A field's value; one that has fields itself in a line."""
+    """Format a value; an object becomes one line."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {_in_words(part)}" for name, part in value.items() if part is not None)
     if isinstance(value, float):
@@ -248,7 +248,7 @@ def _in_words(value: Any) -> str:
 
 
 def shown(text: str) -> str:
-    """Escape everything in a text that a terminal would not print, such as sequences that colour or clear it."""
+    """Escape the unprintable characters in a text, such as sequences that color or clear a terminal."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 

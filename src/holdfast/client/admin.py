@@ -58,7 +58,7 @@ class Access:
         return cls(read_token(token_file), _text(ca) if ca is not None else None, pair or None, proxy)
 
     def ssl_context(self) -> ssl.SSLContext:
-        """The context to connect with."""
+        """Return the TLS context for connections."""
         context = ssl.create_default_context(cadata=self.authorities)
         if self.certificate is not None:
             # OpenSSL reads a key from a file only: a private one, for a moment.
@@ -69,7 +69,7 @@ class Access:
         return context
 
     def open(self, url: str, timeout: float) -> AdminConnection:
-        """A connection, not connected yet."""
+        """Return a new connection, which is not connected yet."""
         return AdminConnection(urlsplit(url), self, timeout)
 
 

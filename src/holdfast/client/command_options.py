@@ -86,7 +86,7 @@ def have_answer(ask: Callable[[], T], away: float | None, stop: threading.Event 
 
 
 def in_words_of(command: click.Command, text: str) -> str:
-    """A text as who runs this command has to do with it."""
+    """Return a text with the option names of the running command."""
     known = [word for one in command.params for word in (*one.opts, one.human_readable_name)]
 
     def word(name: re.Match[str]) -> str:

@@ -152,7 +152,7 @@ class understood:
 
 
 def answer_of(body: bytes) -> dict[str, Any]:
-    """The JSON object in an answer's body; of anything else, its beginning as the error."""
+    """Return the JSON object in an answer's body; for any other body, its beginning as the error."""
     try:
         answer = json.loads(body) if body else {}
     except (ValueError, RecursionError):

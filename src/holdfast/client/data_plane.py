@@ -104,7 +104,7 @@ class Patience:
         self._pause = min(2 * self._pause, 2.0)
 
     def call(self, function: Callable[[], T]) -> T:
-        """The function's result, tried again while it raises ServerAway."""
+        """Call a function, with retries while it raises ServerAway, and return its result."""
         while True:
             try:
                 result = function()
@@ -128,7 +128,7 @@ class DataPlane(Connection):
     }
 
     def queues(self) -> list[str]:
-        """The names of the server's queues."""
+        """Return the names of the server's queues."""
         return sorted(self._json("GET", "/queues")["queues"])
 
     def all_ends(self) -> dict[str, Ends]:
@@ -240,7 +240,7 @@ class DataPlane(Connection):
             return {int(partition): int(offset) for partition, offset in answer["offsets"].items()}
 
     def partition_of(self, sequence: str) -> int | None:
-        """The partition in which all messages of a Sequence are; None where the server does not know it any more."""
+        """Return the partition with all messages of a Sequence; None if the server no longer knows it."""
         status, answer = self._request("GET", f"/sequences/{quote(sequence, safe='')}")
         if status == 404:
             return None

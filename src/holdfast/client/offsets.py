@@ -152,7 +152,7 @@ class Places:
         return place if place is not None and place.epoch == epoch else None
 
     def to_json(self) -> Offset:
-        """The offset as Spark keeps it; always in the same order, for Spark compares texts."""
+        """Return the offset as Spark stores it, always in the same order, because Spark compares texts."""
         offset: Offset = {"v": VERSION}
         if self.skipped:
             offset["skipped"] = self.skipped
@@ -373,7 +373,7 @@ def _present(fingerprints: Mapping[int, str]) -> dict[int, str]:
 
 
 def with_fingerprints(places: Places, fingerprints: Mapping[str, dict[int, str]]) -> Places:
-    """The same places, with what is known of the records below them in some queues."""
+    """Return the same positions with the known fingerprints of the records below them in some queues."""
     queues = {
         queue: replace(place, fingerprints=_present(place.fingerprints | fingerprints.get(queue, {})))
         for queue, place in places.queues.items()

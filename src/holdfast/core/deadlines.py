@@ -17,7 +17,7 @@ class Deadlines:
         self._times: dict[str, float] = {}
 
     def want(self, key: str, time: float | None) -> None:
-        """Let ``key`` come due at ``time`` at the latest; None has no effect."""
+        """Set the deadline of ``key`` to ``time`` unless it is earlier; None has no effect."""
         if time is None:
             return
         known = self._times.get(key)
@@ -26,7 +26,7 @@ class Deadlines:
             heapq.heappush(self._heap, (time, key))
 
     def forget(self, key: str) -> None:
-        """Drop the key's deadline."""
+        """Remove the deadline of a key."""
         self._times.pop(key, None)
 
     def next(self) -> float | None:

@@ -69,17 +69,17 @@ REFUSES_CREDENTIALS = frozenset(
 
 
 def sequence_fault(code: str, identifier: str | None = None, **detail: object) -> Fault:
-    """The WS-RM fault ``code`` about ``identifier`` with the specification's reason."""
+    """Return the WS-RM fault ``code`` about ``identifier`` with the specification's reason."""
     return Fault(code, REASONS[code], is_rm=True, identifier=identifier, **detail)  # type: ignore[arg-type]
 
 
 def no_reply(reason: str) -> Fault:
-    """NoReply, our own: a request was accepted, and no reply will come."""
+    """Return Holdfast's own fault NoReply: a request was accepted, but no reply will follow."""
     return Fault(NO_REPLY, reason, sender=False, code_namespace=HOLDFAST_NS)
 
 
 def creation_refused(reason: str, *, sender: bool = True) -> Fault:
-    """CreateSequenceRefused, and why; ``sender``: whether the peer could do anything about it (WS-RM 4.6)."""
+    """Return CreateSequenceRefused; ``sender``: whether the peer can fix the cause (WS-RM 4.6)."""
     return Fault(CREATE_SEQUENCE_REFUSED, reason, is_rm=True, sender=sender)
 
 
@@ -90,15 +90,15 @@ ONLY_ANONYMOUS_ADDRESS_SUPPORTED = "OnlyAnonymousAddressSupported"
 MESSAGE_ADDRESSING_HEADER_REQUIRED = "MessageAddressingHeaderRequired"
 INVALID_ADDRESSING_HEADER = "InvalidAddressingHeader"
 MESSAGE_INFORMATION_HEADER_REQUIRED = "MessageInformationHeaderRequired"
-"""2004/08's name for the one required."""
+"""Name of MessageAddressingHeaderRequired in 2004/08."""
 INVALID_MESSAGE_INFORMATION_HEADER = "InvalidMessageInformationHeader"
-"""2004/08's name for the one invalid."""
+"""Name of InvalidAddressingHeader in 2004/08."""
 MUST_UNDERSTAND = "MustUnderstand"
 VERSION_MISMATCH = "VersionMismatch"
 
 
 def addressing_fault(code: str, reason: str) -> Fault:
-    """A fault of WS-Addressing's."""
+    """Return a fault of WS-Addressing."""
     return Fault(code, reason, is_addressing=True)
 
 

@@ -25,7 +25,7 @@ def with_secret(address: str, secret: str) -> str:
 
 
 def secret_in(address: str) -> str:
-    """The secret in an address made by :func:`with_secret`, or in its path; "" for none."""
+    """Return the secret in an address from :func:`with_secret`, or in its path; "" without one."""
     for one in address.partition("?")[2].split("&") if SECRET in address else ():
         if one.startswith(SECRET):
             return one[len(SECRET) :]

@@ -117,7 +117,7 @@ class AcknowledgementRanges:
         return upper < self.first_gap
 
     def gaps(self, upper: int) -> Iterator[tuple[int, int]]:
-        """The ranges of numbers from 1 to ``upper`` that are not members."""
+        """Return the ranges of numbers from 1 to ``upper`` that are not members."""
         expected = 1
         for lower, last in self:
             if lower > upper:
@@ -129,7 +129,7 @@ class AcknowledgementRanges:
             yield expected, upper
 
     def outside(self, others: AcknowledgementRanges) -> Iterator[tuple[int, int]]:
-        """The ranges of numbers that are members here and not among ``others``, ascending."""
+        """Return the ascending ranges of numbers that are members here and not in ``others``."""
         rest = iter(others)
         other = next(rest, None)
         for lower, upper in self:
@@ -145,13 +145,13 @@ class AcknowledgementRanges:
                 yield at, upper
 
     def as_pairs(self) -> tuple[tuple[int, int], ...]:
-        """The ranges as they go into a SequenceAcknowledgement."""
+        """Return the ranges in the form of a SequenceAcknowledgement."""
         if len(self._lower) == 1:
             return ((self._lower[0], self._upper[0]),)
         return tuple(self)
 
     def to_state(self) -> list[int]:
-        """A flat list (lower, upper, lower, upper, ...) to save."""
+        """Return a flat list (lower, upper, lower, upper, ...) to save."""
         if len(self._lower) == 1:
             return [self._lower[0], self._upper[0]]
         return [number for pair in self for number in pair]
@@ -165,7 +165,7 @@ class AcknowledgementRanges:
         return ranges
 
     def copy(self) -> AcknowledgementRanges:
-        """An independent copy."""
+        """Return an independent copy."""
         other = AcknowledgementRanges()
         other._lower = self._lower.copy()
         other._upper = self._upper.copy()
@@ -173,7 +173,7 @@ class AcknowledgementRanges:
 
 
 def ranges_of(saved: object, end: int) -> AcknowledgementRanges | None:
-    """Offsets that were saved as ranges of numbers from 1 up to ``end``; None if they are not that."""
+    """Restore saved ranges of numbers from 1 to ``end``; None if the value is not valid."""
     if not isinstance(saved, list) or len(saved) % 2 or not all(type(number) is int for number in saved):
         return None
     # Numbers from 1, as ranges that neither touch nor cross.

@@ -84,7 +84,7 @@ def check_queue_name(name: object) -> None:
 
 
 def check_headers(headers: Mapping[str, str] | None) -> None:
-    """See that HTTP headers can be sent.
+    """Check that HTTP headers can be sent.
 
     Raises:
         ConfigurationError: a name is not valid, or a value contains characters that would end its line. The error
@@ -153,7 +153,7 @@ def check_length(name: str, url: str, longest: int = LONGEST_URL) -> None:
 
 
 def check_proxy(proxy: object) -> None:
-    """See that something is the URL of an HTTP proxy, or None.
+    """Check that a value is the URL of an HTTP proxy, or None.
 
     Raises:
         ConfigurationError: it is not.
@@ -169,7 +169,7 @@ def is_header_name(name: object) -> bool:
 
 
 def check_versions(versions: object) -> None:
-    """See that versions are one or several, and each is one.
+    """Check that a value is one :class:`Versions` or several.
 
     Raises:
         ConfigurationError: they are not.
@@ -207,7 +207,7 @@ def check_listener(listen: object, address: str) -> None:
 
 
 def check_store(store: object) -> None:
-    """See that a store is a place, or one that is open.
+    """Check that a value is the location of a store, or an open store.
 
     Raises:
         ConfigurationError: it is neither.

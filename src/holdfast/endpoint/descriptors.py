@@ -32,11 +32,11 @@ def outgoing(limit: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What each listener may take.
+    """Descriptors for each listener.
 
     Args:
         limit: Descriptors of this process.
-        messages, admin: Limits with the connections that there is room for.
+        messages, admin: Limits with as many connections as the descriptors permit.
     """
 
     limit: int

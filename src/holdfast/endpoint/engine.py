@@ -68,7 +68,7 @@ class Clock:
         self._offset = time.time() - time.monotonic()
 
     def __call__(self) -> float:
-        """Now."""
+        """Return the present time."""
         return time.monotonic() + self._offset
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Cancellable:
@@ -291,7 +291,7 @@ class Engine:
         return snapshot
 
     def _forget_went_back(self, _now: float = 0.0) -> None:
-        """What follows from it is durable: the next start need not ask again."""
+        """Clear the store's record of the restore, once its effects are durable."""
         assert self._loop is not None
         log.warning("store.went_back", when=self.store.went_back)
         self._loop.run_in_executor(None, self.store.forget_went_back).add_done_callback(_log_failure)
@@ -332,7 +332,7 @@ class Engine:
             self._loop.call_soon(self._loop.call_soon, self.turn)
 
     def turn(self) -> None:
-        """Carry out the outputs of the protocol at once, after inputs gathered as :meth:`touch` does."""
+        """Perform the outputs of the protocol immediately, after inputs that :meth:`touch` collected."""
         self._scheduled = False
         # A peer waits for the batch. Most transmissions follow its commit anyway, so outboxes get their turn after it.
         is_after = not self._committing and self.protocol.commit.is_waited_for and self.protocol.outbound.is_idle

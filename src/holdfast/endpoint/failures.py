@@ -25,7 +25,7 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def reason_of(error: BaseException) -> str:
-    """The traceback, from the handler on: how we called it explains nothing."""
+    """Return the traceback from the handler on. The calls before it explain nothing."""
     text = _told(lambda: "".join(traceback.format_exception(type(error), error, _behind_ours(error))), error)
     if len(text) > MAX_REASON:
         text = f"{text[: MAX_REASON // 2]}…{text[-MAX_REASON // 2 :]}"
@@ -33,7 +33,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _behind_ours(error: BaseException) -> TracebackType | None:
-    """What of a traceback lies behind our own calls; all of it where nothing does."""
+    """Return the part of a traceback after Holdfast's own calls; the whole traceback if there is none."""
     found = error.__traceback__
     while found is not None and found.tb_frame.f_code.co_filename.startswith(_OURS):
         found = found.tb_next
@@ -41,7 +41,7 @@ def _behind_ours(error: BaseException) -> TracebackType | None:
 
 
 def brief(error: BaseException) -> str:
-    """The error in a line."""
+    """Return the error in one line."""
     text = _told(lambda: repr(error), error)
     return text if len(text) <= MAX_BRIEF else f"{text[:MAX_BRIEF]}…"
 
@@ -54,5 +54,5 @@ def _told(tell: Callable[[], str], error: BaseException) -> str:
 
 
 def as_xml(text: str) -> bytes:
-    """Text of :func:`reason_of` as the content of an element or the value of an attribute."""
+    """Escape text of :func:`reason_of` for the content of an element or the value of an attribute."""
     return escape(text).encode()

@@ -58,7 +58,7 @@ class Heap:
 
 @cache
 def share_arenas() -> None:
-    """Let the C library (glibc) give threads that begin from now on no heap of their own beyond a few.
+    """Limit the number of heaps that the C library (glibc) creates for threads that start from now on.
 
     Left alone it makes eight for each core: sixty readers of large records left 200 MB in those of the threads that
     had read for them. Pages of their own for large buffers (M_MMAP_THRESHOLD) would cost four times the system's time.
@@ -68,7 +68,7 @@ def share_arenas() -> None:
 
 
 def give_back() -> None:
-    """Let the C library return its free memory to the system, where it can be asked to (glibc); takes milliseconds.
+    """Return free memory of the C library to the system, if it is glibc. Takes milliseconds.
 
     Left alone glibc keeps what large buffers took: it learns from the first ones that such are used again.
     """

@@ -1,4 +1,4 @@
-"""What a person wants to know of Sequences and of what waits for one: for the admin listener and the command line."""
+"""Reports on Sequences and waiting messages, for the admin listener and the command line."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def describe_snapshot(snapshot: Snapshot, now: float) -> list[dict[str, Any]]:
 
 
 def describe_protocol(protocol: RMProtocol, now: float) -> list[dict[str, Any]]:
-    """The same of a running endpoint."""
+    """Return the report on a running endpoint."""
     return describe_parts(protocol.inbound.destinations.values(), protocol.outbound.outboxes.values(), now)
 
 
 def describe_parts(
     destinations: Iterable[RMDestination], outboxes: Iterable[Outbox], now: float
 ) -> list[dict[str, Any]]:
-    """The same of some of its Sequences: inbound ones, and those that carry outboxes."""
+    """Return the report on some of its Sequences: inbound ones, and those that carry outboxes."""
     snapshot = Snapshot()
     for destination in destinations:
         snapshot.sequences[destination.identifier] = destination.to_state()
@@ -182,7 +182,7 @@ def _places(unpassed: dict[str, list[tuple[int, int]]]) -> set[tuple[int, int]]:
 
 
 def _delivered(found: list[tuple[int, Record]]) -> float | None:
-    """When the record was delivered; None if it is gone."""
+    """Return when the record was delivered; None if it was deleted."""
     return found[0][1].delivered_at if found else None
 
 

@@ -20,16 +20,16 @@ COUNT: Final = struct.Struct(">Q")
 LENGTH_BYTES: Final = 4
 TRAILER_OFFSET: Final = 2**64 - 1
 MAX_BLOCK: Final = 1 << 30
-"""What a block's lengths and records may have together: what claims to be longer is garbage, and not waited for."""
+"""Maximum bytes of a block's lengths and records. A longer claimed length is garbage, and the reader rejects it."""
 
 
 def encode_block(first: int, records: Sequence[bytes]) -> bytes:
-    """The block of records that follow each other, the first of them at the offset ``first``."""
+    """Encode a block of consecutive records, with the first one at offset ``first``."""
     lengths = [len(record) for record in records]
     count = len(lengths)
     return b"".join([HEAD.pack(first, count, sum(lengths)), struct.pack(f">{count}I", *lengths), *records])
 
 
 def encode_trailer(count: int) -> bytes:
-    """The block that ends a stream of ``count`` records."""
+    """Encode the block that ends a stream of ``count`` records."""
     return HEAD.pack(TRAILER_OFFSET, 0, COUNT.size) + COUNT.pack(count)

@@ -249,7 +249,7 @@ class Service:
         await self.app.close(grace)
 
     def _waits_for(self) -> str:
-        """What a stop waits for, in words; called in another thread."""
+        """Return, in words, what a stop waits for. Another thread calls this."""
         what = self.app.stage or self._stage
         if self._stage == _START:
             return what
@@ -260,7 +260,7 @@ class Service:
         return what
 
     def _progress(self) -> tuple[object, ...]:
-        """What changes while a stop makes progress; called in another thread."""
+        """Return values that change while a stop makes progress. Another thread calls this."""
         batches = self.app.engine.progress[0] if self._stage != _START else 0
         return self._stage, self.app.stage, batches, self._connections, self._handlers
 

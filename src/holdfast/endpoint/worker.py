@@ -55,7 +55,7 @@ class Worker:
         return uuid.UUID(int=value).urn
 
     def store_of(self, location: str | Path | Store) -> str | Path:
-        """Where this worker's own store is.
+        """Return the location of this worker's store.
 
         Raises:
             ConfigurationError: There can be only one such store.
@@ -68,7 +68,7 @@ class Worker:
         return _place(location, self.number)
 
     def share_of(self, policy: DestinationPolicy) -> DestinationPolicy:
-        """The policy with this worker's part of what is limited for all of them together."""
+        """Return the policy with this worker's share of the common limits."""
         return replace(
             policy,
             max_sequences=_part(policy.max_sequences, self.count),
@@ -79,7 +79,7 @@ class Worker:
         )
 
     def share_of_limits(self, limits: HTTPLimits) -> HTTPLimits:
-        """The same of what HTTP peers may use."""
+        """Return the HTTP limits with this worker's share."""
         return replace(
             limits,
             max_connections=max(8, _part(limits.max_connections, self.count)),
@@ -89,7 +89,7 @@ class Worker:
 
 
 def worker_of(identifier: str) -> int | None:
-    """The number of the worker that made an Identifier; None for one that no worker made."""
+    """Return the number of the worker that created an Identifier; None if no worker did."""
     found = _OURS.fullmatch(identifier)
     return int(found[1], 16) if found is not None else None
 
@@ -122,7 +122,7 @@ def check_stores(location: str | Path | Store, count: int) -> None:
 
 
 def _place(location: str | Path, number: int) -> str | Path:
-    """Where the store of a worker is."""
+    """Return the location of a worker's store."""
     if location == IN_MEMORY or number == 0:
         return location
     name = f"worker-{number}"

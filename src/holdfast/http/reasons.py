@@ -80,7 +80,7 @@ def why_no_handshake(error: ssl.SSLError) -> str:
 
 
 def tls_reason(error: Exception) -> str:
-    """OpenSSL's words without its codes."""
+    """Return OpenSSL's text without its codes."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     reason = getattr(error, "reason", None) or str(error)
@@ -88,7 +88,7 @@ def tls_reason(error: Exception) -> str:
 
 
 def reason_of(error: OSError) -> str:
-    """The system's own words for what went wrong."""
+    """Return the system's text for an error."""
     if isinstance(error, ssl.SSLError):
         return tls_reason(error)  # its number is OpenSSL's, not the system's
     # asyncio puts its own words and the address into strerror; the system's word is behind the number.

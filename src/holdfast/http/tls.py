@@ -75,7 +75,7 @@ class PeerCertificate:
 
 
 def distinguished_name(parts: Any) -> str:
-    """A name as Python's ssl gives it, as RFC 4514 writes it: the most special part first."""
+    """Convert a name from Python's ssl to the form of RFC 4514: the most specific part first."""
     text = ",".join(
         "+".join(f"{_SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in part) for part in reversed(parts)
     )

@@ -33,7 +33,7 @@ def folded(things: Iterable[T], group: Callable[[T], Hashable], fold: Callable[[
 
 
 def fold_cursors(cursors: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The cursors of queues with the idle ones of a forwarder in one, behind those that have something to send."""
+    """Combine a forwarder's idle cursors into one, after those with records to send."""
     first: dict[Hashable, int] = {}
     for place, cursor in enumerate(cursors):
         first.setdefault(_owner(cursor), place)
@@ -42,7 +42,7 @@ def fold_cursors(cursors: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _owner(cursor: dict[str, Any]) -> tuple[str, str]:
-    """The queue, and the forwarder that the cursor is of, or the cursor itself."""
+    """Return the queue, and the forwarder of the cursor or the cursor itself."""
     match = _PARTITION_OF.fullmatch(cursor["name"])
     return cursor.get("queue", ""), match[1] if match is not None else cursor["name"]
 

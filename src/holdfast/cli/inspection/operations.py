@@ -91,7 +91,7 @@ def confirm(what: str, yes: bool) -> None:
 
 
 def quoted(name: str) -> str:
-    """A name as one part of a path."""
+    """Encode a name as one part of a path."""
     return quote(name, safe="")
 
 

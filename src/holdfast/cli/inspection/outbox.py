@@ -190,5 +190,5 @@ def _row(one: dict[str, Any], now: float) -> list[str]:
 
 
 def _visible(text: str) -> str:
-    """Text of several lines, with what would steer a terminal escaped."""
+    """Escape the control characters in a text of several lines."""
     return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)

@@ -66,7 +66,7 @@ def _row(one: dict[str, Any]) -> list[str]:
 
 
 def _final(one: dict[str, Any]) -> str:
-    """When its final batch was published; "" if others come."""
+    """Return when the final batch was published; "" if the sink has had none."""
     at = one["final_at"]
     return "" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%MZ}"
 

@@ -90,7 +90,7 @@ def _read_again(file: str, instead: Mapping[str, Any], running: BrokerConfig) ->
 
 
 def _newest(told: BrokerConfig, read_again: Callable[[BrokerConfig], BrokerConfig]) -> BrokerConfig:
-    """The configuration that the other workers use now: the file as it is, if it has no mistake."""
+    """Return the configuration that the other workers use now: the present file, if it has no errors."""
     from holdfast.endpoint.logs import log
 
     try:

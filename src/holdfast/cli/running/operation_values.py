@@ -88,7 +88,7 @@ def load_contract(wsdl: str, port: str | None, http: SourceHTTP, allow: tuple[st
 
 
 def _text(value: Any) -> str:
-    """A value that JSON lacks: a decimal number or a date as in XML, bytes as base64."""
+    """Convert a value that JSON lacks: a decimal number or date as in XML, bytes as base64."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     isoformat = getattr(value, "isoformat", None)

@@ -123,7 +123,7 @@ restored_option = click.option(
 
 
 def to_journal(given: str | None) -> bool | JournalPolicy | None:
-    """The journal that the option asks for; None if it is not given."""
+    """Return the journal policy of the option; None without it."""
     from holdfast.endpoint.journal.policy import JournalPolicy
 
     return given if given is None else False if given == "off" else JournalPolicy(given)
@@ -210,7 +210,7 @@ def make_service(
     max_connections: int,
     traces: bool,
 ) -> Service:
-    """The service that the options of :func:`listen_options` describe."""
+    """Return the service for the options of :func:`listen_options`."""
     from holdfast.endpoint.admin.token import read_token
     from holdfast.endpoint.serve import Listeners, Service
     from holdfast.http.exchange import HTTPLimits

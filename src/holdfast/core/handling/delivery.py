@@ -231,7 +231,7 @@ class Handling:
     # --- scheduling -----------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        """When :meth:`pump` has something to do next."""
+        """Return when :meth:`pump` must be called next; None: not before an event."""
         return self._due
 
     def pump(self, now: float) -> None:

@@ -57,7 +57,7 @@ class Granting:
     # --- what a source asks for -----------------------------------------------------------------------------------
 
     def create(self, incoming: Incoming) -> None:
-        """CreateSequence: grant it, durably, or refuse it; a repeat gets the answer that it got before (WS-RM 3.4)."""
+        """Process CreateSequence: grant it durably, or refuse it. A repeat gets the earlier answer (WS-RM 3.4)."""
         envelope, create = incoming.envelope, incoming.envelope.control
         assert isinstance(create, CreateSequence), create
         destination = self._inbound.creations.find(create, envelope.message_id, incoming.origin.party)
@@ -97,7 +97,7 @@ class Granting:
         return is_inbound or self._outbound.sequences.has(identifier)
 
     def _is_full(self, party: str) -> str:
-        """Why there is no room for another Sequence of that party; "" if there is."""
+        """Return why a party cannot have another Sequence; "" if it can."""
         shares = self._inbound.shares
         count, of_party = shares.open_count, shares.open_of(party)
         if count >= self._inbound.policy.max_sequences:
@@ -142,7 +142,7 @@ class Granting:
     # --- what a destination grants --------------------------------------------------------------------------------
 
     def created(self, incoming: Incoming) -> None:
-        """CreateSequenceResponse: the Sequence is open, and the one that it offered may be used, if it was accepted."""
+        """Process CreateSequenceResponse: open the Sequence, and the offered one if the peer accepted it."""
         response, now = incoming.envelope.control, incoming.now
         assert isinstance(response, CreateSequenceResponse), response
         source = self._outbound.creation.receive(response, incoming.envelope.relates_to, now)

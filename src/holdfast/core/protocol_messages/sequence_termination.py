@@ -231,7 +231,7 @@ class Ending:
                 self._tell(destination, now)
 
     def deadline(self) -> float | None:
-        """When :meth:`pump` has something to do next."""
+        """Return when :meth:`pump` must be called next; None: not before an event."""
         return self._deadlines.next()
 
     def _tell(self, destination: RMDestination, now: float) -> None:

@@ -164,7 +164,7 @@ class Acknowledging:
             self._send(identifier)
 
     def deadline(self) -> float | None:
-        """When :meth:`pump` has something to do next."""
+        """Return when :meth:`pump` must be called next; None: not before an event."""
         return self._due.next()
 
     def _send(self, identifier: str) -> None:

@@ -534,7 +534,7 @@ class RMDestination:
         return SequenceAcknowledgement(self.identifier, self.acknowledged.as_pairs(), (), self.is_final, remaining)
 
     def deadline(self) -> float | None:
-        """When it expires, times out or may be forgotten; None: never (WS-RM 3.4)."""
+        """Return when the Sequence expires, times out or may be forgotten; None: never (WS-RM 3.4)."""
         if self.ended_at is not None:
             return self.ended_at + self.policy.remember_terminated
         timeout = self.policy.inactivity_timeout

@@ -48,23 +48,23 @@ class Answers(Protocol):
     def stored(
         self, destination: RMDestination, number: int, envelope: Envelope, back_channel: BackChannel | None, now: float
     ) -> None:
-        """Message ``number`` is durable, and acknowledged unless a reply is awaited."""
+        """Handle a durable message, which is acknowledged unless its sender waits for a reply."""
         ...
 
     def acknowledging(self, destination: RMDestination) -> None:
-        """A message that leaves for AcksTo acknowledges the Sequence."""
+        """Handle an outgoing message to AcksTo that acknowledges the Sequence."""
         ...
 
     def settled(self, destination: RMDestination, now: float) -> None:
-        """The end of the Sequence is durable."""
+        """Handle the durable end of the Sequence."""
         ...
 
     def over(self, destination: RMDestination, *, by_source: bool) -> None:
-        """The Sequence is over; its replies remain if its source did not end it."""
+        """Handle the end of the Sequence. Its replies remain unless its source ended it."""
         ...
 
     def forgotten(self, destination: RMDestination, now: float) -> None:
-        """The Sequence is forgotten."""
+        """Remove the state of a forgotten Sequence."""
         ...
 
 
@@ -474,7 +474,7 @@ class Inbound:
                 self._forget(destination)
 
     def deadline(self) -> float | None:
-        """When :meth:`pump` has something to do next."""
+        """Return when :meth:`pump` must be called next; None: not before an event."""
         earliest = self._deadlines.next()
         if self.held.retry_at is not None and (earliest is None or self.held.retry_at < earliest):
             earliest = self.held.retry_at

@@ -300,7 +300,7 @@ class Replies:
     def stored(
         self, destination: RMDestination, number: int, envelope: Envelope, back_channel: BackChannel | None, now: float
     ) -> None:
-        """Message ``number`` is durable (called by :class:`Inbound`)."""
+        """Handle a durable message (called by :class:`Inbound`)."""
         if isinstance(envelope.control, LastMessage) and destination.offered is not None:
             self._answer_last_message(destination, number, back_channel, now)
         elif number not in destination.acknowledged:
@@ -432,7 +432,7 @@ class Replies:
     def _answer_last_message(
         self, destination: RMDestination, number: int, back_channel: BackChannel | None, now: float
     ) -> None:
-        """1.0, two-way: LastMessage is answered in kind on the offered Sequence (wcf: it waits for that)."""
+        """Answer a LastMessage of 1.0 with a LastMessage on the offered Sequence: WCF waits for it."""
         outbox = self._outbound.outboxes.get(destination.offered or "")
         source = outbox.source if outbox is not None else None
         if outbox is None or source is None or destination.awaiting:
@@ -452,7 +452,7 @@ class Replies:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        """When :meth:`pump` has something to do next."""
+        """Return when :meth:`pump` must be called next; None: not before an event."""
         return self._patience[0][0] if self._patience else None
 
     def pump(self, now: float) -> None:

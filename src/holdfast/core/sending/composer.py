@@ -44,7 +44,7 @@ class Offered(Protocol):
         ...
 
     def forget_offered(self, identifier: str, now: float) -> None:
-        """The Sequence it was offered with is over: settle it, then forget it."""
+        """Settle and forget an offered Sequence, because the Sequence that it was offered with has ended."""
         ...
 
 
@@ -73,7 +73,7 @@ class Composer:
         return EndpointReference(with_secret(source.address or self._local.address, source.secret))
 
     def request(self, outbox: OutboxRecords, source: RMSource, request: Request) -> Envelope:
-        """A request that starts or ends the Sequence, or asks for an acknowledgement."""
+        """Return a request that starts or ends the Sequence, or requests an acknowledgement."""
         envelope = self._envelope(outbox, source)
         envelope.message_id = source.control.message_ids.get(request.value)
         if request is not Request.ACK_REQUESTED:
@@ -102,7 +102,7 @@ class Composer:
         return envelope
 
     def transmission(self, outbox: OutboxRecords, source: RMSource, number: int) -> tuple[Envelope, str | None]:
-        """Message ``number`` of the Sequence with what goes along with it this time, and the MessageID of a request."""
+        """Return message ``number`` with the acknowledgements that it carries this time, and the MessageID of a request."""
         wants_reply = None
         envelope, record = self._message(outbox, source, number)
         if record is not None and record.wants_reply:
@@ -123,7 +123,7 @@ class Composer:
             envelope.acknowledgements = (acknowledgement,)
 
     def message(self, outbox: OutboxRecords, source: RMSource, number: int) -> Envelope:
-        """Message ``number`` of the Sequence, the same every time."""
+        """Return message ``number`` of the Sequence, without acknowledgements: it is always the same."""
         return self._message(outbox, source, number)[0]
 
     def _message(self, outbox: OutboxRecords, source: RMSource, number: int) -> tuple[Envelope, Record | None]:

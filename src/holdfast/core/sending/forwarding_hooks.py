@@ -23,23 +23,23 @@ class GivesUp(Protocol):
         ...
 
     def refused(self, outbox: Outbox, number: int, fault: Fault, now: float, *, is_final: bool = False) -> None:
-        """The destination refused message ``number``; ``is_final``: permanently."""
+        """Handle a refusal of message ``number`` by the destination; ``is_final``: permanently."""
         ...
 
     def declined(self, outbox: Outbox, number: int, fault: Fault, now: float) -> None:
-        """The service refused message ``number``, which its destination acknowledges."""
+        """Handle a refusal of message ``number`` by the service, although the destination acknowledges it."""
         ...
 
     def acknowledged(self, outbox: Outbox, ack: SequenceAcknowledgement) -> None:
-        """The destination reported which messages it has, and that matters."""
+        """Handle a report of the destination which messages it has, while a decision depends on it."""
         ...
 
     def lost(self, outbox: Outbox, source: RMSource, code: str, reason: str) -> None:
-        """The destination lost the Sequence, and may have unacknowledged messages of it."""
+        """Handle the loss of the Sequence by its destination, which may have unacknowledged messages."""
         ...
 
     def silent(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        """The destination does not report which messages it has, despite repeated requests."""
+        """Handle a destination that does not report which messages it has, despite repeated requests."""
         ...
 
 
@@ -59,7 +59,7 @@ class Forwarders(Protocol):
         ...
 
     def unanswered(self, outbox: Outbox, number: int, now: float) -> None:
-        """There will be no reply to message ``number``, a request."""
+        """Handle the final absence of a reply to request ``number``."""
         ...
 
     @property

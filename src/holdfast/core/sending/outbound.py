@@ -227,7 +227,7 @@ class Outbound:
                 self.close_outbox(outbox.key, now)
 
     def deadline(self) -> float | None:
-        """When :meth:`pump` has something to do next."""
+        """Return when :meth:`pump` must be called next; None: not before an event."""
         return None if self.reading.is_recovering else self.context.deadlines.next()
 
     def pause(self, to: str, seconds: float, now: float) -> float:

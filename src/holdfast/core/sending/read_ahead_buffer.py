@@ -78,7 +78,7 @@ class Here(dict[int, Record]):
             self._count(size_of(record))
 
     def drop(self, offset: int) -> None:
-        """A record needs not be in memory."""
+        """Release a record."""
         record = self.pop(offset, None)
         if record is not None:
             self._count(-size_of(record))

@@ -560,7 +560,7 @@ class Staging:
         self._sweep_at = at if self._sweep_at is None else min(at, self._sweep_at)
 
     def deadline(self) -> float | None:
-        """When :meth:`pump` has something to do next."""
+        """Return when :meth:`pump` must be called next; None: not before an event."""
         return min((at for at in (self._sweep_at, self._retry_at) if at is not None), default=None)
 
     def pump(self, now: float) -> None:

@@ -55,7 +55,7 @@ class Admin:
         self._app = app
         self._joined = joined
         self.guard = guard or Guard()
-        """Who may ask; may be another from some moment on."""
+        """The access checks, which a new configuration may replace."""
         self._registry = CollectorRegistry()
         self._collector = DestinationCollector(app)
         self._registry.register(self._collector)
@@ -116,11 +116,11 @@ class Admin:
         self._collector.begin()
 
     def handle(self, exchange: Exchange) -> None:
-        """Take one HTTP request; the answer follows."""
+        """Process one HTTP request, and answer it later."""
         self._begin(self._answer(exchange))
 
     def handle_own(self, exchange: Exchange) -> None:
-        """The same of another worker's, which has seen who asks, for what is here."""
+        """Process a request of another worker, which has checked the access, for the resources of this one."""
         self._begin(self._answer_own(exchange))
 
     def _begin(self, answering: Coroutine[Any, Any, None]) -> None:
@@ -186,7 +186,7 @@ class Admin:
         )
 
     async def _ready(self, asked: Asked) -> object:
-        """The listener is there once all is recovered."""
+        """Readiness: the listener starts only once the endpoint has recovered."""
         if self.is_draining:
             raise Refused(503, "the server is stopping: it finishes requests in progress", "Use another server.")
         if (wrong := self._app.engine.health()) is not None:

@@ -14,7 +14,7 @@ from holdfast.store import Store
 
 
 class Inspected(Protocol):
-    """What the routes for Sequences, queues, cursors, outboxes and dead letters need."""
+    """Object that the routes for Sequences, queues, cursors, outboxes and dead letters inspect."""
 
     engine: Engine
     """Its state; running only for a destination."""

@@ -17,7 +17,7 @@ from holdfast.store.durations import Durations
 
 
 class DestinationCollector(Collector):
-    """What one destination counts; names and meanings are in docs/reference/metrics.md."""
+    """Metrics of one destination. Names and meanings are in docs/reference/metrics.md."""
 
     def __init__(self, app: Destination) -> None:
         self._app = app
@@ -28,7 +28,7 @@ class DestinationCollector(Collector):
         self._before: dict[str, tuple[int, int]] = {}
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics as they stand now."""
+        """Yield the present metrics."""
         app = self._app
         commits = app.engine.commits
         yield _counter(

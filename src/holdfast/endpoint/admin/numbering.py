@@ -73,7 +73,7 @@ class Numbering:
         return {own: value for number, value in by_number.items() if (own := self.own(number)) is not None}
 
     def check(self, numbers: Iterable[int]) -> None:
-        """See that a worker has each of these partitions.
+        """Check that a worker has each of these partitions.
 
         Raises:
             Refused: 400 if none has.
@@ -113,11 +113,11 @@ class Numbering:
         return shown | {"partitions": self._renumbered(shown["partitions"]), "cursors": cursors}
 
     def describe_cursor(self, shown: dict[str, Any]) -> dict[str, Any]:
-        """The same of one cursor."""
+        """Convert the partition numbers in the report on one cursor."""
         return shown | {"offsets": self._renumbered(shown["offsets"])}
 
     def describe_row(self, shown: dict[str, Any]) -> dict[str, Any]:
-        """The same of a row with the number of a partition, if it has one."""
+        """Convert the partition number in a row, if it has one."""
         own = shown.get("partition")
         return shown if own is None else shown | {"partition": self.partition(own)}
 
@@ -154,7 +154,7 @@ class Numbering:
 
 
 class Numbered(Protocol):
-    """What has partitions: a destination, or a stopped store."""
+    """Object with partitions: a destination, or a stopped store."""
 
     @property
     def worker(self) -> Worker | None:

@@ -11,10 +11,10 @@ from holdfast.endpoint.admin.routes import Route, Routes, Shape, named_parts, pl
 
 JSON = "application/json"
 VERSION = "1"
-"""Of the routes and of what they take and answer; what is only added does not change it."""
+"""Version of the routes, their requests and their responses. Additions do not change it."""
 
 EVERY_REQUEST = (400, 401, 403, 500, 503)
-"""What any request may be refused with: it cannot be read, its sender may not ask, we failed, the store did."""
+"""Error statuses of any request: unreadable, unauthorized, failure of the server, failure of the store."""
 
 
 class Error(Shape):

@@ -10,7 +10,7 @@ from holdfast.endpoint.admin.shapes import MOST_LISTED, Page
 
 Item = TypeVar("Item")
 Key = tuple[str, ...]
-"""What tells one from the others, and the order that they are shown in. No part of it holds a line break."""
+"""Unique key of an item, which also determines the order. No part of it contains a line break."""
 
 
 def page_of(items: Collection[tuple[Key, Item]], asked: Page) -> tuple[list[Item], str | None]:

@@ -1,5 +1,4 @@
-"""Where a cursor is to go: an offset, one end of a queue, or a time, in each partition; a forwarder's way there, and
-its end."""
+"""New positions of cursors: an offset, an end of a queue, or a time in each partition. Moves and deletes forwarders."""
 
 from __future__ import annotations
 
@@ -43,10 +42,10 @@ def asked_partitions(
 
 
 def check_one_partition(partitions: list[int], partition: int | None, numbers: Numbering) -> None:
-    """See that a request with an offset is about one partition.
+    """Check that a request with an offset concerns one partition.
 
     Raises:
-        Refused: 400 if it is about several, here or in several workers.
+        Refused: 400 if it concerns several, in one worker or in several.
     """
     if len(partitions) > 1 or (partition is None and numbers.count > 1):
         raise Refused(

@@ -221,7 +221,7 @@ class Routes:
 
 
 Parts = list[tuple[str, tuple[str, ...]]]
-"""Of a path, each part as a name, "" for none, and the words it may be, none for any."""
+"""Parts of a path: the name of each, "" for none, and its permitted words, none for any."""
 
 
 def _parts(path: str) -> Parts:
@@ -236,7 +236,7 @@ def _parts(path: str) -> Parts:
 
 
 def named_parts(path: str) -> Parts:
-    """Those of a path's parts that have a name."""
+    """Return the named parts of a path."""
     return [(name, words) for name, words in _parts(path) if name]
 
 

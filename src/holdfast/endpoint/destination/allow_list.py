@@ -25,12 +25,12 @@ _MOST_DECODINGS = 4
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What an address means.
+    """A parsed address.
 
     Args:
-        origin: Scheme, host in its one form, port.
-        has_port: Whether the port was written.
-        path: Its parts, decoded.
+        origin: Scheme, normalized host, and port.
+        has_port: Whether the address contains the port.
+        path: The decoded parts of its path.
     """
 
     origin: Origin

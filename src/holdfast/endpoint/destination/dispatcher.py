@@ -116,7 +116,7 @@ class Dispatcher:
         self._wake()
 
     def _returned(self, handle: Handle, running: asyncio.Future[Any]) -> None:
-        """A plain handler is done."""
+        """Process the end of a plain handler."""
         self._running.discard(running)
         if not running.cancelled():
             error = running.exception()
@@ -150,7 +150,7 @@ class Dispatcher:
         return result, transaction
 
     def _returned_within(self, handle: Handle, running: asyncio.Future[tuple[Any, Transaction]]) -> None:
-        """A handler with a transaction is done."""
+        """Process the end of a handler with a transaction."""
         self._running.discard(running)
         if not running.cancelled():
             error = running.exception()
@@ -218,7 +218,7 @@ class Dispatcher:
             raise error
 
     def _decided(self, handle: Handle, fault: ApplicationFault) -> None:
-        """The handler decided for a fault."""
+        """Process the decision of a handler to reply with a fault."""
         record = handle.record
         if not record.wants_reply:
             log.warning(
@@ -346,4 +346,4 @@ def _caused(what: str, error: BaseException) -> RuntimeError:
 
 
 class _NoReply(EnvelopeError):
-    """What a handler returned cannot be sent. Another attempt would do its work again, and return the like."""
+    """A handler returned a value that cannot be sent. A retry would repeat its work, with the same result."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 
 _BASE = "http://wsdl.invalid/"
-"""Where the WSDL's documents are for the room that reads them: nothing is fetched from there."""
+"""Base URL of the WSDL's documents for the WSDL reader, which fetches nothing from it."""
 
 
 class Operations:
@@ -175,7 +175,7 @@ class _Wrapped:
             raise InvalidBody(error.message) from None
 
     def _take_message(self) -> str:
-        """The name of the argument that is annotated with Message, "" without one."""
+        """Return the name of the argument with the annotation Message, "" without one."""
         try:
             hints = typing.get_type_hints(self._handler)
         except Exception:  # an annotation is any expression, and may use names that only a type checker imports

@@ -18,13 +18,13 @@ from holdfast.settings import check_whole
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """What is said of the partitions of every queue.
+    """Configured partitions of every queue.
 
     Args:
         shared: Partitions that Sequences share; None: as many as the store has.
-        sessions: Partitions for one session each, behind them; None: as many as the store has.
-        default_shared: The same of a new store, where nothing is said.
-        default_sessions: The same of a new store, where nothing is said.
+        sessions: Partitions for one session each, after the shared ones; None: as many as the store has.
+        default_shared: Shared partitions of a new store, if not configured.
+        default_sessions: Partitions for sessions of a new store, if not configured.
     """
 
     shared: int | None = 4

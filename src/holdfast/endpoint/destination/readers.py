@@ -11,7 +11,7 @@ from holdfast.endpoint.engine import Engine
 
 
 class Readers:
-    """Those who read one queue from outside.
+    """External readers of one queue.
 
     Args:
         engine: The running engine.
@@ -24,7 +24,7 @@ class Readers:
         self._waiting: set[asyncio.Event] = set()
 
     def delivered(self) -> None:
-        """A record is durable in the queue."""
+        """Wake the readers that wait for a durable record."""
         for grown in self._waiting:
             grown.set()
 

@@ -12,10 +12,10 @@ MEASURED = 16
 
 
 class Unanswered:
-    """Those of one destination.
+    """Unanswered exchanges of one destination.
 
     Attributes:
-        durations: From when a request's envelope was read to its answer, of one in :data:`MEASURED`.
+        durations: Seconds from the reading of a request to its answer, measured once in :data:`MEASURED` requests.
     """
 
     __slots__ = ("_count", "_since", "durations")
@@ -29,19 +29,19 @@ class Unanswered:
         return len(self._since)
 
     def add(self, exchange: Exchange) -> None:
-        """One more waits."""
+        """Add a waiting exchange."""
         self._count += 1
         self._since[exchange] = 0.0 if self._count % MEASURED else perf_counter()
 
     def take(self, exchange: Exchange) -> bool:
-        """It is answered now; whether it was waiting still."""
+        """Remove an exchange that is answered now, and return whether it was waiting."""
         since = self._since.pop(exchange, None)
         if since:
             self.durations.add(perf_counter() - since)
         return since is not None
 
     def take_all(self) -> list[Exchange]:
-        """All of them are answered now, none of what it asked for."""
+        """Remove and return all waiting exchanges; the caller answers them without their results."""
         waiting = list(self._since)
         self._since.clear()
         return waiting

@@ -32,7 +32,7 @@ _IMPORTS = {
     f"{{{WSDL}}}import": ("wsdl", "location"),
     **{f"{{{_SCHEMA}}}{word}": ("xsd", "schemaLocation") for word in ("import", "include", "redefine")},
 }
-"""What names another document -> which kind that is, and the attribute that says where it is."""
+"""Element that refers to another document -> kind of that document, and the attribute with its location."""
 
 
 class ServiceDescription:
@@ -163,7 +163,7 @@ def _set_address(port: etree._Element, address: str) -> bool:
 
 
 def _imports(root: etree._Element) -> Iterator[tuple[etree._Element, str, str]]:
-    """What names other documents, the attribute that says where, and the kind of document."""
+    """Yield the elements that refer to other documents, with the attribute of the location and the kind of document."""
     for name, (kind, attribute) in _IMPORTS.items():
         for element in root.iter(name):
             yield element, attribute, kind

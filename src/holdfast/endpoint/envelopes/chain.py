@@ -31,7 +31,7 @@ REFUSED, PUT_OFF, FAILED = "message.rejected_by_processor", "message.deferred_by
 """Incidents: the message itself is invalid; it must wait; the processor has a bug."""
 
 LONGEST_WAIT = 86_400
-"""Seconds that a sender may be asked to wait before it tries again."""
+"""Maximum seconds that a processor may ask a sender to wait before a retry."""
 
 _ABSENT = object()
 _NAME = re.compile(r"\{[^{}\s]*\}[^{}\s:]+")
@@ -104,7 +104,7 @@ class Chain:
     # --- out ------------------------------------------------------------------------------------------------------
 
     def outbound(self, context: MessageContext) -> None:
-        """Let a message that is about to be written pass.
+        """Call the processors for a message before it is written.
 
         Raises:
             ProcessorError: it is stopped.
@@ -113,7 +113,7 @@ class Chain:
             self._call(processor, processor.outbound, context)
 
     def encoded(self, context: MessageContext, data: bytes) -> bytes:
-        """Let a message that is written pass; what leaves.
+        """Call the processors for a written message, and return the octets to send.
 
         Raises:
             ProcessorError: it is stopped.

@@ -51,7 +51,7 @@ class Decoder:
         self._begin(partial(self._read, data)).add_done_callback(lambda read: self._done(read, then, is_large))
 
     def use(self, limits: Limits) -> None:
-        """Let envelopes be like this from now on."""
+        """Replace the limits of envelopes."""
         self._limits = limits
 
     def aside(self, work: Callable[[], T], then: Callable[[T], None]) -> None:

@@ -89,11 +89,11 @@ class Envelopes:
         return self._chain.passes_on
 
     def pass_messages_on(self) -> None:
-        """Prepare for messages that are forwarded: their headers for the ultimate receiver are kept."""
+        """Keep the headers for the ultimate receiver, because the endpoint forwards messages."""
         self._chain.passes_on = True
 
     def submitting(self, record: Record, commit: GroupCommit) -> None:
-        """A source takes a message over."""
+        """Begin the trace of a message that a source accepts."""
         if self.tracing is not None:
             self.tracing.submitting(record, commit)
 
@@ -179,7 +179,7 @@ class Envelopes:
         answered(read)
 
     def use(self, limits: Limits) -> None:
-        """Let envelopes be like this from now on."""
+        """Replace the limits of envelopes."""
         self._decoder.use(limits)
 
     def aside(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
@@ -280,7 +280,7 @@ _TOLD_AS_SOAP = {
     BODY_TOO_LARGE: ("The message is larger than this endpoint accepts. Send a smaller one.", 413),
     NEEDS_TLS: ("This port speaks https. Change http to https in the URL.", 500),
 }
-"""What the HTTP server refuses -> the fault's reason, and the HTTP status of a fault in SOAP 1.2."""
+"""Refusal of the HTTP server -> reason of the fault, and the HTTP status of a SOAP 1.2 fault."""
 
 
 def refuse_as_soap(refusal: Refusal, headers: Mapping[bytes, bytes], peer: str | None) -> Refusal:

@@ -189,10 +189,10 @@ class ApplicationFault(HoldfastError):
 
 
 def check_code(argument: str, name: str) -> None:
-    """See that this can be a code of a fault, or that it is "".
+    """Check that a name is a valid code of a fault, or "".
 
     Raises:
-        EnvelopeError: it is no name, or its namespace no URI.
+        EnvelopeError: it is not a valid name, or its namespace is not a URI.
     """
     try:
         if name:

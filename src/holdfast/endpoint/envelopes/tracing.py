@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
 
 NAMESPACE = "https://www.w3.org/TR/trace-context/"
-"""Of the header blocks; whatever has their names is read, in any namespace."""
+"""Namespace of the header blocks. Blocks with their names are read in any namespace."""
 
 _ATTRIBUTES = rb"(?:\s[^<>]{0,300})?"
 _PARENT = re.compile(
@@ -38,7 +38,7 @@ _PARENT = re.compile(
 )
 _STATE = re.compile(rb"<(?:[\w.-]{1,50}:)?tracestate" + _ATTRIBUTES + rb">([^<]{1,600})</[^>]{1,60}>")
 MISSING = "pip install 'holdfast[otel]'"
-"""What to do where OpenTelemetry is not installed."""
+"""Remedy if OpenTelemetry is not installed."""
 
 
 class Tracing:
@@ -89,7 +89,7 @@ class Tracing:
         self._accepting[exchange] = span
 
     def answered(self, exchange: Exchange, envelope: Envelope | None) -> None:
-        """A request is answered."""
+        """Record the answer to a request."""
         span = self._accepting.pop(exchange, None)
         if span is None:
             return
@@ -181,7 +181,7 @@ class Tracing:
 
 
 def _read(blocks: bytes) -> dict[str, str]:
-    """The context among header blocks, as a carrier; empty for none."""
+    """Return the context in header blocks as a carrier, empty without one."""
     parent = _PARENT.search(blocks)
     if parent is None:
         return {}
@@ -191,5 +191,5 @@ def _read(blocks: bytes) -> dict[str, str]:
 
 
 def _without(blocks: bytes) -> bytes:
-    """The header blocks without those of a context."""
+    """Return the header blocks without the blocks of a context."""
     return _STATE.sub(b"", _PARENT.sub(b"", blocks)) if b"trace" in blocks else blocks

@@ -1,6 +1,6 @@
-"""What HTTP, TLS and processors said of a message, as its record keeps it: a handler may run after a restart.
+"""Facts about a message from HTTP, TLS and processors, stored in its record: a handler may run after a restart.
 
-Owns which headers are kept, their bound, and their bytes. Most messages have nothing to keep, which costs nothing.
+Owns the selection of headers, their limit and their encoding. Most messages have no such facts, which costs nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.http.tls import PeerCertificate
 
 EVERY: Final = "*"
 SECRET: Final = frozenset((b"authorization", b"proxy-authorization", b"cookie"))
-"""What ``*`` does not stand for: a store is no place for passwords. Named, they are kept."""
+"""Headers that ``*`` excludes, so that the store contains no passwords. A header named explicitly is kept."""
 MAX_BYTES: Final = 8192
 """Maximum bytes of names and values stored for one message; headers beyond it are left out whole."""
 

@@ -1,6 +1,6 @@
-"""What an event journal says: its columns and its events.
+"""Columns and events of an event journal.
 
-Loads next to nothing: every process of Spark that reads imports it.
+Imports only light modules, because every Spark process that reads a journal imports it.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Collector:
     # --- what is durable ------------------------------------------------------------------------------------------
 
     def durable(self, batch: Batch) -> None:
-        """A batch is durable; nothing that waited for it was said yet."""
+        """Record the effects of a durable batch, before the answers that waited for it leave."""
         at = self._clock()
         if self._said:
             self._tell_said()
@@ -153,7 +153,7 @@ class Collector:
                     self._unqueued.setdefault(name, {})[number] = why
 
     def _moved(self, name: str, state: State, batch: Batch, at: float) -> None:
-        """The state of a Sequence is another one, or it is new."""
+        """Record a new Sequence, or the new state of one."""
         known = self._states.get(name)
         if state["role"] == "source":
             if known is None:
@@ -182,7 +182,7 @@ class Collector:
         self._row(at, event, name, detail=_short(", ".join([*said, *([fault] if fault else [])])) or None)
 
     def _address(self, state: State) -> str | None:
-        """Where an outbound Sequence goes: one that replies knows it itself, of others their outbox does."""
+        """Return the address of an outbound Sequence: its own for a Sequence of replies, otherwise its outbox's."""
         address: str | None = state["to"] or self._addresses.get(state["outbox"])
         return address
 
@@ -239,7 +239,7 @@ class Collector:
             self._row(self._clock(), "replied", one.identifier, one.message_number, 1)
 
     def _answers(self, envelope: Envelope) -> None:
-        """What an envelope that leaves says of what came."""
+        """Record the acknowledgements and the fault in an outgoing envelope."""
         if envelope.acknowledgements:
             if not self._said:
                 self._said_at = self._clock()
@@ -291,7 +291,7 @@ class Collector:
             self._row(self._clock(), "incident", sequence, number, detail=_short(detail))
 
     def _not_queued(self, effect: NotQueued) -> None:
-        """That is accepted must be durable before it counts."""
+        """Record a message that enters no queue. The event waits until its acceptance is durable."""
         self._unqueued.setdefault(effect.identifier, {})[effect.number] = effect.why
         state = self._states.get(effect.identifier)
         if state is not None and effect.number in AcknowledgementRanges.from_state(state["accepted"]):
@@ -311,7 +311,7 @@ class Collector:
         self._row(self._clock(), event, fault.identifier or None, detail=detail)
 
     def _tell_said(self) -> None:
-        """Of every Sequence what is acknowledged now and was not before."""
+        """Record the newly acknowledged numbers of every Sequence."""
         rows: list[tuple[str, int, int]] = []
         told = self._told
         newest = {one.identifier: one.ranges for one in self._said if one.ranges}  # of each Sequence, the last said
@@ -333,12 +333,13 @@ class Collector:
     # --- where it stands ------------------------------------------------------------------------------------------
 
     def started(self, version: str) -> None:
-        """A process begins to write."""
+        """Record the start of a process."""
         self._row(self._clock(), "started", attempt=self.run, detail=version)
 
     def ended(self, queues: Iterable[Queue]) -> None:
-        """Say that the run ends in order, after what is durable then: the next run may list more, if something else
-        wrote to the store between the two.
+        """Record the orderly end of the run, after the state that is durable then.
+
+        If another program writes to the store before the next run, that run lists more.
 
         Args:
             queues: What messages come to.
@@ -347,11 +348,11 @@ class Collector:
         self._row(self._clock(), "stopped")
 
     def lost(self, count: int, why: str) -> None:
-        """So many events that were taken were not written. Let :meth:`stand` follow: it says what they led to."""
+        """Record that ``count`` events were not written. Call :meth:`stand` next: it records the resulting state."""
         self._row(self._clock(), "gap", count=count, detail=_short(why))
 
     def recover(self, snapshot: Snapshot) -> None:
-        """What the store held; :meth:`stand` says it."""
+        """Restore the state from the store; :meth:`stand` records it."""
         self._states = dict(snapshot.sequences)
         self._promised = {name: _promise(self.policy, state) for name, state in self._states.items()}
         self._homes = {name: snapshot.homes.get(name, (None, None)) for name in self._states}
@@ -364,8 +365,9 @@ class Collector:
         self._row(self._clock(), "recovered", count=len(self._states))
 
     def stand(self, queues: Iterable[Queue]) -> None:
-        """Say what is durable: at the start, where a file begins, so that each tells what those before it left, and
-        where a run ends in order.
+        """Record the durable state: at the start, at the end of a run, and at the start of each file.
+
+        Each file then contains the state that the files before it left.
 
         Args:
             queues: What messages come to.
@@ -432,7 +434,7 @@ class Collector:
         self._rows.append(row)
 
     def take(self) -> list[tuple[Any, ...]]:
-        """What was gathered since the last time."""
+        """Return the entries collected since the last call."""
         if self._said:
             self._tell_said()
         entries, self.entries, self._rows = self.entries, [], None
@@ -450,7 +452,7 @@ def _short(text: str) -> str:
 
 
 def _promise(policy: DestinationPolicy, state: State) -> str:
-    """What is promised for a Sequence. Stores of older versions say nothing of its IncompleteSequenceBehavior."""
+    """Return the assurance of a Sequence. Stores of older versions do not contain its IncompleteSequenceBehavior."""
     behavior = state.get("behavior")
     return f"{policy.assurance}, {behavior}" if behavior else str(policy.assurance)
 
@@ -466,7 +468,7 @@ def _pairs(state: list[Any]) -> Pairs:
 
 
 def _news(before: Pairs, after: Pairs) -> list[tuple[int, int]]:
-    """What is in ``after`` and not in ``before``; both ascending."""
+    """Return the ranges that are in ``after`` and not in ``before``; both are ascending."""
     if not before:
         return list(after)
     if len(before) == len(after) == 1 and before[0][0] == after[0][0]:

@@ -34,11 +34,11 @@ ROWS_A_FRAME = 4_000
 """Approximate number of events in one frame: a reader holds no larger number in memory."""
 
 STAMP = "%Y%m%dT%H%M%S.%fZ"
-"""How the name of a segment begins: when it was begun, in UTC, so that names stand in the order of time."""
+"""Prefix of a segment's name: its start in UTC, so that names sort by time."""
 STAGED = "staged"
 LIVE, OPEN, PARQUET, DRAFT = "_live-", ".journal", ".parquet", ".draft"
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z.-]{0,199}")
-"""What a segment may be called: nothing that climbs, and nothing else that lies there."""
+"""Valid names of segments: no path to another directory, and no other file of the directory."""
 
 _FRAME = struct.Struct(">II")
 _encode = msgspec.msgpack.Encoder().encode
@@ -107,7 +107,7 @@ def whole_frames(file: IO[bytes], on_damage: Callable[[str], None] = ignore_dama
 
 
 def whole_length(path: Path) -> int:
-    """Up to which byte a segment is whole."""
+    """Return the offset up to which a segment is complete."""
     length = 0
     with path.open("rb") as file:
         for _ in whole_frames(file):
@@ -252,7 +252,7 @@ def _event_of(queue: str) -> tuple[str, str | None]:
 
 
 def rows_of(file: IO[bytes]) -> list[dict[str, Any]]:
-    """The events of a segment as rows, in their order; all of them are in memory."""
+    """Return the events of a segment as rows, in order and all in memory."""
     rows = []
     for parts in read_segment(file):
         for part in parts:
@@ -283,13 +283,13 @@ class Segment:
 
     @property
     def name(self) -> str:
-        """What it and what becomes of it are called, which tells its place among the others."""
+        """Name of the segment, which its Parquet file keeps, and which determines its order."""
         return self.path.name.removeprefix(LIVE).removeprefix("_").removesuffix(OPEN).removesuffix(PARQUET)
 
     @property
     def file(self) -> str:
-        """What these octets are called from outside: the same while they are written and when they are complete, and
-        something else once they are Parquet."""
+        """External name of the file. It stays the same when the file is complete, and changes with the conversion to
+        Parquet."""
         return self.name + self.path.suffix
 
     @property
@@ -347,7 +347,7 @@ def open_segment(directory: Path, file: str) -> IO[bytes] | None:
 
 
 def made_parquet(directory: Path, file: str) -> Segment | None:
-    """What a segment has become that is Parquet now; None: nothing."""
+    """Return the Parquet segment that a file was converted to; None without one."""
     made = directory / (file.removesuffix(OPEN) + PARQUET)
     return next((one for one in segments(directory) if one.path == made), None) if file.endswith(OPEN) else None
 

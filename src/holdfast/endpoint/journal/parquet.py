@@ -38,7 +38,7 @@ _PIECE = 1 << 20
 
 
 def arrow_schema() -> Any:
-    """The columns as pyarrow has them, as Spark reads them."""
+    """Return the schema of pyarrow, in the types that Spark reads."""
     import pyarrow as pa
 
     types = {"timestamp": pa.timestamp("us", tz="UTC"), "string": pa.string(), "int": pa.int32(), "bigint": pa.int64()}
@@ -113,7 +113,7 @@ def _sign(draft: Path) -> None:
 
 
 def _checksum(file: IO[bytes]) -> tuple[int, int | None]:
-    """The checksum of a Parquet file, and where in it that stands; None: it has none."""
+    """Return the checksum of a Parquet file and its position; None without one."""
     size = file.seek(0, os.SEEK_END)
     start = max(0, size - _TAIL)
     file.seek(start)

@@ -41,7 +41,7 @@ MOST_GATHERED = 500_000
 SPARE_BYTES = 128 << 20
 """Free bytes below which the journal writes nothing: the rest of the disk is reserved for the store."""
 SETTLED_AFTER = 60.0
-"""Seconds that a process has run before it makes Parquet of anything: who restarts often has other things to do."""
+"""Seconds after the start before a process converts files to Parquet, so that frequent restarts do no such work."""
 
 
 def directory_of(policy: JournalPolicy, location: str | Path | Store, worker: Worker | None) -> Path | None:
@@ -157,7 +157,7 @@ class Journal:
         return collector
 
     def _next_run(self) -> int:
-        """Which run of this directory it is: what is newer must be known where clocks are set back."""
+        """Return the number of the run in this directory, which orders runs even if a clock is set back."""
         file = self.directory / "_runs"
         run = 1
         with contextlib.suppress(OSError, ValueError):  # it is the first run, or the number is unknown
@@ -283,7 +283,7 @@ class Journal:
         self._put(HEADER)
 
     def _complete(self) -> None:
-        """Nothing more comes into the file."""
+        """Complete the file: it receives no further events."""
         file, path, self._file, self._path, self._good = self._file, self._path, None, None, 0
         if file is None or path is None:
             return
@@ -294,7 +294,7 @@ class Journal:
         self._is_any_complete = True
 
     def _take_directory(self) -> None:
-        """Be the one that writes here, and complete what one left that was killed."""
+        """Lock the directory, and complete the files that a killed process left."""
         make_private(self.directory)
         lock = os.open(self.directory / "_lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -69,7 +69,7 @@ class Outboxes:
         return sorted((one for one in outboxes if not one.is_for_replies), key=lambda one: one.key)
 
     def listed(self, limit: int) -> list[dict[str, Any]]:
-        """The first messages that are not acknowledged, of every key in turn."""
+        """Return the first unacknowledged messages of each key."""
         shown: list[dict[str, Any]] = []
         for outbox in self._all():
             for offset, record in self._records(outbox):
@@ -135,7 +135,7 @@ class Outboxes:
         return outbox, offset
 
     def others_in_doubt(self, name: str) -> int:
-        """How many others may have arrived, and are sent again, if this one is given up.
+        """Return how many other messages may have arrived and are retransmitted if this one is discarded.
 
         Raises:
             ConfigurationError: there is no such message.

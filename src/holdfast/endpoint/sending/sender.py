@@ -280,7 +280,7 @@ class Sender:
 
 
 def retry_after(response: Response, now: float) -> float:
-    """Seconds that a destination asks to be left alone; 0 if it asks for none, or says it in no way that is known.
+    """Return the seconds in a destination's Retry-After header; 0 if it is absent or unreadable.
 
     Args:
         response: Its answer.

@@ -46,7 +46,7 @@ _REMEDIES = {
     **{"HTTP 401": _WHO, "HTTP 403": _WHO, "HTTP 404": _WHERE, "HTTP 405": _WHERE, "HTTP 200": _WHERE},
     **dict.fromkeys(REFUSES_CREDENTIALS, _CREDENTIALS),
 }
-"""What to look at first, by the code of the fault, or of what answered in the destination's place."""
+"""First remedy, by the code of the fault, or by the HTTP status of another program that answered."""
 _NO_SEQUENCE = (
     "It granted no Sequence. Check that reliable messaging is enabled at that endpoint (WCF: reliableSession; CXF: "
     "the reliableMessaging feature), or fix the cause that the fault names"

@@ -44,11 +44,11 @@ from holdfast.store import IN_MEMORY, Store, shown
 
 
 class Calls:
-    """What the callers of a running source wait for.
+    """Pending calls of a running source.
 
     Args:
         engine: The running engine.
-        progress: Counts what becomes of messages.
+        progress: Counts the outcomes of messages.
         store: Location of the store, for errors.
         choices: Versions to try for each new outbox, with or without an offer.
     """
@@ -175,7 +175,7 @@ class Calls:
     # --- what the protocol reports ---------------------------------------------------------------------------------
 
     def tell(self, effect: Effect) -> None:
-        """Inform the callers that wait for what has happened."""
+        """Inform the callers that wait for an effect."""
         if isinstance(effect, Submitted):
             self._submitted(effect)
         elif isinstance(effect, Acknowledged):

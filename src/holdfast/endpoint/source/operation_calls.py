@@ -87,7 +87,7 @@ class OperationCalls:
         return value
 
     async def _described(self) -> Contract:
-        """The contract, loaded with the first call."""
+        """Return the contract, which the first call loads."""
         if self._contract is not None:
             return self._contract
         if self._wsdl is None:

@@ -1,4 +1,4 @@
-"""What an application gives a source, looked at before it is stored: what could never leave is refused at once."""
+"""Messages of an application, validated before they are stored: unsendable ones are rejected immediately."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def outgoing_record(
 
 
 def check_key(key: str) -> None:
-    """See that this can be a sequence key.
+    """Check that a value is a valid sequence key.
 
     Raises:
-        EnvelopeError: it is not text, or no Unicode.
+        EnvelopeError: it is not text, or not valid Unicode.
     """
     if not isinstance(key, str):
         raise EnvelopeError(f"the sequence_key must be text, not {type(key).__name__}")

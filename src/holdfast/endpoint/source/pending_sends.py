@@ -83,7 +83,7 @@ class Lane:
             raise self.stop_error
 
     def tell_submitted(self, first: int, last: int) -> None:
-        """The messages at these offsets are durable here."""
+        """Inform the callers of messages that are durable here."""
         for offset in range(first, last + 1):
             future = self.submitted.pop(offset, None)
             if future is not None and not future.done():
@@ -105,7 +105,7 @@ class Lane:
         await self.ids.check_same(offset, record)
 
     def tell_acknowledged(self, first: int, last: int) -> None:
-        """The destination has the messages at these offsets."""
+        """Inform the callers of messages that the destination has acknowledged."""
         waiting = self.acknowledged
         if last - first < len(waiting):
             offsets = list(range(first, last + 1))
@@ -117,7 +117,7 @@ class Lane:
                     future.set_result(None)
 
     def tell_ended(self) -> None:
-        """The Sequence that was to end has ended."""
+        """Inform the callers that wait for the end of the Sequence."""
         if self.ended is not None and not self.ended.done():
             self.ended.set_result(None)
         self.ended = None
@@ -154,7 +154,7 @@ class Lane:
 
 
 def place(outbox: Outbox, offset: int) -> str:
-    """Where a message is, if it has a place already: its number in its Sequence."""
+    """Return a message's Sequence and number in words, "" without a Sequence."""
     source = outbox.source
     if source is None or source.identifier is None:
         return ""
@@ -162,7 +162,7 @@ def place(outbox: Outbox, offset: int) -> str:
 
 
 def named(outbox: Outbox) -> str:
-    """The present Sequence of an outbox, for people: its Identifier, and the key if there is one."""
+    """Return the present Sequence of an outbox in words: its Identifier, and its key if it has one."""
     source = outbox.source
     identifier = source.identifier if source is not None and source.identifier else "that does not exist yet"
     return f"{identifier} (key {outbox.key!r})" if outbox.key else identifier

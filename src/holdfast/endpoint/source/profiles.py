@@ -9,7 +9,7 @@ PROFILES = {
     "wcf-2007": Versions("1.1", "2005/08", "1.2"),
     "cxf": Versions("1.0", "2004/08", "1.1"),
 }
-"""What a named peer speaks by default: WSHttpBinding, WS2007HttpBinding, and Apache CXF's RMFeature."""
+"""Default versions of named peers: WSHttpBinding, WS2007HttpBinding, and Apache CXF's RMFeature."""
 
 PREFERRED = sorted(ALL_VERSIONS, key=lambda one: (one.soap.value, one.addressing.value, one.rm.value), reverse=True)
-"""What a source or a forwarder tries of itself, first to last: what WCF's bindings speak comes first."""
+"""Versions that a source or forwarder tries by default, in order: versions of WCF's bindings come first."""

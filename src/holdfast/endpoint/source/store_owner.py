@@ -14,16 +14,16 @@ from holdfast.store import Store, shown
 
 
 def destination_of(location: str | Path | Store, to: str | None, snapshot: Snapshot, outbound: Outbound) -> str:
-    """See that a store is a source's, of this destination; or learn of which.
+    """Check that a store belongs to a source of this destination, and return the destination's address.
 
     Args:
-        location: Where the store is.
-        to: The destination's address, None: as the store says.
-        snapshot: What the store held.
+        location: The location of the store.
+        to: The destination's address; None: the one in the store.
+        snapshot: The contents of the store.
         outbound: Of the source: outboxes with nothing left are directed to another address.
 
     Raises:
-        ConfigurationError: It is another destination's, or none's.
+        ConfigurationError: It belongs to another destination, or to none.
     """
     foreign = [
         name for name, queue in snapshot.queues.items() if queue.get("kind") == "inbox" and name != SOURCES_QUEUE

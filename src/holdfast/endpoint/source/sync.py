@@ -32,7 +32,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _PATIENCE = 5.0
-"""Seconds that calls of other threads have to return in when the source is closed."""
+"""Seconds that calls in other threads have to return when the source closes."""
 
 
 class LoopThread:

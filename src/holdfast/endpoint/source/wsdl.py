@@ -101,7 +101,7 @@ async def read_description(location: str | Path, client: HTTPClient, headers: Ma
 
 
 def _single(location: str) -> str:
-    """Where .NET has the whole WSDL in one document."""
+    """Return the URL at which .NET serves the whole WSDL as one document."""
     return f"{location.partition('?')[0]}?singleWsdl" if _is_url(location) else "?singleWsdl"
 
 

@@ -49,7 +49,7 @@ class IdentifierTable:
         os.unlink(path)
 
     def of(self, number: int) -> WorkerIdentifiers:
-        """The table as one worker sees it; call it in that worker's process, or before its fork."""
+        """Return the view of one worker on the table. Call it in that worker's process, or before its fork."""
         return WorkerIdentifiers(self._memory, self._lock, number, self._count)
 
 

@@ -1,7 +1,7 @@
-"""How many connections each of several workers has: a few numbers in memory that all of them share.
+"""Number of connections of each worker, in memory that all workers share.
 
-Each writes its own, now and then; who gives one away adds one to the other's. They are hints, and may be wrong for a
-moment. Knows no connection.
+Each worker writes its own number occasionally. A worker that transfers a connection increments the number of the
+recipient. The numbers are hints, and may be wrong for a moment. This module handles no connections.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 from typing import Final
 
 AWAY: Final = 2**31 - 1
-"""Of a worker that is not there."""
+"""Number of a worker that does not run."""
 
 _NUMBER = struct.Struct("=i")
 
@@ -30,14 +30,14 @@ class Loads:
             self.set(number, AWAY)
 
     def set(self, number: int, connections: int) -> None:
-        """A worker has so many."""
+        """Set the number of connections of a worker."""
         _NUMBER.pack_into(self._memory, _NUMBER.size * number, connections)
 
     def of(self, number: int) -> int:
-        """How many a worker has."""
+        """Return the number of connections of a worker."""
         found: int = _NUMBER.unpack_from(self._memory, _NUMBER.size * number)[0]
         return found
 
     def least(self) -> int:
-        """The worker that has fewest."""
+        """Return the worker with the fewest connections."""
         return min(range(self._count), key=self.of)

@@ -67,15 +67,15 @@ _OWN = (b"content-length", b"content-type", b"connection", b"date", b"server", b
 
 @dataclass(frozen=True)
 class Place:
-    """Where one worker stands among the others.
+    """One worker among the others: its sockets, and the paths of theirs.
 
     Args:
-        worker: Which it is.
-        paths: Of all workers' Unix sockets, in their order.
-        inbox: Its own listening Unix socket, which outlives it, as the others' requests wait in it.
-        taking: Where it gets connections.
-        giving: Where each worker gets them, in their order.
-        loads: How many each worker has.
+        worker: The worker.
+        paths: Paths of all workers' Unix sockets, in their order.
+        inbox: Its listening Unix socket. The socket outlives the worker, because requests of the others wait in it.
+        taking: Socket on which it receives connections from other workers.
+        giving: Socket for transferring connections to each worker, in their order.
+        loads: Number of connections of each worker.
     """
 
     worker: Worker
@@ -124,18 +124,18 @@ class Neighbours:
         await self._inbox.start(self._take, None, 0, sockets=[self._place.inbox], limits=_within(limits))
 
     def take_connections(self) -> None:
-        """Take over the connections that the others give away, once our own listener is there."""
+        """Accept connections from other workers, once the listener of this one exists."""
         self._place.taking.setblocking(False)
         asyncio.get_running_loop().add_reader(self._place.taking.fileno(), self._adopt)
         self._server.give = self._even_out
         self._tell_load()
 
     def use(self, limits: HTTPLimits) -> None:
-        """Let the others pass on so much from now on, as of the listener for messages."""
+        """Replace the limits of requests from other workers, after those of the listener for messages."""
         self._inbox.use(_within(limits), None)
 
     async def close(self) -> None:
-        """Take nothing more; what is being answered is answered first."""
+        """Accept no further requests, and finish those in progress first."""
         asyncio.get_running_loop().remove_reader(self._place.taking.fileno())
         if self._timer is not None:
             self._timer.cancel()
@@ -149,7 +149,7 @@ class Neighbours:
     # --- what comes from peers ------------------------------------------------------------------------------------
 
     def handle(self, exchange: Exchange) -> None:
-        """Take one HTTP request of a peer's: answer it, or see that its owner does."""
+        """Answer one HTTP request of a peer, or relay it to its owner."""
         if exchange.is_passed_on:
             self._app.handle(exchange)
             return
@@ -259,12 +259,12 @@ class Neighbours:
 
     @property
     def place(self) -> Place:
-        """Where this one stands."""
+        """This worker's place among the others."""
         return self._place
 
     @property
     def client(self) -> HTTPClient:
-        """What asks the others, at the hosts ``worker-0`` and so on."""
+        """Client for requests to the other workers, at the hosts ``worker-0`` and so on."""
         assert self._client is not None
         return self._client
 
@@ -315,7 +315,7 @@ class Neighbours:
     # --- what comes from the others -------------------------------------------------------------------------------
 
     def _take(self, exchange: Exchange) -> None:
-        """Take a request over our Unix socket."""
+        """Process a request on this worker's Unix socket."""
         what, _, name = exchange.request.target.removeprefix("/").partition("/")
         if what == "admin":
             exchange.request.target = f"/{name}"
@@ -333,7 +333,7 @@ class Neighbours:
         self._app.handle(exchange)
 
     def _adopt(self) -> None:
-        """Take over connections that others give away."""
+        """Accept connections from other workers."""
         while True:
             try:
                 data, descriptors, _, _ = socket.recv_fds(self._place.taking, MOST_GIVEN + HEAD_ROOM, 1)
@@ -358,7 +358,7 @@ class Neighbours:
 
 
 def host_of(number: int) -> str:
-    """What a worker is called in URLs."""
+    """Return the host name of a worker in URLs."""
     return f"worker-{number}"
 
 
@@ -379,7 +379,7 @@ def _not_yet(exchange: Exchange) -> None:
 
 
 def _within(limits: HTTPLimits) -> HTTPLimits:
-    """What is passed on of what a listener takes."""
+    """Return the limits for relayed requests, which have additional headers."""
     return HTTPLimits(
         max_body=limits.max_body + HEAD_ROOM,
         max_buffered=limits.max_buffered + HEAD_ROOM,

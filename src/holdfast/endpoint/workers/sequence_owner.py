@@ -37,7 +37,7 @@ MOST_LOOKED_AT: Final = 64
 """Times the word Sequence may stand before that: in the Action, in namespaces."""
 
 _REST = re.compile(rb"(?:\s[^<>]*)?>\s*<(?:[^<>:\s]{1,64}:)?Identifier(?:\s[^<>]*)?>\s*([^<>&\s]{1,256})\s*</")
-"""What follows the word Sequence where it is that header's name."""
+"""Text after the word Sequence if it is the name of that header."""
 _NAMED = (CloseSequence, CloseSequenceResponse, TerminateSequence, TerminateSequenceResponse)
 
 
@@ -127,7 +127,7 @@ def encode_request(request: Request) -> bytes:
 
 
 def decode_request(data: bytes) -> Request:
-    """The request that was encoded so."""
+    """Decode a relayed request."""
     (length,) = struct.unpack_from(">I", data)
     head = _decode(data[4 : 4 + length])
     return Request(head.method, head.target, head.headers, data[4 + length :], head.peer, head.secure, head.certificate)
@@ -151,11 +151,11 @@ class Said(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def origin(self) -> Origin:
-        """Where the envelope came from."""
+        """Origin of the envelope."""
         return Origin(secret=self.secret, party=self.party, names=self.names)
 
     def envelope(self) -> Envelope:
-        """An envelope that says this alone."""
+        """Return an envelope with only these facts."""
         soap, addressing, rm = self.versions
         return Envelope(
             soap,

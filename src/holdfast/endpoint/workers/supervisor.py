@@ -36,14 +36,14 @@ FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
 """Seconds until a worker that died is started again: doubled each time, up to the longest."""
 STEADY: Final = 60.0
-"""Seconds that a worker must have run for its next death to be its first."""
+"""Seconds of running after which earlier deaths of a worker no longer count."""
 ORPHAN_GRACE: Final = 15.0
 """Seconds that a worker has to stop on its own after its supervisor has died."""
 
 
 @dataclass
 class _Process:
-    """What the supervisor knows of one worker."""
+    """The supervisor's state of one worker."""
 
     number: int
     inbox: socket.socket
@@ -78,12 +78,14 @@ class Post:
     hang_ups: Callable[[], int]
 
     def tell_ready(self, facts: Mapping[str, Any]) -> None:
-        """Say that it serves, and what the supervisor tells its user and the other workers of it."""
+        """Report that the worker serves, with facts for the user and for the other workers."""
         self.control.sendall(json.dumps(dict(facts)).encode() + b"\n")
 
     def end_with_supervisor(self) -> None:
-        """See that this process ends if the supervisor does, however that ends: as by SIGTERM, and if it does not come
-        to that, at once."""
+        """End this process when the supervisor ends for any reason.
+
+        The process ends as after SIGTERM; if that takes longer than ``ORPHAN_GRACE``, it exits immediately.
+        """
 
         def watch() -> None:
             with contextlib.suppress(ConnectionError):
@@ -235,7 +237,7 @@ class Supervisor:
     # --- watching -------------------------------------------------------------------------------------------------
 
     def _wait(self, woken: socket.socket) -> None:
-        """Until there is something to look at."""
+        """Wait for the next event of a worker or a signal."""
         now = time.monotonic()
         starts = [process.start_at for process in self._processes if process.start_at is not None]
         with selectors.DefaultSelector() as selector:
@@ -260,7 +262,7 @@ class Supervisor:
             self._died(process, os.waitstatus_to_exitcode(status))
 
     def _hear(self, process: _Process) -> None:
-        """What a worker says: that it serves."""
+        """Process a worker's report that it serves."""
         if process.control is None:
             return
         try:
@@ -307,7 +309,7 @@ class Supervisor:
         log.error("worker.died", number=process.number, code=how, again_in=pause)
 
     def _end(self, number: signal.Signals) -> None:
-        """Tell all workers to end, once; at the second time they are ended."""
+        """Ask all workers to end. A second call kills them."""
         if self._is_ending and number != signal.SIGKILL:
             return
         self._is_ending = True

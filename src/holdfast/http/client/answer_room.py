@@ -37,7 +37,7 @@ class Claim:
         self._room = room
 
     def grant(self) -> None:
-        """There is room: read on."""
+        """Grant the claim: the connection resumes reading."""
         self.is_granted = True
         if self.resume is not None:
             self.resume()
@@ -113,13 +113,13 @@ class AnswerRoom:
         self._grant()
 
     def end(self, claim: Claim) -> None:
-        """A claim is over."""
+        """End a claim."""
         self._waiting.pop(claim, None)
         if claim.is_granted:
             self._give_back(claim.origin, claim.size)
 
     def end_soon(self, origin: Hashable, size: int) -> None:
-        """A granted claim is over, which any thread may have found."""
+        """End a granted claim, from any thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._give_back, origin, size)
 
@@ -128,7 +128,7 @@ _rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, AnswerRoom] = WeakKeyDictio
 
 
 def room_of(loop: asyncio.AbstractEventLoop) -> AnswerRoom:
-    """The room that all clients of the loop share."""
+    """Return the room that all clients of the loop share."""
     found = _rooms.get(loop)
     if found is None:
         found = _rooms[loop] = AnswerRoom(loop)

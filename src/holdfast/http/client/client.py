@@ -132,7 +132,7 @@ class HTTPClient:
         self._heads.clear()
 
     def _prepare(self, method: str, url: str, headers: Mapping[str, str]) -> tuple[Pool, bytes]:
-        """The pool for that URL, and the head of a request with these headers; kept for the next like it."""
+        """Return the pool for a URL, and the encoded head of a request with these headers, from a cache."""
         if self._is_closed:
             raise ConfigurationError("the client is closed", remedy="Open another.")
         origin, target = parse_url(url)

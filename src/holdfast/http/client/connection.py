@@ -49,13 +49,13 @@ class Call:
         self._done = done
 
     def end(self, outcome: Outcome) -> None:
-        """Tell what became of it, unless that was told before."""
+        """Report the result of the call, once."""
         if not self.is_over:
             self.is_over = True
             self._done(outcome)
 
     def fail(self, message: str, *, connected: bool, status: int = 0, remedy: str = "") -> None:
-        """Tell that it failed."""
+        """Report the failure of the call."""
         self.end(TransportError(message, connected=connected, status=status, remedy=remedy))
 
 

@@ -101,7 +101,7 @@ class Pool:
         self._connect_if_wanted()
 
     def free(self, connection: ClientConnection) -> None:
-        """Its call is over, and it may serve another."""
+        """Make a connection available after its call has ended."""
         while self._waiting:
             call = self._waiting.popleft()
             if not call.is_over:

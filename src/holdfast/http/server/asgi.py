@@ -238,7 +238,7 @@ class _Content:
             raise _Refused(OUT_OF_ROOM)
 
     async def read(self, receive: Receive) -> bytes | None:
-        """It, whole, or None if the peer went before its end."""
+        """Return the whole content; None if the peer disconnected before its end."""
         pieces = bytearray()
         while True:
             message = await receive()

@@ -403,7 +403,7 @@ class Connection(asyncio.Protocol):
         return not self.host or held <= self._limits.max_buffered // 2 or held <= length
 
     def _let_go(self, size: int) -> None:
-        """A content of that size is held no longer."""
+        """Stop counting a buffered content of that size."""
         server = self.server
         server.buffered -= size
         if size > LARGE_BODY:
@@ -433,7 +433,7 @@ class Connection(asyncio.Protocol):
     # The handler's side.
 
     def _pump(self) -> None:
-        """Deliver complete requests, one after the other, until one is not answered at once."""
+        """Deliver complete requests one after the other, until one is not answered immediately."""
         if self._pumping:
             return
         self._pumping = True
@@ -593,7 +593,7 @@ class Connection(asyncio.Protocol):
 
 
 def _origin_form(target: bytes) -> bytes:
-    """The absolute form without its origin; a server must take it as well (RFC 9112 section 3.2.2)."""
+    """Return an absolute-form target without its origin: a server must accept it (RFC 9112 section 3.2.2)."""
     _, scheme_end, rest = target.partition(b"://")
     return b"/" + rest.partition(b"/")[2] if scheme_end else target
 

@@ -52,7 +52,7 @@ async def _first_octets(connection: socket.socket) -> bytes:
 
 
 def _name_of(connection: socket.socket) -> str | None:
-    """The client's address and port; None if it has none, or is gone."""
+    """Return the client's address and port; None if it has none, or has disconnected."""
     try:
         name = connection.getpeername()
     except OSError:
@@ -200,4 +200,4 @@ class Handshake:
         self._task.cancel()
 
     def sweep(self, now: float, before: float) -> None:
-        """Nothing to do: the event loop watches over the handshake's time."""
+        """Do nothing: the event loop limits the time of a handshake."""

@@ -258,7 +258,7 @@ class HTTPServer:
             slowest.abort()
 
     def sent(self, connection: Connection) -> None:
-        """The connection's peer has read, or is gone."""
+        """Record that the connection's peer has read its data, or has disconnected."""
         self._unsent_bytes -= self._unsent.pop(connection, 0)
 
     def remove(self, connection: Connection | Handshake) -> None:
@@ -293,7 +293,7 @@ class HTTPServer:
             connection.sweep(now, now - self._sweep_seconds)
 
     def head(self, status: int, content_type: bytes | None) -> bytes:
-        """The status line and the headers every answer of this kind begins with."""
+        """Return the status line and the common headers of answers of this kind."""
         check_headers(content_type, ())
         try:
             phrase = HTTPStatus(status).phrase

@@ -43,7 +43,7 @@ class OutboundCreation:
         self._detected: dict[str, str] = {}
         """Address that refused other versions first -> the versions that it supports."""
         self._secrets: dict[str | None, str] = {}
-        """Address of a peer -> the secret in the address that it was told."""
+        """Address of a peer -> secret in the address that the peer received."""
 
     def adopt(self, outbox: Outbox, source: RMSource) -> None:
         """Remember which secret the peer of a Sequence knows."""

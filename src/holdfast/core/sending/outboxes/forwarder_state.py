@@ -139,7 +139,7 @@ class Doubt:
     held: AcknowledgementRanges = field(default_factory=AcknowledgementRanges)
 
     def next(self) -> int | None:
-        """The lowest number that is not settled."""
+        """Return the lowest unsettled number, None without one."""
         lowest = (lower for ranges in (self.numbers, self.behind) for lower, _ in islice(ranges, 1))
         return min(lowest, default=None)
 
@@ -177,7 +177,7 @@ class HeldBack:
     skip_to: int
 
     def passed(self) -> None:
-        """The record at ``next`` was looked at."""
+        """Advance past the examined record at ``next``."""
         self.next += 1
         if self.next == self.skip_from:
             self.next = max(self.next, self.skip_to)

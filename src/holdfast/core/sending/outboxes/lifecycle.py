@@ -201,7 +201,7 @@ class OutboxLifecycle(OutboxRecords):
         )
 
     def refused_now(self) -> Iterator[tuple[int, Refusal]]:
-        """The records that the destination refuses and may yet take, by offset, the first of them first."""
+        """Return the records that the destination refuses but may still accept, by offset, in order."""
         for offset in sorted(self.refusals):
             if self.first <= offset and not self.is_acknowledged(offset):
                 yield offset, self.refusals[offset]
@@ -224,7 +224,7 @@ class OutboxLifecycle(OutboxRecords):
         return about if self.suspended is None else about | {"suspended": self.suspended}
 
     def recover(self, about: State) -> None:
-        """Take over what was saved with its cursor."""
+        """Restore the state saved with its cursor."""
         if about.get("stopped"):
             self.set_stopped(about["stopped"], about.get("stopped_for", ""))
         elif isinstance(about.get("suspended"), str):

@@ -23,7 +23,7 @@ _GROWTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """Where to look first for the time that ends a batch; a wrong guess costs probes, nothing else.
+    """Estimate of the time that ends a batch. A wrong guess costs only probes.
 
     Args:
         ended: When the batch before ended, in microseconds since 1970; before the first batch the present time.
@@ -140,7 +140,7 @@ def share(since: Mapping[K, int], ends: Mapping[K, int], max_rows: int) -> dict[
 
 
 def _unsure(below: Mapping[K, int], above: Mapping[K, int]) -> list[K]:
-    """Partitions of which the batch may take more, or less."""
+    """Return the partitions whose part of the batch is still uncertain."""
     return [one for one in below if below[one] < above[one]]
 
 

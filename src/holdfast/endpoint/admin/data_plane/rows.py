@@ -152,7 +152,7 @@ class RowReader:
         return PartRead(list(blocks_of(encoded, now)), len(encoded), refused)
 
     def _checked(self, row: WireRow, is_sure: bool, encoder: RowEncoder) -> EncodedRow:
-        """What is staged of a row; ``is_sure``: its body was looked at."""
+        """Validate a row, and return its staged form; ``is_sure``: its body is already validated."""
         queue = self._found.get((row.queue, row.to)) or self._queue(row)
         if row.key is not None and len(row.key) > LARGEST_KEY:
             raise RowRefused("key", f"the key has {len(row.key):,} characters; the limit is {LARGEST_KEY:,}")
@@ -227,7 +227,7 @@ def _check(column: str, check: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _column_of(error: str) -> str:
-    """The column that msgspec complains of, which it calls by its place."""
+    """Return the name of the column in an error of msgspec, which contains only its position."""
     _, _, place = error.rpartition("`$[")
     number = place.partition("]")[0]
     return COLUMNS[int(number)] if number.isdecimal() and int(number) < len(COLUMNS) else ""

@@ -112,7 +112,7 @@ def _is(item: Any) -> bool:
 
 
 def merge_metrics(texts: Mapping[int, str]) -> bytes:
-    """Metrics in Prometheus's text format as one such text, each sample with the label ``worker``."""
+    """Merge metrics in Prometheus's text format into one text, each sample with the label ``worker``."""
     families: dict[str, Metric] = {}
     for worker, text in texts.items():
         for found in text_string_to_metric_families(text):

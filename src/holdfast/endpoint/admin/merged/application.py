@@ -32,7 +32,7 @@ RELAYED: Final = 1 << 16
 PAGE: Final = 1000
 """Rows in one answer."""
 SOON: Final = 5.0
-"""Seconds that a worker has to say how it is: one that is started again is there by then."""
+"""Seconds that a worker has to report its state: a restarted worker responds by then."""
 
 
 class _Request:

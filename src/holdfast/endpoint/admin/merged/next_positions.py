@@ -1,4 +1,4 @@
-"""Where a reader's next batch ends in the queues of all workers.
+"""Route for a reader's next batch in the queues of all workers.
 
 Each worker reports its records. If these are more than the reader takes, a search finds the oldest ones of all workers.
 """

@@ -1,4 +1,4 @@
-"""What operators see and change, one file for each kind of thing: queues, Sequences, outboxes, forwarders and so on.
+"""Resources that operators inspect and change, one file for each kind: queues, Sequences, outboxes and so on.
 
-Each file owns the routes of its kind. It knows no other file here. Open ``queues`` first: the others are alike.
+Each file owns the routes of its kind and imports no other file here. Open ``queues`` first: the others are similar.
 """

@@ -22,17 +22,17 @@ from holdfast.endpoint.inspection import describe_flight
 from holdfast.endpoint.sending.outboxes import forwarder_of, state_of
 
 MOST_REFUSALS = 10
-"""So many refused messages of one outbox are shown: the first ones hold the others up."""
+"""Maximum number of refused messages shown for one outbox: the first ones delay the others."""
 
 
 def name_of(key: str) -> str:
-    """The forwarder that an outbox is a part of; of any other outbox its key."""
+    """Return the name of the forwarder that owns an outbox; for any other outbox, its key."""
     name = forwarder_of(key)
     return key if name is None else name
 
 
 def describe_refusal(outbox: Outbox, offset: int, refusal: Refusal) -> dict[str, Any]:
-    """A message that the destination answered with a fault, and may yet take."""
+    """Return the report on a message that the destination answered with a fault but may still accept."""
     source, record = outbox.source, outbox.record(offset)
     is_carried = source is not None and source.identifier is not None and outbox.may_have_left(offset)
     return {
@@ -48,7 +48,7 @@ def describe_refusal(outbox: Outbox, offset: int, refusal: Refusal) -> dict[str,
 
 
 def describe_forwarder(outbox: Outbox, now: float, circuit: dict[str, Any] | None) -> dict[str, Any]:
-    """One outbox in words and numbers, with the circuit of its address."""
+    """Return the report on one outbox, with the circuit of its address."""
     source = outbox.source
     return {
         "name": name_of(outbox.key),

@@ -33,7 +33,7 @@ from holdfast.endpoint.admin.shapes import (
 from holdfast.endpoint.inspection import ages, describe_queue, oldest
 
 PEEKED_BYTES = 8 << 20
-"""Of bodies and header blocks in one answer, about."""
+"""Approximate bytes of bodies and header blocks in one response."""
 
 
 class QueueRoutes:
@@ -188,7 +188,7 @@ class QueueRoutes:
         return answer | {"records": count - left, "left": left}
 
     async def _give_up(self, steering: Steering, queue: Queue, partition: int, end: int) -> None:
-        """Let handlers give up what they are not done with: who waits for a reply is answered."""
+        """Discard the handlers' unfinished records below ``end``. Requesters that wait for a reply receive a fault."""
         handler = queue.cursors.get(HANDLER)
         position = end if handler is None else max(handler.offsets[partition], queue.records.firsts[partition])
         while position < end:
@@ -243,7 +243,7 @@ class QueueRoutes:
 
 
 def describe_record(offset: int, record: Record, body_bytes: int) -> dict[str, Any]:
-    """A record in words and numbers, with so many bytes of its body."""
+    """Return the report on a record, with the first bytes of its body."""
     return {
         "offset": offset,
         "sequence": record.sequence,

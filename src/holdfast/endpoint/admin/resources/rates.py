@@ -1,4 +1,4 @@
-"""How fast queues grow and cursors move: looked at now and then, told as records a second over the last minute."""
+"""Rates of queues and cursors: sampled occasionally, reported as records per second over the last minute."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from holdfast.core.queues.queue import Queue
 EVERY = 5.0
 """Seconds between two looks."""
 SPAN = 60.0
-"""Seconds that a rate is about."""
+"""Period of a rate in seconds."""
 
 Look = tuple[float, dict[str, int], dict[tuple[str, str], int]]
-"""When, how far each queue reached, and how far each cursor had come, all partitions together."""
+"""Time of a sample, the end of each queue, and the position of each cursor, summed over all partitions."""
 
 
 class Rates:
-    """Of the queues of one endpoint.
+    """Rates of the queues of one endpoint.
 
     Args:
-        queues: Gives them.
-        clock: What time it is, in seconds.
+        queues: Returns the queues.
+        clock: Returns the time in seconds.
     """
 
     def __init__(self, queues: Callable[[], Iterable[Queue]], clock: Callable[[], float]) -> None:
@@ -54,12 +54,12 @@ class Rates:
             self._looks.popleft()
 
     def of_queue(self, queue: Queue) -> float | None:
-        """Records a second that came; None as long as nothing is known."""
+        """Return the received records per second; None while unknown."""
         at, ends, _ = self._looks[0] if self._looks else (0.0, {}, {})
         return self._rate(at, ends.get(queue.name), sum(queue.records.ends))
 
     def of_cursor(self, queue: Queue, name: str) -> float | None:
-        """Records a second that a cursor passed, negative if it was put back; None as long as nothing is known."""
+        """Return the records per second that a cursor passed, negative if it moved back; None while unknown."""
         at, _, places = self._looks[0] if self._looks else (0.0, {}, {})
         cursor = queue.cursors.get(name)
         return self._rate(at, places.get((queue.name, name)), sum(cursor.offsets.values()) if cursor else None)

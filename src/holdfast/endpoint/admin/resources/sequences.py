@@ -52,7 +52,7 @@ class SequenceRoutes:
         ]
 
     def _parts(self) -> list[tuple[tuple[str, str, str], Part]]:
-        """Every Sequence by what it is sorted by: role, Identifier, key."""
+        """Return every Sequence by its sort key: role, Identifier, key."""
         protocol = self._app.engine.protocol
         inbound: list[tuple[tuple[str, str, str], Part]] = [
             (("destination", name, ""), one) for name, one in protocol.inbound.destinations.items()
