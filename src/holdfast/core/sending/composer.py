@@ -102,7 +102,7 @@ class Composer:
         return envelope
 
     def transmission(self, outbox: OutboxRecords, source: RMSource, number: int) -> tuple[Envelope, str | None]:
-        """Return message ``number`` with the acknowledgements that it carries this time, and the MessageID of a request."""
+        """Return message ``number`` with the acknowledgements that it carries, and the MessageID of a request."""
         wants_reply = None
         envelope, record = self._message(outbox, source, number)
         if record is not None and record.wants_reply:
