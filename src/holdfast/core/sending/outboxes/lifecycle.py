@@ -201,7 +201,7 @@ class OutboxLifecycle(OutboxRecords):
         )
 
     def refused_now(self) -> Iterator[tuple[int, Refusal]]:
-        """Return the records that the destination refuses but may still accept, by offset, in order."""
+        """Yield the records that the destination refuses but may still accept, by offset, in order."""
         for offset in sorted(self.refusals):
             if self.first <= offset and not self.is_acknowledged(offset):
                 yield offset, self.refusals[offset]
