@@ -36,7 +36,7 @@ _OF_A_STORE = ("load", "commit", "read", "close")
 
 
 def to_assurance(given: str | Assurance) -> Assurance:
-    """The assurance that words, or an Assurance, stand for.
+    """Convert words, or an Assurance, to an Assurance.
 
     Raises:
         ConfigurationError: it is neither.
@@ -47,7 +47,7 @@ def to_assurance(given: str | Assurance) -> Assurance:
 
 
 def to_retention(given: str | RetentionPolicy | None) -> RetentionPolicy:
-    """The retention that words, or a RetentionPolicy, stand for; the default for None.
+    """Convert words, or a RetentionPolicy, to a RetentionPolicy; None means the default.
 
     Raises:
         ConfigurationError: it is neither.

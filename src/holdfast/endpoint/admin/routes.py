@@ -198,7 +198,7 @@ class Routes:
         self._parts = [(_parts(route.path), route) for route in self.table]
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
-        """The row for a request, and what the names in its path stand for.
+        """Return the route of a request, and the values of the names in its path.
 
         HEAD finds the row of GET (RFC 9110 section 9.3.2); the exchange leaves the content out.
 

@@ -15,7 +15,7 @@ TOKEN_VARIABLE = "HOLDFAST_ADMIN_TOKEN"
 
 
 def read_token(file: str | None = None) -> str | None:
-    """The token in a file, or else in the environment variable HOLDFAST_ADMIN_TOKEN; None without either.
+    """Return the token in a file, else in the environment variable HOLDFAST_ADMIN_TOKEN; None without either.
 
     Raises:
         ConfigurationError: it cannot be read, is empty, or is nothing that a header could carry.
@@ -37,7 +37,7 @@ def read_token(file: str | None = None) -> str | None:
 
 
 def checked_token(text: str, place: str) -> str:
-    """A token without the blanks around it.
+    """Return a token without surrounding blanks.
 
     Raises:
         ConfigurationError: it is empty, or is nothing that a header could carry.

@@ -130,7 +130,7 @@ def _decoded(part: str) -> str:
 
 
 def one_form(host: str) -> str:
-    """A host in its one form: names without the dot at their end, numbers as the system reads them.
+    """Normalize a host: remove the final dot of a name, and read numbers as the system does.
 
     Raises:
         ValueError: it is no IPv6 address, though it has colons.

@@ -65,7 +65,7 @@ def unseal(record: Record) -> Letter:
 
 
 def describe_letter(number: int, record: Record, *, is_asked: bool, whole: bool = False) -> dict[str, Any]:
-    """A letter in words and numbers.
+    """Return the report on a dead letter.
 
     Args:
         number: Its own.

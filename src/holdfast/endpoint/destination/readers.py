@@ -29,7 +29,7 @@ class Readers:
             grown.set()
 
     async def advance(self, name: str, offsets: dict[int, int]) -> dict[int, int]:
-        """Move the cursor forward, never back; make it if it is not there. Durable when this returns where it stands.
+        """Move the cursor forward, never back, and return its position once durable. A missing cursor is created.
 
         Raises:
             ConfigurationError: it may not be called so, or there are too many.

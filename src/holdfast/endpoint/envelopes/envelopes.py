@@ -266,7 +266,7 @@ def pass_on(envelope: Envelope) -> None:
 
 
 def _put_off(exchange: Exchange, why: bytes, error: ProcessorError | None = None) -> None:
-    """Respond that nothing was done, and that the sender may retry.
+    """Respond that the message was not processed, and that the sender may retry.
 
     A sender that receives a Retry-After stops sending everything until then, so the response has one only if a
     processor sets it: one message that meets a bug must not stop the others.

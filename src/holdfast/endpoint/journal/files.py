@@ -146,7 +146,7 @@ def read_segment(file: IO[bytes], on_damage: Callable[[str], None] = ignore_dama
 
 
 def parts_of(run: str, worker: int | None, ordinal: int, entries: Entries) -> list[Part]:
-    """Entries as rows, those of a kind together.
+    """Convert entries to rows, grouped by kind.
 
     Raises:
         ValueError, TypeError, IndexError: They are no entries.

@@ -69,7 +69,7 @@ class Outboxes:
         return sorted((one for one in outboxes if not one.is_for_replies), key=lambda one: one.key)
 
     def listed(self, limit: int) -> list[dict[str, Any]]:
-        """Return the first unacknowledged messages of each key."""
+        """Return the first ``limit`` unacknowledged messages, in the order of their keys."""
         shown: list[dict[str, Any]] = []
         for outbox in self._all():
             for offset, record in self._records(outbox):

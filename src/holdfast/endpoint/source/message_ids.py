@@ -36,7 +36,7 @@ class MessageIds:
                 del self._offsets[next(iter(self._offsets))]
 
     async def find(self, message_id: str) -> int | None:
-        """The offset of the unacknowledged message with that MessageID; None if the outbox holds none.
+        """Return the offset of the unacknowledged message with that MessageID; None without one.
 
         Raises:
             StoreError: the store cannot be read.

@@ -135,7 +135,7 @@ class Neighbours:
         self._inbox.use(_within(limits), None)
 
     async def close(self) -> None:
-        """Accept no further requests, and finish those in progress first."""
+        """Stop accepting connections and requests, and let the requests in progress finish."""
         asyncio.get_running_loop().remove_reader(self._place.taking.fileno())
         if self._timer is not None:
             self._timer.cancel()

@@ -237,7 +237,7 @@ class Supervisor:
     # --- watching -------------------------------------------------------------------------------------------------
 
     def _wait(self, woken: socket.socket) -> None:
-        """Wait for the next event of a worker or a signal."""
+        """Wait for an event of a worker, a signal, or the next scheduled start."""
         now = time.monotonic()
         starts = [process.start_at for process in self._processes if process.start_at is not None]
         with selectors.DefaultSelector() as selector:
@@ -309,7 +309,7 @@ class Supervisor:
         log.error("worker.died", number=process.number, code=how, again_in=pause)
 
     def _end(self, number: signal.Signals) -> None:
-        """Ask all workers to end. A second call kills them."""
+        """Send a signal to all workers. Once they are ending, only SIGKILL has an effect."""
         if self._is_ending and number != signal.SIGKILL:
             return
         self._is_ending = True
