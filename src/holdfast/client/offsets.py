@@ -175,7 +175,7 @@ class Places:
 
 
 def parse(offset: Mapping[str, Any]) -> Places:
-    """An offset of a checkpoint.
+    """Parse an offset of a checkpoint.
 
     Raises:
         OffsetRefused: It is of another version, or is no offset at all.
@@ -310,7 +310,7 @@ def split_trimmed(ranges: Iterable[QueueRange], there: Mapping[str, Ends]) -> tu
 def advance(
     start: Places, there: Mapping[str, Ends], joining: Mapping[str, Positions], admit: Admit | None = None
 ) -> tuple[Places, list[QueueRange]]:
-    """The next offset: everything there is, or what ``admit`` chooses of it.
+    """Return the next offset: the end of all records, or the end that ``admit`` chooses.
 
     Args:
         start: Where the stream stands.
