@@ -134,7 +134,7 @@ def parse_address(text: str | None) -> tuple[str, int | None]:
 
 
 def server_tls(option: str, certificate: str | None, key: str | None, client_ca: str | None) -> ssl.SSLContext | None:
-    """The TLS context of a server, None without a certificate.
+    """Return the TLS context of a server, None without a certificate.
 
     Args:
         option: How the options begin.

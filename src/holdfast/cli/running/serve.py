@@ -256,7 +256,7 @@ async def run_service(
 
 
 def load_destination(target: str) -> Destination:
-    """The Destination named ``module:attribute``.
+    """Import the Destination with the name ``module:attribute``.
 
     Raises:
         click.UsageError: The text does not have that form.
