@@ -90,7 +90,7 @@ def _escaped(value: str) -> str:
 
 
 def server_context(certificate: str, key: str | None = None, client_ca: str | None = None) -> ssl.SSLContext:
-    """The context of a server.
+    """Return the TLS context of a server.
 
     Args:
         certificate: PEM file with its certificate and the chain.
@@ -112,7 +112,7 @@ def server_context(certificate: str, key: str | None = None, client_ca: str | No
 def client_context(
     ca: str | None = None, certificate: str | None = None, key: str | None = None
 ) -> ssl.SSLContext | None:
-    """The context of a client, None where nothing is given: then the system's trust counts.
+    """Return the TLS context of a client; None without arguments, which means the system's trust.
 
     Args:
         ca: PEM file of the authorities to trust instead of the system's.

@@ -92,7 +92,7 @@ class _Opening(asyncio.Protocol):
 
 
 async def open_plain(proxy: Proxy, make: Callable[[], ConnectionT]) -> tuple[asyncio.Transport, ConnectionT]:
-    """A connection to the proxy itself.
+    """Open a connection to the proxy itself.
 
     Raises:
         OSError: It cannot be reached.
@@ -106,7 +106,7 @@ async def open_plain(proxy: Proxy, make: Callable[[], ConnectionT]) -> tuple[asy
 async def open_tunnel(
     proxy: Proxy, origin: Origin, context: ssl.SSLContext, make: Callable[[], ConnectionT]
 ) -> ConnectionT:
-    """A connection to ``origin`` with TLS from end to end; the proxy sees bytes.
+    """Open a connection to ``origin`` with end-to-end TLS through the proxy.
 
     Raises:
         OSError: The proxy cannot be reached, or does not open the tunnel.
