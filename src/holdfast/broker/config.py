@@ -446,7 +446,7 @@ class BrokerConfig:
 def resolved_policy(
     policies: tuple[PolicyConfig, ...], address: str, own: Mapping[str, Any] | None = None
 ) -> ForwardingPolicy:
-    """The policy of one destination: its own settings, then those of matching patterns, nearest first, then defaults.
+    """Return the policy of one destination: its own settings, then matching patterns, nearest first, then defaults.
 
     Raises:
         ConfigurationError: The settings contradict each other.
