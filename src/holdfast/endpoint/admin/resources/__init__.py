@@ -1,4 +1,4 @@
 """Resources that operators inspect and change, one file for each kind: queues, Sequences, outboxes and so on.
 
-Each file owns the routes of its kind and imports no other file here. Open ``queues`` first: the others are similar.
+Each file owns the routes of its kind. It knows no other file here. Open ``queues`` first: the others are similar.
 """
