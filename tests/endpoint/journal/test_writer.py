@@ -250,7 +250,7 @@ async def test_a_disk_that_does_not_answer_costs_events_and_nothing_else(serve, 
     monkeypatch.setattr(room, "MOST_GATHERED", 5)
     app = made(tmp_path / "inbox")
     service = await serve(app)
-    await until(lambda: app.journal.written)
+    await until(lambda: app.journal.written and app.journal._writing is None)
     app.journal._writing = asyncio.get_running_loop().create_future()  # as while a write hangs
     await send(service.url, *range(10))
     await until(lambda: app.journal.lost)
