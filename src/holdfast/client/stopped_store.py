@@ -7,11 +7,11 @@ something opens it for changes, and needs its lock.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.exceptions import StoreLocked
-from holdfast.http.exchange import Exchange, Request
+from holdfast.http.direct import DirectExchange
+from holdfast.http.exchange import Request
 from holdfast.store import open_store, shown
 
 if TYPE_CHECKING:
@@ -44,9 +44,7 @@ class StoreTransport:
             StoreError: The store does not exist, or cannot be read.
         """
         admin = self._opened(is_change=method != "GET")
-        exchange = _Exchange(Request(method, path, {}, body or b"", None, secure=False))
-        self._runner.run(admin.answer(exchange))
-        return exchange.status, bytes(exchange.content)
+        return self._runner.run(_answer(admin, Request(method, path, {}, body or b"", None, secure=False)))
 
     def _opened(self, *, is_change: bool) -> StoppedAdmin:
         from holdfast.endpoint.admin.stopped import StoppedAdmin
@@ -79,34 +77,8 @@ class StoreTransport:
         self._close_store()
 
 
-class _Exchange(Exchange):
-    """A request from this process, and its answer."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.status = 0
-        self.content = bytearray()
-
-    def respond(
-        self,
-        status: int,
-        body: bytes = b"",
-        content_type: bytes | None = None,
-        headers: Sequence[tuple[bytes, bytes]] = (),
-    ) -> None:
-        self.status, self.content = status, bytearray(body)
-
-    def start(
-        self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
-    ) -> None:
-        self.status = status
-
-    def write(self, data: bytes) -> bool:
-        self.content += data
-        return True
-
-    async def drain(self) -> None:
-        pass
-
-    def finish(self) -> None:
-        pass
+async def _answer(admin: StoppedAdmin, request: Request) -> tuple[int, bytes]:
+    exchange = DirectExchange(request)
+    await admin.answer(exchange)
+    response = await exchange.response
+    return response.status, response.body

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from holdfast.http.exchange import Exchange, Request
 from holdfast.http.outcome import Response
 
-_WHOLE = "a direct exchange has one complete answer"
-
 
 class DirectExchange(Exchange):
-    """One request, to be answered whole.
+    """One request. Its answer is kept in memory until it is whole.
 
     Args:
         request: The request.
@@ -24,6 +22,9 @@ class DirectExchange(Exchange):
     def __init__(self, request: Request) -> None:
         self.request = request
         self.response: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._status = 0
+        self._headers: dict[str, str] = {}
+        self._pieces: list[bytes] = []
 
     def respond(
         self,
@@ -33,25 +34,28 @@ class DirectExchange(Exchange):
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         """Answer whole."""
-        named = {name.decode().lower(): value.decode() for name, value in headers}
-        named["content-type"] = (content_type or b"").decode()
-        if not self.response.done():
-            self.response.set_result(Response(status, named, body))
+        self.start(status, content_type, headers)
+        self.write(body)
+        self.finish()
 
     def start(
         self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
     ) -> None:
-        """Not here."""
-        raise NotImplementedError(_WHOLE)
+        """Begin an answer."""
+        self._status = status
+        self._headers = {name.decode().lower(): value.decode() for name, value in headers}
+        self._headers["content-type"] = (content_type or b"").decode()
+        self._pieces = []
 
     def write(self, data: bytes) -> bool:
-        """Not here."""
-        raise NotImplementedError(_WHOLE)
+        """Keep a piece of the answer."""
+        self._pieces.append(data)
+        return True
 
     async def drain(self) -> None:
-        """Not here."""
-        raise NotImplementedError(_WHOLE)
+        """Return at once: there is room."""
 
     def finish(self) -> None:
-        """Not here."""
-        raise NotImplementedError(_WHOLE)
+        """End the answer."""
+        if not self.response.done():
+            self.response.set_result(Response(self._status, self._headers, b"".join(self._pieces)))
