@@ -58,8 +58,8 @@ class Queue:
         self.deletion = Deletion(self.records, self.cursors, self.description, retention, drops_passed=drops_passed)
         self.dead_letters = dead_letters
         self._keeping: Keeping | None = None
-        self._lets_go = False
-        """Whether the retention decides when records are deleted, rather than the cursors."""
+        self._deciding: Keeping | None = None
+        """The enforcement of the retention while it decides when records are deleted; None: the cursors decide."""
 
     def join(self, commit: GroupCommit, effects: list[Effect], read: ReadRecords) -> None:
         """Set the commit and the list that receive its changes and effects, and the function that reads the store."""
@@ -78,9 +78,8 @@ class Queue:
         one.durable_end = offset + 1
         for grown in one.followers.values():
             grown(offset, record)
-        if self._lets_go:
-            assert self._keeping is not None
-            self._keeping.stored(one, now)
+        if self._deciding is not None:
+            self._deciding.stored(one, now)
 
     # --- cursors --------------------------------------------------------------------------------------------------
 
@@ -111,9 +110,8 @@ class Queue:
         cursor.moved_at = now
         if one.first < one.purged:
             self.deletion.trim(partition)
-        elif self._lets_go:
-            assert self._keeping is not None
-            self._keeping.moved(one, now)
+        elif self._deciding is not None:
+            self._deciding.moved(one, now)
         elif self.deletion.drops_now and (stands - one.first >= TRIM_EVERY or cursor.is_outbound):
             self.deletion.trim(partition)
         if state is not None:
@@ -207,21 +205,21 @@ class Queue:
 
     def deadline(self) -> float | None:
         """Return when :meth:`pump` must be called next; None: not before an event."""
-        return self._keeping.deadline() if self._lets_go and self._keeping is not None else None
+        return self._deciding.deadline() if self._deciding is not None else None
 
     def pump(self, now: float) -> None:
         """Delete records beyond the retention's age or size. The work of a call is bounded; the next call continues."""
-        if self._lets_go and self._keeping is not None:
-            self._keeping.pump(now)
+        if self._deciding is not None:
+            self._deciding.pump(now)
 
     def _who_reads(self) -> None:
         self.deletion.decide()
-        self._lets_go = self._keeping is not None and not self.deletion.drops_now
+        self._deciding = None if self.deletion.drops_now else self._keeping
 
     def _look_again(self, now: float) -> None:
         self._who_reads()
-        if self._lets_go and self._keeping is not None:
-            self._keeping.look_again(now)
+        if self._deciding is not None:
+            self._deciding.look_again(now)
 
     def use(self, retention: RetentionPolicy, *, drops_passed: bool, now: float) -> None:
         """Replace the retention of a queue that has one."""
