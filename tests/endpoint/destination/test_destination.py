@@ -225,8 +225,7 @@ async def test_an_accepted_request_gets_its_reply_though_an_operator_closed_its_
     await one.create(offer="urn:offered:1")
     waiting = asyncio.ensure_future(one.request(1, b"<a/>", "urn:price"))
     await began.wait()
-    app.engine.protocol.end_inbound(one.identifier, app.engine.clock())
-    app.engine.touch()
+    assert app.end_sequence(one.identifier)
     await app.engine.settled()
     may_end.set()
     answer = await waiting
