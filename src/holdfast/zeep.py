@@ -21,6 +21,7 @@ from holdfast import sync
 from holdfast.endpoint.engine import new_identifier
 from holdfast.endpoint.source import source as asynchronous
 from holdfast.endpoint.source.http_settings import SourceHTTP
+from holdfast.endpoint.source.operation_calls import documents_of
 from holdfast.endpoint.source.options import SourceOptions
 from holdfast.endpoint.source.replies import Reply
 from holdfast.endpoint.source.sent import Sent
@@ -35,7 +36,7 @@ import zeep.exceptions  # noqa: E402
 import zeep.transports  # noqa: E402
 
 from holdfast.wsdl.contract import Contract, Operation  # noqa: E402
-from holdfast.wsdl.documents import Documents, fetcher  # noqa: E402
+from holdfast.wsdl.documents import Documents  # noqa: E402
 
 __all__ = ["AsyncTransport", "Call", "Fault", "Transport"]
 
@@ -117,9 +118,7 @@ class _Reliable(zeep.transports.Transport):
             self._documents = self._read(str(wsdl))
 
     def _read(self, location: str) -> Documents:
-        http = self._options.get("http") or SourceHTTP()
-        fetch = fetcher(http.headers, ssl_context=http.ssl_context, proxy=http.proxy, timeout=http.timeout)
-        return Documents(location, fetch, self._allow)
+        return documents_of(location, self._options.get("http") or SourceHTTP(), self._allow)
 
     def load(self, url: str) -> bytes:
         """Return a document for zeep: the WSDL, or one that it imports.

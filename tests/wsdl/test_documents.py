@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 from order_service import WSDL
 
+from holdfast.endpoint.source.http_settings import SourceHTTP
+from holdfast.endpoint.source.operation_calls import documents_of
 from holdfast.exceptions import ConfigurationError
 from holdfast.wsdl import documents
 from holdfast.wsdl.contract import Contract
@@ -177,3 +180,23 @@ def test_a_schema_without_its_types_cannot_be_compiled() -> None:
     web.found = {URL: orders("/t.xsd"), "http://service.example/t.xsd": SCHEMA.replace("xs:positiveInteger", "o:Qty")}
     with pytest.raises(ConfigurationError):
         BodySchema(Documents(URL, web.fetch))
+
+
+async def test_only_the_wsdls_own_host_gets_the_headers_of_the_requests() -> None:
+    asked: list[bytes] = []
+
+    async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\n<a/>")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(web, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    own, other = f"http://127.0.0.1:{port}/", f"http://localhost:{port}/"
+    async with server:
+        http = SourceHTTP(headers={"Authorization": "Basic c2VjcmV0"})
+        loaded = documents_of(f"{own}?wsdl", http, [other])
+        for url in (f"{own}?wsdl", f"{own}a.xsd", f"{other}b.xsd"):
+            await asyncio.to_thread(loaded.load, url)
+    assert [b"c2VjcmV0" in one for one in asked] == [True, True, False]

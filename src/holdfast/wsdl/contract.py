@@ -6,10 +6,9 @@ against the schema, in both directions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 import zeep.exceptions
@@ -340,18 +339,6 @@ class Contract:
                     found.style == "rpc",
                 ),
             )
-
-
-def read_contract(
-    location: str | Path, port: str | None, fetch: Callable[[str], bytes], allow: Iterable[str] = ()
-) -> Contract:
-    """Load a WSDL and return the contract of one port.
-
-    Args:
-        location, fetch, allow: As for :class:`holdfast.wsdl.documents.Documents`.
-        port: As for :class:`Contract`, which raises the errors.
-    """
-    return Contract(Documents(location, fetch, allow), port)
 
 
 def plain(value: Any) -> Any:

@@ -117,6 +117,7 @@ class Documents:
 
 
 def fetcher(
+    first: str | Path,
     headers: Mapping[str, str] | None = None,
     *,
     ssl_context: ssl.SSLContext | None = None,
@@ -126,12 +127,17 @@ def fetcher(
     """Return a blocking function that fetches a URL and returns its content, for :class:`Documents`.
 
     It raises TransportError if the URL cannot be fetched. It may be called in a thread with a running event loop.
+
+    Args:
+        first: The location of the WSDL. Only its own host gets the headers, which may have a password.
+        headers, ssl_context, proxy, timeout: As for the requests of a source.
     """
+    own = _origin(str(first))
 
     async def fetch(url: str) -> bytes:
         client = HTTPClient(ssl_context=ssl_context, proxy=proxy, total_timeout=timeout, max_response=MOST_BYTES)
         async with client:
-            answer = await client.fetch("GET", url, b"", headers or {})
+            answer = await client.fetch("GET", url, b"", (headers or {}) if _origin(url) == own else {})
         if answer.status != 200:
             raise TransportError(
                 f"{url} responded with {answer.status} and no document", connected=True, status=answer.status

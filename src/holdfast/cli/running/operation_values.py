@@ -72,19 +72,9 @@ def read_values(wsdl: str, port: str | None, operation: str, http: SourceHTTP) -
         ConfigurationError: zeep is not installed, the WSDL cannot be used, or it has no such operation.
         TransportError: A document cannot be fetched.
     """
+    from holdfast.endpoint.source.operation_calls import load_contract
+
     return OperationValues(load_contract(wsdl, port, http), operation)
-
-
-def load_contract(wsdl: str, port: str | None, http: SourceHTTP, allow: tuple[str, ...] = ()) -> Contract:
-    """Load the WSDL; arguments and errors as for :func:`read_values`."""
-    from holdfast.wsdl.extra import require_zeep
-
-    require_zeep()
-    from holdfast.wsdl.contract import read_contract
-    from holdfast.wsdl.documents import fetcher
-
-    fetch = fetcher(http.headers, ssl_context=http.ssl_context, proxy=http.proxy)
-    return read_contract(wsdl, port, fetch, allow)
 
 
 def _text(value: Any) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from holdfast.cli.program import peer_options, to_peers, wrong_usage
-from holdfast.cli.running.operation_values import load_contract
 from holdfast.cli.running.send import parse_headers
 from holdfast.exceptions import ConfigurationError
 
@@ -20,7 +19,9 @@ from holdfast.exceptions import ConfigurationError
 @click.option(
     "--allow-import", "allow", multiple=True, metavar="URL", help="Also load documents that begin with this URL."
 )
-@click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="HTTP header for every request.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="HTTP header for the host of the WSDL."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @peer_options
 def wsdl(
@@ -41,6 +42,7 @@ def wsdl(
     whose methods are the operations, and a TypedDict for each structure, for editors and type checkers.
     """
     from holdfast.endpoint.source.http_settings import SourceHTTP
+    from holdfast.endpoint.source.operation_calls import load_contract
 
     peers = to_peers()
     with wrong_usage():

@@ -97,9 +97,11 @@ class Operations:
             from holdfast.wsdl.extra import require_zeep
 
             require_zeep()
-            from holdfast.wsdl.contract import read_contract
+            from holdfast.wsdl.contract import Contract
+            from holdfast.wsdl.documents import Documents
 
-            contract = read_contract(f"{_BASE}?wsdl", None, lambda url: self._wsdl.document(url, _BASE))
+            documents = Documents(f"{_BASE}?wsdl", lambda url: self._wsdl.document(url, _BASE))
+            contract = Contract(documents, None)
             contract.compile_schema()
             self._contract = contract
         return self._contract

@@ -7,7 +7,7 @@ Owns the way from values to a stored message, and from a reply or fault to value
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +16,7 @@ from holdfast.exceptions import ConfigurationError, PeerFault
 
 if TYPE_CHECKING:
     from holdfast.wsdl.contract import Contract
+    from holdfast.wsdl.documents import Documents
 
 
 class OperationCalls:
@@ -95,15 +96,13 @@ class OperationCalls:
                 "The source has no WSDL, so it knows no operations.",
                 remedy="Create it with Source.from_wsdl(url, store), or send XML with source.request(…).",
             )
-        from holdfast.wsdl.extra import require_zeep
-
-        require_zeep()
         if self._contract_lock is None:
             self._contract_lock = asyncio.Lock()
         async with self._contract_lock:
             if self._contract is None:
                 location, port, options = self._wsdl
-                self._contract = await asyncio.to_thread(_read, location, port, options)
+                http = options.get("http") or SourceHTTP()
+                self._contract = await asyncio.to_thread(load_contract, location, port, http)
         return self._contract
 
     if TYPE_CHECKING:
@@ -124,10 +123,34 @@ class OperationCalls:
             """See :meth:`Source.request`."""
 
 
-def _read(location: str | Path, port: str | None, options: Mapping[str, Any]) -> Contract:
-    from holdfast.wsdl.contract import read_contract
-    from holdfast.wsdl.documents import fetcher
+def load_contract(location: str | Path, port: str | None, http: SourceHTTP, allow: Iterable[str] = ()) -> Contract:
+    """Load the WSDL of a service. Blocks.
 
-    http = options.get("http") or SourceHTTP()
-    fetch = fetcher(http.headers, ssl_context=http.ssl_context, proxy=http.proxy, timeout=http.timeout)
-    return read_contract(location, port, fetch)
+    Args:
+        location, allow: As for :class:`holdfast.wsdl.documents.Documents`.
+        port: As for :class:`holdfast.wsdl.contract.Contract`, which raises further errors.
+        http: As for :func:`documents_of`.
+
+    Raises:
+        ConfigurationError: zeep is not installed, or the WSDL cannot be used.
+        TransportError: A document cannot be fetched.
+    """
+    from holdfast.wsdl.extra import require_zeep
+
+    require_zeep()
+    from holdfast.wsdl.contract import Contract
+
+    return Contract(documents_of(location, http, allow), port)
+
+
+def documents_of(location: str | Path, http: SourceHTTP, allow: Iterable[str] = ()) -> Documents:
+    """Return the documents of a WSDL, each fetched when it is first needed.
+
+    Args:
+        location, allow: As for :class:`holdfast.wsdl.documents.Documents`.
+        http: Its headers, TLS context, proxy and timeout apply to each request.
+    """
+    from holdfast.wsdl.documents import Documents, fetcher
+
+    fetch = fetcher(location, http.headers, ssl_context=http.ssl_context, proxy=http.proxy, timeout=http.timeout)
+    return Documents(location, fetch, allow)
