@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.exceptions import ConfigurationError, EnvelopeError, OperationFault, PeerFault
@@ -11,6 +13,25 @@ from holdfast.exceptions import ConfigurationError, EnvelopeError, OperationFaul
 if TYPE_CHECKING:
     from holdfast.endpoint.source.http_settings import SourceHTTP
     from holdfast.wsdl.contract import Contract
+
+
+def json_object(text: bytes, unfit: Callable[[str], ConfigurationError]) -> dict[str, Any]:
+    """Return the object in a text of JSON.
+
+    Args:
+        text: The text.
+        unfit: Makes the error from the reason.
+
+    Raises:
+        ConfigurationError: The text is not JSON, or not an object.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError too
+        raise unfit(f"it is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise unfit(f"it is not an object but {type(found).__name__}")
+    return found
 
 
 class OperationValues:
@@ -36,12 +57,7 @@ class OperationValues:
         Raises:
             ConfigurationError: The text is not a JSON object, or its values do not fit the WSDL.
         """
-        try:
-            values = json.loads(text)
-        except (ValueError, RecursionError) as error:  # UnicodeDecodeError too
-            raise _no_values(where, f"it is not JSON: {error}") from error
-        if not isinstance(values, dict):
-            raise _no_values(where, f"it is not an object but {type(values).__name__}")
+        values = json_object(text, partial(_no_values, where))
         try:
             return self._contract.request(self._operation, (), values)
         except EnvelopeError as error:

@@ -19,7 +19,7 @@ import click
 from holdfast.cli.failure import failure_facts
 from holdfast.cli.program import Seconds, log_options, peer_options, run_interruptible, to_peers, wrong_usage
 from holdfast.cli.progress import Shown, progress
-from holdfast.cli.running.operation_values import OperationValues, read_values
+from holdfast.cli.running.operation_values import OperationValues, json_object, read_values
 from holdfast.core.versions import RM_OF_NAME, SOAP, Addressing, newest_rm
 from holdfast.exceptions import (
     ConfigurationError,
@@ -288,12 +288,7 @@ def _lines(name: str, run: Run) -> Iterator[Outgoing]:
 
 def _line(where: str, line: bytes) -> dict[str, str]:
     """Parse and check one line of JSON."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError too
-        raise _no_message(where, f"it is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise _no_message(where, f"it is not an object but {type(found).__name__}")
+    found = json_object(line, partial(_no_message, where))
     for name, value in found.items():
         if name not in KEYS:
             near = get_close_matches(name, KEYS, 1)
