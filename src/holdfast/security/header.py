@@ -44,6 +44,7 @@ class Token:
         is_digest: Whether it is the digest.
         nonce: Random bytes, b"" if absent.
         created: As it came, "" if absent: the digest is over these characters.
+        created_at: The same in seconds since 1970, None if absent.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Token:
     is_digest: bool
     nonce: bytes = b""
     created: str = ""
+    created_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +131,10 @@ def _username_token(element: etree._Element) -> Token:
     if len(nonce) > MAX_NONCE:
         raise Invalid(f"the Nonce has {len(nonce)} bytes")
     created = (_text(element, WSU, "Created") or "").strip()
-    if created and read_time(created) is None:
+    created_at = read_time(created) if created else None
+    if created and created_at is None:
         raise Invalid(f"the UsernameToken's Created is not a time: {created[:40]!r}")
-    return Token(name, password, kind == PASSWORD_DIGEST, nonce, created)
+    return Token(name, password, kind == PASSWORD_DIGEST, nonce, created, created_at)
 
 
 def add_security(context: MessageContext, content: str) -> None:

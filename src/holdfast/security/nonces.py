@@ -64,7 +64,3 @@ class Nonces:
         added = self._db.execute("INSERT OR IGNORE INTO nonces VALUES (?, ?)", (nonce, until)).rowcount == 1
         self._count += added
         return added
-
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()

@@ -32,7 +32,7 @@ from holdfast.security.names import (
     SECURITY,
 )
 from holdfast.security.nonces import Nonces
-from holdfast.security.times import read_time, write_time
+from holdfast.security.times import write_time
 
 LIFE: Final = 300.0
 """Seconds for which a message is valid: what CXF, Metro and WCF write and accept."""
@@ -187,49 +187,54 @@ class UsernameTokenValidator(Processor):
         """Check a request, and remove its Security header."""
         now = self._clock()
         security: Security | None = None
+        token: Token | None = None
         try:
             security = read_security(context)
             if security is not None and security.timestamp is not None:
                 check_timestamp(security.timestamp, now, self._life, self._skew)
             if not context.is_answer:
-                token = self._token_of(security)
-                self._check_freshness(token, now)
+                token = self._token_of(security, now)
         except Invalid as error:
             user = security.token.name if security is not None and security.token is not None else ""
             raise _refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error), user) from None
-        if not context.is_answer:
-            why = self._refusal(token, now)
-            if why:
-                raise _refused(context, FAILED_AUTHENTICATION, FAILED_AUTHENTICATION_REASON, why, token.name)
-            if token.nonce and not self._is_new(token, now):
-                is_full = self._nonces.is_full
-                _tell(context, "too many nonces are remembered" if is_full else "the nonce was used before", token.name)
-                raise MessageFlowError("The token was used before. Send the message again with a new one.")
-            self._warn_of_plain_text(context, token)
-            context.user = token.name
+        if token is not None:
+            self._authenticate_request(context, token, now)
             context.notes[_TIMESTAMPED] = security is not None and security.timestamp is not None
         context.remove_header(SECURITY)
+
+    def _authenticate_request(self, context: MessageContext, token: Token, now: float) -> None:
+        why = self._refusal(token, now)
+        if why:
+            raise _refused(context, FAILED_AUTHENTICATION, FAILED_AUTHENTICATION_REASON, why, token.name)
+        if token.nonce and not self._is_new(token, now):
+            is_full = self._nonces.is_full
+            _tell(context, "too many nonces are remembered" if is_full else "the nonce was used before", token.name)
+            raise MessageFlowError("The token was used before. Send the message again with a new one.")
+        self._warn_of_plain_text(context, token)
+        context.user = token.name
 
     def outbound(self, context: MessageContext) -> None:
         """Add a Timestamp to the answer to a request that had one, as a peer with a transport binding demands."""
         if context.is_answer and context.notes.get(_TIMESTAMPED):
             add_security(context, write_timestamp(self._clock(), self._life))
 
-    def _token_of(self, security: Security | None) -> Token:
+    def _token_of(self, security: Security | None, now: float) -> Token:
+        """Return the token of a request, which is complete and fresh.
+
+        Raises:
+            Invalid: It is not, or a required part is missing.
+        """
         if security is None or security.token is None:
             raise Invalid("no UsernameToken")
         if self._require_timestamp and security.timestamp is None:
             raise Invalid("no Timestamp")
-        return security.token
-
-    def _check_freshness(self, token: Token, now: float) -> None:
+        token = security.token
         if token.is_digest and not (token.nonce and token.created):
             raise Invalid("a digest without Nonce or Created")
         if token.nonce and not token.created:
             raise Invalid("a Nonce without Created: it would have to be remembered for ever")
-        created = read_time(token.created) if token.created else None
-        if created is not None:
-            check_timestamp(Timestamp(created, None), now, self._life, self._skew)
+        check_timestamp(Timestamp(token.created_at, None), now, self._life, self._skew)
+        return token
 
     def _refusal(self, token: Token, now: float) -> str:
         """Return why a token does not prove its user, "" if it does."""
@@ -251,10 +256,9 @@ class UsernameTokenValidator(Processor):
         Only valid tokens count, so a stranger cannot fill the memory. A proxy may repeat a request if its answer was
         lost. A fault would tell the sender that its password is wrong, so the answer asks for another attempt.
         """
-        created = read_time(token.created)
-        assert created is not None
+        assert token.created_at is not None
         key = hashlib.sha256(token.name.encode() + b"\0" + token.nonce).digest()
-        return self._nonces.is_new(key, created + self._life + self._skew, now)
+        return self._nonces.is_new(key, token.created_at + self._life + self._skew, now)
 
     def _is_authentic(self, token: Token, now: float) -> bool:
         assert self._authenticate is not None
