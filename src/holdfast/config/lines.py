@@ -20,7 +20,10 @@ _SCALAR = re.compile(r"[^\n,\]}#]++")
 _BASIC = r'"(?:[^"\\\n]++|\\.)*+"'
 _LITERAL = r"'[^'\n]*+'"
 _STRING = re.compile(
-    r'"""(?:[^"\\]++|\\.|"{1,2}(?!"))*+"{3,5}' r"|'''(?:[^']++|'{1,2}(?!'))*+'{3,5}" rf"|{_BASIC}|{_LITERAL}", re.DOTALL
+    # Not possessive: before Python 3.11.5, a possessive group with a lookahead ends too early (gh-106052). The
+    # alternatives begin with different characters, so nothing is tried twice.
+    r'"""(?:[^"\\]++|\\.|"(?!""))*"{3,5}' r"|'''(?:[^']++|'(?!''))*'{3,5}" rf"|{_BASIC}|{_LITERAL}",
+    re.DOTALL,
 )
 
 
