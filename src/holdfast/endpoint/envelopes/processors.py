@@ -164,7 +164,7 @@ class MessageContext:
 
     @property
     def user(self) -> str:
-        """The user that sent the request, as a processor has proved; "" for nobody.
+        """The user that sent the request, as a processor has proved; "" without proof.
 
         Set it on an inbound request once its proof is checked. A Sequence that a user created belongs to that user:
         the endpoint refuses messages of others that name it. Handlers read the name as ``message.user``.
