@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import maven_build
+import pytest
 from java_peer import NAMESPACE, JavaPeer
 
 import holdfast
@@ -18,6 +20,15 @@ from holdfast.core.messages import Expects
 from holdfast.core.policy import ForwardingPolicy
 from holdfast.endpoint.inspection import describe_protocol
 from holdfast.testing.proxy import Faults, LossyProxy
+
+_MISSING = maven_build.available()
+LIVE = [
+    pytest.mark.interop,
+    pytest.mark.cxf,  # one worker starts the JVMs of all stacks
+    pytest.mark.timeout(400),  # the first test builds the peer
+    pytest.mark.skipif(_MISSING is not None, reason=_MISSING or ""),
+]
+"""The marks of a file whose tests need a live Java peer."""
 
 Operation = Literal["notify", "echo"]
 COUNT = 10

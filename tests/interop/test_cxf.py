@@ -13,12 +13,12 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import maven_build
 import pytest
 from java_contract import (
     BAD,
     CLEAN,
     COUNT,
+    LIVE,
     PATIENCE,
     Caller,
     Operation,
@@ -42,12 +42,7 @@ from wcf.destination import running_destination
 import holdfast
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.cxf,
-    pytest.mark.timeout(400),  # the first one builds the peer
-    pytest.mark.skipif(maven_build.available() is not None, reason=maven_build.available() or ""),
-]
+pytestmark = LIVE
 
 
 NEVER = 600_000

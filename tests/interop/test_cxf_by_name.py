@@ -6,10 +6,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import maven_build
 import pytest
 import zeep
-from java_contract import HURRIED, PeerService, served
+from java_contract import HURRIED, LIVE, PeerService, served
 from java_peer import JavaPeer
 from java_stacks import cxf as words
 
@@ -17,12 +16,7 @@ import holdfast
 from holdfast.testing.proxy import Faults, LossyProxy
 from holdfast.zeep import Transport
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.cxf,
-    pytest.mark.timeout(400),  # the first one builds the peer
-    pytest.mark.skipif(maven_build.available() is not None, reason=maven_build.available() or ""),
-]
+pytestmark = LIVE
 
 VERSIONS = [
     pytest.param(holdfast.Versions("1.1", "2005/08", "1.1"), id="rm1.1-soap1.1"),

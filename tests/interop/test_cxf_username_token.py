@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import maven_build
 import pytest
 from java_contract import (
     BAD,
     CLEAN,
     COUNT,
+    LIVE,
     PATIENCE,
     Operation,
     Shop,
@@ -28,12 +28,7 @@ from wcf.destination import running_destination
 import holdfast
 from holdfast.testing.proxy import LossyProxy
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.cxf,
-    pytest.mark.timeout(400),  # the first one builds the peer
-    pytest.mark.skipif(maven_build.available() is not None, reason=maven_build.available() or ""),
-]
+pytestmark = LIVE
 
 every_version = pytest.mark.parametrize(
     "versions",

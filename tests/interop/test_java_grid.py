@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import maven_build
 import processes
 import pytest
 from calling_process import calling_process, written
 from java_contract import (
     CLEAN,
     COUNT,
+    LIVE,
     LOSS,
     PATIENCE,
     Operation,
@@ -40,13 +40,7 @@ import holdfast
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.cxf,  # one worker starts the JVMs
-    pytest.mark.nightly,
-    pytest.mark.timeout(400),  # the first one builds the peer
-    pytest.mark.skipif(maven_build.available() is not None, reason=maven_build.available() or ""),
-]
+pytestmark = [*LIVE, pytest.mark.nightly]
 
 NOWHERE = "http://127.0.0.1:9/"
 MANY = 40

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import maven_build
 import pytest
 from java_contract import (
     BAD,
     CLEAN,
     COUNT,
     HURRIED,
+    LIVE,
     PATIENCE,
     Operation,
     Shop,
@@ -32,13 +32,7 @@ from wcf.destination import running_destination
 import holdfast
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.cxf,  # one worker starts the JVMs
-    pytest.mark.nightly,
-    pytest.mark.timeout(400),  # the first one builds the peer
-    pytest.mark.skipif(maven_build.available() is not None, reason=maven_build.available() or ""),
-]
+pytestmark = [*LIVE, pytest.mark.nightly]
 
 VERSIONS = [holdfast.Versions(rm, "2005/08", soap) for rm in ("1.0", "1.1") for soap in ("1.1", "1.2")]
 every_version = pytest.mark.parametrize(

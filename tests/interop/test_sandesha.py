@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import maven_build
 import pytest
 from java_contract import (
     CLEAN,
     COUNT,
     HURRIED,
+    LIVE,
     LOSS,
     PATIENCE,
     Operation,
@@ -36,13 +36,7 @@ from wcf.destination import running_destination
 import holdfast
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.cxf,  # one worker starts the JVMs
-    pytest.mark.nightly,
-    pytest.mark.timeout(400),  # the first one builds the peer
-    pytest.mark.skipif(maven_build.available() is not None, reason=maven_build.available() or ""),
-]
+pytestmark = [*LIVE, pytest.mark.nightly]
 
 RM10 = holdfast.Versions("1.0", "2005/08", "1.1")
 RM11 = holdfast.Versions("1.1", "2005/08", "1.1")
