@@ -158,7 +158,7 @@ class Numbered(Protocol):
 
     @property
     def worker(self) -> Worker | None:
-        """This process among several."""
+        """This process among several; None for a single one, or a stopped store."""
         ...
 
     @property
