@@ -10,7 +10,7 @@ import pytest
 from order_service import WSDL
 
 from holdfast.endpoint.source.http_settings import SourceHTTP
-from holdfast.endpoint.source.operation_calls import documents_of
+from holdfast.endpoint.source.wsdl import documents_of
 from holdfast.exceptions import ConfigurationError
 from holdfast.wsdl import documents
 from holdfast.wsdl.contract import Contract

@@ -24,7 +24,7 @@ from holdfast.core.versions import SOAP
 from holdfast.exceptions import ConfigurationError, EnvelopeError, HoldfastError, OperationFault, PeerFault
 from holdfast.wire.body import parse_element
 from holdfast.wire.names import SOAP_NS
-from holdfast.wire.wsdl import Actions, Description
+from holdfast.wire.wsdl import Actions
 from holdfast.wsdl.documents import SCHEMA, Documents
 from holdfast.wsdl.schemas import BodySchema
 
@@ -83,9 +83,7 @@ class Contract:
 
     def __init__(self, documents: Documents, port: str | None = None) -> None:
         self.documents = documents
-        self.description = Description()
-        for location, _ in documents.wsdl():
-            self.description.add(documents.load(location), location)
+        self.description = documents.description()
         self._document = _document(documents)
         self.port, binding = self._binding(port)
         self._zeep_binding = binding

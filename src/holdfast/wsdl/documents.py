@@ -16,7 +16,7 @@ from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import TransportError
 from holdfast.wire.body import parse_element
-from holdfast.wire.wsdl import WSDL
+from holdfast.wire.wsdl import WSDL, Description
 from holdfast.wsdl.xml_namespace import XML_SCHEMA, is_xml_schema
 
 MOST_DOCUMENTS = 100
@@ -93,6 +93,13 @@ class Documents:
             waiting.extend(self.beside(location, one) for one in imports if one)
         return list(found.items())
 
+    def description(self) -> Description:
+        """Return what the WSDL documents describe together; errors as for :meth:`load`, or it is not WSDL 1.1."""
+        made = Description()
+        for location, _ in self.wsdl():
+            made.add(self.load(location), location)
+        return made
+
     def _check_place(self, location: str) -> None:
         if location == self.first or _origin(location) == _origin(self.first):
             return
@@ -100,8 +107,13 @@ class Documents:
             return
         raise ConfigurationError(
             f"The WSDL {self.first} imports {location}, which is in another place, so it is not loaded.",
-            remedy="Save all its documents as files, or allow that place with allow_imports.",
+            remedy=f"Save all its documents as files, or give a WSDL that is one document (.NET: {self._single()}). "
+            "`holdfast wsdl` and the transports of holdfast.zeep can allow other places.",
         )
+
+    def _single(self) -> str:
+        """The URL at which .NET serves the whole WSDL as one document."""
+        return f"{self.first.partition('?')[0] if self.first.startswith(_WEB) else ''}?singleWsdl"
 
     def _check_limits(self, location: str, data: bytes) -> None:
         if len(self._loaded) >= MOST_DOCUMENTS:

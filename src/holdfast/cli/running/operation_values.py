@@ -89,8 +89,9 @@ def read_values(wsdl: str, port: str | None, operation: str, http: SourceHTTP) -
         TransportError: A document cannot be fetched.
     """
     from holdfast.endpoint.source.operation_calls import load_contract
+    from holdfast.endpoint.source.wsdl import documents_of
 
-    return OperationValues(load_contract(wsdl, port, http), operation)
+    return OperationValues(load_contract(documents_of(wsdl, http), port), operation)
 
 
 def _text(value: Any) -> str:

@@ -43,11 +43,12 @@ def wsdl(
     """
     from holdfast.endpoint.source.http_settings import SourceHTTP
     from holdfast.endpoint.source.operation_calls import load_contract
+    from holdfast.endpoint.source.wsdl import documents_of
 
     peers = to_peers()
     with wrong_usage():
         http = SourceHTTP(headers=parse_headers(headers), **peers)
-    contract = load_contract(location, port, http, allow)
+    contract = load_contract(documents_of(location, http, allow), port)
     if stubs is not None:
         from holdfast.wsdl.stubs import typed_module
 

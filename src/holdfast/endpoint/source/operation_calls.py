@@ -7,11 +7,8 @@ Owns the way from values to a stored message, and from a reply or fault to value
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.exceptions import ConfigurationError, PeerFault
 
 if TYPE_CHECKING:
@@ -22,14 +19,14 @@ if TYPE_CHECKING:
 class OperationCalls:
     """The part of a Source that calls operations by name."""
 
-    _wsdl: tuple[str | Path, str | None, Mapping[str, Any]] | None = None
-    """The WSDL's location, the name of its port, and the options of the source that apply to loading it."""
+    _wsdl: tuple[Documents, str | None] | None = None
+    """The documents of the WSDL, and the name of its port."""
     _contract: Contract | None = None
     _contract_lock: asyncio.Lock | None = None
 
-    def _described_by(self, wsdl: str | Path, port: str | None, options: Mapping[str, Any]) -> Self:
+    def _described_by(self, documents: Documents, port: str | None) -> Self:
         """Set the WSDL with the operations for :meth:`call`; ``from_wsdl`` uses this."""
-        self._wsdl = (wsdl, port, options)
+        self._wsdl = (documents, port)
         return self
 
     async def call(
@@ -100,9 +97,7 @@ class OperationCalls:
             self._contract_lock = asyncio.Lock()
         async with self._contract_lock:
             if self._contract is None:
-                location, port, options = self._wsdl
-                http = options.get("http") or SourceHTTP()
-                self._contract = await asyncio.to_thread(load_contract, location, port, http)
+                self._contract = await asyncio.to_thread(load_contract, *self._wsdl)
         return self._contract
 
     if TYPE_CHECKING:
@@ -123,13 +118,12 @@ class OperationCalls:
             """See :meth:`Source.request`."""
 
 
-def load_contract(location: str | Path, port: str | None, http: SourceHTTP, allow: Iterable[str] = ()) -> Contract:
-    """Load the WSDL of a service. Blocks.
+def load_contract(documents: Documents, port: str | None) -> Contract:
+    """Read the operations of a WSDL. Blocks.
 
     Args:
-        location, allow: As for :class:`holdfast.wsdl.documents.Documents`.
+        documents: Of the WSDL.
         port: As for :class:`holdfast.wsdl.contract.Contract`, which raises further errors.
-        http: As for :func:`documents_of`.
 
     Raises:
         ConfigurationError: zeep is not installed, or the WSDL cannot be used.
@@ -140,17 +134,4 @@ def load_contract(location: str | Path, port: str | None, http: SourceHTTP, allo
     require_zeep()
     from holdfast.wsdl.contract import Contract
 
-    return Contract(documents_of(location, http, allow), port)
-
-
-def documents_of(location: str | Path, http: SourceHTTP, allow: Iterable[str] = ()) -> Documents:
-    """Return the documents of a WSDL, each fetched when it is first needed.
-
-    Args:
-        location, allow: As for :class:`holdfast.wsdl.documents.Documents`.
-        http: Its headers, TLS context, proxy and timeout apply to each request.
-    """
-    from holdfast.wsdl.documents import Documents, fetcher
-
-    fetch = fetcher(location, http.headers, ssl_context=http.ssl_context, proxy=http.proxy, timeout=http.timeout)
-    return Documents(location, fetch, allow)
+    return Contract(documents, port)

@@ -60,7 +60,7 @@ from holdfast.endpoint.source.replies import Replies, Reply
 from holdfast.endpoint.source.reply_collection import Collecting
 from holdfast.endpoint.source.sent import Enqueued, Sent, enqueue
 from holdfast.endpoint.source.store_owner import destination_of
-from holdfast.endpoint.source.wsdl import read_port, source_options
+from holdfast.endpoint.source.wsdl import documents_of, read_port, source_options
 from holdfast.exceptions import (
     ConfigurationError,
     DeliveryError,
@@ -187,15 +187,16 @@ class Source(OperationCalls):
             ConfigurationError: It is not a WSDL 1.1, the port is ambiguous, or its policy requires something that
                 Holdfast does not support, such as messages signed by WS-Security.
         """
+        documents = documents_of(wsdl, options.get("http") or SourceHTTP())
         try:
-            found = await read_port(wsdl, port, options.get("http"))
+            found = await read_port(documents, port)
         except TransportError as error:
             if not isinstance(store, str | Path) or not await asyncio.to_thread(store_exists, store):
                 raise
             log.warning("wsdl.unreadable", wsdl=str(wsdl), error=error.message)
-            return cls(to, store, **options)._described_by(wsdl, port, options)
+            return cls(to, store, **options)._described_by(documents, port)
         source = cls(to or found.address, store, **source_options(found, options))
-        return source._described_by(wsdl, found.name, options)
+        return source._described_by(documents, found.name)
 
     def _make_choices(self) -> list[tuple[Versions, bool]]:
         versions = [self._versions] if isinstance(self._versions, Versions) else self._versions or PREFERRED
