@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.journal.writer import Journal
 from holdfast.endpoint.sending.outboxes import FORWARDER_STATES, forwarder_of, state_of
@@ -108,9 +109,10 @@ class DestinationCollector(Collector):
         )
         into = CounterMetricFamily("holdfast_queue_accepted", "Records added to a queue.", labels=["queue"])
         gone = CounterMetricFamily("holdfast_queue_deleted", "Records deleted from a queue.", labels=["queue"])
+        numbers = numbering_of(self._app)
         for queue in self._app.queues.values():
-            for partition, (first, end) in enumerate(zip(queue.records.firsts, queue.records.ends, strict=True)):
-                backlog.add_metric([queue.name, str(partition)], end - first)
+            for own, (first, end) in enumerate(zip(queue.records.firsts, queue.records.ends, strict=True)):
+                backlog.add_metric([queue.name, str(numbers.of(queue).partition(own))], end - first)
             if (held := queue.records.bytes_held) is not None:
                 size.add_metric([queue.name], held)
             if queue.name in self.oldest:

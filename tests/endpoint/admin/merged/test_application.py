@@ -398,3 +398,6 @@ async def test_metrics_say_whose_they_are(crew: Crew, peer: Any) -> None:
     _, metrics = await clients[1].ask("/metrics")
     found = re.findall(r'^holdfast_messages_accepted_total\{[^}]*worker="(.)"\} (.*)$', metrics.decode(), re.MULTILINE)
     assert found == [("0", "2.0"), ("1", "3.0")]
+    found = re.findall(r'^holdfast_queue_records\{partition="(.)",queue="inbox"', metrics.decode(), re.MULTILINE)
+    assert len(found) == len(set(found)), "a partition has one number in all workers"
+    assert found == [str(number) for number in range(len(found))]
