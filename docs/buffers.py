@@ -19,7 +19,7 @@ from holdfast.endpoint.admin.merged import application as merged_admin
 from holdfast.endpoint.admin.resources import queues as queues_admin
 from holdfast.endpoint.destination import dead_letters as letters
 from holdfast.endpoint.journal import writer as journal
-from holdfast.endpoint.source import reply_collection
+from holdfast.endpoint.source import enqueued_messages
 from holdfast.endpoint.store_reads import MOST_AT_A_TIME
 from holdfast.endpoint.workers import identifier_table as identifiers
 from holdfast.endpoint.workers import routing as neighbours
@@ -119,8 +119,8 @@ PROCESS = [
     ),
     Buffer(
         "messages that other transactions enqueued for a source: one round, and one more message",
-        reply_collection.ROUND_BYTES + LARGEST, 1, "the next round follows when this one is durable",
-        "`endpoint.source.reply_collection.ROUND_BYTES`",
+        enqueued_messages.ROUND_BYTES + LARGEST, 1, "the next round follows when this one is durable",
+        "`endpoint.source.enqueued_messages.ROUND_BYTES`",
     ),
     Buffer(
         "records of forwarders, sources and replies before they are sent, and one more record",
@@ -283,7 +283,7 @@ HERE = {
     "endpoint.journal.writer": {"MOST_GATHERED"},
     "endpoint.workers.identifier_table": {"MOST_CLAIMS"},
     "endpoint.workers.routing": {"HEAD_ROOM"},
-    "endpoint.source.reply_collection": {"ROUND_BYTES"},
+    "endpoint.source.enqueued_messages": {"ROUND_BYTES"},
     "endpoint.admin.resources.queues": {"PEEKED_BYTES"},
     "http.client.connection": {"MAX_HEAD_BYTES"},
     "http.client.answer_room": {"MOST_BYTES", "SMALL_ANSWER"},

@@ -32,7 +32,7 @@ from holdfast import (
     Source,
     SourcePolicy,
 )
-from holdfast.endpoint.source import reply_collection as collecting
+from holdfast.endpoint.source import enqueued_messages as collecting
 from holdfast.exceptions import EnvelopeError, StoreAway, StoreFailed
 from holdfast.store.address import read_address
 from holdfast.store.sql import store as sql

@@ -50,6 +50,7 @@ from holdfast.endpoint.sending.stopped import (
     retracted_text,
 )
 from holdfast.endpoint.source.calls import Calls
+from holdfast.endpoint.source.enqueued_messages import Collecting
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.operation_calls import OperationCalls
 from holdfast.endpoint.source.options import SourceOptions
@@ -57,7 +58,6 @@ from holdfast.endpoint.source.outgoing_record import outgoing_record
 from holdfast.endpoint.source.pending_sends import Progress, named, note_answer, note_failure
 from holdfast.endpoint.source.profiles import PREFERRED, PROFILES
 from holdfast.endpoint.source.replies import Replies, Reply
-from holdfast.endpoint.source.reply_collection import Collecting
 from holdfast.endpoint.source.sent import Enqueued, Sent, enqueue
 from holdfast.endpoint.source.store_owner import destination_of
 from holdfast.endpoint.source.wsdl import documents_of, read_port, source_options
