@@ -399,7 +399,7 @@ BROKER = {
     "CredentialsConfig": "[forwarders.NAME.credentials]",
     "ProxyConfig": "[forwarders.NAME.proxy]",
 }
-"""Class of ``broker.config`` -> the table of the file that has its fields."""
+"""Class in ``broker.config`` -> the table of the file that has its fields."""
 _BROKER_TABLES = {
     "sequences": "`[sequences]`: keys of [DestinationPolicy](configuration.md#destinationpolicy)",
     "http": "`[limits.http]`: keys of [HTTPLimits](configuration.md#httplimits)",
@@ -408,7 +408,6 @@ _BROKER_TABLES = {
     "policy": "`[forwarders.NAME.policy]`: keys of [ForwardingPolicy](configuration.md#forwardingpolicy)",
     "policies": '`[policies."PATTERN"]`: keys of [ForwardingPolicy](configuration.md#forwardingpolicy)',
     "journal": "`[journal]`, below",
-    "namespaces": "`[namespaces]`: a prefix, and its namespace in quotes",
     "queues": "`[queues.NAME]`, below",
     "routes": "`[[routes]]`, below",
     "forwarders": "`[forwarders.NAME]`, below",
@@ -452,8 +451,9 @@ def pipeline_keys() -> str:
 
 def _key_table(room: str, name: str, title: str, tables: Mapping[str, str]) -> str:
     config = importlib.import_module(f"holdfast.{room}")
-    kind_of = importlib.import_module("holdfast.config.tables").kind_of
-    node = _class_of(f"{room.replace('.', '/')}.py", name)
+    told_values = importlib.import_module("holdfast.config.tables").told_values
+    module: str = getattr(config, name).__module__
+    node = _class_of(f"{module.removeprefix('holdfast.').replace('.', '/')}.py", name)
     paragraphs, sections = split_docstring(ast.get_docstring(node) or "")
     meanings = dict(sections["Args"])
     lines = [
@@ -475,8 +475,7 @@ def _key_table(room: str, name: str, title: str, tables: Mapping[str, str]) -> s
         key = field.target.id
         if key == "name" and title.endswith(".NAME]"):
             continue  # the name is part of the table's header
-        kind = kind_of(getattr(config, name), key)
-        value = kind.told if kind is not None else tables.get(key, "a table, below")
+        value = told_values(getattr(config, name), key) or tables.get(key, "a table, below")
         is_name = isinstance(field.value, ast.Name)
         default = f"`{getattr(config, ast.unparse(field.value))}`" if is_name else _key_default(field.value)
         lines.append(f"| `{key}` | {value} | {default} | {meanings[key]} |")

@@ -25,6 +25,7 @@ class Unit(Enum):
     BYTES = "bytes"
     SHARE = "share"
     DIRECTORY = "directory"
+    FILE = "file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ SecondsOrZero = Annotated[float, Unit.SECONDS, Within(0)]
 Bytes = Annotated[int, Unit.BYTES]
 Share = Annotated[float, Unit.SHARE, Within(0, 1)]
 Directory = Annotated[str, Unit.DIRECTORY]
+File = Annotated[str, Unit.FILE]
+Port = Annotated[int, Within(0, 65_535)]
 
 UNITS_OF_TIME = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 """Unit -> seconds."""
@@ -94,6 +97,13 @@ def values_of(cls: type[Any], name: str) -> str:
     unit = unit_of(get_type_hints(cls, include_extras=True)[name])
     told = _told(kinds, bounds.least, bounds.most)
     return f"{told} ({unit.value})" if unit in (Unit.SECONDS, Unit.BYTES) else told
+
+
+def misfit(cls: type[Any], name: str, value: object) -> str:
+    """Return the valid values of a field in words if a value, other than None, is not one of them; "" if it is."""
+    kinds, bounds = _annotated(cls)[name]  # type: ignore[arg-type] # a class can be hashed
+    some = tuple(kind for kind in kinds if kind is not NoneType)
+    return "" if _fits(value, some, bounds.least, bounds.most) else _told(some, bounds.least, bounds.most)
 
 
 @cache

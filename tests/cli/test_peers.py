@@ -111,10 +111,10 @@ def test_serve_shows_its_certificate_where_it_sends_replies_to(start: Any, run: 
         """
 import asyncio, ssl, sys
 import holdfast
-from holdfast.http.tls import client_context
+from holdfast.http.tls import ClientTLS
 
 async def main() -> None:
-    context = client_context("ca.pem", "client.pem", "client.key")
+    context = ClientTLS("ca.pem", "client.pem", "client.key").context()
     here = holdfast.SourceHTTP(ssl_context=context, listen=("127.0.0.1", 0), address=sys.argv[2])
     async with holdfast.Source(sys.argv[1], ":memory:", http=here) as source:
         await source.request("<a/>", action="urn:test:submit")

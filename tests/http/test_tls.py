@@ -14,7 +14,7 @@ from waiting import until
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.server.server import Exchange, HTTPServer
-from holdfast.http.tls import PeerCertificate, client_context, distinguished_name, server_context
+from holdfast.http.tls import ClientTLS, PeerCertificate, ServerTLS, distinguished_name
 
 
 @pytest.fixture
@@ -38,10 +38,10 @@ async def certificate_seen(files: Path, *client: str) -> PeerCertificate | None:
         exchange.respond(200)
 
     server = HTTPServer()
-    context = server_context(str(files / "server.pem"), client_ca=str(files / "ca.pem"))
+    context = ServerTLS(str(files / "server.pem"), client_ca=str(files / "ca.pem")).context()
     await server.start(handler, "127.0.0.1", 0, ssl_context=context)
     try:
-        trust = client_context(str(files / "ca.pem"), *(str(files / name) for name in client))
+        trust = ClientTLS(str(files / "ca.pem"), *(str(files / name) for name in client)).context()
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trust)
         try:
             for _ in range(2):  # the second by a head that is known
@@ -84,13 +84,13 @@ def test_files_that_are_something_else_are_named_with_what_they_should_be(
 ) -> None:
     paths = [str(files / name) if name else None for name in arguments]
     with pytest.raises(ConfigurationError, match=what) as error:
-        server_context(*paths)  # type: ignore[arg-type]
+        ServerTLS(*paths).context()  # type: ignore[arg-type]
     assert "PEM" in error.value.remedy
 
 
 def test_a_key_without_a_certificate_is_refused(files: Path) -> None:
     with pytest.raises(ConfigurationError, match="a key without a certificate"):
-        client_context(key=str(files / "client.key"))
+        ClientTLS(key=str(files / "client.key")).context()
 
 
 def test_a_distinguished_name_is_written_as_rfc_4514_says() -> None:
@@ -107,7 +107,7 @@ async def refused_by(files: Path, speak: Callable[[int], Awaitable[None]]) -> tu
     told: list[str] = []
     server = HTTPServer()
     server.on_failed_handshake = lambda reason, peer: told.append(f"{peer} {reason}")
-    context = server_context(str(files / "server.pem"), client_ca=str(files / "ca.pem"))
+    context = ServerTLS(str(files / "server.pem"), client_ca=str(files / "ca.pem")).context()
     await server.start(lambda exchange: exchange.respond(200), "127.0.0.1", 0, ssl_context=context)
     try:
         await speak(server.port)
@@ -126,7 +126,7 @@ async def test_a_refused_certificate_is_told_with_its_peer(files: Path, shown: t
     client = trustme.CA().issue_cert("client@elsewhere.example")
     client.private_key_pem.write_to_path(str(files / "client.key"))
     client.cert_chain_pems[0].write_to_path(str(files / "client.pem"))
-    trust = client_context(str(files / "ca.pem"), *(str(files / name) for name in shown))
+    trust = ClientTLS(str(files / "ca.pem"), *(str(files / name) for name in shown)).context()
 
     async def speak(port: int) -> None:
         with contextlib.suppress(OSError):
@@ -174,7 +174,7 @@ async def test_tls_at_a_port_for_plain_http_is_told(files: Path) -> None:
     await server.start(lambda exchange: exchange.respond(200), "127.0.0.1", 0)
     try:
         with pytest.raises(ssl.SSLError):
-            await asyncio.open_connection("127.0.0.1", server.port, ssl=client_context(str(files / "ca.pem")))
+            await asyncio.open_connection("127.0.0.1", server.port, ssl=ClientTLS(str(files / "ca.pem")).context())
     finally:
         await server.close()
     assert refused == ["this port speaks http: change https to http in the URL"]

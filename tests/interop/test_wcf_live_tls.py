@@ -16,7 +16,7 @@ from wcf.destination import contract_app
 from wcf.live_client import Line, LiveWCFClient, needs_the_client
 
 from holdfast.endpoint.serve import Listeners, Service
-from holdfast.http.tls import server_context
+from holdfast.http.tls import ServerTLS
 
 pytestmark = [pytest.mark.interop, pytest.mark.wcf, pytest.mark.timeout(300), needs_the_client]
 
@@ -29,7 +29,7 @@ async def https_service(directory: Path, *, demands_certificate: bool = False) -
     certificate = directory / "server.pem"
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
     client_ca = str(directory / "ca.pem") if demands_certificate else None
-    context = server_context(str(certificate), client_ca=client_ca)
+    context = ServerTLS(str(certificate), client_ca=client_ca).context()
     service = Service(contract_app(":memory:", lambda message: None), Listeners(port=0, ssl_context=context))
     await service.start()
     try:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import ssl
 from collections.abc import Callable
 
-from holdfast.broker.config import PARTITIONS, SESSIONS, BrokerConfig, ServerTLS
+from holdfast.broker.config import PARTITIONS, SESSIONS, BrokerConfig
 from holdfast.broker.config_changes import what_changes
 from holdfast.broker.config_checks import check_config
 from holdfast.broker.forwarders import Forwarders
@@ -25,7 +24,6 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.endpoint.workers.supervisor import Post
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.tls import server_context
 
 
 class Broker:
@@ -180,13 +178,9 @@ def _listeners(config: BrokerConfig) -> Listeners:
         listen.port,
         admin.host,
         admin.port if admin.enabled else None,
-        _context(listen.tls),
+        listen.tls.context() if listen.tls is not None else None,
         config.limits.http,
-        _context(admin.tls),
+        admin.tls.context() if admin.tls is not None else None,
         token.reveal() if token is not None else read_token(),
         admin.names,
     )
-
-
-def _context(tls: ServerTLS | None) -> ssl.SSLContext | None:
-    return server_context(tls.certificate, tls.key, tls.client_ca) if tls is not None else None

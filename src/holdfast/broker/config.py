@@ -14,28 +14,18 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from holdfast.broker.destinations import nearness
 from holdfast.config.values import (
-    Count,
-    Duration,
-    File,
-    Flag,
+    RETENTION,
+    Glob,
     Kind,
     Name,
-    Names,
-    Patterns,
-    Port,
+    Namespace,
     ProxyUrl,
     QueueName,
-    QueueNames,
-    Retention,
     Secret,
     SecretFile,
     SecretVariable,
-    SessionCount,
-    Size,
     StorePlace,
-    Text,
     Url,
-    Urls,
     one_of,
 )
 from holdfast.core.messages import Expects
@@ -47,6 +37,8 @@ from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.source.profiles import PREFERRED, PROFILES
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
+from holdfast.http.tls import ClientTLS, ServerTLS
+from holdfast.settings import Bytes, Port, Seconds, Within
 from holdfast.wire import Limits
 
 MAX_ROUTES = 1_000
@@ -57,40 +49,10 @@ PARTITIONS = 64
 SESSIONS = 64
 """Default number of session partitions of a queue in a new store."""
 
-_PROFILE: Kind = one_of({name: name for name in PROFILES})
-_RM: Kind = one_of({name: name for name in RM_OF_NAME})
-_ADDRESSING: Kind = one_of({one.value: one.value for one in Addressing})
-_SOAP: Kind = one_of({one.value: one.value for one in SOAP})
-
-
-@dataclass(frozen=True)
-class ServerTLS:
-    """TLS of a listener.
-
-    Args:
-        certificate: PEM file with the certificate and its chain.
-        key: PEM file with the private key, unless the certificate's file contains it.
-        client_ca: PEM file of certificate authorities. Clients must present a certificate that one of them signed.
-    """
-
-    certificate: File
-    key: File | None = None
-    client_ca: File | None = None
-
-
-@dataclass(frozen=True)
-class ClientTLS:
-    """TLS towards a destination.
-
-    Args:
-        ca: PEM file of the certificate authorities to trust instead of the system's.
-        certificate: PEM file with the client certificate and its chain.
-        key: PEM file with the private key, unless the certificate's file contains it.
-    """
-
-    ca: File | None = None
-    certificate: File | None = None
-    key: File | None = None
+_PROFILE: Kind = one_of(PROFILES)
+_RM: Kind = one_of(RM_OF_NAME)
+_ADDRESSING: Kind = one_of([one.value for one in Addressing])
+_SOAP: Kind = one_of([one.value for one in SOAP])
 
 
 @dataclass(frozen=True)
@@ -103,7 +65,7 @@ class ListenConfig:
         tls: Certificate and key. With them, the listener serves https.
     """
 
-    host: Text = "127.0.0.1"
+    host: str = "127.0.0.1"
     port: Port = 8080
     tls: ServerTLS | None = None
 
@@ -125,12 +87,12 @@ class AdminConfig:
         tls: Certificate and key. With them, the listener serves https.
     """
 
-    enabled: Flag = True
-    host: Text = "127.0.0.1"
+    enabled: bool = True
+    host: str = "127.0.0.1"
     port: Port = 8081
     token_file: SecretFile | None = None
     token_env: SecretVariable | None = None
-    names: Names = ()
+    names: tuple[str, ...] = ()
     tls: ServerTLS | None = None
 
     @property
@@ -147,7 +109,7 @@ class JournalConfig(JournalPolicy):
         enabled: Whether the broker writes a journal.
     """
 
-    enabled: Flag = True
+    enabled: bool = True
 
 
 @dataclass(frozen=True)
@@ -162,8 +124,8 @@ class LimitsConfig:
         envelopes: Limits for one envelope.
     """
 
-    max_queues: Count = 100
-    max_routed_body: Size = 1024 * 1024
+    max_queues: int = 100
+    max_routed_body: Bytes = 1024 * 1024
     http: HTTPLimits = field(default_factory=HTTPLimits)
     envelopes: Limits = field(default_factory=Limits)
 
@@ -184,9 +146,9 @@ class QueueConfig:
     """
 
     name: QueueName
-    retention: Retention | None = None
-    max_readers: Count = 1000
-    max_messages: Count | None = None
+    retention: Annotated[RetentionPolicy, RETENTION] | None = None
+    max_readers: int = 1000
+    max_messages: int | None = None
 
     @property
     def retention_policy(self) -> RetentionPolicy:
@@ -204,8 +166,8 @@ class HeaderConfig:
         value: Text of the header, without white space at its ends. Without a value, every text matches.
     """
 
-    name: Text
-    value: Patterns = ()
+    name: str
+    value: tuple[Glob, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -222,11 +184,11 @@ class RouteConfig:
             a reply from a forwarder's destination. By default, each message's ReplyTo decides.
     """
 
-    queues: QueueNames
-    to: Patterns = ()
-    action: Patterns = ()
+    queues: tuple[QueueName, ...]
+    to: tuple[Glob, ...] = ()
+    action: tuple[Glob, ...] = ()
     header: HeaderConfig | None = None
-    xpath: Text = ""
+    xpath: str = ""
     expects: Expects | None = None
 
 
@@ -242,7 +204,7 @@ class ProxyConfig:
     """
 
     url: ProxyUrl
-    username: Text = ""
+    username: str = ""
     password_file: SecretFile | None = None
     password_env: SecretVariable | None = None
 
@@ -266,7 +228,7 @@ class CredentialsConfig:
         token_env: Environment variable with the token.
     """
 
-    username: Text = ""
+    username: str = ""
     password_file: SecretFile | None = None
     password_env: SecretVariable | None = None
     token_file: SecretFile | None = None
@@ -315,9 +277,9 @@ class ForwarderConfig:
     rm: Annotated[str, _RM] | None = None
     addressing: Annotated[str, _ADDRESSING] | None = None
     soap: Annotated[str, _SOAP] | None = None
-    offer: Flag | None = None
-    paused: Flag = False
-    timeout: Duration = 60.0
+    offer: bool | None = None
+    paused: bool = False
+    timeout: Seconds = 60.0
     address: Url | None = None
     policy: ForwardingPolicy = field(default_factory=ForwardingPolicy)
     tls: ClientTLS | None = None
@@ -390,12 +352,12 @@ class BrokerConfig:
     store: StorePlace = "broker"
     store_password_file: SecretFile | None = None
     store_password_env: SecretVariable | None = None
-    partitions: Count | None = None
-    sessions: SessionCount | None = None
-    workers: Count = 1
-    allow_addresses: Urls = ()
+    partitions: int | None = None
+    sessions: Annotated[int, Within(0, 1024)] | None = None
+    workers: int = 1
+    allow_addresses: tuple[Url, ...] = ()
     default_queue: QueueName | None = None
-    namespaces: Mapping[str, str] = field(default_factory=dict)
+    namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     listen: ListenConfig = field(default_factory=ListenConfig)
     admin: AdminConfig = field(default_factory=AdminConfig)
     journal: JournalConfig = field(default_factory=JournalConfig)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any
 
 from holdfast.broker.config import BrokerConfig
-from holdfast.broker.config_checks import Wrong
 from holdfast.config.lines import KeyPath
+from holdfast.config.tables import Wrong
 
 _FIXED = (
     "store",
@@ -30,6 +30,8 @@ _FIXED = (
     "journal.file_size",
 )
 """Keys that the broker reads only at its start. TLS, queues and the ends of forwarders are checked separately."""
+_TABLES = ("holdfast.broker.config", "holdfast.http.tls")
+"""Modules of the classes whose keys are compared one by one."""
 _RESTART = "Restore the old value, or restart the broker."
 
 
@@ -84,8 +86,7 @@ def _of_named(path: KeyPath, before: tuple[Any, ...], after: tuple[Any, ...]) ->
 def _of(before: Any, after: Any, path: KeyPath) -> Iterator[KeyPath]:
     if before == after:
         return
-    is_ours = is_dataclass(before) and type(before) is type(after) and type(before).__module__.endswith("broker.config")
-    if not is_ours:
+    if type(before) is not type(after) or type(before).__module__ not in _TABLES:
         yield path
         return
     for field in fields(before):

@@ -7,19 +7,20 @@ a check that needs it ends (``config.unreadable``). There is one check for each 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 
 from holdfast.broker.config import (
     MAX_ROUTES,
+    AdminConfig,
     BrokerConfig,
     ForwarderConfig,
+    ListenConfig,
     RouteConfig,
-    ServerTLS,
     resolved_policy,
 )
 from holdfast.broker.xpath import check_name, parse_xpath, qualified
 from holdfast.config.lines import KeyPath
 from holdfast.config.patterns import matches
+from holdfast.config.tables import Wrong, did_you_mean
 from holdfast.config.unreadable import is_given, readable
 from holdfast.config.values import Secret, Unfit, host_of, told_value
 from holdfast.core.messages import Expects
@@ -27,11 +28,8 @@ from holdfast.endpoint.admin.token import checked_token
 from holdfast.endpoint.arguments import LONGEST_ADDRESS
 from holdfast.endpoint.destination.allow_list import AllowList
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.tls import client_context, server_context
 from holdfast.store.address import read_address
 
-Wrong = tuple[KeyPath, str, str]
-"""The key's path, what is wrong, and how to fix it."""
 _OWN_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -80,9 +78,7 @@ def contradictions(config: BrokerConfig) -> Iterator[Wrong]:
 
 def not_there(name: str, names: list[str]) -> tuple[str, str]:
     """Report that the queue does not exist, and suggest the nearest name."""
-    near = get_close_matches(name, names, 1, 0.6)
-    remedy = f"Did you mean '{near[0]}'?" if near else f"There are {', '.join(names)}."
-    return f"the queue '{name}' does not exist", remedy if names else f"Write [queues.{name}]."
+    return f"the queue '{name}' does not exist", did_you_mean(name, names) if names else f"Write [queues.{name}]."
 
 
 # --- the store, listeners, queues -----------------------------------------------------------------------------------
@@ -127,13 +123,15 @@ def _of_the_token(config: BrokerConfig) -> Iterator[Wrong]:
 
 
 def _of_server_tls(config: BrokerConfig, listener: str) -> Iterator[Wrong]:
-    tls: ServerTLS | None = getattr(config, listener).tls
-    if tls is None:
-        return
+    yield from _of_tls((listener, "tls"), getattr(config, listener))
+
+
+def _of_tls(path: KeyPath, one: ListenConfig | AdminConfig | ForwarderConfig) -> Iterator[Wrong]:
     try:
-        server_context(tls.certificate, tls.key, tls.client_ca)
+        if one.tls is not None:
+            one.tls.context()
     except ConfigurationError as error:
-        yield (listener, "tls"), error.message, error.remedy
+        yield path, error.message, error.remedy
 
 
 def _one_secret(path: KeyPath, keys: list[str], told: str) -> Iterator[Wrong]:
@@ -282,7 +280,7 @@ def _of_forwarders(config: BrokerConfig) -> Iterator[Wrong]:
             _of_its_destination(path, one, config),
             _of_its_address(path, one),
             _of_a_destination_without_tls((*path, "tls"), one),
-            _of_client_tls((*path, "tls"), one),
+            _of_tls((*path, "tls"), one),
             _of_a_proxy((*path, "proxy"), one),
             _of_credentials((*path, "credentials"), one),
         )
@@ -341,15 +339,6 @@ def _of_both(key: str, one: ForwarderConfig, other: ForwarderConfig) -> Iterator
 def _of_a_destination_without_tls(path: KeyPath, one: ForwarderConfig) -> Iterator[Wrong]:
     if is_given(one, "tls") and not one.to.startswith("https:"):
         yield path, f"{told_value(one.to)} does not use TLS", "Remove tls, or use an https URL."
-
-
-def _of_client_tls(path: KeyPath, one: ForwarderConfig) -> Iterator[Wrong]:
-    if one.tls is None:
-        return
-    try:
-        client_context(one.tls.ca, one.tls.certificate, one.tls.key)
-    except ConfigurationError as error:
-        yield path, error.message, error.remedy
 
 
 def _of_a_proxy(path: KeyPath, one: ForwarderConfig) -> Iterator[Wrong]:

@@ -16,11 +16,11 @@ from holdfast.broker.config_changes import what_cannot_change
 from holdfast.broker.config_checks import contradictions
 from holdfast.broker.destinations import check_pattern
 from holdfast.config.lines import KeyLines, KeyPath
-from holdfast.config.tables import Table, TableReading, load_toml, read_file
+from holdfast.config.tables import Table, TableReading, kind_of, load_toml, read_file
 from holdfast.config.unreadable import Unreadable, is_partial
-from holdfast.config.values import Unfit, told_type, told_value
+from holdfast.config.values import Unfit, told_type
 from holdfast.core.policy import ForwardingPolicy
-from holdfast.exceptions import ConfigurationError, ConfigurationMistakes
+from holdfast.exceptions import ConfigurationError
 
 
 def read_config(
@@ -66,32 +66,36 @@ def parse_config(
     text, data = load_toml(content, name)
     reading = Reading(name, KeyLines(text), base)
     config = reading.read(data)
-    if config is not None:
-        config = replace(config, **(instead or {}))
-        for path, what, remedy in what_cannot_change(running, config) if running is not None else ():
-            reading.wrong(path, what, remedy)
-    if reading.mistakes or config is None:
-        raise ConfigurationMistakes(sorted(reading.mistakes, key=lambda mistake: (mistake.line, mistake.key)))
+    config = replace(config, **(instead or {}))
+    reading.end(what_cannot_change(running, config) if running is not None else ())
     return config
 
 
 class Reading(TableReading):
     """Reads one broker file."""
 
-    def read(self, data: Table) -> BrokerConfig | None:
-        """Return the whole configuration; None if any part of it could not be read."""
+    def __init__(self, file: str, lines: KeyLines, base: Path) -> None:
+        super().__init__(file, lines, base)
+        self._own: dict[KeyPath, tuple[Mapping[str, Any], bool]] = {}
+        """Path of a policy -> its own settings, and whether all of them could be read."""
+
+    def read(self, data: Table) -> BrokerConfig:
+        """Return the whole configuration.
+
+        Raises:
+            ConfigurationMistakes: The file has mistakes.
+        """
         special: dict[str, Callable[[Any, KeyPath], Any]] = {
             "policies": self._policies,
             "namespaces": self._namespaces,
         }
         said, unread = self.read_table(BrokerConfig, data, (), special)
-        forwarders = data.get("forwarders")
-        if isinstance(forwarders, dict):
-            said["forwarders"] = self._with_policies(said["forwarders"], forwarders, said.get("policies", ()))
+        if "forwarders" in said:
+            policies = said.get("policies", ())
+            said["forwarders"] = tuple(self._with_policy(one, policies) for one in said["forwarders"])
         config: BrokerConfig = self.made(BrokerConfig, said, unread, ())
-        for path, what, remedy in contradictions(config):
-            self.wrong(path, what, remedy)
-        return config if not self.mistakes else None
+        self.end(contradictions(config))
+        return config
 
     def special(self, cls: type[Any]) -> Mapping[str, Callable[[Any, KeyPath], Any]]:
         """Forwarders' policies are put together once everything is read."""
@@ -101,7 +105,10 @@ class Reading(TableReading):
 
     def _policy(self, value: Any, path: KeyPath) -> Any:
         """Read a policy's own settings, which are later combined with others."""
-        return self._table(ForwardingPolicy, value, path, partly=True)
+        before = len(self.mistakes)
+        given = self._table(ForwardingPolicy, value, path, partly=True)
+        self._own[path] = given or {}, len(self.mistakes) == before
+        return given
 
     def _policies(self, value: Any, path: KeyPath) -> tuple[PolicyConfig, ...]:
         if not isinstance(value, dict):
@@ -120,42 +127,25 @@ class Reading(TableReading):
                 made.append(PolicyConfig(pattern, given))
         return tuple(made)
 
-    def _with_policies(
-        self, forwarders: tuple[ForwarderConfig, ...], tables: Table, policies: tuple[PolicyConfig, ...]
-    ) -> tuple[ForwarderConfig, ...]:
-        """Return the forwarders with their own policies combined with those for their addresses."""
-        return tuple(
-            self._with_policy(one, tables[one.name], policies) if isinstance(tables[one.name], dict) else one
-            for one in forwarders
-        )
-
-    def _with_policy(self, one: ForwarderConfig, table: Table, policies: tuple[PolicyConfig, ...]) -> ForwarderConfig:
+    def _with_policy(self, one: ForwarderConfig, policies: tuple[PolicyConfig, ...]) -> ForwarderConfig:
+        """Return a forwarder with its own policy combined with those for its address."""
         path: KeyPath = ("forwarders", one.name, "policy")
-        quiet = Reading(self._file, self._lines, self._base)  # its mistakes are reported already
-        own = quiet._policy(table.get("policy", {}), path)
+        own, is_readable = self._own.get(path, ({}, True))
         try:
             policy = resolved_policy(policies, one.to, own)
         except Unreadable:
             return one
         except ConfigurationError as error:
-            if not quiet.mistakes:
+            if is_readable:
                 self.wrong(path, f"combined with policies: {error.message}", error.remedy)
             return one
         return one if is_partial(one) else replace(one, policy=policy)
 
     def _namespaces(self, value: Any, path: KeyPath) -> Mapping[str, str] | None:
-        if not isinstance(value, dict):
-            self.wrong(
-                path,
-                f"{told_type(value)} is not a table",
-                'Write [namespaces] with lines such as o = "urn:orders" below.',
-            )
-            return None
-        for prefix, namespace in value.items():
-            if not isinstance(namespace, str) or not namespace:
-                self.wrong(
-                    (*path, prefix), f"{told_value(namespace)} is not a namespace", "Write the namespace in quotes."
-                )
-            elif re.fullmatch(r"[^\W\d][\w.-]*", prefix) is None:
+        kind = kind_of(BrokerConfig, "namespaces")
+        assert kind is not None
+        read = self.read_mapping(kind, value, path)
+        for prefix in value if isinstance(value, dict) else ():
+            if re.fullmatch(r"[^\W\d][\w.-]*", prefix) is None:
                 self.wrong((*path, prefix), f"'{prefix}' is not a valid prefix", "Use a word, such as o.")
-        return {prefix: str(namespace) for prefix, namespace in value.items()}
+        return value if read is None and isinstance(value, dict) else read  # a route may use the readable prefixes

@@ -20,7 +20,6 @@ from holdfast.endpoint.sending.http_settings import HTTPSettings
 from holdfast.endpoint.sending.outboxes import forwarder_key, forwarder_of
 from holdfast.endpoint.sending.sender import Way
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.tls import client_context
 
 PAUSED = "paused by the configuration"
 """Reason of a forwarder that the configuration pauses."""
@@ -200,10 +199,9 @@ def way_of(config: ForwarderConfig) -> Way:
     Raises:
         ConfigurationError: A TLS file is not valid.
     """
-    tls = config.tls
     http = HTTPSettings(
         headers={"Authorization": config.credentials.authorization()} if config.credentials is not None else {},
-        ssl_context=client_context(tls.ca, tls.certificate, tls.key) if tls is not None else None,
+        ssl_context=config.tls.context() if config.tls is not None else None,
         proxy=config.proxy.location() if config.proxy is not None else None,
         timeout=config.timeout,
     )

@@ -138,19 +138,19 @@ def server_tls(option: str, certificate: str | None, key: str | None, client_ca:
 
     Args:
         option: How the options begin.
-        certificate, key, client_ca: Files, as in :func:`holdfast.http.tls.server_context`.
+        certificate, key, client_ca: Files, as in :class:`holdfast.http.tls.ServerTLS`.
 
     Raises:
         click.UsageError: a key or an authority without a certificate.
         ConfigurationError: the files are not what they should be.
     """
-    from holdfast.http.tls import server_context
+    from holdfast.http.tls import ServerTLS
 
     if certificate is None:
         if key is not None or client_ca is not None:
             raise click.UsageError(f"{option}-key and {option}-client-ca need {option}-cert.")
         return None
-    return server_context(certificate, key, client_ca)
+    return ServerTLS(certificate, key, client_ca).context()
 
 
 _PEER = {
@@ -194,10 +194,10 @@ def to_peers() -> dict[str, Any]:
         ConfigurationError: A file is not valid.
     """
     from holdfast.endpoint.arguments import check_proxy
-    from holdfast.http.tls import client_context
+    from holdfast.http.tls import ClientTLS
 
     given = dict(click.get_current_context().meta[__name__])
     proxy = given.pop("proxy")
     with wrong_usage():
         check_proxy(proxy)
-    return {"ssl_context": client_context(**given), "proxy": proxy}
+    return {"ssl_context": ClientTLS(**given).context(), "proxy": proxy}

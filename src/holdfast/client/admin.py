@@ -17,7 +17,7 @@ from holdfast.endpoint.admin.token import read_token
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client.proxies import Proxy
 from holdfast.http.reasons import reason_of
-from holdfast.http.tls import client_context
+from holdfast.http.tls import ClientTLS
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Access:
         """
         if proxy is not None:
             Proxy.parse(proxy)  # says what is wrong with it
-        client_context(ca, certificate, key)  # says what is wrong with them
+        ClientTLS(ca, certificate, key).context()  # says what is wrong with them
         pair = "\n".join(_text(file) for file in (certificate, key) if file is not None)
         return cls(read_token(token_file), _text(ca) if ca is not None else None, pair or None, proxy)
 

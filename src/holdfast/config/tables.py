@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass, replace
 from difflib import get_close_matches
 from enum import Enum
 from functools import cache
@@ -22,19 +22,22 @@ from holdfast.config.values import (
     ASSURANCE,
     DIRECTORY,
     DURATION,
+    FILE,
     FLAG,
     NONE,
     SHARE,
     SIZE,
+    TEXT,
+    WHOLE,
     Kind,
     Unfit,
     one_of,
     told_type,
-    whole,
+    told_value,
 )
 from holdfast.core.policy import Assurance
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
-from holdfast.settings import Unit, unit_of
+from holdfast.settings import Unit, misfit, unit_of, values_of
 
 MAX_FILE = 4 * 1024 * 1024
 """Maximum number of bytes of a configuration file."""
@@ -46,6 +49,8 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 Table = dict[str, Any]
+Wrong = tuple[KeyPath, str, str]
+"""A contradiction: the key's path, what is wrong, and how to fix it."""
 
 
 def read_file(path: Path, what: str, remedy: str) -> bytes:
@@ -123,6 +128,17 @@ class TableReading:
         mend = remedy[:1].upper() + remedy[1:] + ("" if remedy.endswith((".", "?")) else ".")
         self.mistakes.append(Mistake(self._file, self._lines[path], told_key(path), what, mend))
 
+    def end(self, contradictions: Iterable[Wrong] = ()) -> None:
+        """Report contradictions too.
+
+        Raises:
+            ConfigurationMistakes: The file has mistakes; lists all of them in the order of lines.
+        """
+        for path, what, remedy in contradictions:
+            self.wrong(path, what, remedy)
+        if self.mistakes:
+            raise ConfigurationMistakes(sorted(self.mistakes, key=lambda mistake: (mistake.line, mistake.key)))
+
     def special(self, cls: type[Any]) -> Mapping[str, Callable[[Any, KeyPath], Any]]:
         """Field -> its reader, for a class with fields that no annotation describes; the reader keeps the values."""
         return {}
@@ -141,7 +157,7 @@ class TableReading:
         table that is readable in part counts as read.
 
         Args:
-            cls: The class whose fields are its keys.
+            cls: The class: its fields are the keys.
             table: The table.
             path: Its path.
             special: Field -> its reader, where no annotation describes it.
@@ -173,59 +189,75 @@ class TableReading:
 
     def _unknown(self, name: str, known: list[str], path: KeyPath) -> str:
         """Report an unknown key; return the nearest known key, "" if none is near."""
-        near = get_close_matches(name, known, 1, 0.6)
+        near = nearest(name, known)
         places = [key for key in known if key.endswith(("_file", "_env"))]
         if places and name.lower() in _SECRETS:
             remedy = f"This file must not contain secrets: name the place of the secret with {' or '.join(places)}."
-        elif near:
-            remedy = f"Did you mean '{near[0]}'?"
         else:
-            remedy = f"There are {', '.join(known)}."
+            remedy = did_you_mean(name, known)
         self.wrong(path, f"the key '{name}' does not exist here", remedy)
-        return near[0] if near else ""
+        return near
 
     def _value(self, cls: type[Any], name: str, hint: Any, value: Any, path: KeyPath, partly: bool) -> Any:
-        members = [one for one in _members(hint) if one is not NoneType]
-        is_optional = len(members) < len(_members(hint))
-        (member,) = members
+        members = _members(hint)
+        (member,) = (one for one in members if one is not NoneType)
         element = _element_class(member)
         if element is not None:
             return self._tables(element, value, path)
         kind = kind_of(cls, name)  # type: ignore[arg-type] # a class can be hashed
         if kind is None:
             return self._table(member, value, path, partly)
-        if is_optional and value == NONE:
+        if value == NONE and NoneType in members:
             return None
+        if get_origin(member) is tuple:
+            return self._list(kind, value, path)
+        if get_origin(member) is Mapping:
+            return self.read_mapping(kind, value, path)
+        found = self._read(kind, value, path)
+        told = misfit(cls, name, found) if found is not None and _has_bounds(hint) else ""
+        if told:
+            self.wrong(path, f"it cannot be {told_value(value)}", f"It may be {told}.")
+        return found if not told else None
+
+    def _read(self, kind: Kind, value: Any, path: KeyPath) -> Any:
         try:
             return kind.read(value, self._base)
         except Unfit as unfit:
             self.wrong(path, unfit.what, unfit.remedy)
             return None
 
+    def _list(self, kind: Kind, value: Any, path: KeyPath) -> tuple[Any, ...] | None:
+        """Return one value, or a list of different values."""
+        if not isinstance(value, list):
+            found = self._read(kind, value, path)
+            return (found,) if found is not None else None
+        if not value:
+            self.wrong(path, "the list is empty", "Remove the key, or add a value.")
+            return None
+        several = tuple(self._read(kind, one, (*path, index)) for index, one in enumerate(value))
+        if None in several:
+            return None
+        seen = set()
+        for index, one in enumerate(several):
+            if one in seen:
+                self.wrong((*path, index), f"{told_value(one)} is listed twice", "List it once.")
+            seen.add(one)
+        return several
+
+    def read_mapping(self, kind: Kind, value: Any, path: KeyPath) -> Mapping[str, Any] | None:
+        """Return a table with any keys, and values of one kind."""
+        if not isinstance(value, dict):
+            self.wrong(path, f"{told_type(value)} is not a table", f'Write [{told_key(path)}] with NAME = "…" below.')
+            return None
+        found = {key: self._read(kind, one, (*path, key)) for key, one in value.items()}
+        return found if None not in found.values() else None
+
     def _table(self, cls: type[Any], value: Any, path: KeyPath, partly: bool = False) -> Any:
         if not isinstance(value, dict):
             self.wrong(path, f"{told_type(value)} is not a table", f"Write [{told_key(path)}] with its keys below.")
             return None
         said, unread = self.read_table(cls, value, path, partly=partly)
-        said = self._checked(cls, said, path)
         return said if partly else self.made(cls, said, unread, path)
-
-    def _checked(self, cls: type[Any], said: Table, path: KeyPath) -> Table:
-        """Return the values without those that the class itself rejects, each checked alone."""
-        if _is_of_a_file(cls):
-            return said  # all of that is in the kinds
-        fit: Table = {}
-        for name, value in said.items():
-            try:
-                if not isinstance(value, dict):
-                    cls(**{name: value})
-            except ConfigurationError as error:
-                what = error.message.removeprefix(f"{cls.__name__}.{name} ")
-                if what.startswith("cannot be"):  # else it contradicts a default, which may be said otherwise, too
-                    self.wrong((*path, name), f"it {what}", error.remedy)
-                    continue
-            fit[name] = value
-        return fit
 
     def made(self, cls: type[Any], said: Table, unread: Collection[str], path: KeyPath) -> Any:
         """Return a table as its class: complete, or partial if some of it is unreadable; None if the class rejects it.
@@ -236,7 +268,8 @@ class TableReading:
             path: Path of the table.
         """
         needed = (one.name for one in fields(cls) if one.default is MISSING and one.default_factory is MISSING)
-        if _is_of_a_file(cls) and (unread or not said.keys() >= set(needed)):
+        checks_itself = hasattr(cls, "__post_init__")
+        if not checks_itself and (unread or not said.keys() >= set(needed)):
             return partial_table(cls, said, unread)
         try:
             return cls(**said)
@@ -280,15 +313,7 @@ class TableReading:
     def _check_name(self, cls: type[Any], name: str, path: KeyPath) -> None:
         kind = kind_of(cls, "name")  # type: ignore[arg-type] # a class can be hashed
         assert kind is not None
-        try:
-            kind.read(name, self._base)
-        except Unfit as unfit:
-            self.wrong(path, unfit.what, unfit.remedy)
-
-
-def _is_of_a_file(cls: type[Any]) -> bool:
-    """Return whether a class only describes a file, and checks nothing itself."""
-    return cls.__module__.startswith(("holdfast.broker", "holdfast.pipeline")) and not hasattr(cls, "__post_init__")
+        self._read(kind, name, path)
 
 
 def told_key(path: KeyPath) -> str:
@@ -303,34 +328,61 @@ def told_key(path: KeyPath) -> str:
     return told
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is nearest to another, "" if none is near."""
+    return next(iter(get_close_matches(name, list(known), 1, 0.6)), "")
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """Return the remedy for an unknown name: the nearest known one, or all of them."""
+    near = nearest(name, known)
+    return f"Did you mean '{near}'?" if near else f"There are {', '.join(known) or 'none'}."
+
+
 # --- kinds ------------------------------------------------------------------------------------------------------------
 
-_OF_UNIT = {Unit.SECONDS: DURATION, Unit.BYTES: SIZE, Unit.SHARE: SHARE, Unit.DIRECTORY: DIRECTORY}
-"""The kind of the values of a setting with a unit; its class checks the bounds."""
+_OF_UNIT = {Unit.SECONDS: DURATION, Unit.BYTES: SIZE, Unit.SHARE: SHARE, Unit.DIRECTORY: DIRECTORY, Unit.FILE: FILE}
+_OF_TYPE = {bool: FLAG, str: TEXT, Assurance: ASSURANCE}
 
 
 @cache
 def kind_of(cls: type[Any], name: str) -> Kind | None:
-    """Return the kind of a field's values; None if it is a table, or several."""
+    """Return the kind of a field's values, for a list or a mapping that of one; None if they are tables."""
     hint = get_type_hints(cls, include_extras=True)[name]
-    members = [one for one in _members(hint) if one is not NoneType]
-    (member,) = members
-    if get_origin(member) is Annotated:
-        kind = next((one for one in get_args(member) if isinstance(one, Kind)), None)
-        unit = unit_of(hint)
-        if kind is not None or unit is not None:
-            return kind or _OF_UNIT[unit]  # type: ignore[index] # one of both is there
+    (member,) = (one for one in _members(hint) if one is not NoneType)
+    if get_origin(member) is tuple:
         member = get_args(member)[0]
-    if member is Assurance:
-        return ASSURANCE
-    if isinstance(member, type) and issubclass(member, Enum):
-        return one_of(member)
-    if member is bool:
-        return FLAG
-    if member is int:
-        return whole(-(1 << 63))  # the class checks its bounds
-    assert member is not float, f"{cls.__name__}.{name} needs a unit"
+    elif get_origin(member) is Mapping:
+        member = get_args(member)[1]
+    kind, unit = next((one for one in get_args(member)[1:] if isinstance(one, Kind)), None), unit_of(member)
+    plain = get_args(member)[0] if get_origin(member) is Annotated else member
+    if kind is not None or unit is not None:
+        return kind or _OF_UNIT[unit]  # type: ignore[index] # one of both is there
+    if plain in _OF_TYPE:
+        return _OF_TYPE[plain]
+    if isinstance(plain, type) and issubclass(plain, Enum):
+        return one_of(plain)
+    if plain is int:
+        return replace(WHOLE, told=values_of(cls, name).removesuffix(" or None"))
+    assert plain is not float, f"{cls.__name__}.{name} needs a unit"
     return None
+
+
+def told_values(cls: type[Any], name: str) -> str | None:
+    """Describe the values of a field as the reference page does; None if they are tables."""
+    kind = kind_of(cls, name)  # type: ignore[arg-type] # a class can be hashed
+    origins = {get_origin(one) for one in _members(get_type_hints(cls, include_extras=True)[name])}
+    if kind is None:
+        return None
+    if Mapping in origins:
+        return f"a table, with {kind.told} for each name"
+    return f"{kind.told}, or a list of them" if tuple in origins else kind.told
+
+
+def _has_bounds(hint: Any) -> bool:
+    """Return whether the values of a field are numbers, with bounds."""
+    plain = (get_args(one)[0] if get_origin(one) is Annotated else one for one in _members(hint))
+    return any(one in (int, float) for one in plain)
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
@@ -338,7 +390,7 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 
 def _element_class(hint: Any) -> type[Any] | None:
-    """Return the class of a field's elements."""
+    """Return the class of a field's elements, None if they are no tables."""
     if get_origin(hint) is tuple and is_dataclass(get_args(hint)[0]):
         element: type[Any] = get_args(hint)[0]
         return element

@@ -1,6 +1,7 @@
 """The kinds of values in a configuration file. Each kind describes its values in words, and converts them.
 
-Owns the notation of the file: durations, sizes, URLs, patterns, files, secrets. Knows no key.
+Owns the notation of the file: durations, sizes, URLs, patterns, files, secrets. Knows no key, and no bounds: those are
+in ``holdfast.settings``.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -109,16 +110,10 @@ def _unfit(value: object, kind: str, remedy: str) -> Unfit:
     return Unfit(f"{told_value(value)} is not {kind}", remedy)
 
 
-def whole(least: int, most: int | None = None) -> Kind:
-    """Whole numbers within bounds."""
-    told = f"a whole number from {least:,} to {most:,}" if most is not None else f"a whole number of at least {least:,}"
-
-    def read(value: Any, _base: Path) -> int:
-        if type(value) is not int or value < least or (most is not None and value > most):
-            raise _unfit(value, told, f"Use a number such as {least or 1}.")
-        return value
-
-    return Kind(told, read)
+def _whole(value: Any, _base: Path) -> int:
+    if type(value) is not int:
+        raise _unfit(value, "a whole number", "Write a whole number, without quotes.")
+    return value
 
 
 def _text(value: Any, _base: Path) -> str:
@@ -145,16 +140,6 @@ def _size(value: Any, _base: Path) -> int:
     if type(size) is not int:
         raise _unfit(value, "a size", 'Write a size with its unit, such as "64kB", "16MB" or "10GB".')
     return size
-
-
-def _positive(kind: Kind) -> Kind:
-    def read(value: Any, base: Path) -> Any:
-        found = kind.read(value, base)
-        if not 0 < found < 1e15:
-            raise _unfit(value, "positive and below 1e15", "Remove the key to use its default.")
-        return found
-
-    return Kind(kind.told, read)
 
 
 def _share(value: Any, _base: Path) -> float:
@@ -307,6 +292,12 @@ def _name(value: Any, base: Path) -> str:
     return name
 
 
+def _namespace(value: Any, _base: Path) -> str:
+    if not isinstance(value, str) or not value:
+        raise _unfit(value, "a namespace", "Write the namespace in quotes.")
+    return value
+
+
 def _glob(value: Any, base: Path) -> str:
     text = _text(value, base)
     if len(text) > 2048 or text.count("*") > 8:
@@ -314,25 +305,9 @@ def _glob(value: Any, base: Path) -> str:
     return text
 
 
-def several(kind: Kind, told: str) -> Kind:
-    """One value of a kind, or a list of different values."""
-
-    def read(value: Any, base: Path) -> tuple[Any, ...]:
-        values = value if isinstance(value, list) else [value]
-        if not values:
-            raise Unfit("the list is empty", "Remove the key, or add a value.")
-        found = tuple(kind.read(one, base) for one in values)
-        if len(set(found)) < len(found):
-            again = next(one for one in found if found.count(one) > 1)
-            raise Unfit(f"{told_value(again)} is listed twice", "List it once.")
-        return found
-
-    return Kind(told, read)
-
-
-def one_of(values: type[Enum] | dict[str, Any]) -> Kind:
-    """One of a few words."""
-    words = {str(one.value): one for one in values} if isinstance(values, type) else values
+def one_of(values: Iterable[str]) -> Kind:
+    """One of a few words, or the member of an Enum with this value."""
+    words = {str(one.value) if isinstance(one, Enum) else one: one for one in values}
     told = ", ".join(f'"{word}"' for word in words)
 
     def read(value: Any, base: Path) -> Any:
@@ -345,44 +320,24 @@ def one_of(values: type[Enum] | dict[str, Any]) -> Kind:
 
 TEXT = Kind("text", _text)
 FLAG = Kind("true or false", _flag)
+WHOLE = Kind("a whole number", _whole)
 DURATION = Kind('a duration such as `"500ms"`, `"30s"` or `"7d"`; a number is seconds', _duration)
 SIZE = Kind('a size such as `"64kB"` or `"10GB"`; a number is bytes', _size)
 SHARE = Kind("a number from 0 to 1", _share)
 ASSURANCE = Kind("words: `at-most-once`, `at-least-once` or `exactly-once`, with or without `in-order`", _assurance)
 RETENTION = Kind('words such as `"7d"`, `"12h 10GB"`, `"none"`, `"7d readers 30d"`', _retention)
-URL = Kind("an http or https URL", _url)
-PROXY = Kind("an http URL", _proxy)
-STORE = Kind('a directory, `":memory:"`, or the URL of a database', _store)
 DIRECTORY = Kind("the path of a directory", _directory)
 FILE = Kind("the path of a file", _file)
-SECRET_FILE = Kind("the path of a file that contains only the secret", _secret_file)
-SECRET_VARIABLE = Kind("the name of an environment variable", _secret_variable)
-NAME = Kind("a name", _name)
-QUEUE = Kind("the name of a queue", _queue_name)
-PATTERN = several(Kind("text", _glob), "text, or a list of alternatives; `*` matches any characters")
 
-Text = Annotated[str, TEXT]
-Name = Annotated[str, NAME]
-Flag = Annotated[bool, FLAG]
-Duration = Annotated[float, _positive(DURATION)]
-Size = Annotated[int, _positive(SIZE)]
-Port = Annotated[int, whole(0, 65_535)]
-Count = Annotated[int, whole(1)]
-SessionCount = Annotated[int, whole(0, 1024)]
-Words = Annotated[Assurance, ASSURANCE]
-Retention = Annotated[RetentionPolicy, RETENTION]
-Url = Annotated[str, URL]
-Urls = Annotated[tuple[str, ...], several(URL, "an http or https URL, or a list of them")]
-Names = Annotated[tuple[str, ...], several(TEXT, "text, or a list")]
-ProxyUrl = Annotated[str, PROXY]
-StorePlace = Annotated[str, STORE]
-Directory = Annotated[str, DIRECTORY]
-File = Annotated[str, FILE]
-SecretFile = Annotated[Secret, SECRET_FILE]
-SecretVariable = Annotated[Secret, SECRET_VARIABLE]
-QueueName = Annotated[str, QUEUE]
-QueueNames = Annotated[tuple[str, ...], several(QUEUE, "the name of a queue, or a list of them")]
-Patterns = Annotated[tuple[str, ...], PATTERN]
+Name = Annotated[str, Kind("a name", _name)]
+Glob = Annotated[str, Kind("text in which `*` matches any characters", _glob)]
+Url = Annotated[str, Kind("an http or https URL", _url)]
+ProxyUrl = Annotated[str, Kind("an http URL", _proxy)]
+StorePlace = Annotated[str, Kind('a directory, `":memory:"`, or the URL of a database', _store)]
+SecretFile = Annotated[Secret, Kind("the path of a file that contains only the secret", _secret_file)]
+SecretVariable = Annotated[Secret, Kind("the name of an environment variable", _secret_variable)]
+Namespace = Annotated[str, Kind("a namespace in quotes", _namespace)]
+QueueName = Annotated[str, Kind("the name of a queue", _queue_name)]
 
 
 def host_of(url: str) -> tuple[str, int]:

@@ -11,7 +11,7 @@ import ssl
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from holdfast.endpoint.admin.application import Admin
 from holdfast.endpoint.admin.guard import Guard
@@ -29,7 +29,7 @@ from holdfast.endpoint.workers.supervisor import Post
 from holdfast.exceptions import ConfigurationError, StoreDamaged
 from holdfast.http.exchange import Handler, HTTPLimits
 from holdfast.http.server.server import HTTPServer
-from holdfast.settings import Within, check_settings
+from holdfast.settings import Port, check_settings
 
 _START: Final = "the start"
 
@@ -60,9 +60,9 @@ class Listeners:
     """
 
     host: str = "127.0.0.1"
-    port: Annotated[int, Within(0, 65_535)] = 8080
+    port: Port = 8080
     admin_host: str = "127.0.0.1"
-    admin_port: Annotated[int, Within(0, 65_535)] | None = None
+    admin_port: Port | None = None
     ssl_context: ssl.SSLContext | None = None
     limits: HTTPLimits | None = None
     admin_ssl_context: ssl.SSLContext | None = None

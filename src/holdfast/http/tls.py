@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.settings import File
 
 MAX_NAMES = 32
 """Maximum number of a certificate's subject alternative names to keep."""
@@ -89,51 +90,66 @@ def _escaped(value: str) -> str:
     return f"{text[:-1]}\\ " if text.endswith(" ") and len(value) > 1 else text
 
 
-def server_context(certificate: str, key: str | None = None, client_ca: str | None = None) -> ssl.SSLContext:
-    """Return the TLS context of a server.
+@dataclass(frozen=True)
+class ServerTLS:
+    """TLS of a listener.
 
     Args:
-        certificate: PEM file with its certificate and the chain.
-        key: PEM file with its key, None if that is in the same file.
-        client_ca: PEM file of the authorities one of which must have signed every client's certificate (mutual TLS);
-            None: clients need no certificate.
-
-    Raises:
-        ConfigurationError: the files are not what they should be.
+        certificate: PEM file with the certificate and its chain.
+        key: PEM file with the private key, unless the certificate's file contains it.
+        client_ca: PEM file of certificate authorities. Clients must present a certificate that one of them signed.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _load_chain(context, certificate, key)
-    if client_ca is not None:
-        _load_authorities(context, client_ca)
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
+
+    certificate: File
+    key: File | None = None
+    client_ca: File | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Return the TLS context of the server.
+
+        Raises:
+            ConfigurationError: A file is not valid.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        _load_chain(context, self.certificate, self.key)
+        if self.client_ca is not None:
+            _load_authorities(context, self.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
 
 
-def client_context(
-    ca: str | None = None, certificate: str | None = None, key: str | None = None
-) -> ssl.SSLContext | None:
-    """Return the TLS context of a client; None without arguments, which means the system's trust.
+@dataclass(frozen=True)
+class ClientTLS:
+    """TLS towards a destination.
 
     Args:
-        ca: PEM file of the authorities to trust instead of the system's.
-        certificate: PEM file with the certificate to show, and its chain.
-        key: PEM file with its key, None if that is in the same file.
-
-    Raises:
-        ConfigurationError: the files are not what they should be, or there is a key without a certificate.
+        ca: PEM file of the certificate authorities to trust instead of the system's.
+        certificate: PEM file with the client certificate and its chain.
+        key: PEM file with the private key, unless the certificate's file contains it.
     """
-    if certificate is None and key is not None:
-        raise ConfigurationError(
-            f"{key} is a key without a certificate", remedy="Name the certificate of the key as well."
-        )
-    if ca is None and certificate is None:
-        return None
-    context = ssl.create_default_context() if ca is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if ca is not None:
-        _load_authorities(context, ca)
-    if certificate is not None:
-        _load_chain(context, certificate, key)
-    return context
+
+    ca: File | None = None
+    certificate: File | None = None
+    key: File | None = None
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the TLS context of the client; None without any file, which means the system's trust.
+
+        Raises:
+            ConfigurationError: A file is not valid, or there is a key without a certificate.
+        """
+        if self.certificate is None and self.key is not None:
+            raise ConfigurationError(
+                f"{self.key} is a key without a certificate", remedy="Name the certificate of the key as well."
+            )
+        if self.ca is None and self.certificate is None:
+            return None
+        context = ssl.create_default_context() if self.ca is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self.ca is not None:
+            _load_authorities(context, self.ca)
+        if self.certificate is not None:
+            _load_chain(context, self.certificate, self.key)
+        return context
 
 
 def _load_chain(context: ssl.SSLContext, certificate: str, key: str | None) -> None:

@@ -14,7 +14,7 @@ from holdfast import Destination
 from holdfast.client.admin import CUT_OFF, Access, describe_failure
 from holdfast.endpoint.admin.token import TOKEN_VARIABLE, read_token
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.tls import server_context
+from holdfast.http.tls import ServerTLS
 
 TOKEN = "3f9c0a7b51e84d62"
 
@@ -133,7 +133,7 @@ async def test_mutual_tls_keeps_out_who_has_no_certificate(serve: Any, tmp_path:
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
     authority.issue_cert("c@x.example").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "client.pem"))
     ca, server = str(tmp_path / "ca.pem"), str(tmp_path / "server.pem")
-    service = await serve(Destination(":memory:"), admin_ssl_context=server_context(server, client_ca=ca))
+    service = await serve(Destination(":memory:"), admin_ssl_context=ServerTLS(server, client_ca=ca).context())
 
     def attempt(access: Access, url: str = service.admin_url) -> tuple[int, str]:
         connection = access.open(url, 30)

@@ -18,7 +18,7 @@ from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequence
 from holdfast.core.versions import Versions
 from holdfast.endpoint.envelopes.transport_facts import MAX_BYTES, Facts, Keeper, read_facts
 from holdfast.http.exchange import Request
-from holdfast.http.tls import client_context, server_context
+from holdfast.http.tls import ClientTLS, ServerTLS
 from holdfast.wire import action_of, decode, encode, http_headers
 
 ACTION = "urn:test:submit"
@@ -83,9 +83,9 @@ async def test_a_handler_sees_whose_certificate_it_was_also_after_a_restart(serv
         authority.issue_cert(identity).private_key_and_cert_chain_pem.write_to_path(str(tmp_path / f"{name}.pem"))
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     ca = str(tmp_path / "ca.pem")
-    context = server_context(str(tmp_path / "server.pem"), client_ca=ca)
+    context = ServerTLS(str(tmp_path / "server.pem"), client_ca=ca).context()
     service = await serve(Destination(tmp_path / "inbox", partitions=1), ssl_context=context)
-    await send(service.url, {}, ssl_context=client_context(ca, str(tmp_path / "client.pem")))
+    await send(service.url, {}, ssl_context=ClientTLS(ca, str(tmp_path / "client.pem")).context())
     await service.close()
     app, seen = handled(tmp_path / "inbox")
     await serve(app)

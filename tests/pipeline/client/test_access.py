@@ -19,7 +19,7 @@ from holdfast.client.data_plane import DataPlane
 from holdfast.client.errors import PipelineError
 from holdfast.endpoint.admin.token import TOKEN_VARIABLE
 from holdfast.endpoint.serve import Listeners, Service
-from holdfast.http.tls import server_context
+from holdfast.http.tls import ServerTLS
 from holdfast.pipeline.reader.options import ReadOptions
 
 TOKEN = "0b6f5e1c2a934d78"
@@ -57,7 +57,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     thread.start()
 
     async def begin() -> Service:
-        context = server_context(str(files / "server.pem"), client_ca=str(files / "ca.pem"))
+        context = ServerTLS(str(files / "server.pem"), client_ca=str(files / "ca.pem")).context()
         where = Listeners(port=0, admin_port=0, admin_ssl_context=context, admin_token=TOKEN)
         service = Service(Destination(":memory:", partitions=1), where)
         await service.start()

@@ -238,8 +238,8 @@ INPUT = 'input = "orders"\n'
             step(INPUT + 'parse = {schema = "a INT", max_elements = 0}'),
             17,
             "steps.one.parse.max_elements",
-            "0 is not a whole number of at least 1",
-            "Use a number",
+            "it cannot be 0",
+            "a whole number of at least 1",
         ),
         (
             step(INPUT + "validate = {column = 'body'}"),
@@ -372,7 +372,7 @@ INPUT = 'input = "orders"\n'
             "only a table has a format",
             "Remove it.",
         ),
-        (TOP + "[parameters]\na = [1]\n", 12, "parameters", "'a' is a list", "Write text"),
+        (TOP + "[parameters]\na = [1]\n", 13, "parameters.a", "a list is not text", "Write text"),
     ],
 )
 def test_a_mistake_is_told_with_its_line_key_and_mend(

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from holdfast.config.lines import KeyPath
+from holdfast.config.tables import Wrong, did_you_mean, nearest
 from holdfast.config.unreadable import is_given, is_partial, readable
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition import kafka_checks
@@ -33,8 +33,6 @@ from holdfast.pipeline.mediation.transformations.xsd import XSD
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.writer.options import WriteOptions
 
-Wrong = tuple[KeyPath, str, str]
-"""The key's path, what is wrong, and how to fix it."""
 _ALIAS = re.compile(r".*\bAS\s+`?(\w+)`?\s*", re.IGNORECASE | re.DOTALL)
 _COLUMN = re.compile(r"\s*(?:\w+\.)*(\w+)\s*")
 Said = Mapping[str, Any]
@@ -84,9 +82,7 @@ def _of_names(names: Mapping[str, list[str]]) -> Iterator[Wrong]:
 
 
 def _nearest(name: str, known: list[str], what: str) -> tuple[str, str]:
-    near = get_close_matches(name, known, 1, 0.6)
-    remedy = f"Did you mean '{near[0]}'?" if near else f"There are {', '.join(known) or 'none'}."
-    return f"the {what} '{name}' does not exist", remedy
+    return f"the {what} '{name}' does not exist", did_you_mean(name, known)
 
 
 # --- sources, tables, sinks -------------------------------------------------------------------------------------------
@@ -283,7 +279,7 @@ def of_written_columns(xml: XmlPlan, names: Collection[str], path: KeyPath) -> I
     suggested = set()
     for name in names:
         if name and name.lower() not in map(str.lower, known):
-            suggested.update(get_close_matches(name, known, 1, 0.6))
+            suggested.add(nearest(name, known))
             yield (*path, "columns"), *_nearest(name, known, f"field of {xml.element} in the XSD")
     for name in sorted(xsd.required(xml.element) - suggested) if "" not in given else ():
         if name.lower() not in given:

@@ -10,14 +10,13 @@ import re
 import runpy
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from holdfast.config.lines import KeyLines, KeyPath
-from holdfast.config.tables import Table, TableReading, load_toml, read_file
-from holdfast.exceptions import ConfigurationError, ConfigurationMistakes
-from holdfast.pipeline.mediation.definition.checks import Said, Wrong, contradictions
+from holdfast.config.tables import Table, TableReading, Wrong, load_toml, nearest, read_file
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.mediation.definition.checks import Said, contradictions
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan
 
 _PARAMETER = re.compile(r"\$\{([^}]*)\}")
@@ -71,18 +70,15 @@ def plan_of(
     told = data.get("parameters")
     known = {key: str(value) for key, value in told.items()} if isinstance(told, dict) else {}
     if strange := sorted(set(parameters) - set(known)):
-        near = get_close_matches(strange[0], known, 1, 0.6)
-        remedy = f"did you mean {near[0]}?" if near else f"its [parameters] are {', '.join(known) or 'none'}"
+        near = nearest(strange[0], known)
+        remedy = f"did you mean {near}?" if near else f"its [parameters] are {', '.join(known) or 'none'}"
         raise ConfigurationError(f"{name} has no parameter {strange[0]!r}", remedy=remedy)
     values = {**known, **parameters}
     filled = {key: _filled(value, (key,), values, reading) for key, value in data.items() if key != "parameters"}
     if told is not None:
         filled["parameters"] = told
     said, _ = reading.read_table(PipelinePlan, filled, ())
-    for path, what, remedy in (*contradictions(said, filled), *more(said)):
-        reading.wrong(path, what, remedy)
-    if reading.mistakes:
-        raise ConfigurationMistakes(sorted(reading.mistakes, key=lambda mistake: (mistake.line, mistake.key)))
+    reading.end((*contradictions(said, filled), *more(said)))
     return PipelinePlan(**said)
 
 
@@ -97,8 +93,8 @@ def _filled(value: Any, path: KeyPath, values: Mapping[str, str], reading: Table
 
     def fill(match: re.Match[str]) -> str:
         if match[1] not in values:
-            near = get_close_matches(match[1], values, 1, 0.6)
-            remedy = f"Did you mean ${{{near[0]}}}?" if near else "Add it with its value below [parameters]."
+            near = nearest(match[1], values)
+            remedy = f"Did you mean ${{{near}}}?" if near else "Add it with its value below [parameters]."
             reading.wrong(path, f"the parameter '{match[1]}' does not exist", remedy)
         return values.get(match[1], "")
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from difflib import get_close_matches
 
 from holdfast.config.lines import KeyPath
+from holdfast.config.tables import Wrong, nearest
 from holdfast.config.unreadable import is_given
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition.kafka_options import client_options, ends_of, is_secret
 from holdfast.pipeline.mediation.definition.plan import SinkPlan, SourcePlan
 
-Wrong = tuple[KeyPath, str, str]
 _SOURCE_OPTIONS = (
     *("subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
     *("startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
@@ -93,8 +92,8 @@ def _of_options(one: SourcePlan | SinkPlan, path: KeyPath, known: Collection[str
         elif low in _OURS:
             yield place, f"{name} cannot be set in this file", "Remove it."
         elif not low.startswith("kafka.") and low not in names:
-            near = get_close_matches(low, names, 1, 0.6)
-            told = f"Did you mean {names[near[0]]}?" if near else "Properties of the Kafka client begin with 'kafka.'."
+            near = nearest(low, names)
+            told = f"Did you mean {names[near]}?" if near else "Properties of the Kafka client begin with 'kafka.'."
             yield place, f"Spark's connector has no option {name}", told
     try:
         refused = sorted((client_options(one).keys() - {name.lower() for name in places}) & _OURS)

@@ -11,15 +11,15 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 from pyspark.sql import types as T
 
 from holdfast.config.lines import KeyPath
+from holdfast.config.tables import Wrong, nearest
 from holdfast.config.unreadable import readable
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.mediation.definition.checks import Said, Wrong, of_written_columns
+from holdfast.pipeline.mediation.definition.checks import Said, of_written_columns
 from holdfast.pipeline.mediation.definition.plan import RoutePlan, StepPlan, XmlPlan
 from holdfast.pipeline.mediation.transformations.xsd import XSD
 
@@ -233,8 +233,8 @@ class _Expression:
                 return None
             found = next((one.dataType for one in fields.fields if one.name.lower() == name.lower()), None)
             if found is None:
-                near = get_close_matches(name, fields.fieldNames(), 1, 0.6)
-                remedy = f"Did you mean '{near[0]}'?" if near else f"It has {', '.join(fields.fieldNames())}."
+                near = nearest(name, fields.fieldNames())
+                remedy = f"Did you mean '{near}'?" if near else f"It has {', '.join(fields.fieldNames())}."
                 self.wrong[f"{told} has no field '{name}' in the XSD", remedy] = None
             kind = T.ArrayType(found) if found is not None and isinstance(kind, T.ArrayType) else found
             before = [*before, name]

@@ -14,26 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from holdfast.config.values import (
-    TEXT,
-    Count,
-    Duration,
-    File,
-    Flag,
-    Kind,
-    Name,
-    Names,
-    QueueName,
-    QueueNames,
-    Text,
-    Unfit,
-    Url,
-    one_of,
-    several,
-    told_type,
-    told_value,
-)
+from holdfast.config.values import Kind, Name, QueueName, Unfit, Url, one_of, told_type, told_value
 from holdfast.pipeline.bodies.leniencies import LENIENCIES, MAX_ELEMENTS
+from holdfast.settings import File, Seconds
 
 _ROWS = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _SERVER = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
@@ -56,14 +39,10 @@ def _place(value: Any, base: Path) -> str:
     return value if "://" in value else str(base / value)
 
 
-def _texts(value: Any, _base: Path) -> Mapping[str, str]:
-    if not isinstance(value, dict):
-        raise Unfit(f"{told_type(value)} is not a table", 'Write { name = "value" }.')
-    told = {name: str(one).lower() if isinstance(one, bool) else one for name, one in value.items()}
-    for name, one in told.items():
-        if not isinstance(one, str | int | float):
-            raise Unfit(f"'{name}' is {told_type(one)}", "Write text, a number, or true or false.")
-    return {name: str(one) for name, one in told.items()}
+def _text_of(value: Any, _base: Path) -> str:
+    if not isinstance(value, str | int | float):
+        raise Unfit(f"{told_type(value)} is not text", "Write text, a number, or true or false.")
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _bootstrap(value: Any, _base: Path) -> str:
@@ -103,29 +82,18 @@ def _function(value: Any, base: Path) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-_LENIENT = "one or several of " + ", ".join(f'`"{name}"`' for name in LENIENCIES)
-
-ROWS = Kind("a name for SQL: letters, digits, underscores", _rows_name)
-PLACE = Kind("a path, or a URL of a file system that Spark supports", _place)
-TEXTS = Kind("a table of texts", _texts)
-FUNCTION = Kind("a function, `module:function`", _function)
-BOOTSTRAP = Kind("`host:port` of Kafka servers, separated by commas", _bootstrap)
-TOPIC = Kind("the name of a Kafka topic", _topic)
 TABLE_FORMATS = ("delta", "parquet", "csv", "json")
 
-RowsName = Annotated[str, ROWS]
-RowsNames = Annotated[tuple[str, ...], several(ROWS, "the name of a source, a table or a step, or a list of them")]
-SinkNames = Annotated[tuple[str, ...], several(TEXT, "the name of a sink, or a list")]
-Place = Annotated[str, PLACE]
-Bootstrap = Annotated[str, BOOTSTRAP]
-Topic = Annotated[str, TOPIC]
-Topics = Annotated[tuple[str, ...], several(TOPIC, "the name of a Kafka topic, or a list of them")]
-Texts = Annotated[Mapping[str, str], TEXTS]
-Function = Annotated[Any, FUNCTION]
-Lenient = Annotated[tuple[str, ...], several(one_of({name: name for name in LENIENCIES}), _LENIENT)]
-TableFormat = Annotated[str, one_of({name: name for name in TABLE_FORMATS})]
-SinkFormat = Annotated[str, one_of({"delta": "delta", "parquet": "parquet"})]
-Output = Annotated[str, one_of({"append": "append", "complete": "complete"})]
+RowsName = Annotated[str, Kind("a name of letters, digits and underscores", _rows_name)]
+Place = Annotated[str, Kind("a path, or a URL of a file system that Spark supports", _place)]
+Bootstrap = Annotated[str, Kind("`host:port` of Kafka servers, separated by commas", _bootstrap)]
+Topic = Annotated[str, Kind("the name of a Kafka topic", _topic)]
+Texts = Mapping[str, Annotated[str, Kind("text", _text_of)]]
+Function = Annotated[Any, Kind("a function, `module:function`", _function)]
+Leniency = Annotated[str, one_of(LENIENCIES)]
+TableFormat = Annotated[str, one_of(TABLE_FORMATS)]
+SinkFormat = Annotated[str, one_of(("delta", "parquet"))]
+Output = Annotated[str, one_of(("append", "complete"))]
 
 
 @dataclass(frozen=True)
@@ -148,11 +116,11 @@ class SourcePlan:
 
     name: RowsName
     broker: Url | None = None
-    queue: QueueNames = ()
+    queue: tuple[QueueName, ...] = ()
     token_file: File | None = None
     kafka: Bootstrap | None = None
-    topic: Topics = ()
-    once: Flag = False
+    topic: tuple[Topic, ...] = ()
+    once: bool = False
     properties_file: File | None = None
     options: Texts | None = None
 
@@ -177,9 +145,9 @@ class TablePlan:
     name: RowsName
     path: Place
     format: TableFormat | None = None
-    schema: Text = ""
+    schema: str = ""
     options: Texts | None = None
-    refresh: Duration | None = None
+    refresh: Seconds | None = None
 
 
 @dataclass(frozen=True)
@@ -201,17 +169,17 @@ class ParsePlan:
         max_elements: Maximum number of elements. The pipeline does not parse XML with more.
     """
 
-    json: Flag = False
+    json: bool = False
     xsd: File | None = None
-    element: Text = ""
-    schema: Text = ""
+    element: str = ""
+    schema: str = ""
     schema_file: File | None = None
-    infer: Count | None = None
-    column: Text = "body"
+    infer: int | None = None
+    column: str = "body"
     into: RowsName = "parsed"
-    validate: Flag = True
-    lenient: Lenient = ()
-    max_elements: Count = MAX_ELEMENTS
+    validate: bool = True
+    lenient: tuple[Leniency, ...] = ()
+    max_elements: int = MAX_ELEMENTS
 
 
 @dataclass(frozen=True)
@@ -227,8 +195,8 @@ class ValidatePlan:
 
     rules: Texts | None = None
     xsd: File | None = None
-    element: Text = ""
-    column: Text = "body"
+    element: str = ""
+    column: str = "body"
 
 
 @dataclass(frozen=True)
@@ -246,13 +214,13 @@ class XmlPlan:
         zone: Time zone for TIMESTAMP values, ``Europe/Berlin`` or ``+02:00``. The default is UTC.
     """
 
-    element: Text
-    columns: Names = ()
+    element: str
+    columns: tuple[str, ...] = ()
     xsd: File | None = None
     into: RowsName = "body"
-    qualified: Flag = True
-    prefix: Text = ""
-    zone: Text = ""
+    qualified: bool = True
+    prefix: str = ""
+    zone: str = ""
 
 
 @dataclass(frozen=True)
@@ -267,8 +235,8 @@ class StatePlan:
             batch, for a table that each batch replaces.
     """
 
-    time: Text = "delivered_at"
-    late: Duration = 600.0
+    time: str = "delivered_at"
+    late: Seconds = 600.0
     output: Output = "append"
 
 
@@ -290,13 +258,13 @@ class StepPlan:
     """
 
     name: RowsName
-    sql: Text = ""
+    sql: str = ""
     python: Function | None = None
     parse: ParsePlan | None = None
     validate: ValidatePlan | None = None
     xml: XmlPlan | None = None
-    input: RowsNames = ()
-    keep: Flag = False
+    input: tuple[RowsName, ...] = ()
+    keep: bool = False
     state: StatePlan | None = None
 
     @property
@@ -317,9 +285,9 @@ class RoutePlan:
     """
 
     input: RowsName
-    to: SinkNames
-    when: Text = ""
-    onwards: Flag = False
+    to: tuple[str, ...]
+    when: str = ""
+    onwards: bool = False
 
 
 @dataclass(frozen=True)
@@ -363,17 +331,17 @@ class SinkPlan:
     properties_file: File | None = None
     table: Place | None = None
     format: SinkFormat | None = None
-    console: Count | None = None
+    console: int | None = None
     broker: Url | None = None
     token_file: File | None = None
-    body: Text = "body"
-    action: Text = "action"
-    key: Text = ""
-    order: Names = ()
-    headers: Text = ""
-    message_id: Text = ""
-    relates_to: Text = ""
-    reply_to: Text = ""
+    body: str = "body"
+    action: str = "action"
+    key: str = ""
+    order: tuple[str, ...] = ()
+    headers: str = ""
+    message_id: str = ""
+    relates_to: str = ""
+    reply_to: str = ""
     options: Texts | None = None
 
     @property
@@ -417,7 +385,7 @@ class PipelinePlan:
 
     name: Name
     checkpoint: Place
-    interval: Duration = 10.0
+    interval: Seconds = 10.0
     parameters: Texts | None = None
     sources: tuple[SourcePlan, ...] = ()
     tables: tuple[TablePlan, ...] = ()

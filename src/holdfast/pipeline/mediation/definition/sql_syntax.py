@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.config.lines import KeyPath
+from holdfast.config.tables import Wrong
 from holdfast.config.unreadable import readable
-from holdfast.pipeline.mediation.definition.checks import Said, Wrong
+from holdfast.pipeline.mediation.definition.checks import Said
 from holdfast.pipeline.mediation.definition.parsed_fields import Node, missing_fields, tree_of
 from holdfast.pipeline.mediation.definition.plan import RoutePlan, SinkPlan, StepPlan
 from holdfast.pipeline.session import check_spark
