@@ -879,6 +879,12 @@ def wcf_tests() -> str:
     return found
 
 
+def policy_assertions() -> str:
+    """Return the table of the policy assertions that demand something of a source."""
+    found: str = runpy.run_path(str(DOCS / "policy_assertions.py"))["table"]()
+    return found
+
+
 # --- pages -----------------------------------------------------------------------------------------------------------
 
 WHOLE: dict[str, Callable[[], str]] = {"reference/api.md": api, "reference/commands.md": commands}
@@ -900,6 +906,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "backlog": backlog,
     "buffers": buffers,
     "wcf tests": wcf_tests,
+    "policy assertions": policy_assertions,
     "spark options": spark_options,
     "spark write options": partial(spark_options, "writer/options", "WriteOptions"),
     "spark columns": spark_columns,

@@ -189,7 +189,8 @@ def rules() -> list[tuple[str, str, list[str], str]]:
 
 
 CITED = re.compile(
-    r"(WS-RM(?: 1\.0)?|SOAP 1\.[12](?: part 1)?|WS-Addressing 200[45]/08(?: core)?),? (?:sections? )?"
+    r"(WS-RM(?: 1\.0| Policy 1\.2)?|SOAP 1\.[12](?: part 1)?|WS-Addressing 200[45]/08(?: core)?|"
+    r"WS-Policy(?:Attachment)? 1\.5),? (?:sections? )?"
     r"((?:appendix [A-Z]|\d[\d.]*)(?:(?:, | and )\d\.[\d.]*\d)*)"
 )
 

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from holdfast.core.policy import Assurance, Delivery
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError
+from holdfast.wire.policy.assertions import (
+    CLIENT_CERTIFICATE,
+    HTTP_BASIC,
+    PASSWORD,
+    PASSWORD_DIGEST,
+    TIMESTAMP,
+    Ability,
+)
+from holdfast.wire.policy.settings import StatedSettings
 from holdfast.wire.wsdl import Description, Port
 
 SOAP_1_1 = "http://schemas.xmlsoap.org/wsdl/soap/"
@@ -60,33 +71,36 @@ def wsdl(
 </wsdl:definitions>""".encode()
 
 
-def read(*documents: bytes, name: str | None = None) -> Port:
+def read(
+    *documents: bytes, name: str | None = None, able: Collection[Ability] | None = None, to: str | None = None
+) -> Port:
     description = Description()
     for document in documents:
         description.add(document, "here")
-    return description.port(name)
+    return description.port(name, able, to)
 
 
-def refused(*documents: bytes, name: str | None = None) -> str:
+def refused(
+    *documents: bytes, name: str | None = None, able: Collection[Ability] | None = None, to: str | None = None
+) -> str:
     with pytest.raises(ConfigurationError) as caught:
-        read(*documents, name=name)
+        read(*documents, name=name, able=able, to=to)
     return str(caught.value)
 
 
 def test_a_net_service_of_rm_1_0_says_its_versions_and_its_inactivity_timeout() -> None:
     alternatives = f"<wsp:ExactlyOne><wsp:All>{WCF_1_0}{ADDRESSING_2005}</wsp:All></wsp:ExactlyOne>"
     port = read(wsdl(policy=alternatives, output="<wsdl:output message='t:Out'/>"))
-    assert port == Port(
-        "P", "http://host/orders", frozenset({Versions("1.0", "2005/08", "1.2")}), True, True, None, 600.0
-    )
+    stated = StatedSettings(inactivity_timeout=600.0, acknowledgement_interval=0.2)
+    assert port == Port("P", "http://host/orders", frozenset({Versions("1.0", "2005/08", "1.2")}), True, True, stated)
 
 
 @pytest.mark.parametrize("wsp", [WSP_1_2, WSP_1_5])
 def test_rm_1_1_states_its_delivery_assurance_in_either_policy_namespace(wsp: str) -> None:
     port = read(wsdl(policy=WCF_1_1, wsp=wsp, soap=SOAP_1_1))
     assert port.versions == {Versions("1.1", "2005/08", "1.1")}
-    assert port.assurance == Assurance(Delivery.EXACTLY_ONCE, in_order=True)
-    assert port.inactivity_timeout == 120.0
+    assert port.settings.assurance == Assurance(Delivery.EXACTLY_ONCE, in_order=True)
+    assert port.settings.inactivity_timeout == 120.0
     assert not port.has_replies
 
 
@@ -163,23 +177,40 @@ def transport(more: str = "", token: str = '<sp:HttpsToken RequireClientCertific
     )
 
 
-MET = [
-    transport(),
-    transport(token="<sp:HttpsToken><wsp:Policy><sp:HttpBasicAuthentication/></wsp:Policy></sp:HttpsToken>", sp=SP_1_2),
-    transport() + f"<sp:Wss11 {SP}><wsp:Policy><sp:MustSupportRefKeyIdentifier/></wsp:Policy></sp:Wss11>",
-    transport() + f"<http:BasicAuthentication {NET_HTTP}/>",
-    f'<sp:SignedSupportingTokens {SP} wsp:Optional="true"><wsp:Policy><sp:UsernameToken/></wsp:Policy>'
-    "</sp:SignedSupportingTokens>",
-    transport(token="<wsp:ExactlyOne><sp:SpnegoContextToken/><sp:HttpsToken/></wsp:ExactlyOne>"),
-]
-UNMET = [
-    (transport("<sp:IncludeTimestamp/>"), "IncludeTimestamp"),
+def supporting(token: str, kind: str = "SignedSupportingTokens") -> str:
+    return f"<sp:{kind} {SP}><wsp:Policy>{token}</wsp:Policy></sp:{kind}>"
+
+
+HTTP_TOKEN = '<sp:HttpsToken RequireClientCertificate="false"/>'
+BASIC_TOKEN = "<sp:HttpsToken><wsp:Policy><sp:HttpBasicAuthentication/></wsp:Policy></sp:HttpsToken>"
+CERTIFICATE_TOKEN = "<sp:HttpsToken><wsp:Policy><sp:RequireClientCertificate/></wsp:Policy></sp:HttpsToken>"
+DIGEST_TOKEN = "<sp:UsernameToken><wsp:Policy><sp:HashPassword/></wsp:Policy></sp:UsernameToken>"
+MET: list[tuple[str, set[Ability]]] = [
+    (transport(token=HTTP_TOKEN), set()),
+    (transport(), {CLIENT_CERTIFICATE}),
+    (transport(token=CERTIFICATE_TOKEN, sp=SP_1_2), {CLIENT_CERTIFICATE}),
+    (transport(token=BASIC_TOKEN, sp=SP_1_2), {HTTP_BASIC}),
     (
-        transport() + f"<sp:SignedSupportingTokens {SP}><wsp:Policy><sp:UsernameToken/></wsp:Policy>"
-        "</sp:SignedSupportingTokens>",
-        "SignedSupportingTokens (tokens in messages, WCF's security mode TransportWithMessageCredential)",
+        transport(token=HTTP_TOKEN)
+        + f"<sp:Wss11 {SP}><wsp:Policy><sp:MustSupportRefKeyIdentifier/></wsp:Policy></sp:Wss11>",
+        set(),
     ),
+    (f"<http:BasicAuthentication {NET_HTTP}/>", {HTTP_BASIC}),
+    (supporting("<sp:X509Token/>").replace("Tokens ", 'Tokens wsp:Optional="true" ', 1), set()),
+    (transport(token="<wsp:ExactlyOne><sp:SpnegoContextToken/><sp:HttpsToken/></wsp:ExactlyOne>"), set()),
+    (transport("<sp:IncludeTimestamp/>", HTTP_TOKEN), {TIMESTAMP}),
+    (transport(token=HTTP_TOKEN) + supporting("<sp:UsernameToken/>"), {PASSWORD}),
+    (supporting("<sp:UsernameToken/>", "SupportingTokens"), {PASSWORD}),
+    (supporting(DIGEST_TOKEN, "SupportingTokens"), {PASSWORD_DIGEST}),
+]
+"""Assertions, and what the source must do to meet them besides https."""
+UNMET = [
     (f"<sp:EndorsingSupportingTokens {SP_1_2}/>", "EndorsingSupportingTokens"),
+    (transport() + supporting("<sp:IssuedToken/>"), "IssuedToken (tokens other than a user name"),
+    (
+        supporting("<sp:UsernameToken><wsp:Policy><sp:NoPassword/></wsp:Policy></sp:UsernameToken>"),
+        "NoPassword (a user name without a password)",
+    ),
     (f"<sp:EncryptedParts {SP}><sp:Body/></sp:EncryptedParts>", "EncryptedParts"),
     (f"<sp:MadeUpAssertion {SP_1_2}/>", "MadeUpAssertion (WS-Security)"),
     ('<m:SslContextToken xmlns:m="http://schemas.microsoft.com/ws/2005/07/securitypolicy"/>', "SslContextToken"),
@@ -189,15 +220,29 @@ UNMET = [
 ]
 
 
-@pytest.mark.parametrize("assertion", MET)
-def test_transport_security_is_met(assertion: str) -> None:
-    assert read(wsdl(policy=f"{WCF_1_0}{assertion}")).is_reliable
+@pytest.mark.parametrize(("assertion", "needed"), MET)
+def test_a_demand_for_security_is_met_only_by_a_source_that_meets_it(assertion: str, needed: set[Ability]) -> None:
+    described = wsdl(policy=f"{WCF_1_0}{assertion}")
+    assert read(described, able=needed, to="https://host/").is_reliable
+    assert {need.ability for need in read(described).needs} >= needed
+    for one in needed:
+        text = refused(described, able=needed - {one}, to="https://host/")
+        assert one.words in text
+        assert "line 4 of here" in text
+        assert one.remedy in text
+
+
+def test_transport_security_is_met_by_an_https_address_only() -> None:
+    described = wsdl(policy=f"{WCF_1_0}{transport(token=HTTP_TOKEN)}")
+    assert read(described, able=(), to="https://host/").is_reliable
+    assert "requires TransportBinding (https), line 4 of here" in refused(described, able=())
 
 
 @pytest.mark.parametrize(("assertion", "name"), UNMET, ids=[name.partition(" ")[0] for _, name in UNMET])
 def test_each_security_assertion_that_is_not_met_is_refused_by_name(assertion: str, name: str) -> None:
     text = refused(wsdl(policy=f"{WCF_1_0}{assertion}"))
     assert f"the port P requires {name}" in text
+    assert "line 4 of here" in text
     assert "transport security alone" in text
 
 
@@ -208,6 +253,57 @@ def test_what_an_operation_or_its_messages_demand_is_refused_too(place: str) -> 
     operation = f'<wsdl:operation name="Submit">{within}</wsdl:operation></wsdl:binding>'
     described = wsdl(policy=WCF_1_0).replace(b"</wsdl:binding>", operation.encode())
     assert "the port P requires SignedParts" in refused(described)
+
+
+@pytest.mark.parametrize(
+    ("part", "within"),
+    [
+        ('<wsdl:service name="S">', ""),
+        ('<wsdl:port name="P" binding="t:B">', ""),
+        ('<wsdl:portType name="Orders">', ""),
+        ('<wsdl:operation name="Submit">', ""),
+        ('<wsdl:input message="t:In"/>', "input"),
+        ('<wsdl:message name="In"/>', "message"),
+    ],
+)
+def test_a_policy_counts_wherever_it_is_attached(part: str, within: str) -> None:
+    """As elements, or in the attribute, which a schema of WSDL permits everywhere."""
+    described = wsdl(policy=WCF_1_0).decode()
+    described = described.replace("  <wsdl:portType", '  <wsdl:message name="In"/>\n  <wsdl:portType')
+    demand = '<wsp:Policy wsu:Id="demand"><x:Unheard xmlns:x="urn:x"/></wsp:Policy>'
+    described = described.replace("  <wsdl:portType", f"  {demand}\n  <wsdl:portType")
+    assert part in described
+    in_attribute = described.replace(part, part.replace(" ", ' wsp:PolicyURIs="#demand" ', 1))
+    assert "requires Unheard (an assertion of urn:x), line 6 of here" in refused(in_attribute.encode())
+    if not within:
+        as_element = described.replace(part, f'{part}<wsp:PolicyReference URI="#demand"/>')
+        assert "requires Unheard (an assertion of urn:x), line 6 of here" in refused(as_element.encode())
+
+
+def test_reliable_messaging_may_be_demanded_of_a_message() -> None:
+    policy = f"<wsp:Policy>{WCF_1_0}</wsp:Policy>"
+    described = wsdl().replace(b'<wsdl:input message="t:In"/>', f"<wsdl:input>{policy}</wsdl:input>".encode())
+    port = read(described)
+    assert port.is_reliable
+    assert port.settings.inactivity_timeout == 600.0
+
+
+def test_a_required_extension_that_is_not_known_is_refused() -> None:
+    extension = '<x:Extension xmlns:x="urn:x" wsdl:required="true"/>'
+    assert "requires Extension, line 14 of here, a WSDL extension" in refused(wsdl(on_port=extension))
+    addressing = ADDRESSING_2005.replace("/>", ' wsdl:required="true"/>')
+    assert read(wsdl(policy="<wsp:All/>", on_binding=addressing)).versions == {
+        Versions("1.0", "2005/08", "1.2"),
+        Versions("1.1", "2005/08", "1.2"),
+    }
+
+
+def test_versions_of_different_alternatives_are_not_mixed() -> None:
+    policy = (
+        f"<wsp:ExactlyOne><wsp:All>{WCF_1_0}{ADDRESSING_2004}</wsp:All><wsp:All>{WCF_1_1}{ADDRESSING_2005}</wsp:All>"
+        "</wsp:ExactlyOne>"
+    )
+    assert read(wsdl(policy=policy)).versions == {Versions("1.0", "2004/08", "1.2"), Versions("1.1", "2005/08", "1.2")}
 
 
 OTHER = (
@@ -262,10 +358,10 @@ def test_what_is_no_wsdl_is_refused_with_a_word_on_the_usual_cause(document: byt
 def test_a_wsdl_that_contradicts_itself_is_refused() -> None:
     assert "cannot be combined" in refused(wsdl(policy=WCF_1_1 + ADDRESSING_2004))
     assert "refers to itself" in refused(wsdl(policy='<wsp:PolicyReference URI="#p"/>'))
-    assert "refers to the policy #q" in refused(wsdl(policy=WCF_1_0, on_binding='<wsp:PolicyReference URI="#q"/>'))
+    assert "refers to the policy '#q'" in refused(wsdl(policy=WCF_1_0, on_binding='<wsp:PolicyReference URI="#q"/>'))
     assert "no port for SOAP over HTTP" in refused(wsdl().replace(b"http://host/orders", b"mailto:orders"))
     assert "has no SOAP binding" in refused(wsdl().replace(b"<soap:binding", b"<wsdl:binding"))
-    assert "the policy of the port P cannot be satisfied" in refused(wsdl(policy="<wsp:ExactlyOne/>"))
+    assert "the policy of the port P has no alternative" in refused(wsdl(policy="<wsp:ExactlyOne/>"))
 
 
 def test_a_policy_of_very_many_alternatives_is_refused_not_expanded() -> None:

@@ -11,20 +11,15 @@ from dataclasses import dataclass
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import Seconds, SecondsOrZero, Share, check_settings
 
-STEADY = 6
-"""Transmissions of a message before its retransmission timeout doubles. One random loss does not predict the next, and
-one Sequence sends too little to congest a network. Linux does the same for thin streams, with the same number
-(TCP_THIN_LINEAR_RETRIES), and for SYN (tcp_syn_linear_timeouts). Until the timeout doubles, halving the window after a
-loss is the congestion control. To a destination that is away, forwarders stop sending earlier: see CircuitPolicy."""
-
 
 @dataclass(frozen=True, slots=True)
 class RetransmissionPolicy:
     """How long to wait for an acknowledgement before sending again.
 
     The source retransmits a message after the time that the measured round trips of its Sequence suggest (RFC 6298).
-    That time stays the same for the first six transmissions of a message, and then doubles up to ``cap``. A forwarder
-    stops sending earlier if the destination answers nothing: see :class:`~holdfast.core.policy.CircuitPolicy`.
+    That time stays the same for the first ``steady`` transmissions of a message, and then doubles up to ``cap``. A
+    forwarder stops sending earlier if the destination answers nothing: see
+    :class:`~holdfast.core.policy.CircuitPolicy`.
 
     Args:
         initial: Seconds, while no round trip has been measured. 1 s is what RFC 6298 assumes.
@@ -35,6 +30,10 @@ class RetransmissionPolicy:
         give_up_after: Seconds without any sign of life before a message is given up; None: never.
         max_retry_after: Seconds; a destination that answers 429 or 503 is left alone for as long as its Retry-After
             says, but no longer than this; 0: Retry-After is not looked at.
+        steady: Number of transmissions before the time doubles; 1: it doubles with each retransmission. One random loss
+            does not predict the next, and one Sequence sends too little to congest a network. Linux does the same for
+            thin streams, with the same number (TCP_THIN_LINEAR_RETRIES), and for SYN (tcp_syn_linear_timeouts). Until
+            the time doubles, halving the window after a loss is the congestion control.
 
     Raises:
         ConfigurationError: for a number that cannot be, or two that contradict each other.
@@ -46,6 +45,7 @@ class RetransmissionPolicy:
     jitter: Share = 0.1
     give_up_after: Seconds | None = None
     max_retry_after: SecondsOrZero = 3600.0
+    steady: int = 6
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -86,5 +86,5 @@ class RoundTrip:
 
     def delay(self, attempts: int, jitter: float) -> float:
         """Seconds from the ``attempts``-th transmission (1 is the first) until the message is due again."""
-        base = min(self.policy.cap, self.timeout * 2.0 ** max(0, min(attempts - STEADY, 30)))
+        base = min(self.policy.cap, self.timeout * 2.0 ** max(0, min(attempts - self.policy.steady, 30)))
         return base * (1.0 + self.policy.jitter * jitter)

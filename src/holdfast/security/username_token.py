@@ -33,6 +33,7 @@ from holdfast.security.names import (
 )
 from holdfast.security.nonces import Nonces
 from holdfast.security.times import write_time
+from holdfast.wire.policy.assertions import PASSWORD, PASSWORD_DIGEST, TIMESTAMP
 
 LIFE: Final = 300.0
 """Seconds for which a message is valid: what CXF, Metro and WCF write and accept."""
@@ -91,6 +92,7 @@ class UsernameToken(Processor):
         self._life = life
         self._skew = skew
         self._clock = clock
+        self.abilities = (PASSWORD_DIGEST if digest else PASSWORD, *((TIMESTAMP,) if timestamp else ()))
 
     def __repr__(self) -> str:
         return f"UsernameToken({self.name!r}, …)"

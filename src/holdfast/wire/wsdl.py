@@ -1,23 +1,24 @@
-"""A service described by WSDL 1.1: its ports, and the requirements of their WS-Policy for senders.
+"""A service described by WSDL 1.1: its ports, and the requirements of their policies for senders.
 
-This module reads WSDL and policies (WS-Policy 1.2 and 1.5, WS-RM Policy 1.0 and 1.1). It fetches nothing, but returns
-the imports of each added document.
+This module reads WSDL, and finds the policies that are attached to its parts; ``policy`` reads them. It fetches
+nothing, but returns the imports of each added document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 
 from lxml import etree
 
-from holdfast.core.policy import Assurance, Delivery
 from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wire.body import parse_element
-from holdfast.wire.dialects.versions import DIALECTS
-from holdfast.wire.unmet_assertions import POLICY, is_optional, unmet
+from holdfast.wire.policy.assertions import ADDRESSING_DRAFTS, ADDRESSING_METADATA, HTTPS, RM_ASSERTIONS, Ability
+from holdfast.wire.policy.attachment import Attachments
+from holdfast.wire.policy.choice import Need, choose, needs_of
+from holdfast.wire.policy.expressions import POLICY, Alternative, Policy
+from holdfast.wire.policy.settings import StatedSettings, stated
 
 WSDL = "http://schemas.xmlsoap.org/wsdl/"
 WSDL_2 = "http://www.w3.org/ns/wsdl"
@@ -25,27 +26,12 @@ SOAP_BINDINGS = {
     "http://schemas.xmlsoap.org/wsdl/soap/": SOAP.V1_1,
     "http://schemas.xmlsoap.org/wsdl/soap12/": SOAP.V1_2,
 }
-IDS = (
-    "{http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-utility-1.0.xsd}Id",
-    "{http://www.w3.org/XML/1998/namespace}id",
-)
-RM_ASSERTIONS = {dialect.policy_assertion: rm for rm, dialect in DIALECTS.items()}
 ADDRESSING_ASSERTIONS = {
-    "{http://schemas.xmlsoap.org/ws/2004/08/addressing/policy}UsingAddressing": Addressing.V2004_08,
-    "{http://www.w3.org/2006/05/addressing/wsdl}UsingAddressing": Addressing.V2005_08,
-    "{http://www.w3.org/2007/05/addressing/metadata}Addressing": Addressing.V2005_08,
+    f"{{{ADDRESSING_DRAFTS[1]}}}UsingAddressing": Addressing.V2004_08,
+    f"{{{ADDRESSING_DRAFTS[0]}}}UsingAddressing": Addressing.V2005_08,
+    f"{{{ADDRESSING_METADATA}}}Addressing": Addressing.V2005_08,
 }
-ACTIONS = ("{http://www.w3.org/2007/05/addressing/metadata}Action", "{http://www.w3.org/2006/05/addressing/wsdl}Action")
-DELIVERIES = {
-    "AtMostOnce": Delivery.AT_MOST_ONCE,
-    "AtLeastOnce": Delivery.AT_LEAST_ONCE,
-    "ExactlyOnce": Delivery.EXACTLY_ONCE,
-}
-MOST_ALTERNATIVES = 256
-"""Maximum number of alternatives of one policy. A usual policy has a handful, and each optional assertion doubles them.
-"""
-
-_Alternative = tuple[etree._Element, ...]
+ACTIONS = (f"{{{ADDRESSING_METADATA}}}Action", f"{{{ADDRESSING_DRAFTS[0]}}}Action")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +44,8 @@ class Port:
         versions: Supported versions; every version that its description leaves open is included.
         is_reliable: Whether its policy mentions WS-ReliableMessaging.
         has_replies: Whether an operation has an output.
-        assurance: The delivery assurance it states; None if it states none.
-        inactivity_timeout: Seconds without traffic after which it ends a Sequence; None if it states none.
+        settings: What its policy states about its Sequences.
+        needs: The demands of its policy that depend on how the Source was made.
     """
 
     name: str
@@ -67,8 +53,8 @@ class Port:
     versions: frozenset[Versions]
     is_reliable: bool
     has_replies: bool
-    assurance: Assurance | None = None
-    inactivity_timeout: float | None = None
+    settings: StatedSettings = field(default_factory=StatedSettings)
+    needs: tuple[Need, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +76,9 @@ class Description:
     """A WSDL in one or more documents."""
 
     def __init__(self) -> None:
-        self._roots: list[etree._Element] = []
+        self._places: dict[etree._Element, str] = {}
+        """Root -> the location of its document."""
+        self._attached: Attachments | None = None
 
     def add(self, data: bytes, place: str) -> list[str]:
         """Add one document.
@@ -112,15 +100,20 @@ class Description:
         if root.tag != f"{{{WSDL}}}definitions":
             is_2 = root.tag == f"{{{WSDL_2}}}description"
             raise _no_wsdl(place, "it is WSDL 2.0" if is_2 else f"its root is {etree.QName(root).localname}")
-        self._roots.append(root)
+        self._places[root] = place
+        self._attached = None
         imports = root.iterfind(f"{{{WSDL}}}import")
         return [location for one in imports if (location := one.get("location"))]
 
-    def port(self, name: str | None = None) -> Port:
+    def port(
+        self, name: str | None = None, abilities: Collection[Ability] | None = None, to: str | None = None
+    ) -> Port:
         """Return the port to send to.
 
         Args:
             name: Its name; None: the only usable one, or the only usable one with a policy for reliable messaging.
+            abilities: What the Source does; None: whatever a Source can do.
+            to: The URL that the Source uses instead of the port's.
 
         Raises:
             ConfigurationError: No port or several ports are usable; or the named one is not usable, and why.
@@ -130,11 +123,11 @@ class Description:
         if name is not None:
             if name not in elements:
                 raise ConfigurationError(f"the WSDL has no SOAP port {name!r}", remedy=f"It has: {names}.")
-            return self._read_port(elements[name])
+            return self._read_port(elements[name], abilities, to)
         ports, refusals = [], []
         for element in elements.values():
             try:
-                ports.append(self._read_port(element))
+                ports.append(self._read_port(element, abilities, to))
             except ConfigurationError as error:
                 refusals.append(error)
         chosen = [port for port in ports if port.is_reliable] or ports
@@ -220,122 +213,128 @@ class Description:
                         found.setdefault(operation.get("name", ""), one.get("soapAction", ""))
         return found
 
-    def _read_port(self, port: etree._Element) -> Port:
+    def _read_port(self, port: etree._Element, abilities: Collection[Ability] | None, to: str | None) -> Port:
         name = port.get("name", "")
         binding = self._definition("binding", port, port.get("binding", ""))
         style = next((one for one in binding.iterfind("*") if _soap(one) is not None), None)
         address = _soap_address(port)
         if style is None or address is None:
             raise ConfigurationError(f"the port {name} has no SOAP binding", remedy="Name another port.")
-        alternatives = self._usable(name, self._effective((port, binding)))
-        for part in binding.iterfind(f"{{{WSDL}}}operation"):
-            for subject in (part, *(one for one in part.iterfind("*") if etree.QName(one).namespace == WSDL)):
-                self._usable(name, self._effective((subject,)))
-        rm, addressing = set[RM](), set[Addressing]()
-        assertions = [one for alternative in alternatives for one in alternative]
-        for one in [*assertions, *binding.iterfind("*")]:
-            if one.tag in ADDRESSING_ASSERTIONS:
-                addressing.add(ADDRESSING_ASSERTIONS[str(one.tag)])
-        reliable = [one for one in assertions if one.tag in RM_ASSERTIONS]
-        rm.update(RM_ASSERTIONS[str(one.tag)] for one in reliable)
-        versions = frozenset(
-            one
-            for one in ALL_VERSIONS
-            if one.soap is _soap(style)
-            and one.rm in (rm or set(RM))
-            and one.addressing in (addressing or set(Addressing))
-        )
+        kind = self._definition("portType", binding, binding.get("type", ""))
+        self._check_extensions(name, (port, binding))
+        if abilities is not None:
+            abilities = {*abilities} - {HTTPS} | ({HTTPS} if (to or address).startswith("https://") else set())
+        found = self._choose(name, list(self._policies(port, binding, kind)), abilities)
+        versions = self._versions(found, binding, _soap(style))
         if not versions:
             raise ConfigurationError(
                 f"the port {name} asks for WS-RM 1.1 with WS-Addressing 2004/08, which cannot be combined",
                 remedy="Set versions instead of using the WSDL.",
             )
-        kind = self._definition("portType", binding, binding.get("type", ""))
+        best = next((one for one in found if self._versions([one], binding, _soap(style))), found[0])
+        needs = [need for need in needs_of(best) if need.ability is not None]
         return Port(
             name,
             address,
             versions,
-            bool(reliable),
+            any(_is_reliable(one) for one in found),
             kind.find(f"{{{WSDL}}}operation/{{{WSDL}}}output") is not None,
-            _assurance(reliable),
-            _inactivity_timeout(reliable),
+            stated(best),
+            tuple(needs),
         )
+
+    def _check_extensions(self, port: str, parts: tuple[etree._Element, ...]) -> None:
+        """Raise if a part has an extension that a client must understand (WSDL 1.1, 2.1.3) and Holdfast does not."""
+        for one in (child for part in parts for child in part.iterfind("*")):
+            is_known = _soap(one) is not None or one.tag in ADDRESSING_ASSERTIONS
+            is_known |= etree.QName(one).namespace in POLICY
+            if one.get(f"{{{WSDL}}}required") in ("true", "1") and not is_known:
+                raise ConfigurationError(
+                    f"the port {port} requires {etree.QName(one).localname}, {self._attachments.place(one)}, a WSDL "
+                    "extension that Holdfast does not support",
+                    remedy="Name another port.",
+                )
+
+    def _versions(
+        self, alternatives: list[Alternative], binding: etree._Element, soap: SOAP | None
+    ) -> frozenset[Versions]:
+        """Return the versions that any of the alternatives permits; all of them where it states none."""
+        extensions = [str(one.tag) for one in binding.iterfind("*")]
+        found = set[Versions]()
+        for alternative in alternatives:
+            names = [*(one.name for one in alternative), *extensions]
+            rm = {RM_ASSERTIONS[one] for one in names if one in RM_ASSERTIONS} or set(RM)
+            addressing = {ADDRESSING_ASSERTIONS[one] for one in names if one in ADDRESSING_ASSERTIONS}
+            found |= {
+                one
+                for one in ALL_VERSIONS
+                if one.soap is soap and one.rm in rm and one.addressing in (addressing or set(Addressing))
+            }
+        return frozenset(found)
 
     def _all(self, path: str) -> Iterator[etree._Element]:
         steps = "/".join(f"{{{WSDL}}}{step}" for step in path.split("/"))
-        for root in self._roots:
+        for root in self._places:
             yield from root.iterfind(steps)
 
     def _definition(self, kind: str, user: etree._Element, qname: str) -> etree._Element:
         """Return the definition that an attribute of ``user`` names."""
+        found = self._find(kind, user, qname)
+        if found is None:
+            raise ConfigurationError(
+                f"the WSDL refers to the {kind} {qname!r}, which it does not contain",
+                remedy="Check whether a document is missing.",
+            )
+        return found
+
+    def _find(self, kind: str, user: etree._Element, qname: str) -> etree._Element | None:
         prefix, _, local = qname.strip().rpartition(":")
         namespace = user.nsmap.get(prefix or None, "")
         for one in self._all(kind):
             owner = one.getparent()
             if one.get("name") == local and owner is not None and owner.get("targetNamespace", "") == namespace:
                 return one
-        raise ConfigurationError(
-            f"the WSDL refers to the {kind} {qname!r}, which it does not contain",
-            remedy="Check whether a document is missing.",
-        )
+        return None
+
+    @property
+    def _attachments(self) -> Attachments:
+        """The policies of all documents."""
+        if self._attached is None:
+            self._attached = Attachments(self._places)
+        return self._attached
 
     # --- policies -------------------------------------------------------------------------------------------------
 
-    def _effective(self, subjects: tuple[etree._Element, ...]) -> list[_Alternative]:
-        """Combine the policies attached to the subjects, and return the alternatives (WS-PolicyAttachment 1.5, 3.4)."""
-        alternatives: list[_Alternative] = [()]
-        for subject in subjects:
-            attached = [one for one in subject.iterfind("*") if _policy_word(one) in ("Policy", "PolicyReference")]
-            for one in attached:
-                alternatives = _both(alternatives, self._alternatives(one, ()))
-            for namespace in POLICY:
-                for reference in subject.get(f"{{{namespace}}}PolicyURIs", "").split():
-                    alternatives = _both(alternatives, self._referred(reference, ()))
-        return alternatives
+    def _policies(self, port: etree._Element, binding: etree._Element, kind: etree._Element) -> Iterator[Policy]:
+        """Yield the policy of the endpoint, and then those of its operations and messages (WS-PolicyAttachment 1.5,
+        4.1)."""
+        attached = self._attachments
+        service = port.getparent()
+        yield attached.of(port, binding, kind, *(() if service is None else (service,)))
+        for holder in (binding, kind):
+            for operation in holder.iterfind(f"{{{WSDL}}}operation"):
+                yield attached.of(operation)
+                for message in operation.iterfind(f"{{{WSDL}}}*"):
+                    yield attached.of(message)
+                    definition = self._find("message", message, message.get("message", ""))
+                    if definition is not None:
+                        yield attached.of(definition)
 
-    def _alternatives(self, node: etree._Element, within: tuple[str, ...]) -> list[_Alternative]:
-        """Return the normal form (WS-Policy 1.5, 4.1 and 4.3): alternatives, each a list of assertions that apply
-        together."""
-        word = _policy_word(node)
-        if word == "PolicyReference":
-            return self._referred(node.get("URI", ""), within)
-        if word == "ExactlyOne":
-            return [one for child in node.iterfind("*") for one in self._alternatives(child, within)]
-        if word in ("Policy", "All"):
-            alternatives: list[_Alternative] = [()]
-            for child in node.iterfind("*"):
-                alternatives = _both(alternatives, self._alternatives(child, within))
-            return alternatives
-        return [(node,), ()] if is_optional(node) else [(node,)]
+    def _choose(self, port: str, policies: list[Policy], abilities: Collection[Ability] | None) -> list[Alternative]:
+        """Return the alternatives of the endpoint that can be met; only the reliable ones if there are any.
 
-    def _referred(self, reference: str, within: tuple[str, ...]) -> list[_Alternative]:
-        if reference in within:
-            raise ConfigurationError(f"the policy {reference} of the WSDL refers to itself", remedy="Give versions.")
-        for root in self._roots:
-            for namespace in POLICY:
-                for policy in root.iter(f"{{{namespace}}}Policy"):
-                    ids = [policy.get(name) for name in IDS]
-                    if reference == policy.get("Name") or reference.removeprefix("#") in ids:
-                        return self._alternatives(policy, (*within, reference))
-        raise ConfigurationError(
-            f"the WSDL refers to the policy {reference}, which it does not contain", remedy="Give versions."
-        )
-
-    def _usable(self, port: str, alternatives: list[_Alternative]) -> list[_Alternative]:
-        """Return the supported alternatives; only the reliable ones if there are any."""
-        usable = [one for one in alternatives if not _unable(one)]
-        if not usable:
-            reason = (
-                f"the port {port} requires {_unable(alternatives[0])}, which Holdfast does not support"
-                if alternatives
-                else ""
-            )
-            raise ConfigurationError(
-                reason or f"the policy of the port {port} cannot be satisfied",
-                remedy="Name another port, or ask for one with transport security alone (WCF: <security "
-                'mode="Transport" /> or "None").',
-            )
-        return [one for one in usable if any(part.tag in RM_ASSERTIONS for part in one)] or usable
+        An assertion of reliable messaging at a message counts as the endpoint's (WS-RM Policy 1.2, 2.3).
+        """
+        met: dict[int, list[Alternative]] = {}
+        for policy in policies:
+            if id(policy) not in met:
+                met[id(policy)] = choose(policy, abilities, port)
+        endpoint = met[id(policies[0])]
+        reliable = [one for one in endpoint if _is_reliable(one)]
+        if reliable:
+            return reliable
+        messages = [one for policy in policies[1:] for one in met[id(policy)] if _is_reliable(one)]
+        return [(*one, *messages[0]) for one in endpoint] if messages else endpoint
 
 
 def _action(message: etree._Element | None) -> str:
@@ -384,40 +383,5 @@ def _soap_address(port: etree._Element) -> str | None:
     return None
 
 
-def _policy_word(element: etree._Element) -> str:
-    """Return an element's local name if it is one of WS-Policy's own, otherwise ""."""
-    name = etree.QName(element)
-    return name.localname if name.namespace in POLICY else ""
-
-
-def _both(left: list[_Alternative], right: list[_Alternative]) -> list[_Alternative]:
-    if len(left) * len(right) > MOST_ALTERNATIVES:
-        raise ConfigurationError(
-            f"a policy of the WSDL has more than {MOST_ALTERNATIVES} alternatives", remedy="Set versions yourself."
-        )
-    return [(*one, *other) for one, other in product(left, right)]
-
-
-def _unable(alternative: _Alternative) -> str:
-    """Describe the unsupported requirements of an alternative, "" without any."""
-    return next((reason for assertion in alternative if (reason := unmet(assertion))), "")
-
-
-def _assurance(reliable: list[etree._Element]) -> Assurance | None:
-    """Return the delivery assurance of the destination (WS-RM Policy 1.2, 2.4)."""
-    words = {etree.QName(part).localname for one in reliable for part in one.iter("{*}*")}
-    for word, delivery in DELIVERIES.items():
-        if word in words:
-            return Assurance(delivery, "InOrder" in words)
-    return None
-
-
-def _inactivity_timeout(reliable: list[etree._Element]) -> float | None:
-    """Return the inactivity timeout. WS-RM Policy 1.0 defines it, and .NET adds it to 1.1 in another namespace."""
-    found = [
-        int(text) / 1000
-        for one in reliable
-        for part in one.iter("{*}InactivityTimeout")
-        if (text := part.get("Milliseconds", "")).isdecimal()
-    ]
-    return min(found, default=None)
+def _is_reliable(alternative: Alternative) -> bool:
+    return any(one.name in RM_ASSERTIONS for one in alternative)

@@ -82,10 +82,10 @@ def _policy(port: Port) -> Iterator[str]:
         yield f"Reliable messaging is required: WS-ReliableMessaging {' or '.join(rm)}"
     else:
         yield "The policy does not mention reliable messaging, so the service may reject it"
-    if port.assurance is not None:
-        yield f"Delivery assurance: {port.assurance}"
-    if port.inactivity_timeout is not None:
-        yield f"The service ends a Sequence after {port.inactivity_timeout:g} seconds without traffic"
+    if port.settings.assurance is not None:
+        yield f"Delivery assurance: {port.settings.assurance}"
+    if port.settings.inactivity_timeout is not None:
+        yield f"The service ends a Sequence after {port.settings.inactivity_timeout:g} seconds without traffic"
 
 
 def _signature(fields: list[Field]) -> str:

@@ -338,6 +338,12 @@ def test_every_delay_lies_between_floor_and_cap_and_its_jitter(
     assert policy.floor <= estimate.delay(attempts, jitter) <= policy.cap * 1.1
 
 
+@pytest.mark.parametrize(("steady", "delays"), [(6, [1, 1, 1, 1, 1, 1, 2, 4]), (1, [1, 2, 4, 8, 16, 16, 16, 16])])
+def test_the_delay_doubles_after_so_many_steady_transmissions(steady: int, delays: list[float]) -> None:
+    estimate = RoundTrip(RetransmissionPolicy(initial=1.0, cap=16.0, steady=steady))
+    assert [estimate.delay(attempt, 0.0) for attempt in range(1, 9)] == delays
+
+
 def test_the_estimate_follows_the_round_trip_and_ignores_a_clock_that_went_back() -> None:
     estimate = RoundTrip(RetransmissionPolicy(floor=0.0))
     for _ in range(100):

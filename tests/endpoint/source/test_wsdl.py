@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Destination, Source, SourceHTTP
+from holdfast import Destination, Source, SourceHTTP, UsernameToken, UsernameTokenValidator
 from holdfast.core.policy import Assurance, Delivery, SourcePolicy
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError
@@ -134,6 +134,41 @@ async def test_imports_lead_nowhere_else(tmp_path: Path) -> None:
     assert asked == []
     with pytest.raises(ConfigurationError, match=r"nowhere\.wsdl cannot be read"):
         await Source.from_wsdl(tmp_path / "nowhere.wsdl")
+
+
+USER_NAME = """<sp:SupportingTokens xmlns:sp="http://docs.oasis-open.org/ws-sx/ws-securitypolicy/200702"><wsp:Policy>
+      <sp:UsernameToken><wsp:Policy>{password}</wsp:Policy></sp:UsernameToken></wsp:Policy></sp:SupportingTokens>"""
+BACKOFF = """<m:RetransmissionConfig xmlns:m="http://java.sun.com/xml/ns/metro/ws-rx/wsrmp/200702">
+      <m:Interval Milliseconds="3000"/><m:Algorithm>Exponential</m:Algorithm></m:RetransmissionConfig>"""
+
+
+async def test_a_demand_for_a_user_name_is_met_by_a_source_that_has_one(serve: Any, tmp_path: Path) -> None:
+    got: list[str] = []
+    app = Destination(":memory:", processors=[UsernameTokenValidator({"alice": "secret"})])
+    app.on(ACTION)(lambda message: got.append(message.user))
+    url = (await serve(app)).url
+    (tmp_path / "main.wsdl").write_text(MAIN.format(imported="b.wsdl", url=url))
+    for password, is_digest in (("", False), ("<sp:HashPassword/>", True)):
+        demands = USER_NAME.format(password=password) + "</wsp:Policy>\n  </wsdl:binding>"
+        binding = BINDING.format(main="main.wsdl", output="").replace("</wsp:Policy>\n  </wsdl:binding>", demands)
+        (tmp_path / "b.wsdl").write_text(binding)
+        wrong = UsernameToken("alice", "secret", digest=not is_digest)
+        for processors in ((), [wrong]):
+            with pytest.raises(ConfigurationError, match=r"a user name and .*, line 10 of .*b\.wsdl") as caught:
+                await Source.from_wsdl(tmp_path / "main.wsdl", ":memory:", processors=processors)
+            assert "processors=[holdfast.UsernameToken(name, password" in caught.value.remedy
+        right = (UsernameToken("alice", "secret", digest=one) for one in (is_digest,))
+        async with await Source.from_wsdl(tmp_path / "main.wsdl", ":memory:", processors=right) as source:
+            await (await source.send("<n>1</n>", action=ACTION)).acknowledged(60)
+    assert got == ["alice", "alice"]
+
+
+async def test_the_timers_of_the_policy_are_those_of_the_source(tmp_path: Path) -> None:
+    (tmp_path / "main.wsdl").write_text(MAIN.format(imported="b.wsdl", url="http://host/"))
+    binding = BINDING.format(main="main.wsdl", output="").replace("<r:RMAssertion", f"{BACKOFF}<r:RMAssertion", 1)
+    (tmp_path / "b.wsdl").write_text(binding)
+    found = (await Source.from_wsdl(tmp_path / "main.wsdl", ":memory:")).policy.retransmission
+    assert (found.initial, found.floor, found.steady) == (3.0, 3.0, 1)
 
 
 def test_the_blocking_source_reads_a_wsdl_too(tmp_path: Path) -> None:

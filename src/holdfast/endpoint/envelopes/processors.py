@@ -17,6 +17,7 @@ from holdfast.http.exchange import Request
 from holdfast.http.tls import PeerCertificate
 from holdfast.wire import check_action, check_header_blocks, parse_element
 from holdfast.wire.names import SOAP_NS
+from holdfast.wire.policy.assertions import Ability
 
 Direction = Literal["inbound", "outbound"]
 Role = Literal["source", "destination"]
@@ -43,9 +44,11 @@ class Processor:
         understands: Names of header blocks, ``"{namespace}local"``, that it processes: the endpoint accepts a message
             that demands that one of them be understood (mustUnderstand). If no processor understands a mandatory
             block, the endpoint answers with the fault MustUnderstand, before it calls any processor.
+        abilities: The demands of a service's policy that it meets, for :meth:`holdfast.Source.from_wsdl`.
     """
 
     understands: Collection[str] = ()
+    abilities: Collection[Ability] = ()
 
     def inbound(self, context: MessageContext) -> None:
         """A message came from the network."""

@@ -171,8 +171,9 @@ class Source(OperationCalls):
     ) -> Self:
         """Create a source for the service that a WSDL describes: ``async with await Source.from_wsdl(url) as source``.
 
-        The WSDL and its policies (WS-RM Policy 1.0 to 1.2, .NET's additions) set the address, the versions, whether to
-        offer a Sequence for replies, the assurance, and how often an idle Sequence must be kept alive.
+        The WSDL and its policies (WS-RM Policy 1.0 to 1.2, and the additions of .NET and Metro) set the address, the
+        versions, whether to offer a Sequence for replies, the assurance, the times of retransmissions, and how often an
+        idle Sequence must be kept alive.
 
         Args:
             wsdl: Its http or https URL, or the path of a file.
@@ -184,12 +185,14 @@ class Source(OperationCalls):
 
         Raises:
             TransportError: The WSDL cannot be fetched, and the store is new.
-            ConfigurationError: It is not a WSDL 1.1, the port is ambiguous, or its policy requires something that
-                Holdfast does not support, such as messages signed by WS-Security.
+            ConfigurationError: It is not a WSDL 1.1, the port is ambiguous, or its policy requires something that the
+                source does not do, such as a user name that it was not given, or messages signed by WS-Security. The
+                error names each assertion and its line.
         """
+        options = {**options, "processors": tuple(options.get("processors") or ())}
         documents = documents_of(wsdl, options.get("http") or SourceHTTP())
         try:
-            found = await read_port(documents, port)
+            found = await read_port(documents, port, to, options)
         except TransportError as error:
             if not isinstance(store, str | Path) or not await asyncio.to_thread(store_exists, store):
                 raise

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.policy import Assurance, SourcePolicy
+from holdfast.core.policy import SourcePolicy
+from holdfast.endpoint.envelopes.processors import Processor
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.profiles import PREFERRED
+from holdfast.wire.policy.assertions import ANONYMOUS, CLIENT_CERTIFICATE, HTTP_BASIC, LISTENER, Ability
+from holdfast.wire.policy.settings import for_source
 from holdfast.wire.wsdl import Port
 from holdfast.wsdl.documents import Documents, fetcher
 
 
-async def read_port(documents: Documents, name: str | None) -> Port:
+async def read_port(documents: Documents, name: str | None, to: str | None, options: Mapping[str, Any]) -> Port:
     """The port to send to, as the WSDL describes it.
 
     Args:
         documents: Of the WSDL.
         name: The name of the wsdl:port, where there are several.
+        to: The URL to send to instead of the port's.
+        options: The source's options: they say which demands of a policy the source meets.
 
     Raises:
         TransportError: A document cannot be fetched.
         ConfigurationError: It is no WSDL 1.1, imports what is not loaded, or has no port that can be used.
     """
-    port = (await asyncio.to_thread(documents.description)).port(name)
+    able = abilities(options.get("http") or SourceHTTP(), options.get("processors") or ())
+    port = (await asyncio.to_thread(documents.description)).port(name, able, to)
     if not port.is_reliable:
         log.warning(
             "wsdl.no_rm_policy",
@@ -39,17 +44,20 @@ async def read_port(documents: Documents, name: str | None) -> Port:
     return port
 
 
-def source_policy(port: Port) -> SourcePolicy:
-    """The defaults, but for what the port's policy states: its assurance, and what keeps its Sequences alive."""
-    policy = SourcePolicy(assurance=port.assurance or Assurance())
-    if port.inactivity_timeout is None:
-        return policy
-    return replace(policy, keep_alive=min(policy.keep_alive, port.inactivity_timeout / 2))
+def abilities(network: SourceHTTP, processors: Iterable[Processor]) -> set[Ability]:
+    """Return what a source with these options does, of what a policy may demand."""
+    found = {ability for processor in processors for ability in processor.abilities}
+    found.add(ANONYMOUS if network.listen is None else LISTENER)
+    if any(name.lower() == "authorization" for name in network.headers or ()):
+        found.add(HTTP_BASIC)
+    if network.ssl_context is not None:
+        found.add(CLIENT_CERTIFICATE)
+    return found
 
 
 def source_options(port: Port, options: Mapping[str, Any]) -> dict[str, Any]:
     """A source's options: those given, each before what the port says."""
-    said: dict[str, Any] = {"offer": port.has_replies, "policy": source_policy(port)}
+    said: dict[str, Any] = {"offer": port.has_replies, "policy": for_source(port.settings, SourcePolicy())}
     if options.get("profile") is None:
         said["versions"] = [one for one in PREFERRED if one in port.versions]
     return said | {name: value for name, value in options.items() if value is not None}

@@ -177,7 +177,8 @@ def _backoff(text: str) -> tuple[str, RetransmissionPolicy]:
     known = [one.name for one in fields(RetransmissionPolicy)]
     if wrong := [key for key, _, _ in pairs if key not in known]:
         raise ValueError(f"a backoff has no {wrong[0]!r}; it has {', '.join(known)}")
-    return name, RetransmissionPolicy(**{key: _seconds(value) for key, _, value in pairs})
+    given: dict[str, Any] = {key: int(value) if key == "steady" else _seconds(value) for key, _, value in pairs}
+    return name, RetransmissionPolicy(**given)
 
 
 _READERS: dict[str, Callable[[str], Any]] = {

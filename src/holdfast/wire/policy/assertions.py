@@ -1,0 +1,265 @@
+"""The table of policy assertions that Holdfast can meet, and what each needs. To support an assertion, add a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from holdfast.wire.dialects.versions import DIALECTS
+from holdfast.wire.policy.expressions import Assertion
+
+RMP_1_0 = "http://schemas.xmlsoap.org/ws/2005/02/rm/policy"
+RMP_1_1 = "http://docs.oasis-open.org/ws-rx/wsrmp/200702"
+NET_RMP_1_0 = "http://schemas.microsoft.com/net/2005/02/rm/policy"
+NET_RMP_1_1 = "http://schemas.microsoft.com/ws-rx/wsrmp/200702"
+METRO = "http://java.sun.com/xml/ns/metro/ws-rx/wsrmp/200702"
+METRO_2006 = ("http://sun.com/2006/03/rm", "http://sun.com/2006/03/rm/client")
+SANDESHA = "http://ws.apache.org/sandesha2/policy"
+MAKE_CONNECTION = "http://docs.oasis-open.org/ws-rx/wsmc/200702"
+ADDRESSING_METADATA = "http://www.w3.org/2007/05/addressing/metadata"
+ADDRESSING_DRAFTS = (
+    "http://www.w3.org/2006/05/addressing/wsdl",
+    "http://schemas.xmlsoap.org/ws/2004/08/addressing/policy",
+)
+SECURITY = (
+    "http://docs.oasis-open.org/ws-sx/ws-securitypolicy/200702",
+    "http://docs.oasis-open.org/ws-sx/ws-securitypolicy/200802",
+    "http://schemas.xmlsoap.org/ws/2005/07/securitypolicy",
+    "http://schemas.microsoft.com/ws/2005/07/securitypolicy",
+)
+NET_HTTP = "http://schemas.microsoft.com/ws/06/2004/policy/http"
+NET_DUPLEX = "http://schemas.microsoft.com/net/2006/06/duplex"
+NET_ROUTING = "http://schemas.microsoft.com/ws/2005/05/routing/policy"
+NET_BINARY = "http://schemas.microsoft.com/ws/06/2004/mspolicy/netbinary1"
+MTOM = (
+    "http://schemas.xmlsoap.org/ws/2004/09/policy/optimizedmimeserialization",
+    "http://www.w3.org/2007/08/soap12-mtom-policy",
+)
+TRANSACTIONS = ("http://schemas.xmlsoap.org/ws/2004/10/wsat", "http://docs.oasis-open.org/ws-tx/wsat/2006/06")
+PROFILE = "http://ws-i.org/profiles/rsp/1.0/"
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    """Something that a Source does if it was told to.
+
+    Attributes:
+        words: What it is, for errors: "a user name and password in each message".
+        remedy: How to make the Source do it.
+    """
+
+    words: str
+    remedy: str
+
+
+_TOKEN = "Give the Source the user name: processors=[holdfast.UsernameToken(name, password{more})], or {option}."
+HTTPS = Ability("https", "Use the https URL of the service: Source.from_wsdl(wsdl, to='https://…').")
+CLIENT_CERTIFICATE = Ability("a client certificate", "Give it: http=SourceHTTP(ssl_context=context), or --cert.")
+HTTP_BASIC = Ability(
+    "HTTP Basic authentication", "Give the header: http=SourceHTTP(headers={'Authorization': 'Basic …'}), or --header."
+)
+PASSWORD = Ability(
+    "a user name and password in each message", _TOKEN.format(more="", option="--username and --password-file")
+)
+PASSWORD_DIGEST = Ability(
+    "a user name and the digest of a password in each message",
+    _TOKEN.format(more=", digest=True", option="--username, --password-file and --password-digest"),
+)
+TIMESTAMP = Ability(
+    "a timestamp in each message",
+    "holdfast.UsernameToken(name, password) sends a timestamp with the user name, unless timestamp=False.",
+)
+ANONYMOUS = Ability("replies in the HTTP response", "Remove listen from SourceHTTP.")
+LISTENER = Ability("replies to an address", "Let the Source listen: http=SourceHTTP(listen=(host, port)).")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How Holdfast meets an assertion.
+
+    Attributes:
+        needs: What the Source must do, or a function of the assertion that returns it.
+        lacks: What Holdfast would have to do and cannot, in words; "" if it can.
+        within: Rows of the assertions of its nested policy, and of its parameters.
+        is_open: Whether it may contain anything else: options of the service, or settings of another program.
+    """
+
+    needs: tuple[Ability, ...] | Callable[[Assertion], tuple[Ability, ...]] = ()
+    lacks: str = ""
+    within: Mapping[str, Row] = field(default_factory=dict)
+    is_open: bool = False
+
+    def abilities(self, assertion: Assertion) -> tuple[Ability, ...]:
+        """Return what the Source must do to meet the assertion."""
+        return self.needs if isinstance(self.needs, tuple) else self.needs(assertion)
+
+
+Table = Mapping[str, Row]
+MET = Row()
+OPEN = Row(is_open=True)
+
+
+def rows(namespaces: str | Iterable[str], **named: Row) -> dict[str, Row]:
+    """Return rows by qualified name, for each of the namespaces."""
+    spaces = (namespaces,) if isinstance(namespaces, str) else tuple(namespaces)
+    return {f"{{{space}}}{name}": row for space in spaces for name, row in named.items()}
+
+
+def lacking(words: str, namespaces: str | Iterable[str], *names: str) -> dict[str, Row]:
+    """Return rows of assertions that Holdfast cannot meet."""
+    return rows(namespaces, **dict.fromkeys(names, Row(lacks=words)))
+
+
+# --- reliable messaging -----------------------------------------------------------------------------------------------
+
+_DELIVERY = rows(
+    RMP_1_1,
+    DeliveryAssurance=Row(within=rows(RMP_1_1, ExactlyOnce=MET, AtLeastOnce=MET, AtMostOnce=MET, InOrder=MET)),
+)
+_TIMERS = rows(
+    (RMP_1_0, NET_RMP_1_1),
+    InactivityTimeout=MET,
+    BaseRetransmissionInterval=MET,
+    ExponentialBackoff=MET,
+    AcknowledgementInterval=MET,
+)
+_FLOW_CONTROL = rows(NET_RMP_1_0, RmFlowControl=Row(within=rows(NET_RMP_1_0, MaxReceiveBufferSize=MET)))
+_BINDINGS = {
+    **lacking("Sequences secured by a token", RMP_1_1, "SequenceSTR"),
+    **lacking("Sequences bound to one TLS session", RMP_1_1, "SequenceTransportSecurity"),
+}
+RM_ASSERTIONS = {dialect.policy_assertion: rm for rm, dialect in DIALECTS.items()}
+"""Assertion that demands reliable messaging -> its version."""
+_RM = {
+    **dict.fromkeys(RM_ASSERTIONS, Row(within={**_DELIVERY, **_TIMERS, **_FLOW_CONTROL, **_BINDINGS})),
+    **_FLOW_CONTROL,
+    **rows(
+        METRO,
+        RetransmissionConfig=Row(within=rows(METRO, Interval=MET, Algorithm=MET, MaxRetries=MET)),
+        AckRequestInterval=MET,
+        CloseSequenceTimeout=MET,
+        MaintenanceTaskPeriod=MET,
+        MaxConcurrentSessions=MET,
+        Persistent=MET,
+    ),
+    **rows(METRO_2006, Ordered=MET, AllowDuplicates=MET, ResendInterval=MET, AckRequestInterval=MET, CloseTimeout=MET),
+    **rows(SANDESHA, RMAssertion=OPEN),
+    **rows(PROFILE, Conformant=MET),
+    **lacking("replies that the client fetches with MakeConnection", MAKE_CONNECTION, "MCSupported"),
+}
+
+# --- addressing -------------------------------------------------------------------------------------------------------
+
+_ADDRESSING = {
+    **rows(ADDRESSING_DRAFTS, UsingAddressing=MET),
+    **rows(
+        ADDRESSING_METADATA,
+        Addressing=Row(
+            within=rows(
+                ADDRESSING_METADATA,
+                AnonymousResponses=Row(needs=(ANONYMOUS,)),
+                NonAnonymousResponses=Row(needs=(LISTENER,)),
+            )
+        ),
+    ),
+}
+
+# --- security ---------------------------------------------------------------------------------------------------------
+
+_MESSAGES = "messages signed or encrypted by WS-Security, WCF's security mode Message"
+_OTHER_TOKENS = "tokens other than a user name, or signed ones"
+
+
+def _of_https_token(assertion: Assertion) -> tuple[Ability, ...]:
+    demanded = assertion.element.get("RequireClientCertificate", "").strip()  # SecurityPolicy 1.1; 1.2 nests it
+    return (CLIENT_CERTIFICATE,) if demanded in ("true", "1") else ()
+
+
+def _of_user_name(assertion: Assertion) -> tuple[Ability, ...]:
+    """A password in plain text, unless a nested assertion demands something else (SecurityPolicy 1.2, 5.4.1)."""
+    others = {"HashPassword", "NoPassword", "Nonce", "Created"}
+    is_other = bool(assertion.nested) and all(
+        any(one.local_name in others for one in alternative) for alternative in assertion.nested or ()
+    )
+    return () if is_other else (PASSWORD,)
+
+
+_USER_NAME = rows(
+    SECURITY,
+    UsernameToken=Row(
+        needs=_of_user_name,
+        within={
+            **rows(SECURITY, WssUsernameToken10=MET, WssUsernameToken11=MET),
+            **rows(SECURITY, HashPassword=Row(needs=(PASSWORD_DIGEST,))),
+            **rows(SECURITY, Nonce=Row(needs=(PASSWORD_DIGEST,)), Created=Row(needs=(PASSWORD_DIGEST,))),
+            **lacking("a user name without a password", SECURITY, "NoPassword"),
+        },
+    ),
+)
+_HTTPS_TOKEN = rows(
+    SECURITY,
+    HttpsToken=Row(
+        needs=_of_https_token,
+        within={
+            **rows(SECURITY, RequireClientCertificate=Row(needs=(CLIENT_CERTIFICATE,))),
+            **rows(SECURITY, HttpBasicAuthentication=Row(needs=(HTTP_BASIC,))),
+            **lacking("HTTP Digest authentication", SECURITY, "HttpDigestAuthentication"),
+        },
+    ),
+)
+_SECURITY = {
+    **rows(
+        SECURITY,
+        TransportBinding=Row(
+            needs=(HTTPS,),
+            within=rows(
+                SECURITY,
+                TransportToken=Row(within=_HTTPS_TOKEN),
+                AlgorithmSuite=OPEN,  # of signatures, of which Holdfast sends none
+                Layout=OPEN,
+                IncludeTimestamp=Row(needs=(TIMESTAMP,)),
+            ),
+        ),
+        SupportingTokens=Row(within=_USER_NAME),
+        # The transport signs and encrypts them (SecurityPolicy 1.2, 8).
+        SignedSupportingTokens=Row(needs=(HTTPS,), within=_USER_NAME),
+        EncryptedSupportingTokens=Row(needs=(HTTPS,), within=_USER_NAME),
+        SignedEncryptedSupportingTokens=Row(needs=(HTTPS,), within=_USER_NAME),
+        # Optional parts of WS-Security and WS-Trust that the service supports.
+        Wss10=OPEN,
+        Wss11=OPEN,
+        Trust10=OPEN,
+        Trust13=OPEN,
+    ),
+    **lacking(_MESSAGES, SECURITY, "SymmetricBinding", "AsymmetricBinding"),
+    **lacking(_MESSAGES, SECURITY, "SignedParts", "SignedElements", "EncryptedParts", "EncryptedElements"),
+    **rows(NET_HTTP, BasicAuthentication=Row(needs=(HTTP_BASIC,))),
+    **lacking("Windows authentication", NET_HTTP, "NegotiateAuthentication"),
+    **lacking("Windows authentication, NTLM", NET_HTTP, "NtlmAuthentication"),
+    **lacking("HTTP Digest authentication", NET_HTTP, "DigestAuthentication"),
+}
+
+# --- the rest ---------------------------------------------------------------------------------------------------------
+
+_OTHERS = {
+    **lacking(
+        "messages that the service sends on its own initiative, as with WCF's wsDualHttpBinding",
+        NET_DUPLEX,
+        "CompositeDuplex",
+    ),
+    **lacking("datagrams without HTTP responses", NET_ROUTING, "OneWay"),
+    **lacking(".NET's binary encoding", NET_BINARY, "BinaryEncoding"),
+    **lacking("messages in MTOM", MTOM, "OptimizedMimeSerialization", "MTOM"),
+    **lacking("distributed transactions", TRANSACTIONS, "ATAssertion"),
+}
+
+TABLE: Table = {**_RM, **_ADDRESSING, **_SECURITY, **_OTHERS}
+"""The assertions that may be in an alternative, by qualified name."""
+
+
+def words_of_unknown(name: str) -> str:
+    """Describe an assertion without a row."""
+    namespace, _, local = name.removeprefix("{").rpartition("}")
+    if not namespace.startswith(SECURITY):
+        return f"an assertion of {namespace}" if namespace else "an assertion without a namespace"
+    return _OTHER_TOKENS if local.endswith(("Tokens", "Token")) else "WS-Security"

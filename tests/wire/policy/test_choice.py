@@ -1,0 +1,106 @@
+"""What a policy demands of a source, and how an unmet demand is reported. The WSDL around it: ``test_wsdl``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+from policy_expressions import normal
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.wire.policy.assertions import ANONYMOUS, LISTENER, PASSWORD, PASSWORD_DIGEST, Ability
+from holdfast.wire.policy.choice import choose
+from holdfast.wire.wsdl import Description
+
+SERVED = Path(__file__).parents[2] / "data" / "wsdl" / "served"
+"""Policies as CXF and Metro serve them."""
+PREFIXES = (
+    'xmlns:wsam="http://www.w3.org/2007/05/addressing/metadata" xmlns:x="urn:x" '
+    'xmlns:mc="http://docs.oasis-open.org/ws-rx/wsmc/200702" xmlns:r="http://docs.oasis-open.org/ws-rx/wsrmp/200702" '
+    'xmlns:cdp="http://schemas.microsoft.com/net/2006/06/duplex" '
+    'xmlns:s2="http://ws.apache.org/sandesha2/policy" xmlns:tx="http://docs.oasis-open.org/ws-tx/wsat/2006/06" '
+    'xmlns:mtom="http://schemas.xmlsoap.org/ws/2004/09/policy/optimizedmimeserialization" '
+    'xmlns:ow="http://schemas.microsoft.com/ws/2005/05/routing/policy"'
+)
+
+
+def refusal(inside: str, able: Collection[Ability] | None = None) -> str:
+    """What is said of that policy; "" if it is met."""
+    policy = normal(f"<subject {PREFIXES}>\n<wsp:Policy>\n{inside}</wsp:Policy></subject>")
+    try:
+        choose(policy, able, "P")
+    except ConfigurationError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("assertion", "told"),
+    [
+        ("<mc:MCSupported/>", "MCSupported (replies that the client fetches with MakeConnection)"),
+        ("<cdp:CompositeDuplex/>", "CompositeDuplex (messages that the service sends on its own initiative"),
+        ("<ow:OneWay/>", "OneWay (datagrams"),
+        ("<tx:ATAssertion/>", "ATAssertion (distributed transactions)"),
+        ("<mtom:OptimizedMimeSerialization/>", "OptimizedMimeSerialization (messages in MTOM)"),
+        ("<x:Unheard/>", "Unheard (an assertion of urn:x)"),
+        ('<Unheard xmlns=""/>', "Unheard (an assertion without a namespace)"),
+        ("<wsam:Addressing><wsp:Policy><x:Unheard/></wsp:Policy></wsam:Addressing>", "Unheard (an assertion of urn:x)"),
+        ("<r:RMAssertion><wsp:Policy/><x:Unheard/></r:RMAssertion>", "Unheard (an assertion of urn:x)"),
+        ("<r:RMAssertion><wsp:Policy><wsp:ExactlyOne/></wsp:Policy></r:RMAssertion>", "RMAssertion (one of no"),
+    ],
+)
+def test_no_demand_is_passed_over_in_silence(assertion: str, told: str) -> None:
+    assert f"the port P requires {told}" in refusal(assertion)
+    assert "line 3 of http://host/main, which Holdfast does not support" in refusal(assertion)
+    optional = assertion.replace("/>", ' wsp:Optional="true"/>', 1) if assertion.count("<") == 1 else ""
+    ignorable = assertion.replace("/>", ' wsp:Ignorable="true"/>', 1) if optional else ""
+    assert refusal(optional) == refusal(ignorable) == ""
+
+
+def test_settings_of_another_program_are_no_demands() -> None:
+    own = "<s2:MakeConnection><s2:Enabled>true</s2:Enabled></s2:MakeConnection>"
+    assert refusal(f"<s2:RMAssertion><wsp:Policy>{own}</wsp:Policy></s2:RMAssertion>") == ""
+
+
+def test_where_replies_go_is_a_demand() -> None:
+    def demanded(word: str) -> str:
+        return f"<wsam:Addressing><wsp:Policy><wsam:{word}/></wsp:Policy></wsam:Addressing>"
+
+    assert refusal(demanded("AnonymousResponses"), [ANONYMOUS]) == ""
+    assert refusal(demanded("NonAnonymousResponses"), [LISTENER]) == ""
+    assert "SourceHTTP(listen=(host, port))" in refusal(demanded("NonAnonymousResponses"), [ANONYMOUS])
+    assert "Remove listen from SourceHTTP" in refusal(demanded("AnonymousResponses"), [LISTENER])
+
+
+def test_of_several_alternatives_the_nearest_is_reported() -> None:
+    both = "<wsp:ExactlyOne><wsp:All><x:A/><x:B/></wsp:All><wsp:All>\n<cdp:CompositeDuplex/></wsp:All></wsp:ExactlyOne>"
+    told = refusal(both)
+    assert "requires CompositeDuplex" in told
+    assert "line 4" in told
+    assert "None of its 2 alternatives can be met; this is the nearest." in told
+
+
+@pytest.mark.parametrize(
+    ("file", "able", "told"),
+    [
+        ("username-text", {PASSWORD}, ""),
+        ("username-text", set(), "UsernameToken (a user name and password in each message), line 106 of username-text"),
+        ("username-digest", {PASSWORD_DIGEST}, ""),
+        ("username-digest", {PASSWORD}, "HashPassword (a user name and the digest of a password in each message)"),
+        ("sign", {PASSWORD}, "AsymmetricBinding, SignedParts (messages signed or encrypted by WS-Security"),
+        ("sign-encrypt", {PASSWORD}, "AsymmetricBinding, SignedParts, EncryptedParts (messages"),
+        ("secure-conversation", {PASSWORD}, "SymmetricBinding, SignedParts, EncryptedParts (messages"),
+        ("metro-sign", {PASSWORD}, "AsymmetricBinding, SignedParts (messages"),
+        ("metro-sc", {PASSWORD}, "SymmetricBinding, SignedParts, EncryptedParts (messages"),
+    ],
+)
+def test_policies_served_by_cxf_and_metro_are_met_or_refused_by_name(file: str, able: set[Ability], told: str) -> None:
+    description = Description()
+    description.add((SERVED / f"{file}.wsdl").read_bytes(), file)
+    if not told:
+        assert description.port(None, able).is_reliable
+        return
+    with pytest.raises(ConfigurationError) as caught:
+        description.port(None, able)
+    assert told in caught.value.message
