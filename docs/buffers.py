@@ -207,7 +207,7 @@ NO_BUFFERS = {
         "RECORD_BYTES": "counted, not held",
     },
     "core.queues.retention": {"MEASURE_BYTES": "a distance between marks", "RECORD_BYTES": "counted, not held"},
-    "core.receiving.destination": {"UNKNOWN_BYTES": "counted, not held"},
+    "core.rm_destination.saved_state": {"UNKNOWN_BYTES": "counted, not held"},
     "endpoint.admin.data_plane.admission": {"FOREVER": "a time", "SECOND": "a time"},
     "endpoint.admin.numbering": {"LETTERS": "no bytes"},
     "endpoint.admin.resources.journal": {"PIECE": "of a connection's buffer"},

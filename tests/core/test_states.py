@@ -14,7 +14,7 @@ from holdfast.core.commit import GroupCommit
 from holdfast.core.messages import ANONYMOUS, ANONYMOUS_EPR, Fault
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.queues.queue import Queue
-from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.context import SendingContext
 from holdfast.core.sending.outboxes.forwarder_state import Withdrawal

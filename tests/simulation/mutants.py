@@ -27,11 +27,11 @@ from holdfast.core.queues.retention_enforcement import Keeping
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.receiving.acceptance import Accepting
 from holdfast.core.receiving.authority import Authority
-from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.receiving.held_messages import HeldMessages
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.rm_source.flight import InFlight
 from holdfast.core.rm_source.pace import Pace
 from holdfast.core.rm_source.source import RMSource
@@ -259,7 +259,7 @@ def lose_the_reply_on_a_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
         original(self, record, reply, now)
         destination = self._inbound.destinations.get(record.sequence)
         if destination is not None:
-            destination.replies.clear()
+            destination.replies.numbers.clear()
 
     original = replace(monkeypatch, Replies, "reply", reply)
 
@@ -398,7 +398,7 @@ def tell_of_the_end_while_a_reply_is_awaited(monkeypatch: pytest.MonkeyPatch) ->
 @mutant("ReplyBeforeAcknowledgement", "NothingUnacknowledgedDropped")
 def give_up_the_replies_of_a_sequence_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     def end(self: RMDestination, last_message_number: int | None) -> Any:
-        self.awaiting.clear()
+        self.replies.awaiting.clear()
         return original(self, last_message_number)
 
     original = replace(monkeypatch, RMDestination, "end", end)

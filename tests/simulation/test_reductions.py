@@ -18,7 +18,7 @@ import pytest
 from holdfast.core.events import Transmit
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, Envelope
 from holdfast.core.policy import SourcePolicy
-from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.versions import SOAP, Versions
 from holdfast.simulation.explorer.exploration import Explorer

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.running.simulate import simulate
-from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.rm_destination.destination import RMDestination
 
 
 def run(*arguments: str) -> tuple[int, str]:

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.core.messages import IncompleteSequenceBehavior
 from holdfast.core.policy import Assurance, Delivery
-from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError

@@ -30,13 +30,13 @@ from holdfast.core.receiving.acknowledgements import Acknowledging
 from holdfast.core.receiving.allowed_addresses import Addresses
 from holdfast.core.receiving.answers import Answering
 from holdfast.core.receiving.authority import Authority
-from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.receiving.invalid_requests import refusal
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.receiving.sessions import SessionPartitions
 from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.context import SendingContext
 from holdfast.core.sending.grants.identifier_claims import announce_claims
 from holdfast.core.sending.outbound import Outbound

@@ -17,8 +17,8 @@ from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues.cursors import HANDLER
 from holdfast.core.queues.description import OUTBOX
 from holdfast.core.queues.queue import Queue
-from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.records import Record
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.exceptions import ConfigurationError
 

@@ -8,8 +8,8 @@ from typing import Any
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues.queue import Queue
 from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.records import Record, Snapshot, State
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import StoredOutbox, replies_queue, stored_outboxes
 from holdfast.core.states import SourceState

@@ -453,7 +453,7 @@ def test_a_source_of_one_way_messages_ends_its_sequence_though_a_service_replies
     chain = knowing(versions=Versions(rm))
     chain.ask("one", "two", wants_reply=False)
     chain.go(5.0)
-    (destination,) = [one for one in chain.broker.protocol.inbound.destinations.values() if one.replies]
+    (destination,) = [one for one in chain.broker.protocol.inbound.destinations.values() if one.replies.numbers]
     chain.outbox.want_end(chain.now)
     chain.requester.settle()
     chain.go()

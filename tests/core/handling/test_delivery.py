@@ -320,7 +320,7 @@ def test_at_most_once_a_request_that_was_being_handled_is_answered_by_the_next_p
     again = home.restart()
     assert "message.lost" in again.names()
     destination = again.protocol.inbound.destinations[identifier]
-    assert (destination.awaiting, list(destination.replies)) == ({2}, [1])
+    assert (destination.replies.awaiting, list(destination.replies.numbers)) == ({2}, [1])
     (handle,) = again.take()
     assert handle.offset == 1, "the next one is handled"
     again.succeed(handle, b"<done/>")

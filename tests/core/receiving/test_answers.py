@@ -19,7 +19,7 @@ from holdfast.core.messages import (
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.receiving.allowed_addresses import Addresses
 from holdfast.core.receiving.answers import Answering, envelope_in, response_to
-from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.versions import ALL_VERSIONS, SOAP, Addressing, Versions
 
 BACK = BackChannel("the request")

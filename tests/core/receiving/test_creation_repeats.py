@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, EndpointReference, Offer
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.receiving.creation_repeats import Creations, is_repeatable
-from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.states import DestinationState
 from holdfast.core.versions import Versions
 

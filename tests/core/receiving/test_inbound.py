@@ -164,7 +164,7 @@ def test_the_route_says_whether_a_request_awaits_a_reply(replied, is_awaited):
     node = Node()
     node.create()
     node.come(1, Routed(("orders",), replied), ANONYMOUS_EPR)
-    assert bool(node.protocol.inbound.destinations["urn:id:1"].awaiting) is is_awaited
+    assert bool(node.protocol.inbound.destinations["urn:id:1"].replies.awaiting) is is_awaited
 
 
 @settings(max_examples=examples(60))

@@ -31,9 +31,9 @@ from holdfast.core.messages import (
     TerminateSequenceResponse,
 )
 from holdfast.core.policy import Assurance
-from holdfast.core.receiving.destination import ANSWERED_RANGES
 from holdfast.core.receiving.replies import APART
 from holdfast.core.records import Record
+from holdfast.core.rm_destination.request_replies import ANSWERED_RANGES
 from holdfast.core.versions import Versions
 
 ELSEWHERE = EndpointReference("http://s/faults")
@@ -655,7 +655,7 @@ def test_replies_that_go_in_no_sequence_are_kept_up_to_the_limit() -> None:
         assert body(again.request(identifier, 97)) == b"<r97/>"
         late = again.request(identifier, 96)
         assert (body(late), ranges(late)) == (b"", ((1, 100),))
-        assert len(again.protocol.inbound.destinations[identifier].replies) == 4
+        assert len(again.protocol.inbound.destinations[identifier].replies.numbers) == 4
     first, end = endpoint.store.load().bounds[f"replies/plain/{identifier}", 0]
     assert end - first < 80
 
@@ -720,7 +720,7 @@ def test_what_is_remembered_of_answered_requests_is_bounded() -> None:
         endpoint.ask(control=Acknowledge(), acknowledgements=(acknowledged,))
     for again in (endpoint, endpoint.restart()):
         destination = again.protocol.inbound.destinations[identifier]
-        assert len(destination.answered) == ANSWERED_RANGES
+        assert len(destination.replies.answered) == ANSWERED_RANGES
         assert again.request(identifier, 2 * count - 1) is None
         assert ranges(again.request(identifier, 1)) == ((1, 2 * count),)
 
@@ -790,7 +790,7 @@ class History:
             record for record in self.endpoint.records() if record.wants_reply and record.message_number == number
         ]
         destination = self.endpoint.protocol.inbound.destinations.get(self.identifier)
-        if waiting and destination is not None and destination.is_unanswered(number):
+        if waiting and destination is not None and destination.replies.is_unanswered(number):
             if has_reply:
                 self.endpoint.reply(number)
             else:

@@ -65,7 +65,7 @@ def test_the_requester_of_a_discarded_request_gets_a_fault(way: str, is_running:
     chain.go(200.0)
     assert told(chain) == ["urn:m:one", "urn:m:three"]
     assert chain.outbox.is_empty and chain.forwarder.is_empty
-    assert not any(one.awaiting for one in chain.broker.protocol.inbound.destinations.values())
+    assert not any(one.replies.awaiting for one in chain.broker.protocol.inbound.destinations.values())
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -485,7 +485,7 @@ class Handling:
         """
         wanted: dict[int, set[tuple[str, int]]] = {}
         for one in self._inbound.destinations.values():
-            for number in one.unanswered.difference(one.held):
+            for number in one.replies.unanswered.difference(one.held):
                 wanted.setdefault(one.partition, set()).add((one.identifier, number))
         for partition, requests in wanted.items():
             state = self.queue.cursors.handled(partition, at_most_once=True)

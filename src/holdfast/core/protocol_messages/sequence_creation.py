@@ -22,10 +22,10 @@ from holdfast.core.origin import Origin
 from holdfast.core.policy import for_forwarded_replies
 from holdfast.core.protocol_messages.wcf_keep_alive import is_kept_alive
 from holdfast.core.receiving.answers import Answering, response_to
-from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.receiving.replies import Replies
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.outbound import Outbound
 
 

@@ -27,9 +27,9 @@ from holdfast.core.messages import (
 )
 from holdfast.core.receiving.answers import Answering, envelope_in, response_to
 from holdfast.core.receiving.authority import Authority
-from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.states import (
     DestinationAction,

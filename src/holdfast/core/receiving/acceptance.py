@@ -26,11 +26,11 @@ from holdfast.core.origin import Origin
 from holdfast.core.receiving.acknowledgements import Acknowledging, asks
 from holdfast.core.receiving.answers import Answering, fault_fields
 from holdfast.core.receiving.authority import Authority
-from holdfast.core.receiving.destination import RMDestination, Verdict
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
+from holdfast.core.rm_destination.destination import RMDestination, Verdict
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.states import SettlingAction, SettlingEvent

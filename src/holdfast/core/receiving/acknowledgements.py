@@ -11,9 +11,9 @@ from holdfast.core.events import BackChannel, Effect, Respond, Transmit
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.messages import Acknowledge, Envelope, Fault
 from holdfast.core.receiving.answers import Answering, envelope_in
-from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.states import DestinationAction
 
 _ACKNOWLEDGE = Acknowledge()  # has no content besides headers
@@ -130,7 +130,7 @@ class Acknowledging:
         A source that ended its Sequence without all its replies no longer listens: it receives nothing, in particular
         no acknowledgement of a request with a reply that has yet to be made.
         """
-        if destination.is_over and destination.waived:
+        if destination.is_over and destination.replies.waived:
             return
         owed = self._owed[destination.identifier] = self._owed.get(destination.identifier, 0) + 1
         policy = self._inbound.policy

@@ -12,7 +12,7 @@ from holdfast.core.events import BackChannel, Effect, Incident, Respond, Transmi
 from holdfast.core.faults import SEQUENCE_CLOSED
 from holdfast.core.messages import Control, EndpointReference, Envelope, Fault, SequenceAcknowledgement
 from holdfast.core.receiving.allowed_addresses import Addresses
-from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.versions import Addressing, Versions, newest_rm
 
 

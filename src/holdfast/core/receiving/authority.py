@@ -13,8 +13,8 @@ from holdfast.core.events import Effect, Incident
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.origin import PROVEN, Origin, Requester, inbound_names
-from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.rm_destination.destination import RMDestination
 
 if TYPE_CHECKING:
     from holdfast.core.rm_source.source import RMSource

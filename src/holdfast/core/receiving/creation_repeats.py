@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.messages import CreateSequence
-from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.rm_destination.destination import RMDestination
 
 _Creation = tuple[str, str | None, str, str]
 """Identity of a CreateSequence: MessageID, offered Identifier, AcksTo and, without Offer, the party. (With an Offer a

@@ -18,8 +18,8 @@ from holdfast.core.commit import GroupCommit, Opened
 from holdfast.core.messages import Envelope
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.queues.queue import Queue
-from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.records import Record
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.staged_blocks import MOST_BYTES, ROW_BYTES
 
 BLOCK_BYTES = MOST_BYTES

@@ -26,10 +26,10 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.queue_limit import QueueLimit
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.receiving.creation_repeats import Creations, is_repeatable
-from holdfast.core.receiving.destination import TIME_IS_UP, RMDestination, Verdict
 from holdfast.core.receiving.held_messages import Delivery, HeldMessages, size_of
 from holdfast.core.receiving.sequence_quotas import Shares
 from holdfast.core.records import Record, Snapshot
+from holdfast.core.rm_destination.destination import TIME_IS_UP, RMDestination, Verdict
 from holdfast.core.states import DestinationAction, DestinationEvent
 
 _NEW = Verdict.NEW  # an enum's members are slow to look up by its class
@@ -196,7 +196,7 @@ class Inbound:
             deliveries: list[Delivery] = []
         else:
             if awaits_reply:
-                destination.awaiting.add(number)
+                destination.replies.awaiting.add(number)
             is_asked = awaits_reply and not is_answered
             if queues and self.sessions is not None and destination.accepted.count == 1:
                 self._look_whether_session(self.sessions, destination, envelope, is_asked)
@@ -316,7 +316,7 @@ class Inbound:
         now: float,
     ) -> None:
         # The end of the Sequence settles what becomes of its requests.
-        if number not in destination.awaiting and not (awaits_reply and destination.is_settling):
+        if number not in destination.replies.awaiting and not (awaits_reply and destination.is_settling):
             destination.acknowledge(number)
         self.delivered(deliveries, now)
         self.answers.stored(destination, number, envelope, back_channel, now)
@@ -405,7 +405,9 @@ class Inbound:
                 if destination.handle(DestinationEvent.EXPIRED) is DestinationAction.END:
                     destination.last_fault = TIME_IS_UP
                     self.end(destination, None, nothing, now, why={"why": TIME_IS_UP})
-            elif (destination.awaiting or destination.waived) and now < destination.ended_at + LONGEST_HANDLING:
+            elif (
+                destination.replies.awaiting or destination.replies.waived
+            ) and now < destination.ended_at + LONGEST_HANDLING:
                 self._deadlines.want(identifier, now + self.policy.remember_terminated)
             else:
                 self._end_memory(destination, now)

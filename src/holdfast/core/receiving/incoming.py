@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from holdfast.core.events import BackChannel
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.origin import STRANGER, Origin
-from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.rm_destination.destination import RMDestination
 
 
 @dataclass(slots=True)

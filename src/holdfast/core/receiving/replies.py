@@ -16,9 +16,9 @@ from holdfast.core.messages import ANONYMOUS, Envelope, Fault, LastMessage
 from holdfast.core.receiving.acknowledgements import Acknowledging, asks
 from holdfast.core.receiving.answers import Answering
 from holdfast.core.receiving.authority import requester_of
-from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.records import Record
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
@@ -130,7 +130,7 @@ class Replies:
         """
         destination = self._inbound.destinations.get(record.sequence)
         number = record.message_number
-        if destination is None or not destination.is_unanswered(number):
+        if destination is None or not destination.replies.is_unanswered(number):
             if reply is not None:
                 self._effects.append(Incident("reply.dropped", record.sequence, number, "warning"))
             return
@@ -143,7 +143,7 @@ class Replies:
     def refuse(self, destination: RMDestination, envelope: Envelope, fault: Fault, now: float) -> None:
         """Answer an accepted message with a fault, as if a handler had raised it."""
         assert envelope.sequence is not None
-        if envelope.sequence.message_number in destination.awaiting:
+        if envelope.sequence.message_number in destination.replies.awaiting:
             record = self._inbound.record_of(destination, envelope, True, now)
             self.reply(record, self._tell(record, fault, destination.versions.addressing), now)
 
@@ -197,13 +197,13 @@ class Replies:
         if source is None:
             return False
         if source.polled:
-            destination.replies[number] = offset - source.numbers.start + 1
+            destination.replies.numbers[number] = offset - source.numbers.start + 1
             if destination.offered is None:
                 self._forget_oldest(destination, outbox, source, now)
             return False
-        if outbox.answers is None or destination.acks_to.is_anonymous or number not in destination.awaiting:
+        if outbox.answers is None or destination.acks_to.is_anonymous or number not in destination.replies.awaiting:
             return False
-        destination.replies[number] = offset - source.numbers.start + 1
+        destination.replies.numbers[number] = offset - source.numbers.start + 1
         self._commit.then(partial(self._carried, destination, number))
         return True
 
@@ -220,20 +220,20 @@ class Replies:
 
     def _forget_oldest(self, destination: RMDestination, outbox: Outbox, source: RMSource, now: float) -> None:
         """Forget the oldest replies without a Sequence, which are never acknowledged."""
-        while len(destination.replies) > self._inbound.policy.max_open_requests:
-            oldest = destination.replies.pop(next(iter(destination.replies)))
+        while len(destination.replies.numbers) > self._inbound.policy.max_open_requests:
+            oldest = destination.replies.numbers.pop(next(iter(destination.replies.numbers)))
             source.flight.remove(oldest)
             source.acknowledged.add(oldest)
             outbox.passed(now)
 
     def _release(self, destination: RMDestination, number: int) -> None:
         """Stop awaiting the request's reply once the open batch is durable."""
-        destination.replying.add(number)
+        destination.replies.replying.add(number)
         self._commit.then(partial(self._replied, destination, number))
 
     def _replied(self, destination: RMDestination, number: int, now: float) -> None:
         """Acknowledge a request together with its durable reply, or the absence of one."""
-        was_waived = number in destination.waived
+        was_waived = number in destination.replies.waived
         destination.replied(number)
         self._asked.get(destination.identifier, {}).pop(number, None)
         self._answer_waiting(destination, number, now)
@@ -251,10 +251,12 @@ class Replies:
         if source is None:
             return
         destination = self._inbound.destinations.get(outbox.answers)
-        if destination is None or not destination.replies:
+        if destination is None or not destination.replies.numbers:
             return
-        heard = destination.heard
-        news = [n for n, reply in destination.replies.items() if reply in source.acknowledged and n not in heard]
+        heard = destination.replies.heard
+        news = [
+            n for n, reply in destination.replies.numbers.items() if reply in source.acknowledged and n not in heard
+        ]
         if news:
             heard.update((number, source.polled) for number in news)
             self._commit.save(destination.identifier, destination)
@@ -337,13 +339,13 @@ class Replies:
         """
         outbox = self._existing(destination)
         source = outbox.source if outbox is not None else None
-        reply_number = destination.replies.get(number)
-        if reply_number is not None and source is None and number in destination.awaiting:
+        reply_number = destination.replies.numbers.get(number)
+        if reply_number is not None and source is None and number in destination.replies.awaiting:
             # The Sequence of its reply ended, and the reply with it.
-            del destination.replies[number]
+            del destination.replies.numbers[number]
             self._release(destination, number)
             self._commit.save(destination.identifier, destination)
-        if number not in destination.acknowledged or number in destination.waived:
+        if number not in destination.acknowledged or number in destination.replies.waived:
             # A .NET session ends if an answer leaves out the very message that it answers.
             self._await(destination, number, back_channel, asked, now)
             return
@@ -369,7 +371,7 @@ class Replies:
             self._replied_at.pop((destination.identifier, number), None)  # the newest is last
             self._replied_at[destination.identifier, number] = now
             self._effects.append(Respond(back_channel, envelope))
-        elif number in destination.answered and not asked:
+        elif number in destination.replies.answered and not asked:
             # The requester has the reply and acknowledged it. An acknowledgement without it would end .NET's session.
             self._answering.done(back_channel)
         else:
@@ -435,7 +437,7 @@ class Replies:
         """Answer a LastMessage of 1.0 with a LastMessage on the offered Sequence: WCF waits for it."""
         outbox = self._outbound.outboxes.get(destination.offered or "")
         source = outbox.source if outbox is not None else None
-        if outbox is None or source is None or destination.awaiting:
+        if outbox is None or source is None or destination.replies.awaiting:
             self._acknowledging.acknowledge(destination, back_channel, now)
         elif not source.polled:
             outbox.want_end(now)
@@ -444,7 +446,7 @@ class Replies:
             if source.numbers.last is None:
                 source.numbers.last = outbox.end - source.numbers.start + 1
                 source.issue(now)
-            destination.replies[number] = source.numbers.last
+            destination.replies.numbers[number] = source.numbers.last
             self._commit.save(destination.identifier, destination)
             self._commit.save(source.local_id, source)
             self._commit.then(partial(self.again, destination, number, back_channel))
@@ -472,7 +474,11 @@ class Replies:
                 del waiting[number]
             if not waiting:
                 del self._waiting[identifier]
-            if destination is not None and number in destination.acknowledged and number not in destination.waived:
+            if (
+                destination is not None
+                and number in destination.acknowledged
+                and number not in destination.replies.waived
+            ):
                 self.again(destination, number, back_channel, now, asked=entry[1], has_waited=True)
                 continue
             # An acknowledgement alone would be taken for the reply (Metro), or for its absence (WCF).
@@ -490,7 +496,7 @@ class Replies:
     def settled(self, destination: RMDestination, now: float) -> None:
         """Answer requests that need not wait after a durable end (called by :class:`Inbound`)."""
         for number in list(self._waiting.get(destination.identifier, ())):
-            if number in destination.acknowledged and number not in destination.waived:
+            if number in destination.acknowledged and number not in destination.replies.waived:
                 self._answer_waiting(destination, number, now)
 
     def over(self, destination: RMDestination, *, by_source: bool) -> None:
@@ -502,8 +508,8 @@ class Replies:
         self._finish(destination, destination.last_activity, by_source=by_source)
 
     def _finish(self, destination: RMDestination, now: float, *, by_source: bool = False) -> None:
-        is_answered = not destination.unanswered and not destination.replying
-        if destination.is_over and is_answered and (by_source or not destination.replies):
+        is_answered = not destination.replies.unanswered and not destination.replies.replying
+        if destination.is_over and is_answered and (by_source or not destination.replies.numbers):
             self._end(destination, now)
 
     def forgotten(self, destination: RMDestination, now: float) -> None:

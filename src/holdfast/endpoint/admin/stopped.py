@@ -19,8 +19,8 @@ from holdfast.core.queues.cursors import ASIDE
 from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.queues.description import DEAD_LETTERS, OUTBOX
 from holdfast.core.queues.queue import Queue
-from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.records import Record, Snapshot
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.recovery import recover_outbound
 from holdfast.endpoint.admin.data_plane.readers import DataPlane
 from holdfast.endpoint.admin.resources.dead_letters import LetterRoutes

@@ -30,8 +30,8 @@ from holdfast.core.policy import DestinationPolicy
 from holdfast.core.queues.cursors import HANDLER, OUTBOUND
 from holdfast.core.queues.queue import Queue
 from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.core.receiving.destination import TIME_IS_UP
 from holdfast.core.records import Batch, Snapshot, State
+from holdfast.core.rm_destination.destination import TIME_IS_UP
 from holdfast.core.sending.outboxes.records import stored_outboxes
 from holdfast.endpoint.journal.columns import LIFE, RECOVERED
 

@@ -16,7 +16,7 @@ from holdfast.core.faults import MESSAGE_NUMBER_ROLLOVER, sequence_fault
 from holdfast.core.messages import ANONYMOUS_EPR, MAX_MESSAGE_NUMBER, Fault
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.core.receiving.destination import TIME_IS_UP, RMDestination, Verdict
+from holdfast.core.rm_destination.destination import TIME_IS_UP, RMDestination, Verdict
 from holdfast.core.states import DestinationEvent, SettlingState
 from holdfast.core.versions import ALL_VERSIONS, RM
 

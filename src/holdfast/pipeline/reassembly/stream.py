@@ -16,7 +16,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
-from holdfast.core.receiving.destination import Verdict
+from holdfast.core.rm_destination.destination import Verdict
 from holdfast.core.versions import RM_OF_NAME
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.landing.layout import Layout

@@ -28,7 +28,7 @@ from holdfast.core.messages import (
     TerminateSequenceResponse,
 )
 from holdfast.core.receiving.answers import envelope_in
-from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Versions

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.core.deadlines import Deadlines
 from holdfast.core.messages import EndpointReference
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
-from holdfast.core.receiving.destination import RMDestination
 from holdfast.core.retransmission import RoundTrip
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.rm_source.flight import InFlight
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.rm_source.transmissions import Transmissions
@@ -71,7 +71,6 @@ _REPORTS = frozenset(
         "_fixed",
         "_state",
         "saved",
-        "_usual",
         # The number of backoffs, irrelevant when all delays are equal.
         "tries",
         # Requesters with patience beyond the horizon; ``_waiting`` lists the waiting requesters.

@@ -15,8 +15,8 @@ from pathlib import Path
 from rocksdict import AccessType, Rdict, WriteBatch
 
 from holdfast.core.queues.cursors import OUTBOUND
-from holdfast.core.receiving.destination import closed_state
 from holdfast.core.records import Snapshot, State
+from holdfast.core.rm_destination.saved_state import closed_state
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed
 from holdfast.store import directory
 from holdfast.store import records as layout

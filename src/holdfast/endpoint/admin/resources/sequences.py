@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.receiving.destination import RMDestination
+from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import Steering
 from holdfast.endpoint.admin.inspected import Inspected

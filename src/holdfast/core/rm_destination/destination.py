@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
 from enum import Enum
 
 from holdfast.core.faults import (
@@ -30,6 +29,8 @@ from holdfast.core.policy import Delivery, DestinationPolicy
 from holdfast.core.queues.queue_limit import QueueLimit
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
+from holdfast.core.rm_destination.request_replies import RequestReplies
+from holdfast.core.rm_destination.saved_state import restore, state_of
 from holdfast.core.states import (
     DESTINATION_TABLES,
     SETTLING_TABLE,
@@ -54,12 +55,6 @@ _DISCARD_ENTIRE_SEQUENCE = IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE
 TIME_IS_UP = "time is up"
 """Replaces a last fault if Expires or the inactivity timeout ended the Sequence."""
 
-UNKNOWN_BYTES = 256 * 1024
-"""Size assumed for a held message without a saved size: one of an older version, or one of very many."""
-
-ANSWERED_RANGES = 64
-"""Ranges of requests remembered beyond the acknowledgement of their replies, as repeats may still arrive."""
-
 
 class Verdict(Enum):
     """Result of judging a received message."""
@@ -82,14 +77,11 @@ class RMDestination:
     """
 
     __slots__ = (
-        "_usual",
         "accept_acks_to",
         "accepted",
         "acknowledged",
         "acks_to",
-        "answered",
         "asks_by_reply_to",
-        "awaiting",
         "behavior",
         "create_message_id",
         "created_at",
@@ -100,7 +92,6 @@ class RMDestination:
         "expires_at",
         "gap_reported",
         "routed",
-        "heard",
         "held",
         "held_bytes",
         "identifier",
@@ -118,12 +109,11 @@ class RMDestination:
         "party",
         "policy",
         "replies",
-        "replying",
+        "saved",
         "settling",
         "state",
         "suspended",
         "versions",
-        "waived",
     )
 
     def __init__(
@@ -137,14 +127,7 @@ class RMDestination:
         self.state = DestinationState.CREATED
         self.accepted = AcknowledgementRanges()
         self.acknowledged = AcknowledgementRanges()
-        self.awaiting: set[int] = set()
-        """Accepted requests that stay unacknowledged until their reply is durable.
-
-        If the reply goes to an address, the request stays here until the requester acknowledges the reply, and only
-        then is the end reported. These requests and their replies outlive the end of the Sequence.
-        """
-        self.waived: set[int] = set()
-        """Requests of a Sequence that its source ended before their replies: acknowledged, and answered on request."""
+        self.replies = RequestReplies()
         self.held: dict[int, int] = {}
         """Messages that are durable and not yet in a queue: number -> bytes."""
         self.held_bytes = 0
@@ -160,16 +143,6 @@ class RMDestination:
         """The party that owns it, for the quota of one party; "" if that is unknown."""
         self.accept_acks_to: EndpointReference | None = None
         self.partition = 0
-        self.replying: set[int] = set()
-        """Requests with a reply, or its absence, in a batch that is being stored. They await it until it is durable,
-        and are saved with that batch as no longer awaiting it."""
-        self.replies: dict[int, int] = {}
-        """Message number -> number of its reply in the opposite direction, while that is unacknowledged."""
-        self.heard: dict[int, bool] = {}
-        """Requests with acknowledged replies, as recorded in a batch that is being stored: until then they are answered
-        as before. Number -> whether the reply went in the answer to its request."""
-        self.answered = AcknowledgementRanges()
-        """Requests with acknowledged replies that went in their answers, kept to recognize late repeats."""
         self.expires: float | None = None
         self.expires_at: float | None = None
         self.created_at = now
@@ -195,7 +168,8 @@ class RMDestination:
         """The progress of its end."""
         self.decisions = 0
         """Number of decisions about its end, each of which must become durable."""
-        self._usual: State | None = None
+        self.saved: State | None = None
+        """The constant part of the saved state, once that was written."""
 
     # --- what happens to it ---------------------------------------------------------------------------------------
 
@@ -323,9 +297,9 @@ class RMDestination:
     def acknowledge(self, number: int) -> None:
         """Acknowledge a message that is durable, with its reply if one was awaited."""
         assert number in self.accepted, (self.identifier, number)
-        self.awaiting.discard(number)
+        self.replies.awaiting.discard(number)
         self.acknowledged.add(number)
-        if self.settling is _AWAITING and not self.awaiting:
+        if self.settling is _AWAITING and not self.replies.awaiting:
             self.handle_end(SettlingEvent.LAST_REPLY)
 
     def hold(self, number: int, size: int = 0) -> bool:
@@ -405,36 +379,27 @@ class RMDestination:
 
         Open requests are those that await a reply, not counting held ones, and replies that are not acknowledged.
         """
-        replies = len(self.replies) if self.offered is not None else 0  # other replies are kept up to the same limit
-        return len(self.awaiting) - len(self.held) + replies < self.policy.max_open_requests
-
-    def is_unanswered(self, number: int) -> bool:
-        """Whether a request's reply has yet to be made."""
-        is_awaited = number in self.awaiting or number in self.waived
-        return is_awaited and number not in self.replying and number not in self.replies
+        # Replies outside an offered Sequence are kept up to the same limit.
+        replies = len(self.replies.numbers) if self.offered is not None else 0
+        return len(self.replies.awaiting) - len(self.held) + replies < self.policy.max_open_requests
 
     def may_keep_reply(self, number: int) -> bool:
         """Whether to keep a reply to a message acknowledged without one, for its sender."""
-        if self.is_over or number not in self.acknowledged or number in self.awaiting or number in self.waived:
-            return False
-        if number in self.replies or number in self.heard or number in self.answered:
+        if self.is_over or number not in self.acknowledged or number in self.replies:
             return False
         # A reply in an offered Sequence cannot be forgotten. Half of the room is reserved for requests that wait.
-        return self.offered is None or len(self.replies) < self.policy.max_open_requests // 2
+        return self.offered is None or len(self.replies.numbers) < self.policy.max_open_requests // 2
 
     def replied(self, number: int) -> None:
         """Acknowledge a request, as its reply, or the absence of one, is durable."""
-        self.replying.discard(number)
-        self.waived.discard(number)
+        self.replies.replying.discard(number)
+        self.replies.waived.discard(number)
         self.acknowledge(number)
 
     def replies_heard(self, numbers: list[int]) -> None:
         """Apply the acknowledgements of these requests' replies, which are now durable."""
         for number in numbers:
-            self.replies.pop(number, None)
-            if self.heard.pop(number):
-                _remember(self.answered, (number,))
-            elif number in self.awaiting:
+            if self.replies.hear(number):
                 self.acknowledge(number)
 
     # --- its end --------------------------------------------------------------------------------------------------
@@ -465,7 +430,7 @@ class RMDestination:
             first = gaps[0][0]
             discarded = [number for number in held if number > first]
             held = [number for number in held if number < first]
-        self.awaiting.difference_update(discarded)
+        self.replies.awaiting.difference_update(discarded)
         for number in discarded:
             self.held_bytes -= self.held.pop(number)
         self.leaving.extend(held)
@@ -477,16 +442,10 @@ class RMDestination:
         Returns:
             Whether to save this, and call :meth:`settle` once it is durable.
         """
-        if self.is_settling and not self.awaiting:
+        if self.is_settling and not self.replies.awaiting:
             return False  # decided already: the same request arrived twice
-        self.waived |= self.unanswered | (self.awaiting & self.replying)
-        self.awaiting.clear()
+        self.replies.waive()
         return self.handle_end(SettlingEvent.WAIVED) is SettlingAction.SAVE
-
-    @property
-    def unanswered(self) -> set[int]:
-        """Requests with replies that have yet to be made."""
-        return (self.awaiting | self.waived).difference(self.replies, self.replying)
 
     def decide(self) -> int:
         """Count a decision about its end; return its number, for :meth:`settle`."""
@@ -499,10 +458,19 @@ class RMDestination:
         If it is the newest decision, everything is acknowledged except requests that await a reply.
         """
         if decision == self.decisions and self.handle_end(SettlingEvent.DURABLE) is SettlingAction.ACKNOWLEDGE_ALL:
-            for lower, upper in self.accepted:
-                self._acknowledge_range(lower, upper)
-            if not self.awaiting:
+            self.acknowledge_accepted()
+            if not self.replies.awaiting:
                 self.handle_end(SettlingEvent.LAST_REPLY)
+
+    def acknowledge_accepted(self) -> None:
+        """Acknowledge every accepted message, except requests that await a reply."""
+        for lower, upper in self.accepted:
+            for number in sorted(number for number in self.replies.awaiting if lower <= number <= upper):
+                if number > lower:
+                    self.acknowledged.add_range(lower, number - 1)
+                lower = number + 1
+            if lower <= upper:
+                self.acknowledged.add_range(lower, upper)
 
     @property
     def is_settling(self) -> bool:
@@ -551,76 +519,7 @@ class RMDestination:
 
     def to_state(self) -> State:
         """Return the state to save in the same batch as the messages it accepted."""
-        # For every message: copy the constant part, then add the parts that changed.
-        state = (self._usual or self._usual_state()).copy()
-        state["partition"] = self.partition
-        state["accepted"] = self.accepted.to_state()
-        state["next_in_order"] = self.next_in_order
-        state["last_activity"] = self.last_activity
-        if self.state is not _CREATED:
-            state["state"] = self.state.value
-        if self.awaiting:
-            state["awaiting"] = list(self.awaiting.difference(self.replying, self.heard))
-        if self.waived:
-            state["waived"] = list(self.waived.difference(self.replying))
-        if self.replies:
-            heard = self.heard
-            state["replies"] = [part for pair in self.replies.items() if pair[0] not in heard for part in pair]
-        if self.heard or len(self.answered):
-            answered = self.answered.copy()
-            _remember(answered, (number for number, was_answered in self.heard.items() if was_answered))
-            state["answered"] = answered.to_state()
-        if self.marker is not None:
-            state["marker"] = self.marker
-        if self.last_message_number is not None:
-            state["last_message_number"] = self.last_message_number
-        if self.ended_at is not None:
-            state["ended_at"] = self.ended_at
-        if self.last_fault:
-            state["last_fault"] = self.last_fault
-        if self.disowned:
-            state["disowned"] = True
-        if self.asks_by_reply_to:
-            state["asks"] = True
-        if self.gap_reported:
-            state["gaps"] = self.gap_reported
-        if self.suspended is not None:
-            state["suspended"] = self.suspended
-        if self.held and len(self.held) <= self.policy.buffer:  # more only if everything is held
-            state["held"] = [*self.held, *self.held.values()]
-        if self.routed:
-            state["routed"] = [[number, *names] for number, names in self.routed.items()]
-        return state
-
-    def _usual_state(self) -> State:
-        """Return the constant part of the state, and initial values of rare changes."""
-        self._usual = {
-            "role": "destination",
-            "identifier": self.identifier,
-            "versions": [self.versions.rm.value, self.versions.addressing.value, self.versions.soap.value],
-            "acks_to": [self.acks_to.address, list(self.acks_to.reference_parameters)],
-            "accept_acks_to": self.accept_acks_to.address if self.accept_acks_to else None,
-            "create_message_id": self.create_message_id,
-            "party": self.party,
-            "created_at": self.created_at,
-            "expires": self.expires,
-            "expires_at": self.expires_at,
-            "behavior": self.behavior.value,
-            "offered": self.offered,
-            "kept_alive": self.is_kept_alive,
-            "state": DestinationState.CREATED.value,
-            "accepted": [],
-            "awaiting": [],
-            "next_in_order": 1,
-            "marker": None,
-            "last_message_number": None,
-            "replies": [],
-            "last_activity": self.created_at,
-            "ended_at": None,
-            "last_fault": "",
-            "gaps": [],
-        }
-        return self._usual
+        return state_of(self)
 
     @classmethod
     def from_state(cls, state: State, held: list[int], policy: DestinationPolicy, now: float) -> RMDestination:
@@ -635,79 +534,5 @@ class RMDestination:
             policy,
             min(state["created_at"], now),
         )
-        destination.behavior = IncompleteSequenceBehavior(state["behavior"])
-        destination.state = DestinationState(state["state"])
-        destination.accepted = AcknowledgementRanges.from_state(state["accepted"])
-        destination.awaiting = set(state["awaiting"])
-        destination.waived = set(state.get("waived", ()))
-        destination.answered = AcknowledgementRanges.from_state(state.get("answered", []))
-        # Everything in the batch is durable, now that its state is read back: only replies can still be awaited.
-        for lower, upper in destination.accepted:
-            destination._acknowledge_range(lower, upper)
-        if destination.state is not _CREATED:
-            destination.settling = _AWAITING if destination.awaiting else _SETTLED
-        destination._recover_held(held, state.get("held", []))
-        destination.next_in_order = state["next_in_order"]
-        destination.marker = state["marker"]
-        destination.last_message_number = state["last_message_number"]
-        destination.offered = state["offered"]
-        destination.create_message_id = state["create_message_id"]
-        destination.party = state.get("party", "")
-        if state["accept_acks_to"] is not None:
-            destination.accept_acks_to = EndpointReference(state["accept_acks_to"])
-        destination.partition = state["partition"]
-        replies = state["replies"]
-        destination.replies = dict(zip(replies[0::2], replies[1::2], strict=True))
-        for number in destination.replies:
-            destination.acknowledged.add(number)
-        destination.expires = state["expires"]
-        destination.expires_at = state["expires_at"]
-        if destination.expires_at is not None and destination.expires is not None:
-            destination.expires_at = min(destination.expires_at, now + destination.expires)
-        destination.last_activity = now
-        destination.ended_at = None if state["ended_at"] is None else min(state["ended_at"], now)
-        destination.last_fault = state["last_fault"]
-        destination.disowned = state.get("disowned", False)
-        destination.asks_by_reply_to = state.get("asks", False)
-        destination.is_kept_alive = state.get("kept_alive", False)
-        destination.gap_reported = list(state["gaps"])
-        destination.suspended = state.get("suspended")
-        destination.routed = {number: names for number, *names in state.get("routed", ())}
+        restore(destination, state, held, now)
         return destination
-
-    def _recover_held(self, numbers: list[int], saved: list[int]) -> None:
-        sizes = dict(zip(saved[: len(saved) // 2], saved[len(saved) // 2 :], strict=True))
-        self.held = {number: sizes.get(number, UNKNOWN_BYTES) for number in numbers}
-        self.held_bytes = sum(self.held.values())
-        if self.state is not _CREATED:
-            self.leaving.extend(sorted(self.held))
-
-    def _acknowledge_range(self, lower: int, upper: int) -> None:
-        for number in sorted(number for number in self.awaiting if lower <= number <= upper):
-            if number > lower:
-                self.acknowledged.add_range(lower, number - 1)
-            lower = number + 1
-        if lower <= upper:
-            self.acknowledged.add_range(lower, upper)
-
-
-def _remember(answered: AcknowledgementRanges, numbers: Iterable[int]) -> None:
-    """Add the numbers; beyond the limit, forget the lowest, oldest ranges."""
-    for number in numbers:
-        answered.add(number)
-    for _ in range(len(answered) - ANSWERED_RANGES):
-        answered.discard_lowest()
-
-
-def closed_state(state: State) -> State:
-    """Return the saved state of an inbound Sequence, closed; any other unchanged.
-
-    This serves a store that has lost acknowledged messages. Later messages of such a Sequence would wait behind a gap
-    that no sender fills. The sender instead receives SequenceClosed, or SequenceTerminated in WS-RM 1.0.
-    """
-    if state.get("role") != "destination" or state.get("state") != DestinationState.CREATED.value:
-        return state
-    table = DESTINATION_TABLES[Versions(*state["versions"]).rm]
-    _, after = table[DestinationState.CREATED, DestinationEvent.DECIDE_TO_CLOSE]
-    ended_at = state["last_activity"] if after is DestinationState.TERMINATED else None
-    return state | {"state": after.value, "ended_at": ended_at}

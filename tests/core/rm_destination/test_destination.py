@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.messages import ANONYMOUS_EPR, Fault, IncompleteSequenceBehavior
 from holdfast.core.policy import Assurance, DestinationPolicy
-from holdfast.core.receiving.destination import RMDestination, Verdict
+from holdfast.core.rm_destination.destination import RMDestination, Verdict
 from holdfast.core.states import DestinationEvent
 from holdfast.core.versions import Versions
 
@@ -202,16 +202,16 @@ def test_a_closed_sequence_takes_nothing_new_and_still_acknowledges_what_it_has(
 def test_a_restart_finds_it_as_it_was() -> None:
     destination = made()
     destination.offered = "urn:offered"
-    destination.replies = {1: 1}
+    destination.replies.numbers = {1: 1}
     store(destination, 1, 3)
     destination.receive(4, False, 1.0)
     destination.hold(4)
-    destination.awaiting.add(4)
+    destination.replies.awaiting.add(4)
     again = RMDestination.from_state(destination.to_state(), [3, 4], destination.policy, 9.0)
     assert again.acknowledged.as_pairs() == ((1, 1), (3, 3))  # 4 still waits for its reply
     assert again.accepted == destination.accepted
     assert again.next_in_order == 2
-    assert again.replies == {1: 1}
+    assert again.replies.numbers == {1: 1}
     assert again.offered == "urn:offered"
     assert again.receive(4, False, 9.0) is Verdict.DUPLICATE
     assert store(again, 2) == [2, 3, 4]
