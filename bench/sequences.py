@@ -38,7 +38,7 @@ from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.versions import Versions
-from holdfast.endpoint.engine import new_identifier
+from holdfast.endpoint.engine.engine import new_identifier
 from holdfast.store.rocksdb.store import RocksDBStore
 from holdfast.wire import decode, encode
 

@@ -27,7 +27,7 @@ from holdfast.core.events import Respond
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.protocol_settings import Environment, MessageRules
 from holdfast.core.queues.queue import Queue
-from holdfast.endpoint.engine import new_identifier
+from holdfast.endpoint.engine.engine import new_identifier
 from holdfast.store.rocksdb.store import RocksDBStore
 from holdfast.wire import decode, encode
 

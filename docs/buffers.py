@@ -18,9 +18,9 @@ from holdfast.endpoint.admin.data_plane import sinks as sinks_admin
 from holdfast.endpoint.admin.merged import application as merged_admin
 from holdfast.endpoint.admin.resources import queues as queues_admin
 from holdfast.endpoint.destination import dead_letters as letters
+from holdfast.endpoint.engine.store_reads import MOST_AT_A_TIME
 from holdfast.endpoint.journal import writer as journal
 from holdfast.endpoint.source import enqueued_messages
-from holdfast.endpoint.store_reads import MOST_AT_A_TIME
 from holdfast.endpoint.workers import identifier_table as identifiers
 from holdfast.endpoint.workers import routing as neighbours
 from holdfast.http import tls_transport
@@ -115,7 +115,7 @@ PROCESS = [
     ),
     Buffer(
         "records being read for the core",
-        READ + LARGEST, MOST_AT_A_TIME, "the next read follows", "`endpoint.store_reads.MOST_AT_A_TIME`",
+        READ + LARGEST, MOST_AT_A_TIME, "the next read follows", "`endpoint.engine.store_reads.MOST_AT_A_TIME`",
     ),
     Buffer(
         "messages that other transactions enqueued for a source: one round, and one more message",

@@ -18,7 +18,7 @@ from typing import Self, Unpack
 from lxml import etree
 
 from holdfast import sync
-from holdfast.endpoint.engine import new_identifier
+from holdfast.endpoint.engine.engine import new_identifier
 from holdfast.endpoint.source import source as asynchronous
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.options import SourceOptions

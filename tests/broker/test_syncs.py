@@ -18,7 +18,7 @@ from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig
 from holdfast.core.records import Batch
 from holdfast.core.versions import Versions
-from holdfast.endpoint import engine
+from holdfast.endpoint.engine import commits
 from holdfast.endpoint.sending.sender import Way
 from holdfast.simulation.nodes.network import Network, NetworkFaults
 from holdfast.store import MemoryStore
@@ -65,7 +65,7 @@ def _app(handled: Callable[[str], object], store: Any = ":memory:") -> holdfast.
 async def test_a_call_waits_for_six_syncs_and_a_one_way_message_for_three(
     rm: str, run_broker: Any, run_service: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "PUT_OFF", 600.0)
+    monkeypatch.setattr(commits, "PUT_OFF", 600.0)
     handled: list[str] = []
     service = await run_service(_app(handled.append))
     forwarder = ForwarderConfig("partner", "inbox", service.url, rm=rm)

@@ -38,8 +38,7 @@ service = serve.Service(Destination(Hanging(), partitions=1), serve.Listeners(po
 
 def ready():
     answers.clear()
-    service.app.engine._thread.commit(service.app.engine.protocol.take_batch(), None)
-    service.app.engine._committing = True
+    service.app.engine._commits.commit()
     print("ready", flush=True)
 
 asyncio.run(service.run(on_ready=ready))

@@ -15,8 +15,8 @@ from waiting import until
 
 from holdfast import Destination, Message, Source
 from holdfast.core.records import Batch, Record
-from holdfast.endpoint import engine
-from holdfast.endpoint.engine import open_off_loop
+from holdfast.endpoint.engine import store_watch
+from holdfast.endpoint.engine.opening import open_off_loop
 from holdfast.exceptions import StoreDamaged, StoreFailed
 from holdfast.store import MemoryStore
 from holdfast.store.rocksdb.store import RocksDBStore
@@ -166,8 +166,8 @@ async def health(service: Any, path: str = "readyz") -> tuple[int, str]:
 async def test_a_sync_that_hangs_is_seen_by_health_and_in_the_log_and_goes_on_when_the_disk_answers(
     serve: Any, peer: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(engine, "HANGING_SECONDS", 0.05)
-    monkeypatch.setattr(engine, "_WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(store_watch, "HANGING_SECONDS", 0.05)
+    monkeypatch.setattr(store_watch, "_WATCH_SECONDS", 0.01)
     store = HangingStore()
     service = await serve(Destination(store, partitions=1))
     assert (await health(service))[0] == 200

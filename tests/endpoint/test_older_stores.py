@@ -12,7 +12,7 @@ from older import ClockOfThen, unpack
 from holdfast import Destination, Message, Source, SourceHTTP, Versions
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig, ProxyConfig
-from holdfast.endpoint.engine import Clock
+from holdfast.endpoint.engine.clock import Clock
 from holdfast.store.rocksdb.store import RocksDBStore
 
 ACTION, PRICE = "urn:test:submit", "urn:test:price"

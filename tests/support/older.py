@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.endpoint.engine import Clock
+from holdfast.endpoint.engine.clock import Clock
 
 WRITTEN = Path(__file__).parents[1] / "data" / "written"
 

@@ -13,7 +13,7 @@ from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import StoredOutbox, replies_queue, stored_outboxes
 from holdfast.core.states import SourceState
-from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.engine.engine import Engine
 
 
 def describe_sequence(state: State, now: float, waiting: int) -> dict[str, Any]:

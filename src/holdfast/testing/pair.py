@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.destination.destination import Destination
-from holdfast.endpoint.engine import Clock
+from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.source import sync
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.source import Source

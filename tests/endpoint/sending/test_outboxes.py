@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.steering import Steering
 from holdfast.endpoint.admin.stopped import StoppedStore
-from holdfast.endpoint.engine import Clock
+from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.envelopes.fault_replies import set_aside
 from holdfast.endpoint.sending.outboxes import Outboxes
 from tests.support.chain import SERVICE, WAYS, Chain

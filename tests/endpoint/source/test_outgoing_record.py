@@ -29,7 +29,7 @@ from holdfast.core.messages import Envelope, Sequence
 from holdfast.core.origin import with_secret
 from holdfast.core.versions import ALL_VERSIONS
 from holdfast.endpoint.arguments import LONGEST_ADDRESS
-from holdfast.endpoint.engine import new_identifier
+from holdfast.endpoint.engine.engine import new_identifier
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.endpoint.source.outgoing_record import outgoing_record
 from holdfast.store.records import decode_record, encode_record

@@ -14,7 +14,7 @@ import pytest
 from older import ClockOfThen, unpack
 
 from holdfast import Destination, Source, Versions
-from holdfast.endpoint.engine import Clock
+from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.pipeline.landing.conversion import Conversion, convert
 from holdfast.pipeline.landing.tables import land, read_landed, table_of

@@ -8,7 +8,7 @@ from typing import Protocol
 from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.endpoint.admin.numbering import Numbered
 from holdfast.endpoint.destination.readers import Readers
-from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.engine.engine import Engine
 from holdfast.store import Store
 
 

@@ -11,7 +11,7 @@ from holdfast.core.steering import Steering
 from holdfast.endpoint.admin.numbering import Numbering
 from holdfast.endpoint.admin.routes import Refused
 from holdfast.endpoint.admin.shapes import Reset
-from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.fault_replies import set_aside
 
 _REMEDY = 'One of {"to": "earliest"}, {"to": "latest"}, {"offset": 12, "partition": 0}, {"time": 1767225600}.'

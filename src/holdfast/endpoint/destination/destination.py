@@ -34,6 +34,7 @@ from holdfast.core.forwarding.forwarded_requests import Forwarding
 from holdfast.core.handling.delivery import Handling
 from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.policy import Assurance, DestinationPolicy
+from holdfast.core.protocol_settings import MessageRules, Policies
 from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.records import Snapshot
@@ -58,7 +59,9 @@ from holdfast.endpoint.destination.readers import Readers
 from holdfast.endpoint.destination.reception import Reception, Router, refuse_all
 from holdfast.endpoint.destination.unanswered_exchanges import Unanswered
 from holdfast.endpoint.destination.wsdl import ServiceDescription
-from holdfast.endpoint.engine import SOURCES_QUEUE, Clock, Engine, in_thread, open_off_loop, patiently
+from holdfast.endpoint.engine.clock import Clock
+from holdfast.endpoint.engine.engine import SOURCES_QUEUE, Engine
+from holdfast.endpoint.engine.opening import in_thread, open_off_loop, patiently
 from holdfast.endpoint.envelopes.envelopes import Elsewhere, Envelopes, refuse_as_soap
 from holdfast.endpoint.envelopes.fault_replies import passed_on, set_aside
 from holdfast.endpoint.envelopes.processors import Processor
@@ -347,16 +350,21 @@ class Destination(Operations):
         snapshot = self.engine.start(
             self.queue,
             further=[one for one in self.queues.values() if one is not self.queue],
-            destination_policy=self.policy if worker is None else worker.share_of(self.policy),
-            source_policy=http.policy,
-            source_policy_for=http.policy_for,
-            allows=lambda address: self._allowed.allows(address),
-            accepts=self._table.accepts,
-            replies=self._table.replies,
-            always_replies=self._table.always_replies,
+            policies=Policies(
+                destination=self.policy if worker is None else worker.share_of(self.policy),
+                source=http.policy,
+                source_for=http.policy_for,
+                staging=http.staging,
+            ),
+            rules=MessageRules(
+                allows=lambda address: self._allowed.allows(address),
+                accepts=self._table.accepts,
+                replies=self._table.replies,
+                always_replies=self._table.always_replies,
+                tell=passed_on,
+            ),
             handling=handling,
             forwarding=self.forwarding,
-            staging_policy=http.staging,
             is_restored=self._restored and not (worker is not None and worker.is_restart),
             worker=worker,
             divide=self._divide_queues,

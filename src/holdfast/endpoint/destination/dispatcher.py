@@ -19,7 +19,7 @@ from holdfast.core.events import Handle
 from holdfast.core.handling.delivery import Handling
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.destination.handlers import InvalidBody, wants_connection
-from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.fault_replies import fault_reply
 from holdfast.endpoint.envelopes.message import ApplicationFault, Body, Message, body_bytes, empty_response
 from holdfast.endpoint.envelopes.tracing import Tracing

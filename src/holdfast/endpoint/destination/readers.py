@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 from holdfast.core.queues.description import fingerprint_of
 from holdfast.core.queues.queue import Queue
-from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.engine.engine import Engine
 
 
 class Readers:

@@ -15,7 +15,7 @@ from holdfast.core.messages import CreateSequence, Envelope, Fault, Routed
 from holdfast.core.origin import Origin
 from holdfast.endpoint.destination.unanswered_exchanges import Unanswered
 from holdfast.endpoint.destination.wsdl import ServiceDescription
-from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.envelopes import Elsewhere, Envelopes, pass_on
 from holdfast.endpoint.envelopes.http_media import refuse_unless_soap
 from holdfast.endpoint.envelopes.transport_facts import Keeper

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.events import BackChannel
 from holdfast.core.messages import Envelope, Fault
-from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.envelopes.http_media import refuse_unless_soap
 from holdfast.endpoint.sending.parties import origin_of

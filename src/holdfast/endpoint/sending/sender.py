@@ -11,7 +11,7 @@ from functools import partial
 
 from holdfast.core.events import Transmit
 from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence
-from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.envelopes import Envelopes, Notes, pass_on
 from holdfast.endpoint.envelopes.http_media import attachments_of
 from holdfast.endpoint.logs import log

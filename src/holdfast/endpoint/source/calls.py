@@ -24,7 +24,7 @@ from holdfast.core.events import (
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.records import Record
 from holdfast.core.versions import Versions
-from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.stopped import (
     PERHAPS_ASKED,

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from holdfast.core.records import Record
-from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.engine.engine import Engine
 from holdfast.exceptions import StoreError
 from holdfast.store import Transactional
 

@@ -6,7 +6,7 @@ import asyncio
 
 from holdfast.core.records import Record
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.engine.engine import Engine
 from holdfast.exceptions import EnvelopeError
 
 REMEMBERED = 10_000

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.core.events import Declined
 from holdfast.core.records import Record
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.source.message_ids import MessageIds
 from holdfast.exceptions import HoldfastError, PeerFault
 

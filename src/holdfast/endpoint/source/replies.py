@@ -12,7 +12,7 @@ from typing import Self
 
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
-from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.message import Message
 
 

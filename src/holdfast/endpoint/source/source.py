@@ -23,6 +23,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
+from holdfast.core.protocol_settings import Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.versions import Versions
@@ -35,7 +36,9 @@ from holdfast.endpoint.arguments import (
     to_assurance,
     to_journal,
 )
-from holdfast.endpoint.engine import SOURCES_QUEUE, Clock, Engine, new_identifier, open_off_loop, patiently
+from holdfast.endpoint.engine.clock import Clock
+from holdfast.endpoint.engine.engine import SOURCES_QUEUE, Engine, new_identifier
+from holdfast.endpoint.engine.opening import open_off_loop, patiently
 from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.envelopes.message import Body
 from holdfast.endpoint.envelopes.processors import Processor
@@ -269,7 +272,7 @@ class Source(OperationCalls):
         )
         queue, is_restored = Queue(SOURCES_QUEUE), bool(self._store.went_back)
         snapshot = self._engine.start(
-            queue, destination_policy=replies, source_policy=self.policy, local=self._local, is_restored=is_restored
+            queue, policies=Policies(replies, self.policy), local=self._local, is_restored=is_restored
         )
         self._engine.protocol.accepting.takes_only_replies = True
         self._calls.here = Replies(

@@ -7,7 +7,7 @@ from pathlib import Path
 from holdfast.core.records import Snapshot
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.records import stored_outboxes
-from holdfast.endpoint.engine import SOURCES_QUEUE
+from holdfast.endpoint.engine.engine import SOURCES_QUEUE
 from holdfast.endpoint.sending.stopped import nothing_to_resume
 from holdfast.exceptions import ConfigurationError
 from holdfast.store import Store, shown

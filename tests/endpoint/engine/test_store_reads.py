@@ -18,9 +18,9 @@ from holdfast import Destination, Message, RetentionPolicy, Source
 from holdfast.core.events import Effect, ReadWanted
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record
-from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.engine.engine import Engine
+from holdfast.endpoint.engine.store_reads import MOST_AT_A_TIME, Reading
 from holdfast.endpoint.source.replies import Replies
-from holdfast.endpoint.store_reads import MOST_AT_A_TIME, Reading
 from holdfast.exceptions import StoreFailed
 from holdfast.store import MemoryStore, open_store
 from holdfast.store.rocksdb.store import RocksDBStore

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from waiting import until
@@ -16,9 +15,9 @@ from holdfast.core.records import Batch, Record
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.versions import Versions
 from holdfast.endpoint import heap
-from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
+from holdfast.endpoint.engine.engine import Engine, new_identifier
 from holdfast.exceptions import StoreFailed
-from holdfast.store import MemoryStore, Store, open_store, writer
+from holdfast.store import MemoryStore, writer
 
 
 class SlowStore(MemoryStore):
@@ -176,7 +175,8 @@ async def test_outboxes_get_their_turn_while_a_batch_is_written_that_the_loop_do
     running.engine.protocol.commit.then(lambda _now: None)
     running.engine.turn()
     monkeypatch.undo()
-    running.engine._committing = False
+    assert running.engine._commits is not None
+    running.engine._commits.is_committing = False
     assert done == ["commit", "send"]
 
 
@@ -231,35 +231,6 @@ async def test_counters_of_an_engine_that_does_not_run_are_refused() -> None:
     engine = Engine(MemoryStore(), lambda effect: None, lambda error: None)
     with pytest.raises(StoreFailed, match="not running"):
         _ = engine.commits
-
-
-async def test_a_store_whose_opening_was_cancelled_can_be_opened_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entered, may_go = threading.Event(), threading.Event()
-
-    def slowly(location: Path) -> Store:
-        entered.set()
-        assert may_go.wait(60)
-        return open_store(location)
-
-    monkeypatch.setattr("holdfast.endpoint.engine.open_store", slowly)
-    opening = asyncio.create_task(open_off_loop(tmp_path / "store"))
-    await asyncio.to_thread(entered.wait, 60)
-    opening.cancel()
-    may_go.set()
-    with pytest.raises(asyncio.CancelledError):
-        await opening
-    (await open_off_loop(tmp_path / "store")).close()
-    given = MemoryStore()
-    assert await open_off_loop(given) is given
-
-
-def test_the_clock_never_goes_back_whatever_the_wall_clock_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    before = clock()
-    monkeypatch.setattr("time.time", lambda: 0.0)
-    assert clock() >= before > 1_000_000_000
 
 
 def test_identifiers_are_uris_and_never_the_same() -> None:

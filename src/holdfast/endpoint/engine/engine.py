@@ -1,7 +1,7 @@
 """Engine: connects the sans-IO protocol to an event loop, a store and a commit thread. Both endpoints use it.
 
-After every input, the engine carries out the effects, reads the records that the core requests, passes the open batch
-to the commit thread when that is free (later inputs share the next sync), and sets one timer for the protocol's next
+After every input, the engine carries out the effects, reads the records that the core requests, has the open batch
+committed when the commit thread is free (later inputs share the next sync), and sets one timer for the protocol's next
 deadline. It knows no HTTP.
 """
 
@@ -10,136 +10,36 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-import time
 import uuid
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from holdfast.core.events import Effect, ReadWanted
 from holdfast.core.forwarding.forwarded_requests import Forwarding
 from holdfast.core.handling.delivery import Handling
 from holdfast.core.messages import ANONYMOUS
-from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
+from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.queue import Queue
-from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.core.records import Record, Snapshot
+from holdfast.endpoint.engine.clock import Cancellable, Clock
+from holdfast.endpoint.engine.commits import Commits, Taking, tell
+from holdfast.endpoint.engine.store_reads import Reading, Records
+from holdfast.endpoint.engine.store_watch import StoreWatch
 from holdfast.endpoint.envelopes.fault_replies import passed_on
-from holdfast.endpoint.heap import Heap, share_arenas
+from holdfast.endpoint.heap import Heap
 from holdfast.endpoint.journal.events import Collector
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.journal.writer import Journal, begin_journal
 from holdfast.endpoint.logs import log
-from holdfast.endpoint.store_reads import Reading, Records
 from holdfast.endpoint.worker import Worker
-from holdfast.exceptions import HoldfastError, StoreAway, StoreDamaged, StoreError, StoreFailed
-from holdfast.store import CommitThread, Store, Transaction, open_store
-from holdfast.store.directory import is_public
-
-_Result = TypeVar("_Result")
-
-HANGING_SECONDS = 5.0
-"""Seconds after which the log and the health check report a commit: the disk does not answer."""
-
-PUT_OFF = 0.05
-"""Seconds for which a batch without waiting callers stays open, such as one of received acknowledgements.
-
-A caller that was just notified may store another message, which would otherwise wait for the sync of this batch. If the
-process crashes during the pause, acknowledged messages are sent again."""
-
-_WATCH_SECONDS = 1.0
-_LONGEST_PAUSE = 2.0
-"""Seconds between two attempts to open a store while its database does not answer."""
+from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed
+from holdfast.store import CommitThread, Store, Transaction
 
 _UNTOLD: Mapping[type[object], Callable[[Any], None]] = MappingProxyType({})
-
-
-class Clock:
-    """Seconds since 1970 that never go back and never jump while the process runs, whatever the wall clock does.
-
-    Tests put one of their own in its place (``holdfast.testing.pair``).
-    """
-
-    def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
-
-    def __call__(self) -> float:
-        """Return the present time."""
-        return time.monotonic() + self._offset
-
-    def call_at(self, when: float, callback: Callable[[], None]) -> Cancellable:
-        """Make the call in the running loop when it is ``when``, or soon if that is past."""
-        # The loop's clock and ours tick alike: both are the machine's monotonic one.
-        return asyncio.get_running_loop().call_later(max(0.0, when - self()), callback)
-
-
-class Cancellable(Protocol):
-    """A scheduled call that can be cancelled."""
-
-    def cancel(self) -> None:
-        """Call it off."""
-        ...
-
-
-async def open_off_loop(location: str | Path | Store) -> Store:
-    """:func:`~holdfast.store.open_store` in a thread, since recovery may take a while. Waits for a database that is
-    away.
-
-    Cancelled meanwhile, it leaves the store closed, so that it can be opened again.
-
-    Raises:
-        StoreError: as open_store does.
-    """
-    share_arenas()  # before there are threads
-    store = await patiently(lambda: _open_once(location))
-    if isinstance(location, str | Path) and is_public(place := Path(location)):
-        log.warning("store.public", store=str(place.absolute()), remedy="Every user can read the store: chmod 700")
-    return store
-
-
-async def patiently(call: Callable[[], Awaitable[_Result]]) -> _Result:
-    """Make a call that opens a store; again, while its database is away or starting, for as long as its patience says.
-
-    Raises:
-        StoreAway: The database did not answer for so long.
-    """
-    waited, pause = 0.0, 0.25
-    while True:
-        try:
-            return await call()
-        except StoreAway as error:
-            if waited >= error.patience:
-                raise
-            if not waited:
-                log.warning("store.away", error=error.message, seconds=error.patience)
-            await asyncio.sleep(pause)
-            waited += pause
-            pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-async def in_thread(call: Callable[[], _Result]) -> _Result:
-    """Make a call in a thread. If cancelled, wait for its end: the call must not outlive its caller."""
-    running = asyncio.ensure_future(asyncio.to_thread(call))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait({running})
-        raise
-
-
-async def _open_once(location: str | Path | Store) -> Store:
-    opening = asyncio.ensure_future(asyncio.to_thread(open_store, location))
-    try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        opened = await opening
-        if opened is not location:
-            opened.close()
-        raise
 
 
 SOURCES_QUEUE = "replies"
@@ -149,19 +49,6 @@ SOURCES_QUEUE = "replies"
 def new_identifier() -> str:
     """Return a unique, unguessable URI: a peer that knows a Sequence's Identifier can write to it."""
     return uuid.uuid4().urn
-
-
-@dataclass(slots=True)
-class _Taken:
-    """A batch from the core, the transaction it belongs to, and the future of the caller that waits for it alone."""
-
-    batch: Batch
-    within: Transaction | None = None
-    over: asyncio.Future[None] | None = None
-
-
-Taking = Callable[[], tuple[Batch | None, Batch]]
-"""Takes two batches from the core: one that must be durable first, or None, and the batch itself."""
 
 
 class Engine:
@@ -186,54 +73,35 @@ class Engine:
         self.failure: BaseException | None = None
         self._carry_out = carry_out
         self._on_failed = on_failed
-        self._thread: CommitThread | None = None
+        self._commits: Commits | None = None
+        self._watch: StoreWatch | None = None
         self._reading: Reading | None = None
-        self._committing = False
-        self._alone: deque[tuple[Taking, Transaction, asyncio.Future[None]]] = deque()
-        self._taken: deque[_Taken] = deque()
-        """Batches taken from the core but not yet passed to the commit thread."""
-        self._over: asyncio.Future[None] | None = None
-        """The future of the caller that waits for the batch in the commit thread alone."""
-        self._under_way: Batch | None = None
-        """The batch in the commit thread."""
         self.journal: Collector | None = None
         """Records effects and durable batches in the journal; None without a journal. Set it after :meth:`start`."""
         self._scheduled = False
         self._heap = Heap()
-        self._put_off: Cancellable | None = None
-        """The timer that commits an open batch without waiting callers after ``PUT_OFF`` seconds."""
-        self._is_due = False
-        """Whether to commit the open batch without further delay."""
         self._timer: Cancellable | None = None
         self._timer_at = 0.0
         self._idle: asyncio.Event | None = None
         self._waiting: set[asyncio.Future[None]] = set()
-        self._watch: asyncio.TimerHandle | None = None
-        self._told = ""
 
     def start(
         self,
         queue: Queue,
         *,
         further: Iterable[Queue] = (),
-        destination_policy: DestinationPolicy | None = None,
-        source_policy: SourcePolicy | None = None,
-        source_policy_for: Callable[[str], SourcePolicy] | None = None,
-        allows: Callable[[str], bool] = lambda _address: False,
-        accepts: Callable[[str], bool] = lambda _action: True,
-        replies: Callable[[str], bool] = lambda _action: True,
-        always_replies: Callable[[str], bool] = lambda _action: False,
+        policies: Policies | None = None,
+        rules: MessageRules | None = None,
         local: str = ANONYMOUS,
         handling: Handling | None = None,
         forwarding: Forwarding | None = None,
-        staging_policy: StagingPolicy | None = None,
         is_restored: bool = False,
         worker: Worker | None = None,
         divide: Callable[[Snapshot], None] = lambda _snapshot: None,
     ) -> Snapshot:
         """Recover from the store and run in the current loop.
 
-        The arguments are those of :class:`RMProtocol` and its settings, and
+        The arguments are those of :class:`RMProtocol`, the address where the peer can reach this endpoint, and
         ``is_restored``: whether the store was restored to an earlier state, so that its queues need a new epoch,
         its sinks new identifiers and its forwarders new Sequences;
         ``worker``: this process among several, None for a single process;
@@ -263,32 +131,28 @@ class Engine:
             further=further,
             handling=handling,
             forwarding=forwarding,
-            policies=Policies(
-                destination=destination_policy or DestinationPolicy(),
-                source=source_policy or SourcePolicy(),
-                source_for=source_policy_for,
-                staging=staging_policy or StagingPolicy(),
-            ),
-            rules=MessageRules(
-                allows=allows, accepts=accepts, replies=replies, always_replies=always_replies, tell=passed_on
-            ),
+            policies=policies,
+            rules=rules or MessageRules(tell=passed_on),
         )
-        self._thread = CommitThread(self.store, self._loop, self._durable, self._failed)
+        self._commits = Commits(self.store, self.protocol, self.clock, self.turn, self._durable, self.fail)
         self._reading = Reading(self.store, self._loop, self._read, self.fail)
         self.protocol.recover(snapshot, self.clock())
         if is_restored:
             self.protocol.restored()
-        epochs = {} if worker is None else worker.epochs
+        self._begin_queues({} if worker is None else worker.epochs, is_restored)
+        if self.store.went_back:
+            self.protocol.commit.then(self._forget_went_back)
+        self.store.outlasts = True
+        self._watch = StoreWatch(self.store, self._commits)
+        return snapshot
+
+    def _begin_queues(self, epochs: Mapping[str, str], is_restored: bool) -> None:
+        """Give every queue that has none its epoch, and a new one to every queue of a restored store."""
         for one in self.protocol.inbound.queues.values():
             if is_restored:
                 one.description.begin(secrets.token_hex(8))
             elif not one.description.epoch:
                 one.description.begin(epochs.get(one.name) or secrets.token_hex(8))
-        if self.store.went_back:
-            self.protocol.commit.then(self._forget_went_back)
-        self.store.outlasts = True
-        self._look_after()
-        return snapshot
 
     def _forget_went_back(self, _now: float = 0.0) -> None:
         """Clear the store's record of the restore, once its effects are durable."""
@@ -334,35 +198,22 @@ class Engine:
     def turn(self) -> None:
         """Perform the outputs of the protocol immediately, after inputs that :meth:`touch` collected."""
         self._scheduled = False
+        commits = self._commits
+        assert commits is not None
         # A peer waits for the batch. Most transmissions follow its commit anyway, so outboxes get their turn after it.
-        is_after = not self._committing and self.protocol.commit.is_waited_for and self.protocol.outbound.is_idle
+        is_after = not commits.is_committing and self.protocol.commit.is_waited_for and self.protocol.outbound.is_idle
         if self.failure is None and not is_after:
             self.protocol.outbound.pump(self.clock())
         self._see_to_effects()
-        if not self._committing and self._wants_commit and self.failure is None:
-            if not self._is_urgent:
-                self._put_commit_off()
-            elif not self._commit() and is_after:
+        if not commits.is_committing and commits.are_wanted and self.failure is None:
+            if not commits.are_urgent:
+                commits.put_off()
+            elif not self._commit(commits) and is_after:
                 self.protocol.outbound.pump(self.clock())
                 self._see_to_effects()
         self._set_timer()
-        if not self._committing and not self._wants_commit:
+        if not commits.is_committing and not commits.are_wanted:
             self._wake()
-
-    def _put_commit_off(self) -> None:
-        if self._put_off is None:
-            self._put_off = self.clock.call_at(self.clock() + PUT_OFF, self._put_off_over)
-
-    def _put_off_over(self) -> None:
-        self._put_off = None
-        self._is_due = True
-        self.turn()
-
-    def _end_put_off(self) -> None:
-        self._is_due = False
-        if self._put_off is not None:
-            self._put_off.cancel()
-            self._put_off = None
 
     def _see_to_effects(self) -> None:
         protocol = self.protocol
@@ -391,60 +242,23 @@ class Engine:
         Returns:
             A future that is done when the batch is durable or the store has failed.
         """
-        over: asyncio.Future[None] = self._loop.create_future()
-        self._alone.append((take, within, over))
+        assert self._commits is not None
+        over = self._commits.commit_alone(take, within)
         if self.failure is not None:
-            self._undo_alone()
+            self._commits.undo_alone()
         self.touch()
         return over
 
-    def _undo_alone(self) -> None:
-        for _, within, over in self._alone:
-            self._loop.run_in_executor(None, within.end)
-            self._tell(over)
-        self._alone.clear()
-        for handed in self._taken:
-            if handed.within is not None:
-                self._loop.run_in_executor(None, handed.within.end)
-            self._tell(handed.over)
-        self._taken.clear()
-        self._tell(self._over)
-
-    @property
-    def _wants_commit(self) -> bool:
-        return bool(self._taken or self._alone) or self.protocol.wants_commit
-
-    @property
-    def _is_urgent(self) -> bool:
-        """Whether a caller or peer waits for the next commit."""
-        return bool(self._taken or self._alone) or self.protocol.commit.is_waited_for or self._is_due
-
-    def _next_batch(self) -> _Taken:
-        if not self._taken and self._alone:
-            take, within, over = self._alone.popleft()
-            before, alone = take()
-            if before is not None:
-                self._taken.append(_Taken(before))
-            self._taken.append(_Taken(alone, within, over))
-        return self._taken.popleft() if self._taken else _Taken(self.protocol.take_batch())
-
-    def _commit(self) -> bool:
-        """Pass the next batch to the commit thread. If it is durable already, report that at once and return True."""
-        assert self._thread is not None
-        self._end_put_off()
-        taken = self._next_batch()
-        self._over = taken.over
-        self._under_way = taken.batch
-        if not self._thread.commit(taken.batch, taken.within):
-            self._committing = True
+    def _commit(self, commits: Commits) -> bool:
+        """Have the next batch committed. If it is durable already, report that at once and return True."""
+        if not commits.commit():
             return False
-        self._is_durable()
-        self._tell(self._over)
+        self._is_durable(commits)
         self._see_to_effects()
-        if self._wants_commit and self._is_urgent:
+        if commits.are_wanted and commits.are_urgent:
             self.touch()
-        elif self._wants_commit:
-            self._put_commit_off()
+        elif commits.are_wanted:
+            commits.put_off()
         return True
 
     def _read(self, wanted: ReadWanted, records: Records) -> None:
@@ -453,8 +267,8 @@ class Engine:
             self.protocol.records_read(wanted, records, self.clock())
             self.touch()
 
-    def _is_durable(self) -> None:
-        batch, self._under_way = self._under_way, None
+    def _is_durable(self, commits: Commits) -> None:
+        batch = commits.take_durable()
         if batch is not None and batch.releases:
             self._heap.used()  # held records of any size passed through memory on their way into queues
         if self.journal is not None and batch is not None:
@@ -463,6 +277,7 @@ class Engine:
             except Exception as error:
                 self._end_journal(error)
         self.protocol.batch_durable(self.clock(), self._see_to_effects)
+        commits.tell()
 
     def keep_journal(
         self,
@@ -485,25 +300,23 @@ class Engine:
         self.journal = None
 
     def _durable(self) -> None:
-        self._committing = False
-        self._is_durable()
-        self._tell(self._over)
+        assert self._commits is not None
+        self._is_durable(self._commits)
         # Without delay: commit the next batch while the endpoint writes the answers to this one.
         self.turn()
-
-    def _failed(self, error: BaseException) -> None:
-        self._committing = False
-        self.fail(error)
 
     def fail(self, error: BaseException) -> None:
         """Stop accepting and acknowledging because the store has failed or is damaged. The first error counts."""
         if self.failure is None:
             self.failure = error
-            self._undo_alone()
+            if self._commits is not None:
+                self._commits.undo_alone()
+            if self._watch is not None:
+                self._watch.stop()
             self._on_failed(error)
         self._wake()
         for done in self._waiting:
-            self._tell(done)
+            tell(done)
 
     def _wake(self) -> None:
         """Wake every caller that waits until there is nothing left to commit."""
@@ -519,36 +332,17 @@ class Engine:
             return StoreFailed(
                 f"the store failed: {self.failure}", remedy="Free space or repair the disk, then start again."
             )
-        if self.store.trouble:
-            return StoreFailed(self.store.trouble, remedy="Fix the cause. The engine then resumes automatically.")
-        if self._thread is not None and (seconds := self._thread.pending_seconds) >= HANGING_SECONDS:
-            return StoreFailed(
-                f"the store has not answered for {seconds:.0f} seconds; no message is acknowledged meanwhile",
-                remedy="Check its disk or its database. The server resumes when the store answers.",
-            )
-        return None
+        return None if self._watch is None else self._watch.problem()
 
     @property
     def needs_restart(self) -> bool:
         """Whether the store has failed in a way that a restart can fix. A restart cannot fix damage."""
         return self.failure is not None and not isinstance(self.failure, StoreDamaged)
 
-    def _look_after(self) -> None:
-        """Log, checking once a second, when a health problem begins and when it ends."""
-        wrong = self.health() if self.failure is None else None
-        kind = "" if wrong is None else "store.unavailable" if self.store.trouble else "store.hanging"
-        if wrong is not None and kind != self._told:
-            log.warning(kind, what=wrong.message, remedy=wrong.remedy)
-        elif self._told and not kind:
-            log.warning("store.available", after=self._told)
-        self._told = kind
-        self._watch = self._loop.call_later(_WATCH_SECONDS, self._look_after)
-
     def _stop(self) -> None:
         self.store.outlasts = False
         if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+            self._watch.stop()
 
     def check(self) -> None:
         """Raise :class:`StoreFailed` if the store has failed, :class:`StoreDamaged` if it was found damaged."""
@@ -582,9 +376,10 @@ class Engine:
         """Whether work is in progress that needs neither a timer nor a peer."""
         if self.failure is not None:
             return False
+        assert self._commits is not None
         reads = self._reading is not None and self._reading.is_busy
-        wants_commit = self._wants_commit and self._put_off is None
-        return self._scheduled or self._committing or wants_commit or reads
+        wants_commit = self._commits.are_wanted and not self._commits.are_put_off
+        return self._scheduled or self._commits.is_committing or wants_commit or reads
 
     async def durable(self) -> None:
         """Wait until all changes so far are durable.
@@ -595,7 +390,7 @@ class Engine:
         self.check()
         done: asyncio.Future[None] = self._loop.create_future()
         self._waiting.add(done)
-        self.protocol.commit.then(lambda _now: self._tell(done))
+        self.protocol.commit.then(lambda _now: tell(done))
         self.touch()
         try:
             await done
@@ -603,16 +398,13 @@ class Engine:
             self._waiting.discard(done)
         self.check()
 
-    @staticmethod
-    def _tell(done: asyncio.Future[None] | None) -> None:
-        if done is not None and not done.done():
-            done.set_result(None)
-
     async def settled(self) -> None:
         """Wait until there is nothing left to commit, or the store has failed."""
-        while (self._committing or self._wants_commit) and self.failure is None:
+        commits = self._commits
+        assert commits is not None
+        while (commits.is_committing or commits.are_wanted) and self.failure is None:
             idle = self._idle = self._idle or asyncio.Event()
-            self._is_due = True
+            commits.is_due = True
             self.touch()
             await idle.wait()
 
@@ -638,9 +430,10 @@ class Engine:
         self._stop()
         if self._timer is not None:
             self._timer.cancel()
-        if self._thread is not None:
+        if self.is_running:
             await self.settled()
-            self._end_put_off()
+            assert self._commits is not None
+            self._commits.end_put_off()
             if self._timer is not None:
                 self._timer.cancel()
         self._heap.close()
@@ -651,14 +444,13 @@ class Engine:
         if self._reading is not None:
             await self._reading.close()
             self._reading = None
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.close)
-            self._thread = None
+        if self._commits is not None:
+            await self._commits.close()
 
     @property
     def is_running(self) -> bool:
         """Whether it commits and sends: it has been started, and not stopped."""
-        return self._thread is not None
+        return self._commits is not None and self._commits.thread is not None
 
     @property
     def commits(self) -> CommitThread:
@@ -667,14 +459,15 @@ class Engine:
         Raises:
             StoreFailed: the engine is not running.
         """
-        if self._thread is None:
+        thread = None if self._commits is None else self._commits.thread
+        if thread is None:
             raise StoreFailed("the endpoint is not running")
-        return self._thread
+        return thread
 
     @property
     def progress(self) -> tuple[int, float]:
         """Batches committed, and seconds for which the store has had the next one; from any thread."""
-        thread = self._thread
+        thread = None if self._commits is None else self._commits.thread
         return (thread.batches, thread.pending_seconds) if thread is not None else (0, 0.0)
 
 

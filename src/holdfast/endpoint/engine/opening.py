@@ -1,0 +1,76 @@
+"""Opens a store without blocking the loop, and waits for one that is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.endpoint.heap import share_arenas
+from holdfast.endpoint.logs import log
+from holdfast.exceptions import StoreAway
+from holdfast.store import Store, open_store
+from holdfast.store.directory import is_public
+
+_Result = TypeVar("_Result")
+
+_LONGEST_PAUSE = 2.0
+"""Seconds between two attempts to open a store while its database does not answer."""
+
+
+async def open_off_loop(location: str | Path | Store) -> Store:
+    """:func:`~holdfast.store.open_store` in a thread, since recovery may take a while. Waits for a database that is
+    away.
+
+    Cancelled meanwhile, it leaves the store closed, so that it can be opened again.
+
+    Raises:
+        StoreError: as open_store does.
+    """
+    share_arenas()  # before there are threads
+    store = await patiently(lambda: _open_once(location))
+    if isinstance(location, str | Path) and is_public(place := Path(location)):
+        log.warning("store.public", store=str(place.absolute()), remedy="Every user can read the store: chmod 700")
+    return store
+
+
+async def patiently(call: Callable[[], Awaitable[_Result]]) -> _Result:
+    """Make a call that opens a store; again, while its database is away or starting, for as long as its patience says.
+
+    Raises:
+        StoreAway: The database did not answer for so long.
+    """
+    waited, pause = 0.0, 0.25
+    while True:
+        try:
+            return await call()
+        except StoreAway as error:
+            if waited >= error.patience:
+                raise
+            if not waited:
+                log.warning("store.away", error=error.message, seconds=error.patience)
+            await asyncio.sleep(pause)
+            waited += pause
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+async def in_thread(call: Callable[[], _Result]) -> _Result:
+    """Make a call in a thread. If cancelled, wait for its end: the call must not outlive its caller."""
+    running = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running})
+        raise
+
+
+async def _open_once(location: str | Path | Store) -> Store:
+    opening = asyncio.ensure_future(asyncio.to_thread(open_store, location))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opened = await opening
+        if opened is not location:
+            opened.close()
+        raise
