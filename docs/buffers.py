@@ -238,7 +238,7 @@ NO_BUFFERS = {
     "endpoint.journal.writer": {"SPARE_BYTES": "of the disk"},
     "http.client.answer_room": {"MOST_OF_ONE": "of MOST_BYTES, for one destination"},
     "http.client.connection": {"LARGE_BODY": "a threshold"},
-    "http.server.connection": {"LARGE_BODY": "a threshold"},
+    "http.server.server_exchange": {"LARGE_BODY": "a threshold"},
     "http.head_memory": {"MAX_HEAD_BYTES": "of a head that is remembered"},
     "http.tls_transport": {
         "TOGETHER_BYTES": "of a connection's buffer",
