@@ -38,8 +38,22 @@ CERTIFIED = "certificate "
 USER = "user "
 """Prefix of a party that is authenticated by a user name and a password in the message."""
 
-PROVEN = (CERTIFIED, USER)
+SESSION = "session "
+"""Prefix of a party that is authenticated by the key of a security session, which it shares with nobody else."""
+
+PROVEN = (CERTIFIED, USER, SESSION)
 """Prefixes of authenticated parties."""
+
+
+def in_session(session: str, party: str) -> str:
+    """Return the name of a party in one of its security sessions, which must be a URI."""
+    return f"{SESSION}{session} of {party}"
+
+
+def whole_party(party: str) -> str:
+    """Return a party without its security session: all its sessions share its quotas."""
+    return party.partition(" of ")[2] if party.startswith(SESSION) else party
+
 
 _NAMING = (CloseSequence, CloseSequenceResponse, TerminateSequence, TerminateSequenceResponse)
 

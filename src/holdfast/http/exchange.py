@@ -33,6 +33,7 @@ class Request:
         mount: The path that the target is relative to, as ASGI's ``root_path``.
         user: The user name that the content proved, "" for none. The server leaves it empty; who checks the proof
             sets it.
+        session: The security session that the content proved to belong to, "" for none; set like the user.
     """
 
     method: str
@@ -44,6 +45,7 @@ class Request:
     certificate: PeerCertificate | None = None
     mount: str = ""
     user: str = ""
+    session: str = ""
 
 
 class Exchange(ABC):

@@ -11,7 +11,7 @@ from lxml import etree
 
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.envelopes.processors import MessageContext
-from holdfast.security.names import BASE64, PASSWORD_DIGEST, PASSWORD_TEXT, SECURITY, WSSE, WSU
+from holdfast.security.names import BASE64, CONVERSATIONS, PASSWORD_DIGEST, PASSWORD_TEXT, SECURITY, WSSE, WSU
 from holdfast.security.times import read_time, write_time
 from holdfast.wire.names import ROLES_OF_OURS, SOAP_NS
 from holdfast.wire.text import escape
@@ -32,6 +32,7 @@ class Timestamp:
 
     created: float | None
     expires: float | None
+    element: etree._Element | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +56,33 @@ class Token:
     created_at: float | None = None
 
 
+class Unproven(ValueError):
+    """The token proves nothing. The text is for the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextToken:
+    """A SecurityContextToken, which names a security context.
+
+    Args:
+        identifier: The context.
+        instance: Which of its keys; "" for the first.
+        element: It itself.
+    """
+
+    identifier: str
+    instance: str
+    element: etree._Element
+
+
 @dataclass(frozen=True, slots=True)
 class Security:
     """The parts of a Security header that are understood here; None if absent."""
 
+    element: etree._Element
     timestamp: Timestamp | None = None
     token: Token | None = None
+    context: ContextToken | None = None
 
 
 def read_security(context: MessageContext) -> Security | None:
@@ -78,7 +100,10 @@ def read_security(context: MessageContext) -> Security | None:
     timestamp = _one(ours[0], WSU, "Timestamp")
     token = _one(ours[0], WSSE, "UsernameToken")
     return Security(
-        None if timestamp is None else _timestamp(timestamp), None if token is None else _username_token(token)
+        ours[0],
+        None if timestamp is None else _timestamp(timestamp),
+        None if token is None else _username_token(token),
+        _context_token(ours[0]),
     )
 
 
@@ -104,14 +129,33 @@ def _text(parent: etree._Element, namespace: str, local: str) -> str | None:
 
 
 def _timestamp(element: etree._Element) -> Timestamp:
-    times: list[float | None] = []
-    for local in ("Created", "Expires"):
-        text = _text(element, WSU, local)
-        time = None if text is None else read_time(text)
-        if text is not None and time is None:
-            raise Invalid(f"the Timestamp's {local} is not a time: {text[:40]!r}")
-        times.append(time)
-    return Timestamp(*times)
+    created, expires = (_time(element, local) for local in ("Created", "Expires"))
+    return Timestamp(created, expires, element)
+
+
+def _time(element: etree._Element, local: str) -> float | None:
+    text = _text(element, WSU, local)
+    time = None if text is None else read_time(text)
+    if text is not None and time is None:
+        raise Invalid(f"the Timestamp's {local} is not a time: {text[:40]!r}")
+    return time
+
+
+def _context_token(security: etree._Element) -> ContextToken | None:
+    found = [
+        (one, namespace)
+        for namespace in CONVERSATIONS
+        if (one := _one(security, namespace, "SecurityContextToken")) is not None
+    ]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise Invalid("two SecurityContextTokens")
+    element, namespace = found[0]
+    identifier, instance = _text(element, namespace, "Identifier"), _text(element, namespace, "Instance")
+    if not identifier or max(len(identifier), len(instance or "")) > MAX_NAME:
+        raise Invalid("the SecurityContextToken has no Identifier, or a very long one")
+    return ContextToken(identifier.strip(), (instance or "").strip(), element)
 
 
 def _username_token(element: etree._Element) -> Token:

@@ -12,6 +12,16 @@ PASSWORD_DIGEST: Final = _OASIS + "username-token-profile-1.0#PasswordDigest"
 BASE64: Final = _OASIS + "soap-message-security-1.0#Base64Binary"
 
 SECURITY: Final = f"{{{WSSE}}}Security"
+USES_SEQUENCE_STR: Final = "{http://docs.oasis-open.org/ws-rx/wsrm/200702}UsesSequenceSTR"
+
+TRUST_2005: Final = "http://schemas.xmlsoap.org/ws/2005/02/trust"
+CONVERSATION_2005: Final = "http://schemas.xmlsoap.org/ws/2005/02/sc"
+TRUST_1_3: Final = "http://docs.oasis-open.org/ws-sx/ws-trust/200512"
+CONVERSATION_1_3: Final = "http://docs.oasis-open.org/ws-sx/ws-secureconversation/200512"
+CONVERSATIONS: Final = (CONVERSATION_2005, CONVERSATION_1_3)
+
+DS: Final = "http://www.w3.org/2000/09/xmldsig#"
+EXCLUSIVE_C14N: Final = "http://www.w3.org/2001/10/xml-exc-c14n#"
 
 # The reasons are the texts of SOAP Message Security 1.1, section 12. They say nothing of the cause, which helps only
 # an attacker: the log has it.

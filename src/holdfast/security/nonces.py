@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 from typing import Final
 
-from holdfast.exceptions import ConfigurationError
+from holdfast.security.database import open_database
 
 MOST: Final = 1_000_000
 """Maximum number of nonces remembered: those of 3,000 messages a second for five minutes."""
@@ -28,25 +27,12 @@ class Nonces:
     def __init__(self, path: str | Path | None = None, most: int = MOST) -> None:
         self._most = most
         self._forgot_at = 0.0
-        try:
-            self._db = self._open(path)
-        except sqlite3.Error as error:
-            raise ConfigurationError(
-                f"nonces={str(path)!r} cannot be opened: {error}",
-                remedy="Give the path of a file in a directory that exists and that this process may write to.",
-            ) from None
-        self._count: int = self._db.execute("SELECT count(*) FROM nonces").fetchone()[0]
-
-    @staticmethod
-    def _open(path: str | Path | None) -> sqlite3.Connection:
-        # One thread at a time processes messages, but not always the thread that opened the file: see sync.Source.
-        db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False, timeout=5.0)
+        self._db = open_database(path)
         # A power failure may lose the last seconds, the end of the process nothing.
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=NORMAL")
-        db.execute("CREATE TABLE IF NOT EXISTS nonces (nonce BLOB PRIMARY KEY, until REAL) WITHOUT ROWID")
-        db.execute("CREATE INDEX IF NOT EXISTS nonces_until ON nonces (until)")
-        return db
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.execute("CREATE TABLE IF NOT EXISTS nonces (nonce BLOB PRIMARY KEY, until REAL) WITHOUT ROWID")
+        self._db.execute("CREATE INDEX IF NOT EXISTS nonces_until ON nonces (until)")
+        self._count: int = self._db.execute("SELECT count(*) FROM nonces").fetchone()[0]
 
     @property
     def is_full(self) -> bool:

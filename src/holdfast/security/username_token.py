@@ -14,11 +14,13 @@ from typing import Final
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError
+from holdfast.security.contexts import SecurityContext
 from holdfast.security.header import (
     Invalid,
     Security,
     Timestamp,
     Token,
+    Unproven,
     add_security,
     read_security,
     write_timestamp,
@@ -30,9 +32,12 @@ from holdfast.security.names import (
     INVALID_SECURITY,
     INVALID_SECURITY_REASON,
     SECURITY,
+    USES_SEQUENCE_STR,
 )
 from holdfast.security.nonces import Nonces
+from holdfast.security.sessions import SESSION, SecuritySessions, check_binding
 from holdfast.security.times import write_time
+from holdfast.security.trust import read_request
 from holdfast.wire.policy.assertions import PASSWORD, PASSWORD_DIGEST, TIMESTAMP
 
 LIFE: Final = 300.0
@@ -146,7 +151,7 @@ class UsernameTokenValidator(Processor):
             ``authenticate``, which cannot check one.
     """
 
-    understands = (SECURITY,)
+    understands = (SECURITY, USES_SEQUENCE_STR)
 
     def __init__(
         self,
@@ -159,6 +164,7 @@ class UsernameTokenValidator(Processor):
         life: float = LIFE,
         skew: float = SKEW,
         remember: float = 60.0,
+        session: float = SESSION,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if (passwords is None) == (authenticate is None):
@@ -174,6 +180,7 @@ class UsernameTokenValidator(Processor):
         self._password_of = passwords.get if isinstance(passwords, Mapping) else passwords
         self._authenticate = authenticate
         self._nonces = Nonces(nonces)
+        self._sessions = SecuritySessions(nonces, session, skew, self._password_of)
         self._require_digest = require_digest
         self._require_timestamp = require_timestamp
         self._life = life
@@ -186,34 +193,59 @@ class UsernameTokenValidator(Processor):
         self._warned = False
 
     def inbound(self, context: MessageContext) -> None:
-        """Check a request, and remove its Security header."""
+        """Check a request, and remove its Security header. Answer a request for a token."""
         now = self._clock()
         security: Security | None = None
-        token: Token | None = None
         try:
             security = read_security(context)
             if security is not None and security.timestamp is not None:
                 check_timestamp(security.timestamp, now, self._life, self._skew)
             if not context.is_answer:
-                token = self._token_of(security, now)
+                self._check_request(context, security, now)
         except Invalid as error:
-            user = security.token.name if security is not None and security.token is not None else ""
-            raise _refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error), user) from None
-        if token is not None:
-            self._authenticate_request(context, token, now)
-            context.notes[_TIMESTAMPED] = security is not None and security.timestamp is not None
+            raise _refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error), _claimed(security)) from None
+        except Unproven as error:
+            code, reason = FAILED_AUTHENTICATION, FAILED_AUTHENTICATION_REASON
+            raise _refused(context, code, reason, str(error), _claimed(security)) from None
         context.remove_header(SECURITY)
 
-    def _authenticate_request(self, context: MessageContext, token: Token, now: float) -> None:
+    def _check_request(self, context: MessageContext, security: Security | None, now: float) -> None:
+        session: SecurityContext | None = None
+        if security is not None and security.context is not None:
+            session = self._sessions.check(security, now)
+        asked = read_request(context)
+        user = ""
+        if session is None or (security is not None and security.token is not None):
+            user = self._check_token(context, security, now)
+        if session is not None and user not in ("", session.user):
+            raise Unproven("the token and the password are of two users")
+        context.notes[_TIMESTAMPED] = security is not None and security.timestamp is not None
+        proven = session.identifier if session is not None else ""
+        if asked is not None:
+            self._sessions.answer(context, asked, user, proven, now)
+            return
+        check_binding(context, proven)
+        context.user = session.user if session is not None else user
+        context.session = proven
+
+    def _check_token(self, context: MessageContext, security: Security | None, now: float) -> str:
+        """Return the user that a UsernameToken proves.
+
+        Raises:
+            Invalid: It is malformed, old or absent.
+            Unproven: It is not the user's password.
+            MessageFlowError: It was used before.
+        """
+        token = self._token_of(security, now)
         why = self._refusal(token, now)
         if why:
-            raise _refused(context, FAILED_AUTHENTICATION, FAILED_AUTHENTICATION_REASON, why, token.name)
+            raise Unproven(why)
         if token.nonce and not self._is_new(token, now):
             is_full = self._nonces.is_full
             _tell(context, "too many nonces are remembered" if is_full else "the nonce was used before", token.name)
             raise MessageFlowError("The token was used before. Send the message again with a new one.")
         self._warn_of_plain_text(context, token)
-        context.user = token.name
+        return token.name
 
     def outbound(self, context: MessageContext) -> None:
         """Add a Timestamp to the answer to a request that had one, as a peer with a transport binding demands."""
@@ -294,6 +326,10 @@ def check_timestamp(timestamp: Timestamp, now: float, life: float, skew: float) 
         raise Invalid(f"expired {now - expires:.0f} s ago: compare the clocks")
     if created is not None and expires is not None and expires < created:
         raise Invalid("it expires before it is created")
+
+
+def _claimed(security: Security | None) -> str:
+    return security.token.name if security is not None and security.token is not None else ""
 
 
 def _refused(context: MessageContext, code: str, reason: str, why: str, user: str = "") -> ProcessingError:

@@ -18,7 +18,7 @@ from holdfast.core.messages import (
     Fault,
     Offer,
 )
-from holdfast.core.origin import Origin
+from holdfast.core.origin import Origin, whole_party
 from holdfast.core.policy import for_forwarded_replies
 from holdfast.core.protocol_messages.wcf_keep_alive import is_kept_alive
 from holdfast.core.receiving.answers import Answering, response_to
@@ -99,7 +99,7 @@ class Granting:
     def _is_full(self, party: str) -> str:
         """Return why a party cannot have another Sequence; "" if it can."""
         shares = self._inbound.shares
-        count, of_party = shares.open_count, shares.open_of(party)
+        count, of_party = shares.open_count, shares.open_of(whole_party(party))
         if count >= self._inbound.policy.max_sequences:
             return f"This destination has reached its limit of {count} open Sequences."
         if of_party >= self._inbound.policy.max_party_sequences:

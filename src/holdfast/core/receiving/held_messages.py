@@ -16,6 +16,7 @@ from functools import partial
 
 from holdfast.core.commit import GroupCommit, Opened
 from holdfast.core.messages import Envelope
+from holdfast.core.origin import whole_party
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
@@ -86,7 +87,7 @@ class HeldMessages:
 
     def has_room(self, destination: RMDestination, size: int) -> bool:
         """Return whether ``size`` more bytes may be held for the Sequence."""
-        policy, party = self.policy, destination.party
+        policy, party = self.policy, whole_party(destination.party)
         return (
             destination.held_bytes + size <= destination.policy.buffer_bytes
             and self.bytes + size <= policy.max_buffer_bytes
@@ -99,7 +100,7 @@ class HeldMessages:
         if size:
             self._counted[destination.identifier] = size
         self.bytes += more
-        if party := destination.party:
+        if party := whole_party(destination.party):
             self._of_party[party] += more
             if not self._of_party[party]:
                 del self._of_party[party]

@@ -21,6 +21,7 @@ from holdfast.core.messages import (
     Routed,
     SequenceAcknowledgement,
 )
+from holdfast.core.origin import whole_party
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.queue_limit import QueueLimit
@@ -146,7 +147,7 @@ class Inbound:
         if destination.offered is not None:
             self.offered[destination.offered] = destination.identifier
         if not destination.is_over:
-            self.shares.opened(destination.party)
+            self.shares.opened(whole_party(destination.party))
         self._deadlines.want(destination.identifier, destination.deadline())
 
     def _remember_over(self, destination: RMDestination, now: float) -> None:
@@ -380,7 +381,7 @@ class Inbound:
     ) -> None:
         if destination.ended_at is None:
             destination.ended_at = now
-            self.shares.closed(destination.party)
+            self.shares.closed(whole_party(destination.party))
             self.effects.append(Incident("sequence.terminated", destination.identifier, detail=why))
             self.answers.over(destination, by_source=by_source)
             self.end_session(destination, now)
@@ -469,7 +470,7 @@ class Inbound:
             if destination.held and destination.handle(DestinationEvent.EXPIRED) is DestinationAction.END:
                 self.end(destination, None, nothing, now)
             elif not destination.is_over:
-                self.shares.closed(destination.party)
+                self.shares.closed(whole_party(destination.party))
             if destination.is_releasing:
                 self.held.when_released(destination, lambda _now: self._forget(destination))
             else:

@@ -183,6 +183,23 @@ class MessageContext:
         self._request.user = name
 
     @property
+    def session(self) -> str:
+        """The security session that the request belongs to, as a processor has proved; "" for none.
+
+        Set it together with :attr:`user`. A Sequence that was created in a session belongs to it: the endpoint refuses
+        messages of other sessions that name it, even of the same user.
+        """
+        return self._request.session if self._request is not None else ""
+
+    @session.setter
+    def session(self, name: str) -> None:
+        if self._request is None or self.direction != "inbound":
+            raise ConfigurationError(
+                "only a received request has a session", remedy="Check context.is_answer and context.direction."
+            )
+        self._request.session = name
+
+    @property
     def is_secure(self) -> bool:
         """Whether who asks us came over TLS."""
         return self._request is not None and self._request.secure

@@ -6,7 +6,7 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
 
 from holdfast.core.messages import Envelope
-from holdfast.core.origin import CERTIFIED, STRANGER, USER, Origin, secret_in
+from holdfast.core.origin import CERTIFIED, STRANGER, USER, Origin, in_session, secret_in
 from holdfast.http.exchange import Request
 
 IPV6_PREFIX = 64
@@ -14,21 +14,26 @@ IPV6_PREFIX = 64
 
 
 def party_of(request: Request) -> str:
-    """Return the sender of a request: the owner of its client certificate, its user, or both; else its network address;
-    "" if none of them is known.
+    """Return the sender of a request: the owner of its client certificate, its user, or both, and the security session
+    that it belongs to; else its network address; "" if none of them is known.
 
     The address is that of the connection (or the one that the ASGI server reports): headers can contain anything.
     """
+    proven = _proven_party(request)
+    if proven:
+        return in_session(request.session, proven) if request.session else proven
+    if request.peer is None:
+        return ""
+    return _party_at(request.peer.rpartition(":")[0].strip("[]"))
+
+
+def _proven_party(request: Request) -> str:
     certificate = request.certificate
     if certificate is not None:
         known = certificate.subject and f"{certificate.subject} by {certificate.issuer}"
         owner = f"{CERTIFIED}{known or certificate.sha256}"
         return f"{owner}, {USER}{request.user}" if request.user else owner
-    if request.user:
-        return f"{USER}{request.user}"
-    if request.peer is None:
-        return ""
-    return _party_at(request.peer.rpartition(":")[0].strip("[]"))
+    return f"{USER}{request.user}" if request.user else ""
 
 
 @lru_cache(1024)

@@ -1,0 +1,159 @@
+"""Security sessions (WS-SecureConversation): a client proves its user once, and then a key with each message."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from lxml import etree
+
+from holdfast.core.messages import CreateSequence
+from holdfast.endpoint.envelopes.processors import MessageContext
+from holdfast.exceptions import EnvelopeError, MessageFlowError
+from holdfast.security.contexts import SecurityContext, SecurityContexts
+from holdfast.security.header import Invalid, Security, Unproven
+from holdfast.security.names import USES_SEQUENCE_STR, WSSE
+from holdfast.security.signature import check_signature
+from holdfast.security.trust import TokenRequest, p_sha1, write_cancelled, write_issued
+from holdfast.wire import parse_element
+
+SESSION: Final = 54_000.0
+"""Seconds for which a token is valid: as long as WCF's own server grants."""
+_STR: Final = f"{{{WSSE}}}SecurityTokenReference"
+
+
+class SecuritySessions:
+    """Issues tokens to users, renews and cancels them, and checks what is sent under one.
+
+    Args:
+        path: The file that remembers the tokens; None: memory.
+        lifetime: Seconds for which a token, or a renewal, is valid.
+        skew: Seconds that a peer's clock may be ahead or behind.
+        password_of: Returns the password of a user, None for an unknown user. None: nobody knows the passwords.
+    """
+
+    def __init__(
+        self, path: str | Path | None, lifetime: float, skew: float, password_of: Callable[[str], str | None] | None
+    ) -> None:
+        self._contexts = SecurityContexts(path)
+        self._lifetime = lifetime
+        self._skew = skew
+        self._password_of = password_of
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    def check(self, security: Security, now: float) -> SecurityContext:
+        """Return the security context whose key signed the Timestamp of a Security header.
+
+        Raises:
+            Invalid: There is no such signature, or no Timestamp.
+            Unproven: The token is unknown or has expired, or another key signed.
+        """
+        token, timestamp = security.context, security.timestamp
+        assert token is not None
+        if timestamp is None or timestamp.element is None:
+            raise Invalid("a SecurityContextToken without a Timestamp")
+        if timestamp.created is None or timestamp.expires is None:
+            raise Invalid("a Timestamp without Created or Expires: it would count for ever")
+        found = self._contexts.find(token.identifier, token.instance)
+        # What is unknown is checked as well: a refusal takes as long.
+        key = found.key if found is not None else bytes(32)
+        is_right = check_signature(security.element, timestamp.element, token.element, key)
+        if found is None:
+            raise Unproven("the token is unknown, or cancelled. After a restart, only those in the file count: nonces=")
+        if not is_right:
+            raise Unproven("the signature was made with another key")
+        if found.until < now - self._skew:
+            raise Unproven(f"the token expired {now - found.until:.0f} s ago")
+        if not hmac.compare_digest(found.password_proof, self._proof(found.user, found.key)):
+            raise Unproven("the user is unknown now, or its password has changed")
+        return found
+
+    def _proof(self, user: str, key: bytes) -> bytes:
+        """Return what shows later that a user's password is still the same, without storing the password."""
+        if self._password_of is None:
+            return b""
+        password = self._password_of(user)
+        return b"unknown" if password is None else hmac.digest(key, password.encode(), "sha256")
+
+    # --- tokens ---------------------------------------------------------------------------------------------------
+
+    def answer(self, context: MessageContext, asked: TokenRequest, user: str, proven: str, now: float) -> None:
+        """Answer a request for a token.
+
+        Args:
+            context: The request.
+            asked: What it asks for.
+            user: Who proved a password with the request; "" for nobody.
+            proven: Identifier of the token whose key it proved, "" for none.
+            now: Seconds since 1970.
+
+        Raises:
+            Unproven: Its proofs do not suffice.
+            MessageFlowError: There are too many tokens.
+        """
+        if asked.kind != "Issue" and (not proven or asked.target != proven):
+            raise Unproven("a token can be renewed or cancelled only by messages that it signed")
+        if asked.kind != "Cancel" and not user:
+            raise Unproven("a token is issued and renewed only for a password")
+        if asked.kind == "Cancel":
+            self._contexts.cancel(asked.target)
+            body = write_cancelled(asked)
+        else:
+            body = self._issue(asked, user, now)
+        context.answer(body, action=asked.form.action("RSTR", asked.kind))
+
+    def _issue(self, asked: TokenRequest, user: str, now: float) -> str:
+        if not self._contexts.has_room(user, now):
+            raise MessageFlowError("There are too many tokens. Cancel those that are not used.", retry_after=60)
+        length = asked.key_bits // 8
+        entropy = secrets.token_bytes(max(32, length))
+        key = p_sha1(asked.entropy, entropy, length)
+        is_new = asked.kind == "Issue"
+        issued = SecurityContext(
+            uuid.uuid4().urn if is_new else asked.target,
+            "" if is_new else uuid.uuid4().urn,
+            user,
+            key,
+            now + self._lifetime,
+            self._proof(user, key),
+        )
+        self._contexts.add(issued)
+        return write_issued(asked, issued, entropy, now)
+
+
+# --- Sequences ----------------------------------------------------------------------------------------------------
+
+
+def check_binding(context: MessageContext, proven: str) -> None:
+    """Check which token a CreateSequence binds its Sequence to: only the one that signed it (WS-RM 3.4, 5.2.2.1).
+
+    Args:
+        context: Any message.
+        proven: Identifier of the token whose key it proved, "" for none.
+
+    Raises:
+        Invalid: It names another token; or its header says that it names one, and it does not.
+    """
+    if not isinstance(context.envelope.control, CreateSequence):
+        return
+    try:
+        envelope = parse_element(context.data)
+    except EnvelopeError:
+        raise Invalid("CreateSequence is not in UTF-8") from None
+    named = _named_tokens(envelope)
+    if len(named) > 1:
+        raise Invalid("CreateSequence names several tokens")
+    if named and named != [proven]:
+        raise Invalid("CreateSequence binds the Sequence to a token that did not sign it")
+    if not named and envelope.find(f"{{*}}Header/{USES_SEQUENCE_STR}") is not None:
+        raise Invalid("CreateSequence has the header UsesSequenceSTR, and names no token")
+
+
+def _named_tokens(envelope: etree._Element) -> list[str]:
+    references = envelope.findall(f"{{*}}Body/{{*}}CreateSequence/{_STR}")
+    return ["".join(one.get("URI", "") for one in reference.iter(f"{{{WSSE}}}Reference")) for reference in references]

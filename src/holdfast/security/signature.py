@@ -1,0 +1,120 @@
+"""The signature that proves a security context: an HMAC over the Timestamp, under transport security.
+
+Of XML Signature it accepts this one shape, each part by its position in the Security header. It searches nothing by an
+Id, so an element elsewhere in the message cannot take the place of the one that is read. The names of algorithms choose
+from a list; a key has one use; all else is refused (XML Signature 1.0, sections 4 and 6).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from lxml import etree
+
+from holdfast.security.header import Invalid
+from holdfast.security.names import DS, EXCLUSIVE_C14N, WSSE, WSU
+
+_T = TypeVar("_T")
+
+_DIGESTS: Final[Mapping[str, Callable[[bytes], Any]]] = {
+    DS + "sha1": hashlib.sha1,
+    "http://www.w3.org/2001/04/xmlenc#sha256": hashlib.sha256,
+}
+_SIGNATURES: Final[Mapping[str, str]] = {
+    DS + "hmac-sha1": "sha1",
+    "http://www.w3.org/2001/04/xmldsig-more#hmac-sha256": "sha256",
+}
+"""Algorithm -> hash function. WCF, CXF and Metro sign with SHA-1 in all their suites; as an HMAC it is not broken."""
+
+ID: Final = f"{{{WSU}}}Id"
+_IDS: Final = (ID, "Id", "ID", "id", "{http://www.w3.org/XML/1998/namespace}id")
+
+
+def check_signature(security: etree._Element, timestamp: etree._Element, token: etree._Element, key: bytes) -> bool:
+    """Return whether the Security header's signature over its Timestamp was made with a key.
+
+    Args:
+        security: The Security header.
+        timestamp: Its Timestamp.
+        token: Its SecurityContextToken, which the signature must name.
+        key: The token's key.
+
+    Raises:
+        Invalid: There is no such signature, or it has another shape.
+    """
+    _check_ids(security)
+    signed, value, key_info = _children(_only(security, DS, "Signature"), "SignedInfo", "SignatureValue", "KeyInfo")
+    canonicalization, method, reference = _children(signed, "CanonicalizationMethod", "SignatureMethod", "Reference")
+    _check_algorithm(canonicalization, EXCLUSIVE_C14N)
+    (to_token,) = _children(key_info, "SecurityTokenReference", namespace=WSSE)
+    (named,) = _children(to_token, "Reference", namespace=WSSE)
+    if named.get("URI") != f"#{token.get(ID)}" or not token.get(ID):
+        raise Invalid("the signature names another token")
+    digest_is_right = _check_reference(reference, timestamp)
+    wanted = hmac.digest(key, canonical(signed), _algorithm(method, _SIGNATURES))
+    return hmac.compare_digest(wanted, _bytes(value)) and digest_is_right
+
+
+def _check_reference(reference: etree._Element, timestamp: etree._Element) -> bool:
+    if reference.get("URI") != f"#{timestamp.get(ID)}" or not timestamp.get(ID):
+        raise Invalid("the signature is not over the Timestamp")
+    transforms, method, value = _children(reference, "Transforms", "DigestMethod", "DigestValue")
+    (transform,) = _children(transforms, "Transform")
+    _check_algorithm(transform, EXCLUSIVE_C14N)
+    digest = _algorithm(method, _DIGESTS)(canonical(timestamp)).digest()
+    return hmac.compare_digest(digest, _bytes(value))
+
+
+def canonical(element: etree._Element) -> bytes:
+    """Return an element in exclusive canonical form, without comments."""
+    return etree.tostring(element, method="c14n", exclusive=True, with_comments=False)
+
+
+def _check_ids(security: etree._Element) -> None:
+    seen: set[str] = set()
+    for element in security.iter("*"):
+        for name in _IDS:
+            value = element.get(name)
+            if value is not None and value in seen:
+                raise Invalid("two elements have the same Id")
+            if value is not None:
+                seen.add(value)
+
+
+def _only(parent: etree._Element, namespace: str, local: str) -> etree._Element:
+    found = parent.findall(f"{{{namespace}}}{local}")
+    if len(found) != 1:
+        raise Invalid(f"{len(found)} elements {local}, not 1")
+    return found[0]
+
+
+def _children(parent: etree._Element, *wanted: str, namespace: str = DS) -> list[etree._Element]:
+    """Return an element's children, which must have these local names, in this order."""
+    found = list(parent)
+    if [child.tag for child in found] != [f"{{{namespace}}}{local}" for local in wanted]:
+        raise Invalid(f"{etree.QName(parent).localname} does not have the parts {', '.join(wanted)}")
+    return found
+
+
+def _check_algorithm(element: etree._Element, wanted: str) -> None:
+    _algorithm(element, {wanted: wanted})
+
+
+def _algorithm(element: etree._Element, known: Mapping[str, _T]) -> _T:
+    """Return what an element's algorithm stands for. It has no parameters: HMACOutputLength would shorten the proof."""
+    name = element.get("Algorithm", "")
+    if name not in known or len(element):
+        raise Invalid(f"the signature has the algorithm {name[:100]!r}, or parameters of it")
+    return known[name]
+
+
+def _bytes(element: etree._Element) -> bytes:
+    try:
+        return base64.b64decode("".join((element.text or "").split()), validate=True)
+    except binascii.Error:
+        raise Invalid("the signature is not base64") from None
