@@ -75,10 +75,23 @@ CONDITIONS: dict[str, dict[str, str]] = {
             "broker: eight sessions at once, one with a slow call"
         ),
     },
+    "test_wcf_live_username": {
+        "test_a_client_with_a_user_name_has_its_session": "a user name",
+        "test_a_client_with_one_way_operations_only_sends_with_a_user_name": "a user name",
+        "test_a_client_with_a_wrong_password_reads_that_it_is_refused": "a user name with a wrong password",
+        "test_a_client_renews_its_token_and_keeps_its_session": "a user name, the token renewed several times",
+        "test_with_a_fifth_of_requests_and_of_answers_lost_no_secured_message_is_lost": (
+            "a user name, 20 % of requests and of answers lost"
+        ),
+        "test_no_client_with_a_user_name_notices_that_the_service_is_killed": (
+            "a user name, the service killed twice (kill -9)"
+        ),
+        "test_through_a_broker_a_client_with_a_user_name_has_its_session": "broker: a user name",
+    },
     "test_wcf_live_tls": {
         "test_over_https_the_client_has_its_session": "https",
         "test_a_client_with_a_user_name_in_its_messages_reads_that_this_is_not_supported": (
-            "a user name in the messages"
+            "a user name, and a service that demands none"
         ),
         "test_a_client_that_speaks_http_to_a_port_for_https_reads_what_to_change": "http at a port for https",
         "test_a_client_without_the_demanded_certificate_is_refused_and_logged": "a demanded certificate missing",

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import trustme
 from wcf.destination import contract_app
+from wcf.https import certificate_in
 from wcf.live_client import Line, LiveWCFClient, needs_the_client
 
 from holdfast.endpoint.serve import Listeners, Service
@@ -24,10 +24,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.wcf, pytest.mark.timeout(300), ne
 @contextlib.asynccontextmanager
 async def https_service(directory: Path, *, demands_certificate: bool = False) -> AsyncIterator[str]:
     """A service at a port for https, whose certificate the client does not know."""
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(directory / "ca.pem"))
-    certificate = directory / "server.pem"
-    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
+    certificate = certificate_in(directory)
     client_ca = str(directory / "ca.pem") if demands_certificate else None
     context = ServerTLS(str(certificate), client_ca=client_ca).context()
     service = Service(contract_app(":memory:", lambda message: None), Listeners(port=0, ssl_context=context))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from holdfast.broker.config import PARTITIONS, SESSIONS, BrokerConfig
 from holdfast.broker.config_changes import what_changes
@@ -20,6 +20,7 @@ from holdfast.core.queues.queue_limit import QueueLimit
 from holdfast.endpoint.admin.token import read_token
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.destination.partitioning import Partitioning
+from holdfast.endpoint.envelopes.processors import Processor
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.endpoint.workers.supervisor import Post
@@ -34,6 +35,7 @@ class Broker:
         post: The place of this process among several workers; None if it is the only one.
         read_again: Reads the configuration again, for :meth:`reload`; its argument is the running configuration.
         restored: Whether the store was restored from an older copy; see :class:`holdfast.Destination`.
+        processors: Processors of every message from and to peers that send to the broker, as a destination's.
 
     Raises:
         ConfigurationError: The configuration is inconsistent.
@@ -46,6 +48,7 @@ class Broker:
         read_again: Callable[[BrokerConfig], BrokerConfig] | None = None,
         *,
         restored: bool = False,
+        processors: Iterable[Processor] = (),
     ) -> None:
         self.config = config = config or BrokerConfig()
         check_config(config)
@@ -59,6 +62,7 @@ class Broker:
             policy=config.sequences,
             queues=dict.fromkeys(one.name for one in config.queues),
             http=config.http(),
+            processors=processors,
             journal=config.journal if config.journal.enabled else False,
         )
         self.destination.route(_router(config, self.forwarders))

@@ -1,6 +1,7 @@
 """WS-Security for reliable messages: who sent a message, and when.
 
 This room owns the Security header: UsernameToken and Timestamp (OASIS WSS SOAP Message Security and UsernameToken
-Profile 1.1), which a source writes and a destination checks, as processors of the endpoint. It knows no rule of the
-protocol and no socket. It neither signs nor encrypts. Open ``username_token`` first.
+Profile 1.1), which a source writes and a destination checks, as processors of the endpoint; and the tokens of
+WS-SecureConversation, which a destination issues, and the signatures made with them, which it checks. It knows no rule
+of the protocol and no socket. It does not encrypt. Open ``username_token`` first, then ``sessions``.
 """

@@ -27,13 +27,13 @@ _STR: Final = f"{{{WSSE}}}SecurityTokenReference"
 
 
 class SecuritySessions:
-    """Issues tokens to users, renews and cancels them, and checks what is sent under one.
+    """Issues tokens to users, renews and cancels them, and checks the messages that they sign.
 
     Args:
         path: The file that remembers the tokens; None: memory.
         lifetime: Seconds for which a token, or a renewal, is valid.
         skew: Seconds that a peer's clock may be ahead or behind.
-        password_of: Returns the password of a user, None for an unknown user. None: nobody knows the passwords.
+        password_of: Returns the password of a user, None for an unknown user. None: the passwords are not known here.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SecuritySessions:
     # --- messages -------------------------------------------------------------------------------------------------
 
     def check(self, security: Security, now: float) -> SecurityContext:
-        """Return the security context whose key signed the Timestamp of a Security header.
+        """Return the security context that signed the Timestamp of a Security header.
 
         Raises:
             Invalid: There is no such signature, or no Timestamp.
@@ -85,11 +85,15 @@ class SecuritySessions:
     def answer(self, context: MessageContext, asked: TokenRequest, user: str, proven: str, now: float) -> None:
         """Answer a request for a token.
 
+        It is issued for a password (WS-SecureConversation 1.3, section 3), and renewed with another key for a password
+        and a signature (WS-SecureConversation 1.3, section 5). A signature suffices to cancel it
+        (WS-SecureConversation 1.3, section 6).
+
         Args:
             context: The request.
             asked: What it asks for.
-            user: Who proved a password with the request; "" for nobody.
-            proven: Identifier of the token whose key it proved, "" for none.
+            user: The user that a password in the request proves; "" without one.
+            proven: Identifier of the token that signed it, "" for none.
             now: Seconds since 1970.
 
         Raises:
@@ -130,11 +134,11 @@ class SecuritySessions:
 
 
 def check_binding(context: MessageContext, proven: str) -> None:
-    """Check which token a CreateSequence binds its Sequence to: only the one that signed it (WS-RM 3.4, 5.2.2.1).
+    """Check which token a CreateSequence binds its Sequence to: only the one that signed it (WS-RM 6.1).
 
     Args:
         context: Any message.
-        proven: Identifier of the token whose key it proved, "" for none.
+        proven: Identifier of the token that signed it, "" for none.
 
     Raises:
         Invalid: It names another token; or its header says that it names one, and it does not.

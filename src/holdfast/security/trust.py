@@ -47,7 +47,7 @@ class Form:
         return f"{self.conversation}/sct"
 
     def action(self, message: Literal["RST", "RSTR"], kind: Kind) -> str:
-        """Return the wsa:Action of a request or a response (WS-SecureConversation 1.3, sections 3, 5 and 6)."""
+        """Return the wsa:Action of a request or a response of WS-SecureConversation."""
         return f"{self.trust}/{message}/SCT" + ("" if kind == "Issue" else f"/{kind}")
 
 

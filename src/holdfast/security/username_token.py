@@ -132,18 +132,24 @@ class UsernameTokenValidator(Processor):
     requests is stored or acknowledged. The Security header is never stored: a store is no place for passwords. A
     Sequence belongs to the user that created it.
 
+    It also serves clients that ask for a token of WS-SecureConversation, as WCF's do: a client proves its password
+    once, and then signs the Timestamp of each message with the token's key. A Sequence belongs to the token under which
+    it was created.
+
     Args:
         passwords: User names and their passwords, or a function that returns the password of a user, None for an
             unknown user. Needed for digests.
         authenticate: Instead of ``passwords``: a function of a user name and a password that returns whether they
             belong together. It runs in the event loop, so it must not wait; what it accepts is remembered for
             ``remember`` seconds, so a slow password hash runs once a minute for each user.
-        nonces: A file that remembers nonces over restarts; several processes may share it. None: in memory.
+        nonces: A file that remembers nonces and tokens over restarts; several processes may share it. None: in memory,
+            so that a restart ends the sessions of WCF's clients. The file contains keys.
         require_digest: Refuse passwords in plain text.
         require_timestamp: Refuse messages without a Timestamp.
         life: Maximum age of a Timestamp or nonce, in seconds.
         skew: Seconds that a peer's clock may be ahead or behind.
         remember: Seconds for which an answer of ``authenticate`` counts.
+        session: Seconds for which a token is valid before its client must renew it.
         clock: Returns the seconds since 1970.
 
     Raises:

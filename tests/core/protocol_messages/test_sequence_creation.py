@@ -17,7 +17,7 @@ from holdfast.core.messages import (
     Offer,
     TerminateSequence,
 )
-from holdfast.core.origin import Origin
+from holdfast.core.origin import Origin, in_session
 
 
 def test_a_repeated_create_sequence_gives_the_same_sequence_also_after_a_crash() -> None:
@@ -65,6 +65,16 @@ def ask_for(endpoint: Endpoint, party: str, message_id: str = "", **fields: Any)
 def granted(answer: Envelope) -> str:
     assert isinstance(answer.control, CreateSequenceResponse), answer
     return answer.control.identifier
+
+
+def test_the_security_sessions_of_a_party_share_its_quota() -> None:
+    endpoint = Endpoint(max_sequences=5, max_party_sequences=2)
+    for name in ("urn:uuid:1", "urn:uuid:2"):
+        granted(ask_for(endpoint, in_session(name, "user alice")))
+    for one in (endpoint, endpoint.restart()):
+        assert ask_for(one, in_session("urn:uuid:3", "user alice")).fault is not None
+        assert ask_for(one, "user alice").fault is not None
+    granted(ask_for(endpoint, in_session("urn:uuid:4", "user bob")))
 
 
 def test_no_party_has_more_open_sequences_than_its_share_also_after_a_restart() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.origin import PROVEN, whole_party
 from holdfast.endpoint.sending.parties import party_of
 from holdfast.http.exchange import Request
 from holdfast.http.tls import PeerCertificate
@@ -29,6 +30,20 @@ def request(peer: str | None, certificate: PeerCertificate | None = None) -> Req
 )
 def test_a_peer_without_certificate_is_its_address_and_ports_make_no_other_of_it(peer: str, party: str) -> None:
     assert party_of(request(peer)) == party
+
+
+def test_a_user_is_another_party_in_each_of_its_security_sessions() -> None:
+    certificate = PeerCertificate("ab" * 32, "CN=client", "CN=ca")
+    parties = set()
+    for owner in (None, certificate):
+        for session in ("", "urn:uuid:1", "urn:uuid:2"):
+            one = request("192.0.2.7:1", owner)
+            one.user, one.session = "alice", session
+            parties.add(party_of(one))
+            assert party_of(one).startswith(PROVEN)
+            assert whole_party(party_of(one)).endswith("user alice")
+    assert len(parties) == 6
+    assert len({whole_party(one) for one in parties}) == 2
 
 
 def test_a_peer_with_a_certificate_is_its_owner_wherever_it_is() -> None:

@@ -1,7 +1,8 @@
 """The contract of the recordings for ``holdfast serve wcf.service:app``. Environment variables say where it keeps what.
 
 ``WCF_SERVICE_STORE`` is its store. Each message that a handler gets is a line of ``WCF_SERVICE_LOG``: the Sequence, the
-number, and the contract's key and number. An Echo takes ``WCF_SERVICE_SECONDS``.
+number, and the contract's key and number. An Echo takes ``WCF_SERVICE_SECONDS``. With ``WCF_SERVICE_NONCES``, a file,
+it demands the user alice with the password "secret".
 """
 
 from __future__ import annotations
@@ -25,4 +26,12 @@ async def _handled(message: holdfast.Message) -> None:
         await asyncio.sleep(_SECONDS)
 
 
-app = contract_app(os.environ["WCF_SERVICE_STORE"], _handled, handling=holdfast.HandlingPolicy(concurrency=64))
+_NONCES = os.environ.get("WCF_SERVICE_NONCES")
+_PROCESSORS = [holdfast.UsernameTokenValidator({"alice": "secret"}, nonces=_NONCES)] if _NONCES else []
+
+app = contract_app(
+    os.environ["WCF_SERVICE_STORE"],
+    _handled,
+    handling=holdfast.HandlingPolicy(concurrency=64),
+    processors=_PROCESSORS,
+)

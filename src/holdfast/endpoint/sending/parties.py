@@ -17,6 +17,8 @@ def party_of(request: Request) -> str:
     """Return the sender of a request: the owner of its client certificate, its user, or both, and the security session
     that it belongs to; else its network address; "" if none of them is known.
 
+    A Sequence that was created in a session belongs to it (WS-RM 6.1).
+
     The address is that of the connection (or the one that the ASGI server reports): headers can contain anything.
     """
     proven = _proven_party(request)

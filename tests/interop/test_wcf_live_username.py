@@ -1,0 +1,225 @@
+"""The live WCF client with a user name in its messages: WS-SecureConversation under TLS, with its standard bindings.
+
+``WCF_CLIENT`` names the program; without it all of this is skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from processes import Process
+from waiting import until
+from wcf.destination import contract_app, key_of, text_of
+from wcf.https import certificate_in, context_in, tls_before
+from wcf.live_client import PATIENCE, Ledger, LiveWCFClient, needs_the_client
+from wcf.outage import restart
+
+import holdfast
+from holdfast.broker.broker import Broker
+from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig
+from holdfast.endpoint.serve import Listeners, Service
+from holdfast.testing.ports import free_ports
+from holdfast.testing.proxy import Faults, LossyProxy, Relayed
+
+pytestmark = [pytest.mark.interop, pytest.mark.wcf, pytest.mark.timeout(600), needs_the_client]
+
+LOSS = Faults(lose_request=0.2, lose_response=0.2)
+PASSWORDS = {"alice": "secret"}
+
+
+class Shop:
+    """A destination with the contract of the recordings that demands a user name."""
+
+    def __init__(self, directory: Path, **options: float) -> None:
+        self.ledger = Ledger()
+        self.users: set[str] = set()
+        self.trusted: list[str] = []
+        shop = self
+
+        class Validator(holdfast.UsernameTokenValidator):
+            def inbound(self, context: holdfast.MessageContext) -> None:
+                super().inbound(context)
+                if "/RST/SCT" in context.envelope.action:
+                    shop.trusted.append(context.envelope.action.partition("/RST/")[2])
+
+        users = Validator(PASSWORDS, nonces=directory / "nonces", **options)
+        self.app = contract_app(directory / "inbox", self._handled, processors=[users])
+
+    def _handled(self, message: holdfast.Message) -> None:
+        self.users.add(message.user)
+        self.ledger.note(key_of(message))
+
+    @property
+    def open_sequences(self) -> int:
+        return self.app.engine.protocol.inbound.shares.open_count
+
+    @contextlib.asynccontextmanager
+    async def served(self, directory: Path) -> AsyncIterator[str]:
+        service = Service(self.app, Listeners(port=0, ssl_context=context_in(directory)))
+        await service.start()
+        try:
+            yield service.url
+        finally:
+            await service.close(0.0)
+
+
+def client_of(url: str, binding: str, **options: str) -> LiveWCFClient:
+    given = {"username": "alice:secret", "trust_any": ""} | PATIENCE | options
+    return LiveWCFClient(url, binding=binding, **given)
+
+
+@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+async def test_a_client_with_a_user_name_has_its_session(tmp_path: Path, binding: str) -> None:
+    shop = Shop(tmp_path)
+    async with shop.served(tmp_path) as url:
+        client = client_of(url, binding)
+        await client.run("open; notify 1..3; echo 4..6; close")
+        await shop.app.handled()
+    assert client.failed == []
+    assert shop.ledger.numbers == {"wcf": [1, 2, 3, 4, 5, 6]}
+    assert shop.users == {"alice"}
+    assert shop.trusted == ["SCT", "SCT/Cancel"]
+    assert shop.open_sequences == 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+async def test_a_client_with_one_way_operations_only_sends_with_a_user_name(tmp_path: Path, binding: str) -> None:
+    shop = Shop(tmp_path)
+    async with shop.served(tmp_path) as url:
+        client = client_of(url, binding, contract="notify")
+        await client.run("open; notify 1..20; close")
+        await shop.app.handled()
+    assert client.failed == []
+    assert shop.ledger.numbers == {"wcf": list(range(1, 21))}
+
+
+async def test_a_client_with_a_wrong_password_reads_that_it_is_refused(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    async with shop.served(tmp_path) as url:
+        (line, *_) = await client_of(url, "ws", username="alice:wrong").run("open; close")
+    assert (line["failed"], line["exception"]) == ("open", "MessageSecurityException")
+    assert "could not be authenticated or authorized" in line["cause"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+async def test_a_client_renews_its_token_and_keeps_its_session(tmp_path: Path, binding: str) -> None:
+    """With a token of ten seconds instead of fifteen hours, and clocks that agree."""
+    shop = Shop(tmp_path, session=10, skew=2)
+    async with shop.served(tmp_path) as url:
+        client = client_of(url, binding)
+        await client.run("open; notify 1; sleep 5; echo 2; sleep 6; echo 3; sleep 7; notify 4; sleep 8; echo 5; close")
+        await shop.app.handled()
+    assert client.failed == []
+    assert shop.ledger.numbers == {"wcf": [1, 2, 3, 4, 5]}
+    assert shop.trusted.count("SCT/Renew") >= 2
+    assert shop.trusted.count("SCT") == 1, "it keeps its token"
+
+
+@contextlib.asynccontextmanager
+async def lossy_path(url: str, seed: int, directory: Path) -> AsyncIterator[tuple[str, LossyProxy]]:
+    """TLS, and behind it a network that loses a fifth of requests and of answers while a reliable session is open.
+
+    The client asks for a token and cancels it outside of its reliable session, and gives up when those get lost.
+    """
+
+    def relayed(exchange: Relayed) -> None:
+        if b"CreateSequenceResponse" in (exchange.response or b""):
+            proxy.faults = LOSS
+        if re.search(rb"/(LastMessage|CloseSequence)<", exchange.request):
+            proxy.faults = Faults()
+
+    async with (
+        LossyProxy(url, seed=seed, on_relayed=relayed) as proxy,
+        tls_before(proxy.url, context_in(directory)) as outer,
+    ):
+        yield outer, proxy
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+async def test_with_a_fifth_of_requests_and_of_answers_lost_no_secured_message_is_lost(
+    tmp_path: Path, binding: str
+) -> None:
+    shop = Shop(tmp_path)
+    service = Service(shop.app, Listeners(port=0))
+    await service.start()
+    try:
+        async with lossy_path(service.url, 7, tmp_path) as (url, proxy):
+            client = client_of(url, binding)
+            await client.run("open; notify 1..15; echo 16..25; close")
+            await shop.app.handled()
+    finally:
+        await service.close(0.0)
+    assert client.failed == []
+    assert proxy.counts.lost > 5
+    assert shop.ledger.numbers == {"wcf": list(range(1, 26))}
+
+
+@pytest.mark.nightly
+@pytest.mark.crash
+@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+async def test_no_client_with_a_user_name_notices_that_the_service_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, binding: str
+) -> None:
+    log = tmp_path / "handled"
+    monkeypatch.setenv("WCF_SERVICE_STORE", str(tmp_path / "inbox"))
+    monkeypatch.setenv("WCF_SERVICE_LOG", str(log))
+    monkeypatch.setenv("WCF_SERVICE_NONCES", str(tmp_path / "nonces"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    (port,) = free_ports(1)
+    arguments = ["serve", "wcf.service:app", "--port", str(port), "--tls-cert", str(certificate_in(tmp_path))]
+    service = Process(tmp_path, "service", port, *arguments)
+    await service.start()
+
+    def numbers() -> list[str]:
+        return log.read_text().splitlines() if log.exists() else []
+
+    try:
+        client = client_of(service.url.replace("http:", "https:"), binding)
+        running = asyncio.create_task(
+            client.run("open; notify 1..5; echo 6..8; sleep 4; notify 9..12; echo 13..15; sleep 4; echo 16..18; close")
+        )
+        for count in (8, 15):
+            await until(lambda count=count: len(numbers()) >= count)  # type: ignore[misc]
+            await restart(service)
+        await running
+        await until(lambda: len({line.split()[1] for line in numbers()}) >= 18)
+    finally:
+        await service.kill()
+    assert client.failed == []
+    assert sorted({int(line.split()[-1]) for line in numbers()}) == list(range(1, 19))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+async def test_through_a_broker_a_client_with_a_user_name_has_its_session(tmp_path: Path, binding: str) -> None:
+    handled: list[str] = []
+    inner = Service(contract_app(":memory:", lambda one: handled.append(text_of(one))), Listeners(port=0))
+    await inner.start()
+    users = holdfast.UsernameTokenValidator(PASSWORDS, nonces=tmp_path / "nonces")
+    config = BrokerConfig(
+        store=str(tmp_path / "broker"),
+        listen=ListenConfig(port=0),
+        admin=AdminConfig(port=0),
+        forwarders=(ForwarderConfig("service", "inbox", inner.url),),
+    )
+    broker = Broker(config, processors=[users])
+    await broker.service.start()
+    try:
+        async with tls_before(broker.service.url, context_in(tmp_path)) as url:
+            client = client_of(url, binding)
+            await client.run("open; notify 1..5; echo 6..10; close")
+            wrong = await client_of(url, binding, username="alice:wrong").run("open; close")
+            await until(lambda: len(handled) == 10)
+    finally:
+        await broker.service.close(0.5)
+        await inner.close(0.0)
+    assert client.failed == []
+    assert wrong[0]["failed"] == "open"

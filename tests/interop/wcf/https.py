@@ -1,0 +1,52 @@
+"""TLS for the tests with the live WCF client: certificates it does not know, and an end of TLS before a service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import trustme
+
+from holdfast.http.tls import ServerTLS
+
+
+def certificate_in(directory: Path) -> Path:
+    """A new certificate of 127.0.0.1 with its key, as a PEM file; its authority is ``ca.pem`` beside it."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(directory / "ca.pem"))
+    certificate = directory / "server.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
+    return certificate
+
+
+def context_in(directory: Path) -> ssl.SSLContext:
+    """A server's context with such a certificate."""
+    return ServerTLS(str(certificate_in(directory))).context()
+
+
+@contextlib.asynccontextmanager
+async def tls_before(url: str, context: ssl.SSLContext) -> AsyncIterator[str]:
+    """Ends TLS in front of a service that speaks http, as a load balancer does; gives its URL."""
+    host, _, port = url.removeprefix("http://").rstrip("/").partition(":")
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            inner_reader, inner_writer = await asyncio.open_connection(host, int(port))
+            ways = [_copy(reader, inner_writer), _copy(inner_reader, writer)]
+            await asyncio.gather(*ways)
+
+    server = await asyncio.start_server(relay, "127.0.0.1", 0, ssl=context)
+    async with server:
+        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        server.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
