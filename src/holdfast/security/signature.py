@@ -32,7 +32,16 @@ _SIGNATURES: Final[Mapping[str, str]] = {
 """Algorithm -> hash function. WCF, CXF and Metro sign with SHA-1 in all their suites; as an HMAC it is not broken."""
 
 ID: Final = f"{{{WSU}}}Id"
-_IDS: Final = (ID, "Id", "ID", "id", "{http://www.w3.org/XML/1998/namespace}id")
+_IDS: Final = etree.XPath(
+    ".//@u:Id | .//@xml:id | .//@Id | .//@ID | .//@id",
+    namespaces={"u": WSU, "xml": "http://www.w3.org/XML/1998/namespace"},
+    smart_strings=False,
+)
+
+
+def _ids_in(element: etree._Element) -> list[str]:
+    found: list[str] = _IDS(element)
+    return found
 
 
 def check_signature(security: etree._Element, timestamp: etree._Element, token: etree._Element, key: bytes) -> bool:
@@ -76,14 +85,9 @@ def canonical(element: etree._Element) -> bytes:
 
 
 def _check_ids(security: etree._Element) -> None:
-    seen: set[str] = set()
-    for element in security.iter("*"):
-        for name in _IDS:
-            value = element.get(name)
-            if value is not None and value in seen:
-                raise Invalid("two elements have the same Id")
-            if value is not None:
-                seen.add(value)
+    ids = _ids_in(security)
+    if len(ids) != len(set(ids)):
+        raise Invalid("two elements have the same Id")
 
 
 def _only(parent: etree._Element, namespace: str, local: str) -> etree._Element:
