@@ -30,11 +30,10 @@ from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(900)]
 
 HERE = Path(__file__).resolve().parent
-BOTH_WAYS = pytest.mark.parametrize("longest_wait", ["60", "0"], ids=["the loop waits", "the loop goes on"])
-"""Of committing: the loop waits for the disk itself, or it hears of it from the thread."""
 ONE_WAY_BY_DAY = pytest.mark.parametrize(
     "longest_wait", [pytest.param("60", marks=pytest.mark.nightly), "0"], ids=["the loop waits", "the loop goes on"]
 )
+"""Of committing: the loop waits for the disk itself, or it hears of it from the thread."""
 KILLS = 5
 NOTE, PRICE = "urn:test:note", "urn:test:price"
 BAD = Faults(lose_request=0.1, lose_response=0.1, double=0.1, delay=0.2, max_delay=0.02)
@@ -147,7 +146,7 @@ def stored(store: Path, sequences: dict[str, str]) -> tuple[dict[str, list[int]]
         view.close()
 
 
-@BOTH_WAYS
+@ONE_WAY_BY_DAY
 async def test_a_destination_killed_again_and_again_keeps_what_it_acknowledged_once_and_in_order(
     tmp_path: Path, longest_wait: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -332,6 +331,7 @@ def all_sequences(admin_port: int) -> Iterator[dict[str, Any]]:
         after = page["next"]
 
 
+@pytest.mark.nightly
 def test_ten_thousand_open_sequences_are_back_as_they_were(tmp_path: Path, bench: Any):
     draw = random.Random(44)
     expected: dict[str, list[int]] = bench.fill_and_kill(tmp_path / "inbox", SEQUENCES)

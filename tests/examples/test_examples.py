@@ -200,6 +200,7 @@ def test_every_example_is_listed_and_run_here() -> None:
 
 
 @pytest.mark.crash
+@pytest.mark.parametrize("database", ["postgresql", pytest.param("mariadb", marks=pytest.mark.nightly)], indirect=True)
 async def test_transactions_keep_orders_rows_and_confirmations_together(tmp_path, environment, database):
     """Both processes are killed between two orders, and started again."""
     table_of = f"orders_{database.kind}"

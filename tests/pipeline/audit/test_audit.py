@@ -209,6 +209,7 @@ def told_by(found: list[tuple[str, tuple[Any, ...]]]) -> Counter[Any]:
     return told
 
 
+@pytest.mark.nightly
 def test_the_tables_and_the_report_tell_what_happened(spark: SparkSession, tmp_path: Path) -> None:
     from holdfast.pipeline.audit.findings import audit
     from holdfast.pipeline.audit.report import report

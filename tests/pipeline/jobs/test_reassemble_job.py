@@ -72,6 +72,7 @@ def test_files_are_put_together_and_what_is_wrong_is_said(
     assert told.get_element_by_id(link.get("href")[1:]).xpath("td[1]")[0].text_content() == "urn:s"
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_what_could_not_be_read_is_grouped_by_reason_and_kind_of_file_the_most_frequent_first(
     spark: SparkSession, tmp_path: Path
@@ -95,6 +96,7 @@ def test_what_could_not_be_read_is_grouped_by_reason_and_kind_of_file_the_most_f
     assert page.index("a packet capture") < page.index("urn:s")
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_a_column_of_parquet_is_put_together_and_a_whole_one_says_nothing(spark: SparkSession, tmp_path: Path) -> None:
     rows = [(message(number), "topic", number) for number in (2, 1, 2)]

@@ -61,6 +61,7 @@ def left(out: Path) -> list[str]:
     return sorted(path.name for path in out.iterdir())
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_batches_of_several_schemas_become_one_table_that_a_landing_continues(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -144,6 +144,7 @@ def test_of_two_drivers_that_land_one_batch_at_a_time_one_does(
     assert seen_by_delta(tmp_path) == list(range(first, 30))
 
 
+@pytest.mark.nightly
 def test_a_table_that_each_batch_replaces_is_replaced_by_one_commit_also_by_nothing(
     spark: SparkSession, tmp_path: Path
 ):

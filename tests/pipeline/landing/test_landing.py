@@ -190,6 +190,7 @@ def test_of_two_drivers_of_one_checkpoint_one_lands_a_batch_and_the_other_fails(
         driver(rows, 2)
 
 
+@pytest.mark.nightly
 def test_several_queues_are_landed_in_one_table_and_so_are_those_that_match_a_pattern(
     spark: SparkSession, place: Place, orders: FakeServer
 ):
@@ -243,6 +244,7 @@ def test_whatever_a_body_holds_is_one_row_and_the_others_go_on(spark: SparkSessi
     assert pq.ParquetFile(file).schema_arrow.field("at").type == pa.timestamp("us", tz="UTC")
 
 
+@pytest.mark.nightly
 def test_landed_rows_are_read_again_by_another_schema_and_the_landing_goes_on_there(
     spark: SparkSession, place: Place, orders: FakeServer
 ):
@@ -337,6 +339,7 @@ def test_a_queue_is_landed_in_a_delta_table_by_day_once_wherever_its_driver_dies
         place.run(**how)
 
 
+@pytest.mark.nightly
 def test_further_columns_of_the_messages_are_landed_if_asked_for(
     spark: SparkSession, place: Place, orders: FakeServer, tmp_path: Path
 ):

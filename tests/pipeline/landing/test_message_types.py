@@ -123,6 +123,7 @@ def shop(spark: SparkSession, server: FakeServer, tmp_path: Path, patiently: Cal
     return Shop(spark, server, tmp_path, patiently)
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_each_type_has_a_table_with_its_own_columns(shop: Shop) -> None:

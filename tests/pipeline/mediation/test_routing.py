@@ -35,6 +35,7 @@ def places(routes: list[Route], n: int | None, s: str | None) -> set[str]:
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_each_row_goes_where_the_first_route_that_takes_it_leads_and_onwards_if_that_says_so(
     spark: SparkSession,

@@ -274,6 +274,7 @@ def test_what_is_inferred_stays_for_every_later_run(
     assert here.letters(tmp_path / "dead") == [("read", 2, "n: 'x' is not an integer")]
 
 
+@pytest.mark.nightly
 def test_windows_go_over_all_batches_and_each_is_sent_once_when_it_is_final(
     spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
 ) -> None:
@@ -420,6 +421,7 @@ def test_a_batch_is_sent_to_its_sinks_side_by_side(
     assert bodies(orders, "p.first") == bodies(orders, "p.second") == [order(1), order(2)]
 
 
+@pytest.mark.nightly
 def test_rows_of_a_settled_batch_are_not_lost_when_their_sink_is_called_otherwise(
     spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
 ) -> None:
@@ -470,6 +472,7 @@ def test_rows_that_were_made_of_one_message_have_an_order_too(spark: SparkSessio
     assert [row.body for row in messages.orderBy(*order).collect()] == [str(number) for number in range(1, 10)]
 
 
+@pytest.mark.nightly
 def test_a_parquet_table_of_an_older_run_is_appended_to_and_must_be_converted_to_be_replaced(
     spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
 ) -> None:

@@ -272,6 +272,7 @@ def test_on_spark_a_restarted_stream_equals_a_batch_and_releases_messages_in_ord
     assert any(found.values())
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_a_batch_that_is_in_the_table_but_not_in_sparks_log_is_repeated_without_effect(
     spark: SparkSession, tmp_path: Path, patiently: Callable[[Callable[[], None]], None]
@@ -290,6 +291,7 @@ def test_a_batch_that_is_in_the_table_but_not_in_sparks_log_is_repeated_without_
     assert read_streamed(spark, str(tmp_path / "out")).messages.orderBy(*KEY).collect() == messages
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_on_spark_a_stream_comes_to_what_a_batch_does_once_the_time_is_up(
     spark: SparkSession, tmp_path: Path, patiently: Callable[[Callable[[], None]], None]

@@ -78,6 +78,7 @@ def test_the_summary_is_what_the_outcomes_come_to(spark: SparkSession):
         assert one.longest == pytest.approx(latencies[-1])
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_quantiles_are_those_of_the_latencies_and_margins_those_of_a_bootstrap(spark: SparkSession):
     grid = parse_grid(["loss=0.2", "delay=20ms", "window=32", "backoff=patient"], sequences=600)
