@@ -191,7 +191,7 @@ def test_a_wsdl_says_where_to_send_and_what_to_speak(run: Any, served: Any, tmp_
     assert "the WSDL has no SOAP port 'Q'" in result.err
     result = run("send", "--wsdl", "nowhere.wsdl", "orders/000.xml")
     assert result.code == 1
-    assert "cannot read the WSDL nowhere.wsdl" in result.err
+    assert "nowhere.wsdl cannot be read: No such file or directory." in result.err
 
 
 def test_what_could_not_be_sent_in_time_is_safe_and_resume_sends_it(
