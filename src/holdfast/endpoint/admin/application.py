@@ -30,7 +30,7 @@ from holdfast.endpoint.admin.resources.rates import Rates
 from holdfast.endpoint.admin.resources.sequences import SequenceRoutes
 from holdfast.endpoint.admin.responses import refuse, report_bug, respond, split_target
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route, Routes
-from holdfast.endpoint.admin.shapes import Anything, Health, Reloaded
+from holdfast.endpoint.admin.shapes.answers import Anything, Health, Reloaded
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.inspection import ages, oldest
 from holdfast.endpoint.logs import log

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from heapq import nsmallest
 from typing import TypeVar
 
-from holdfast.endpoint.admin.shapes import MOST_LISTED, Page
+from holdfast.endpoint.admin.shapes.requests import Page
+from holdfast.endpoint.admin.shapes.values import MOST_LISTED
 
 Item = TypeVar("Item")
 Key = tuple[str, ...]

@@ -10,7 +10,7 @@ from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import Steering
 from holdfast.endpoint.admin.numbering import Numbering
 from holdfast.endpoint.admin.routes import Refused
-from holdfast.endpoint.admin.shapes import Reset
+from holdfast.endpoint.admin.shapes.requests import Reset
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.fault_replies import set_aside
 

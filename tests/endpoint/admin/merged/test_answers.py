@@ -18,11 +18,10 @@ from holdfast.endpoint.admin.merged.answers import (
     merge_metrics,
 )
 from holdfast.endpoint.admin.routes import Joined, Shape
-from holdfast.endpoint.admin.shapes import (
+from holdfast.endpoint.admin.shapes.answers import (
     Bounds,
     Flight,
     ForwarderShown,
-    Guess,
     JournalFile,
     LetterShown,
     LossShown,
@@ -30,6 +29,7 @@ from holdfast.endpoint.admin.shapes import (
     SequenceShown,
     Waiting,
 )
+from holdfast.endpoint.admin.shapes.requests import Guess
 
 
 def test_answers_become_one_field_by_field() -> None:

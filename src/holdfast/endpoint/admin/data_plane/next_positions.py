@@ -21,7 +21,8 @@ from holdfast.endpoint.admin.data_plane.readers import (
 )
 from holdfast.endpoint.admin.numbering import Numbering, numbering_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
-from holdfast.endpoint.admin.shapes import NextPositions, NextQuery, Position
+from holdfast.endpoint.admin.shapes.answers import NextPositions
+from holdfast.endpoint.admin.shapes.requests import NextQuery, Position
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.destination.readers import Readers
 from holdfast.exceptions import StoreError

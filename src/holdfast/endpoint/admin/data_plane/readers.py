@@ -16,20 +16,16 @@ from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.numbering import Numbering, numbering_of
 from holdfast.endpoint.admin.places import offset_at
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route, number_in
-from holdfast.endpoint.admin.shapes import (
+from holdfast.endpoint.admin.shapes.answers import (
     DescribedQueues,
     Ends,
     Fingerprints,
-    FingerprintsQuery,
-    Move,
     Offsets,
     OffsetsAt,
-    OffsetsQuery,
     Place,
     QueueList,
-    ReadersQuery,
-    RecordsQuery,
 )
+from holdfast.endpoint.admin.shapes.requests import FingerprintsQuery, Move, OffsetsQuery, ReadersQuery, RecordsQuery
 from holdfast.endpoint.inspection import describe_queue
 from holdfast.endpoint.record_blocks import MEDIA_TYPE
 from holdfast.exceptions import ConfigurationError

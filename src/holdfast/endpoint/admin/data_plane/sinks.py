@@ -16,17 +16,8 @@ from holdfast.core.staged_blocks import Block
 from holdfast.endpoint.admin.data_plane.rows import MEDIA_TYPE, CutOff, PartRead, RowReader, RowRefused
 from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
-from holdfast.endpoint.admin.shapes import (
-    Bind,
-    Page,
-    PartQuery,
-    PartTaken,
-    Publish,
-    PublishedShown,
-    SinkList,
-    SinkShown,
-    Tokens,
-)
+from holdfast.endpoint.admin.shapes.answers import PartTaken, PublishedShown, SinkList, SinkShown
+from holdfast.endpoint.admin.shapes.requests import Bind, Page, PartQuery, Publish, Tokens
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.exceptions import ConfigurationError
 

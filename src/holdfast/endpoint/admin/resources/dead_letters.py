@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
-from holdfast.endpoint.admin.shapes import MOST_LISTED, Discarded, LetterList, LetterPage, LetterShown, Retried
+from holdfast.endpoint.admin.shapes.answers import Discarded, LetterList, LetterShown, Retried
+from holdfast.endpoint.admin.shapes.requests import LetterPage
+from holdfast.endpoint.admin.shapes.values import MOST_LISTED
 from holdfast.endpoint.destination.dead_letters import describe_letter, describe_letters
 
 if TYPE_CHECKING:

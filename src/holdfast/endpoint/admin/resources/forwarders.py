@@ -17,7 +17,8 @@ from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.places import delete_forwarder, find_offsets, pass_over
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
-from holdfast.endpoint.admin.shapes import ForwarderDeleted, ForwarderList, Offsets, Page, Reason, Reset
+from holdfast.endpoint.admin.shapes.answers import ForwarderDeleted, ForwarderList, Offsets
+from holdfast.endpoint.admin.shapes.requests import Page, Reason, Reset
 from holdfast.endpoint.inspection import describe_flight
 from holdfast.endpoint.sending.outboxes import forwarder_of, state_of
 

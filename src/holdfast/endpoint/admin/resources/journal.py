@@ -13,7 +13,8 @@ from pathlib import Path
 from holdfast.endpoint.admin.numbering import Numbering, numbering_of
 from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
-from holdfast.endpoint.admin.shapes import JournalList, OctetsQuery, Page
+from holdfast.endpoint.admin.shapes.answers import JournalList
+from holdfast.endpoint.admin.shapes.requests import OctetsQuery, Page
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.journal.files import Segment, made_parquet, open_segment, segments
 from holdfast.endpoint.journal.writer import Journal

@@ -8,7 +8,9 @@ from typing import Any
 from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
-from holdfast.endpoint.admin.shapes import MOST_LISTED, GivenUp, Key, MessagePage, Retried, Waiting, WaitingList
+from holdfast.endpoint.admin.shapes.answers import GivenUp, Retried, Waiting, WaitingList
+from holdfast.endpoint.admin.shapes.requests import Key, MessagePage
+from holdfast.endpoint.admin.shapes.values import MOST_LISTED
 from holdfast.endpoint.sending.outboxes import Outboxes
 from holdfast.exceptions import ConfigurationError
 

@@ -18,18 +18,9 @@ from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.places import asked_partitions, check_one_partition, find_offsets, pass_over
 from holdfast.endpoint.admin.resources.rates import Rates
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
-from holdfast.endpoint.admin.shapes import (
-    MOST_LISTED,
-    CursorList,
-    Messages,
-    Offsets,
-    Page,
-    Peek,
-    Purge,
-    Purged,
-    QueueShown,
-    Reset,
-)
+from holdfast.endpoint.admin.shapes.answers import CursorList, Messages, Offsets, Purged, QueueShown
+from holdfast.endpoint.admin.shapes.requests import Page, Peek, Purge, Reset
+from holdfast.endpoint.admin.shapes.values import MOST_LISTED
 from holdfast.endpoint.inspection import ages, describe_queue, oldest
 
 PEEKED_BYTES = 8 << 20

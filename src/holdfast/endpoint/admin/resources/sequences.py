@@ -11,7 +11,8 @@ from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
-from holdfast.endpoint.admin.shapes import Reason, SequenceList, SequencePage, SequenceShown
+from holdfast.endpoint.admin.shapes.answers import SequenceList, SequenceShown
+from holdfast.endpoint.admin.shapes.requests import Reason, SequencePage
 from holdfast.endpoint.inspection import describe_flight, describe_parts
 
 Part = RMDestination | Outbox
