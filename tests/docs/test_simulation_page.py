@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.simulation.promises.invariants import ALL_INVARIANTS, Invariant
+from holdfast.simulation.promises.invariant import Invariant
+from holdfast.simulation.promises.invariants import ALL_INVARIANTS
 from holdfast.simulation.promises.refusals import RefusedInOnePlace, RequeuedInOneBatch
 from holdfast.simulation.promises.routed_invariants import ROUTED_INVARIANTS
 

@@ -18,7 +18,7 @@ from holdfast.simulation.explorer.exploration import Explorer, retell
 from holdfast.simulation.explorer.situation import Bounds, Keys
 from holdfast.simulation.explorer.stage import Stage, begin
 from holdfast.simulation.nodes.node import Node
-from holdfast.simulation.promises.invariants import Invariant
+from holdfast.simulation.promises.invariant import Invariant
 from holdfast.simulation.world import World
 
 WS_RM_1_0 = Versions("1.0")

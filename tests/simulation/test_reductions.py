@@ -25,7 +25,7 @@ from holdfast.simulation.explorer.exploration import Explorer
 from holdfast.simulation.explorer.memory import Memory
 from holdfast.simulation.explorer.situation import Action, Bounds, Keys, Kind, Packet, Situation
 from holdfast.simulation.explorer.stage import Stage, begin
-from holdfast.simulation.promises.invariants import InvariantViolation
+from holdfast.simulation.promises.invariant import InvariantViolation
 
 
 class Pickler(pickle.Pickler):

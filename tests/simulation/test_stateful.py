@@ -14,7 +14,7 @@ from examples import examples
 from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.simulation.explorer.situation import Bounds
 from holdfast.simulation.explorer.stage import Stage, begin
-from holdfast.simulation.promises.invariants import InvariantViolation
+from holdfast.simulation.promises.invariant import InvariantViolation
 
 ENDPOINT = st.sampled_from([0, 1])
 MOST_MESSAGES = 6

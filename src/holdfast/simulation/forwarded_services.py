@@ -12,7 +12,7 @@ from dataclasses import replace
 from holdfast.core.protocol import RMProtocol
 from holdfast.simulation.nodes.routed_queues import service_address
 from holdfast.simulation.options import Options
-from holdfast.simulation.promises.invariants import Invariant
+from holdfast.simulation.promises.invariant import Invariant
 from holdfast.simulation.second_world import Carrier, SecondWorld
 from holdfast.simulation.world import World
 

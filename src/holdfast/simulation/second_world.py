@@ -17,7 +17,7 @@ from holdfast.core.messages import Envelope
 from holdfast.core.protocol import RMProtocol
 from holdfast.simulation.actors.reader import At
 from holdfast.simulation.nodes.node import Arrival, Journey, Node, Setup
-from holdfast.simulation.promises.invariants import Invariant
+from holdfast.simulation.promises.invariant import Invariant
 from holdfast.simulation.world import World
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from holdfast.simulation.nodes.clock import EPOCH
 from holdfast.simulation.nodes.network import PERFECT, Network
 from holdfast.simulation.nodes.node import SECOND, Arrival, Journey, Node
 from holdfast.simulation.options import Options
-from holdfast.simulation.promises.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
+from holdfast.simulation.promises.invariant import Invariant, InvariantViolation
+from holdfast.simulation.promises.invariants import ALL_INVARIANTS
 from holdfast.simulation.promises.liveness import unfinished
 from holdfast.simulation.promises.refusals import RefusedInOnePlace, RefusingService, RequeuedInOneBatch, unsettled
 from holdfast.simulation.promises.restarted import Heard

@@ -15,7 +15,7 @@ from holdfast.core.records import Record
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import outbox_queue
 from holdfast.simulation.nodes.node import SECOND, SECOND_ADDRESS, SECOND_OUTBOX, Journey, Node
-from holdfast.simulation.promises.invariants import Invariant, skips
+from holdfast.simulation.promises.invariant import Invariant, skips
 from holdfast.simulation.second_world import Carrier, SecondWorld
 from holdfast.simulation.world import World
 

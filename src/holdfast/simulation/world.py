@@ -27,7 +27,8 @@ from holdfast.simulation.nodes.node import (
 )
 from holdfast.simulation.nodes.routed_queues import LEFT_BEHIND, is_routed
 from holdfast.simulation.nodes.words import describe
-from holdfast.simulation.promises.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
+from holdfast.simulation.promises.invariant import Invariant, InvariantViolation
+from holdfast.simulation.promises.invariants import ALL_INVARIANTS
 
 if TYPE_CHECKING:
     from holdfast.simulation.promises.refusals import RefusingService

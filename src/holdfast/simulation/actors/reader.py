@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from holdfast.core.records import Record
 from holdfast.simulation.nodes.node import INBOX, Node
-from holdfast.simulation.promises.invariants import InvariantViolation
+from holdfast.simulation.promises.invariant import InvariantViolation
 
 if TYPE_CHECKING:
     from holdfast.simulation.world import World

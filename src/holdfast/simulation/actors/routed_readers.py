@@ -17,7 +17,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.simulation.actors.reader import At
 from holdfast.simulation.nodes.node import Node
-from holdfast.simulation.promises.invariants import InvariantViolation
+from holdfast.simulation.promises.invariant import InvariantViolation
 
 if TYPE_CHECKING:
     from holdfast.simulation.world import World

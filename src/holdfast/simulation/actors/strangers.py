@@ -35,7 +35,7 @@ from holdfast.core.versions import Versions
 from holdfast.simulation.actors.reader import At
 from holdfast.simulation.nodes.node import REFUSED, STRANGER, Arrival, Journey, Node
 from holdfast.simulation.nodes.words import describe
-from holdfast.simulation.promises.invariants import InvariantViolation
+from holdfast.simulation.promises.invariant import InvariantViolation
 
 if TYPE_CHECKING:
     from holdfast.simulation.world import World

@@ -19,7 +19,7 @@ from holdfast.core.staged_blocks import Block
 from holdfast.simulation.actors.reader import At
 from holdfast.simulation.nodes.ledger import is_row
 from holdfast.simulation.nodes.node import INBOX, Node
-from holdfast.simulation.promises.invariants import InvariantViolation
+from holdfast.simulation.promises.invariant import InvariantViolation
 from holdfast.store.staged import blocks_of_records
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from holdfast.simulation.explorer.memory import Memory
 from holdfast.simulation.explorer.situation import Action, Bounds, Keys, Situation
 from holdfast.simulation.explorer.stage import Stage, begin
-from holdfast.simulation.promises.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
+from holdfast.simulation.promises.invariant import Invariant, InvariantViolation
+from holdfast.simulation.promises.invariants import ALL_INVARIANTS
 
 
 @dataclass(slots=True)

@@ -24,7 +24,8 @@ from holdfast.simulation.explorer.stage import Stage
 from holdfast.simulation.nodes.fingerprint import Form, form_of
 from holdfast.simulation.nodes.ledger import DurableState, Words, seen_by_the_other
 from holdfast.simulation.nodes.node import Node
-from holdfast.simulation.promises.invariants import ALL_INVARIANTS, Invariant
+from holdfast.simulation.promises.invariant import Invariant
+from holdfast.simulation.promises.invariants import ALL_INVARIANTS
 
 
 class Memory:

@@ -13,7 +13,8 @@ from holdfast.core.messages import Envelope
 from holdfast.simulation.explorer.situation import Bounds, Budget, Endpoint, Outcome, Packet, Situation, Step, setups
 from holdfast.simulation.nodes.fingerprint import HORIZON, Form, form_of_endpoint
 from holdfast.simulation.nodes.node import Arrival, Journey, Node
-from holdfast.simulation.promises.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
+from holdfast.simulation.promises.invariant import Invariant, InvariantViolation
+from holdfast.simulation.promises.invariants import ALL_INVARIANTS
 from holdfast.simulation.promises.liveness import unfinished
 from holdfast.simulation.world import World
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.sending.outboxes.records import outbox_queue
 from holdfast.simulation.nodes.node import OUTBOX
-from holdfast.simulation.promises.invariants import skips
+from holdfast.simulation.promises.invariant import skips
 from holdfast.simulation.promises.refusals import dead_letters
 
 if TYPE_CHECKING:

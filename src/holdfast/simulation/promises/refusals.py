@@ -20,7 +20,8 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
 from holdfast.simulation.nodes.ledger import is_reply, is_row
 from holdfast.simulation.nodes.node import INBOX, Node
-from holdfast.simulation.promises.invariants import Invariant, letters_of
+from holdfast.simulation.promises.delivery_invariants import letters_of
+from holdfast.simulation.promises.invariant import Invariant
 
 if TYPE_CHECKING:
     from holdfast.simulation.world import World

@@ -17,7 +17,7 @@ from holdfast.core.receiving.replies import APART
 from holdfast.simulation.nodes.node import Node
 from holdfast.simulation.nodes.store import SimStore
 from holdfast.simulation.nodes.words import describe
-from holdfast.simulation.promises.invariants import InvariantViolation
+from holdfast.simulation.promises.invariant import InvariantViolation
 from holdfast.store.memory import MemoryStore
 
 INVARIANT = "AnswersSurviveRestart"

@@ -13,7 +13,7 @@ from holdfast.core.records import Batch
 from holdfast.simulation.nodes.ledger import DurableState, is_row
 from holdfast.simulation.nodes.node import INBOX, Node
 from holdfast.simulation.nodes.routed_queues import Kept, Place, is_routed
-from holdfast.simulation.promises.invariants import Invariant, is_requeued
+from holdfast.simulation.promises.invariant import Invariant, is_requeued
 from holdfast.store.staged import appended
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.messages import Acknowledge, Envelope
 from holdfast.simulation.nodes.node import STRANGER, Arrival, Journey
-from holdfast.simulation.promises.invariants import InvariantViolation, is_requeued
+from holdfast.simulation.promises.invariant import InvariantViolation, is_requeued
 
 if TYPE_CHECKING:
     from holdfast.simulation.world import World
