@@ -14,6 +14,7 @@ from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.store import open_store
 from holdfast.store.rocksdb import changes, opening
 from holdfast.store.sql import changes as sql_changes
+from holdfast.store.sql import records as sql_records
 from holdfast.store.sql import store as sql
 
 QUEUES = [("orders", 0), ("orders", 7), ("out", 1)]
@@ -67,7 +68,7 @@ def serial(snapshot: Snapshot) -> int:
 def main(location: str) -> None:
     """Go on from whatever batch the store ends with, until killed."""
     changes.SWEEP_BYTES = sql_changes.SWEEP_BYTES = SWEEP_BYTES
-    sql_changes.PIECE_BYTES = sql.PIECE_BYTES = PIECE_BYTES
+    sql_changes.PIECE_BYTES = sql_records.PIECE_BYTES = PIECE_BYTES
     sql.LOCK_SECONDS = 60.0
     opening.MEMTABLE_BYTES = 1 << 18
     store = open_store(location)

@@ -19,6 +19,7 @@ from holdfast.core.records import Batch
 from holdfast.exceptions import StoreFailed
 from holdfast.store import MemoryStore, open_store
 from holdfast.store.rocksdb.store import RocksDBStore
+from holdfast.store.sql import records as sql_records
 from holdfast.store.sql import store as sql
 
 CHILD = Path(__file__).with_name("crash_child.py")
@@ -69,7 +70,7 @@ def test_whenever_it_is_killed_everything_acknowledged_is_there_and_only_whole_b
     tmp_path, child, content, servers, monkeypatch, kind
 ):
     location = tmp_path / "store" if kind == "rocksdb" else servers(kind).new_url()
-    monkeypatch.setattr(sql, "PIECE_BYTES", child.PIECE_BYTES)
+    monkeypatch.setattr(sql_records, "PIECE_BYTES", child.PIECE_BYTES)
     monkeypatch.setattr(sql, "LOCK_SECONDS", 60.0)
     draw = random.Random(20261121)
     model = MemoryStore()
@@ -91,7 +92,7 @@ def test_whenever_it_is_killed_everything_acknowledged_is_there_and_only_whole_b
 def test_a_database_server_that_is_killed_under_load_costs_nothing_but_time(database, child, content, monkeypatch):
     """The one who commits is not started again: it connects again, and finds out what became of its last batch."""
     location = database.new_url()
-    monkeypatch.setattr(sql, "PIECE_BYTES", child.PIECE_BYTES)
+    monkeypatch.setattr(sql_records, "PIECE_BYTES", child.PIECE_BYTES)
     monkeypatch.setattr(sql, "LOCK_SECONDS", 60.0)
     draw = random.Random(20261122)
     process = subprocess.Popen([sys.executable, str(CHILD), location], stdout=subprocess.PIPE, env=ENV)

@@ -28,8 +28,8 @@ from holdfast.store.base import Store
 from holdfast.store.rocksdb import changes
 from holdfast.store.rocksdb.store import RocksDBStore
 from holdfast.store.sql import changes as sql_changes
+from holdfast.store.sql import records as sql_records
 from holdfast.store.sql import schema as sql_schema
-from holdfast.store.sql import store as sql
 from holdfast.store.sql.store import SQLStore
 from holdfast.store.staged import blocks_of_records
 
@@ -267,7 +267,7 @@ class InADatabase:
     def in_a_database(self, servers: Callable[[str], Server], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(self.machine, "server", servers(self.machine.kind))
         monkeypatch.setattr(sql_changes, "PIECE_BYTES", 150)
-        monkeypatch.setattr(sql, "PIECE_BYTES", 150)
+        monkeypatch.setattr(sql_records, "PIECE_BYTES", 150)
         monkeypatch.setattr(sql_changes, "SWEEP_BYTES", 600)
         monkeypatch.setattr(sql_changes, "MOST_SWEPT", 3)
 

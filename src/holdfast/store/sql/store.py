@@ -18,7 +18,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, create_engine, event, func, insert, select, update
@@ -39,14 +38,17 @@ from holdfast.exceptions import (
 )
 from holdfast.store.address import SQLAddress, read_address
 from holdfast.store.base import Reads
-from holdfast.store.content import UNKNOWN_RECORD_BYTES, Content, Partition
+from holdfast.store.content import Content
 from holdfast.store.plan import BATCH_REMEDY, Where
-from holdfast.store.records import decode_record, decode_state
+from holdfast.store.records import decode_record
 from holdfast.store.sql import fence as sql_fence
 from holdfast.store.sql import schema as schema
-from holdfast.store.sql.changes import PIECE_BYTES, EnqueuedRecord, SQLChanges
+from holdfast.store.sql.changes import EnqueuedRecord, SQLChanges
 from holdfast.store.sql.dialects import Fenced, dialect_of, said
-from holdfast.store.sql.schema import SPACE_SHIFT, key_of, signed, unsigned
+from holdfast.store.sql.records import StoredRecords
+from holdfast.store.sql.saved import find_content, partition_of, snapshot_of
+from holdfast.store.sql.schema import SPACE_SHIFT
+from holdfast.store.sql.transaction import Transaction
 
 _Result = TypeVar("_Result")
 
@@ -57,7 +59,6 @@ READERS = 5
 """Maximum number of idle connections for reading."""
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
-_SIZES_AT_ONCE = 2000
 _AGAIN = "Acknowledged messages are stored. Check the database, then start again."
 _SCHEMA_LOCK = "schema"
 
@@ -109,7 +110,9 @@ class SQLStore(Reads):
         self._raw: Any = None
         # Also for transactions of applications, which end with the space's row and must read its latest version.
         self.engine = self._make_engine(address, isolation_level="READ COMMITTED")
-        self._reader = self._make_engine(address, isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True)
+        self._records = StoredRecords(
+            self._make_engine(address, isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True)
+        )
         try:
             with self._explaining("opened"):
                 self._open_view() if read_only else self._open()
@@ -253,40 +256,8 @@ class SQLStore(Reads):
     # --- content --------------------------------------------------------------------------------------------------
 
     def _find_content(self, connection: Connection) -> None:
-        parts: dict[Where | str, int] = {}
-        content: Content[int] = Content(parts.__getitem__)
-        content.serial = self.content.serial
-        table, records = schema.partitions, schema.records
-        last = select(func.max(records.c.position)).where(records.c.part == table.c.part).scalar_subquery()
-        columns = (table.c.part, table.c.queue, table.c.number, table.c.first_offset, table.c.swept, last)
-        for part, queue, number, first, swept, position in connection.execute(
-            select(*columns).where(table.c.space == self.space)
-        ):
-            where = (bytes(queue).decode(), unsigned(number))
-            parts[where] = part
-            end = first if position is None else max(first, position + 1)
-            content.put(where, Partition(part, first, end, swept))
-            content.garbage += (first - swept) * UNKNOWN_RECORD_BYTES
-        for part, sequence in connection.execute(
-            select(schema.holds.c.part, schema.holds.c.sequence).where(schema.holds.c.space == self.space)
-        ):
-            parts[bytes(sequence).decode()] = part
-        held = select(schema.holds.c.sequence, records.c.position).join_from(
-            schema.holds, records, schema.holds.c.part == records.c.part
-        )
-        for sequence, number in connection.execute(held.where(schema.holds.c.space == self.space)):
-            content.held.setdefault(bytes(sequence).decode(), set()).add(unsigned(number))
-        cursors, homes = schema.cursors, schema.homes
-        for queue, number, name in connection.execute(
-            select(cursors.c.queue, cursors.c.number, cursors.c.name).where(cursors.c.space == self.space)
-        ):
-            content.cursors.setdefault((bytes(queue).decode(), unsigned(number)), set()).add(bytes(name).decode())
-        for name, queue, number in connection.execute(
-            select(homes.c.name, homes.c.queue, homes.c.number).where(homes.c.space == self.space)
-        ):
-            content.homes[bytes(name).decode()] = (bytes(queue).decode(), unsigned(number))
-        self._parts, self.content = parts, content
-        self._last_part = max(parts.values(), default=self.space << SPACE_SHIFT)
+        self._parts, self.content = find_content(connection, self.space, self.content.serial)
+        self._last_part = max(self._parts.values(), default=self.space << SPACE_SHIFT)
 
     def load(self) -> Snapshot:
         """See :meth:`Store.load`."""
@@ -297,30 +268,7 @@ class SQLStore(Reads):
         with self._snapshot() as connection:
             if self._is_read_only:
                 self._find_content(connection)
-            content = self.content
-            snapshot = Snapshot(
-                bounds={where: (one.first, one.end) for where, one in content.partitions.items()},
-                held={sequence: sorted(numbers) for sequence, numbers in content.held.items()},
-                homes=dict(content.homes),
-            )
-            table = schema.queues
-            for name, state in connection.execute(
-                select(table.c.name, table.c.state).where(table.c.space == self.space)
-            ):
-                snapshot.queues[bytes(name).decode()] = decode_state(bytes(state))
-            snapshot.queues.pop(sql_fence.WENT_BACK, None)
-            table = schema.sequences
-            for name, state in connection.execute(
-                select(table.c.name, table.c.state).where(table.c.space == self.space)
-            ):
-                snapshot.sequences[bytes(name).decode()] = decode_state(bytes(state))
-            table = schema.cursors
-            for queue, number, name, state in connection.execute(
-                select(table.c.queue, table.c.number, table.c.name, table.c.state).where(table.c.space == self.space)
-            ):
-                key = (bytes(queue).decode(), unsigned(number), bytes(name).decode())
-                snapshot.cursors[key] = decode_state(bytes(state))
-        return snapshot
+            return snapshot_of(connection, self.space, self.content)
 
     def load_partition(self, queue: str, partition: int) -> Snapshot:
         """See :meth:`Store.load_partition`."""
@@ -328,31 +276,8 @@ class SQLStore(Reads):
         return self._trying(lambda: self._load_partition((queue, partition)))
 
     def _load_partition(self, where: Where) -> Snapshot:
-        (queue, partition), snapshot, content = where, Snapshot(), self.content
-        if (bounds := content.bounds_of(where)) is not None:
-            snapshot.bounds[where] = bounds
-        key, number = key_of(queue), signed(partition)
-        queues, cursors, homes, sequences = schema.queues, schema.cursors, schema.homes, schema.sequences
         with self._snapshot() as connection:
-            state = connection.scalar(
-                select(queues.c.state).where(queues.c.space == self.space, queues.c.name_key == key)
-            )
-            if state is not None:
-                snapshot.queues[queue] = decode_state(bytes(state))
-            there = (cursors.c.space == self.space, cursors.c.queue_key == key, cursors.c.number == number)
-            for name, saved in connection.execute(select(cursors.c.name, cursors.c.state).where(*there)):
-                snapshot.cursors[queue, partition, bytes(name).decode()] = decode_state(bytes(saved))
-            there = (homes.c.space == self.space, homes.c.queue_key == key, homes.c.number == number)
-            living = select(sequences.c.name, sequences.c.state).join_from(
-                homes, sequences, (sequences.c.space == homes.c.space) & (sequences.c.name_key == homes.c.name_key)
-            )
-            for name, saved in connection.execute(living.where(*there)):
-                sequence = bytes(name).decode()
-                snapshot.homes[sequence] = where
-                snapshot.sequences[sequence] = decode_state(bytes(saved))
-                if numbers := content.held_of(sequence):
-                    snapshot.held[sequence] = sorted(numbers)
-        return snapshot
+            return partition_of(connection, self.space, self.content, where)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -524,24 +449,7 @@ class SQLStore(Reads):
         Raises:
             StoreFailed: The database does not answer for longer than the patience.
         """
-        return self._trying(lambda: self._enqueued(limit, max_bytes))
-
-    def _enqueued(self, limit: int, max_bytes: int) -> list[EnqueuedRecord]:
-        table = schema.outgoing
-        sizes = select(table.c.number, func.octet_length(table.c.data)).where(table.c.space == self.space)
-        with self._reader.connect() as connection:
-            numbers: list[int] = []
-            for number, size in connection.execute(sizes.order_by(table.c.number).limit(limit)).all():
-                numbers.append(number)
-                max_bytes -= size
-                if max_bytes <= 0:
-                    break
-            if not numbers:
-                return []
-            # By number, because a transaction that ends meanwhile may have a lower number.
-            asked = select(table.c.number, table.c.data).where(table.c.number.in_(numbers)).order_by(table.c.number)
-            rows = connection.execute(asked).all()
-        return [EnqueuedRecord(**_fields(decode_record(bytes(data))), enqueued=number) for number, data in rows]
+        return self._trying(lambda: self._records.enqueued(self.space, limit, max_bytes))
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -566,45 +474,7 @@ class SQLStore(Reads):
     def _read_dense(self, where: Where, start: int, end: int, max_bytes: int) -> list[tuple[int, bytes]] | None:
         """Return the records; None if one of them is missing."""
         one = self.content.partitions.get(where)
-        if one is None:
-            return []
-        start, end = max(start, one.first), min(end, one.end)
-        found: list[tuple[int, bytes]] = []
-        size = 0
-        if start >= end:
-            return found
-        with self._reader.connect() as connection:
-            while start < end:
-                until = self._until(connection, one.records, start, end, max_bytes - size)
-                some = _records(connection, one.records, start, until)
-                if [offset for offset, _ in some] != list(range(start, until)):
-                    return None
-                found += some
-                size += sum(len(data) for _, data in some)
-                start = until
-                if size >= max_bytes:
-                    break
-        return found
-
-    @staticmethod
-    def _until(connection: Connection, part: int, start: int, end: int, max_bytes: int) -> int:
-        """Return the position after the record that reaches this many bytes."""
-        if end == start + 1:
-            return end
-        table = schema.records
-        sizes = connection.scalars(
-            select(table.c.size)
-            .where(table.c.part == part, table.c.position >= start, table.c.position < end)
-            .order_by(table.c.position)
-            .limit(_SIZES_AT_ONCE)
-        )
-        until = start
-        for size in sizes:
-            until += 1
-            max_bytes -= size
-            if max_bytes <= 0:
-                break
-        return max(until, start + 1)
+        return [] if one is None else self._records.dense(one, start, end, max_bytes)
 
     def held(self, sequence: str, numbers: list[int]) -> list[Record]:
         """Return held messages of a Sequence.
@@ -617,28 +487,11 @@ class SQLStore(Reads):
 
     def read_held(self, held: list[tuple[str, int]]) -> list[bytes]:
         """Return held messages, encoded."""
-        return self._trying(lambda: self._read_held(held))
-
-    def _read_held(self, held: list[tuple[str, int]]) -> list[bytes]:
-        by_part: dict[int, list[int]] = {}
-        for sequence, number in held:
-            by_part.setdefault(self._parts[sequence], []).append(signed(number))
-        found: dict[tuple[int, int], bytes] = {}
-        with self._reader.connect() as connection:
-            for part, positions in by_part.items():
-                table = schema.records
-                rows = connection.execute(
-                    select(table.c.position, table.c.size, table.c.data).where(
-                        table.c.part == part, table.c.position.in_(positions)
-                    )
-                )
-                for position, size, data in rows.all():
-                    found[part, position] = _whole(connection, part, position, size, data)
-        given = [found.get((self._parts[sequence], signed(number))) for sequence, number in held]
-        for (sequence, number), data in zip(held, given, strict=True):
+        found = self._trying(lambda: self._records.held(self._parts, held))
+        for (sequence, number), data in zip(held, found, strict=True):
             if data is None:
                 raise self._damaged(f"the held message {number} of {sequence} is missing.")
-        return [data for data in given if data is not None]
+        return [data for data in found if data is not None]
 
     # --- trouble --------------------------------------------------------------------------------------------------
 
@@ -704,62 +557,8 @@ class SQLStore(Reads):
         """See :meth:`Store.close`. A second call does nothing."""
         self._closed.set()
         self._drop_writer()
-        self._reader.dispose()
+        self._records.close()
         self.engine.dispose()
-
-
-class Transaction:
-    """A transaction for a handler's work.
-
-    Args:
-        store: The store; the transaction is in its database.
-
-    Attributes:
-        connection: The open connection.
-    """
-
-    def __init__(self, store: SQLStore) -> None:
-        self._store = store
-        self.connection = store.engine.connect()
-        try:
-            self.connection.exec_driver_sql("SELECT 1")  # the pool's connection may be lost
-            self._mine = self.connection.get_transaction()
-        except BaseException:
-            self.connection.close()
-            raise
-
-    def check(self) -> None:
-        """Check that only the commit is left to do.
-
-        Raises:
-            SQLAlchemyError: The work breaks a deferred constraint of the database, or the connection is lost.
-            ConfigurationError: The handler ended the transaction.
-        """
-        if self._mine is None or not self._mine.is_active or self.connection.get_transaction() is not self._mine:
-            raise ConfigurationError(
-                "the handler committed or rolled back its transaction",
-                remedy="Let Holdfast do that: it commits when the handler returns, and rolls back when it raises.",
-            )
-        self._store.find_all(self.connection)
-
-    def commit(self, batch: Batch) -> None:
-        """Commit the transaction with the batch; see :meth:`SQLStore.commit_within`."""
-        try:
-            self._store.commit_within(self.connection, batch)
-        finally:
-            self.end()
-
-    def end(self) -> None:
-        """Roll the transaction back unless it is committed, and return the connection to the pool."""
-        with contextlib.suppress(SQLAlchemyError):
-            self.connection.close()
-
-
-_RECORD = [one.name for one in fields(Record)]
-
-
-def _fields(record: Record) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in _RECORD}
 
 
 class _StillLocked(Exception):
@@ -773,28 +572,3 @@ def _end(connection: Connection, raw: Any) -> None:
     with contextlib.suppress(SQLAlchemyError):
         connection.invalidate()
     connection.close()
-
-
-def _records(connection: Connection, part: int, start: int, end: int) -> list[tuple[int, bytes]]:
-    """Return the stored records of a part, in order."""
-    table = schema.records
-    rows = connection.execute(
-        select(table.c.position, table.c.size, table.c.data)
-        .where(table.c.part == part, table.c.position >= start, table.c.position < end)
-        .order_by(table.c.position)
-    ).all()
-    return [(position, _whole(connection, part, position, size, data)) for position, size, data in rows]
-
-
-def _whole(connection: Connection, part: int, position: int, size: int, data: Any) -> bytes:
-    """Return a record with all its pieces; empty if one of them is missing."""
-    if size <= PIECE_BYTES:
-        return bytes(data)
-    table = schema.pieces
-    count = (size - 1) // PIECE_BYTES
-    rows = connection.scalars(
-        select(table.c.data)
-        .where(table.c.part == part, table.c.position == position, table.c.piece <= count)
-        .order_by(table.c.piece)
-    )
-    return b"".join([bytes(data), *map(bytes, rows)])
