@@ -14,8 +14,8 @@ from dataclasses import replace
 import pytest
 
 from holdfast.core import staged_blocks as staged
+from holdfast.core.sinks.parts import Parts
 from holdfast.core.sinks.sink import Part, Sink
-from holdfast.core.sinks.staging import Staging
 from holdfast.simulation.actors.writer import BATCHES
 from holdfast.simulation.options import Options
 from holdfast.simulation.simulator import SimulationFailed, Simulator
@@ -79,7 +79,7 @@ def forget_over_a_crash_what_is_published(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def keep_what_nobody_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Staging, "_drop", lambda self, sink, part: None)
+    monkeypatch.setattr(Parts, "drop", lambda self, sink, part: None)
 
 
 def decide_and_save_it_another_time(monkeypatch: pytest.MonkeyPatch) -> None:

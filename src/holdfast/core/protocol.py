@@ -186,11 +186,11 @@ class RMProtocol:
 
     def watch(self, trouble: Callable[[], str]) -> None:
         """Move no records within the store while ``trouble`` returns a reason not to write to it."""
-        self.staging.trouble = self.inbound.held.trouble = trouble
+        self.staging.moves.trouble = self.inbound.held.trouble = trouble
 
     def stop(self) -> None:
         """Stop moving records within the store; the next start continues."""
-        self.staging.stop()
+        self.staging.moves.stop()
         self.inbound.held.stop()
 
     def restored(self) -> None:

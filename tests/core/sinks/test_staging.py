@@ -617,7 +617,7 @@ def test_a_publisher_learns_the_published_attempt_of_the_last_batch(side: Side) 
 
 def test_a_side_that_is_stopped_moves_nothing_more_and_the_next_goes_on(side: Side) -> None:
     side.stage(0, "t", rows("1"))
-    side.staging.stop()
+    side.staging.moves.stop()
     side.publish(0, "t", count=1)
     side.settle()
     assert side.bodies() == []

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from holdfast.core.events import Incident
 from holdfast.core.queues.queue import Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
@@ -235,6 +236,10 @@ class Sink:
             "attempt": self.attempt,
             "final_at": self.final_at,
         }
+
+    def incident(self, what: str, level: str = "info", **detail: object) -> Incident:
+        """Return a report of something that happened to the sink."""
+        return Incident(what, self.identifier, level=level, detail={"sink": self.name, **detail})
 
     def to_state(self) -> State:
         """Return the state to save."""

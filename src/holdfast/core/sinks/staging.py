@@ -13,17 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import islice
-from zlib import crc32
 
 from holdfast.core.commit import GroupCommit
-from holdfast.core.events import Effect, Incident
+from holdfast.core.events import Effect
 from holdfast.core.policy import StagingPolicy
 from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.queues import Queues
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.receiving.inbound import Inbound
-from holdfast.core.records import Record, Snapshot, State
+from holdfast.core.records import Snapshot, State
+from holdfast.core.sinks.moves import LOOK_AGAIN, Moves
+from holdfast.core.sinks.parts import STAGING, Parts
 from holdfast.core.sinks.sink import (
     FORMER_OF_EACH,
     MOST_FORMER,
@@ -41,24 +41,10 @@ from holdfast.core.sinks.sink import (
     check_name,
     key_of,
 )
-from holdfast.core.staged_blocks import ROW_BYTES, Block, Place, Rows, Run, unpack
-from holdfast.exceptions import StoreError
+from holdfast.core.staged_blocks import Block
 
-STAGING = "staging"
-"""The kind of the queues that store sinks and parts, and the prefix of the names of parts' queues."""
 RESTORED = "own/restored"
 """The cursor that records that the store was once restored, in a separate queue without records."""
-
-CHUNK = 1000
-"""Rows that move at a time, if each is a record."""
-LOOK_AGAIN = 1.0
-"""Seconds until a retry for rows that wait for a full or missing queue, and for sinks that wait for them."""
-
-
-Gathered = tuple[list[int], list[Place]]
-"""Message numbers, and the places of the rows in their block."""
-Arriving = tuple[Queue, int, int, int]
-"""Queue, partition, offset of the first row, and number of rows appended by the open batch."""
 
 
 class Staging:
@@ -87,8 +73,6 @@ class Staging:
         """The known sinks, by name."""
         self.rows_published = 0
         """Rows published since this process began."""
-        self.trouble: Callable[[], str] = str
-        """Returns the reason why the store should accept no new records, such as moved rows; "" for none."""
         self._commit = commit
         self._effects = effects
         self._queues = queues
@@ -97,14 +81,10 @@ class Staging:
         self._forgotten: dict[str, Sink] = {}
         self._final: dict[str, float] = {}
         """Sinks that get no further batch -> when the last one was published; the oldest first."""
-        self._bytes = 0
-        self._parts = 0
-        """Number of parts of all sinks."""
-        self._next_part = 0
         self._is_restored = False
         self._sweep_at: float | None = None
-        self._retry_at: float | None = None
-        self._is_stopped = False
+        self._parts = Parts(queues)
+        self.moves = Moves(commit, effects, inbound, self._parts, self._emptied)
 
     @property
     def every(self) -> list[Sink]:
@@ -114,7 +94,7 @@ class Staging:
     @property
     def bytes_held(self) -> int:
         """Bytes of rows staged or moving."""
-        return self._bytes
+        return self._parts.bytes
 
     # --- requests of a task ---------------------------------------------------------------------------------------
 
@@ -178,26 +158,11 @@ class Staging:
                 else f"the part {token!r} was discarded while it was staged",
                 "Stage it again under a token never used before, such as a UUID.",
             )
-        self._check_room(block.size, 0 if part is not None else 1)
+        self._parts.check_room(self.policy, block.size, 0 if part is not None else 1)
         sink = sink or self._new_sink(batch.sink, batch.query)
-        self._append(part or self._new_part(sink, batch, token, now), block, now)
+        self._parts.append(part or self._parts.new(sink, batch, token, now), block, now)
+        self._want_sweep(now + self.policy.max_age)
         return True
-
-    def _check_room(self, size: int, parts: int) -> None:
-        most_parts, most = self.policy.max_parts, self.policy.max_bytes
-        if self._parts + parts > most_parts:
-            raise NoRoomToStage(
-                f"{self._parts:,} parts are staged, or published and not yet in their queues; the limit is "
-                f"{most_parts:,}",
-                remedy="List them with holdfast sinks: a queue may be full, or writers may have stopped. Write "
-                "with fewer tasks, or raise the limit (sinks.max_parts, StagingPolicy(max_parts=…)).",
-            )
-        if self._bytes + size > most:
-            raise NoRoomToStage(
-                f"{self._bytes:,} bytes are staged, or published and not yet in their queues; the limit is {most:,}",
-                remedy="List them with holdfast sinks: a queue may be full, or writers may have stopped. Or raise "
-                "the limit (sinks.max_bytes, StagingPolicy(max_bytes=…)).",
-            )
 
     def _new_sink(self, name: str, query: str) -> Sink:
         """Create a sink.
@@ -218,25 +183,6 @@ class Staging:
         self._save(sink)
         self._tell(sink, "sink.created")
         return sink
-
-    def _new_part(self, sink: Sink, batch: Batch, token: str, now: float) -> Part:
-        # The name uses the sink's creation name, which does not change as its identifier does. It does not use the
-        # token: a token dropped just now and used again would be deleted by the batch that deletes the first.
-        queue = self._queues.add(Queue(f"{STAGING}/{key_of(sink.queue)}/{self._next_part}", kind=STAGING))
-        self._next_part += 1
-        self._parts += 1
-        part = sink.parts[token] = Part(token, batch.query, batch.number, queue, now)
-        return part
-
-    def _append(self, part: Part, block: Block, now: float) -> None:
-        if block.rows:
-            part.queue.records.append(0, Record("", block.rows, "", block.data, now))
-        part.staged += block.rows
-        part.bytes += block.size
-        self._bytes += block.size
-        part.at = now
-        part.save()
-        self._want_sweep(now + self.policy.max_age)
 
     # --- requests of the driver -----------------------------------------------------------------------------------
 
@@ -275,10 +221,10 @@ class Staging:
         sink.moving += chosen
         self._remember(sink, now if is_final else None)
         for part in sink.staged:
-            self._drop(sink, part)
+            self._parts.drop(sink, part)
         self._save(sink)
         self.rows_published += rows
-        self._commit.then(partial(self._go_on, sink))
+        self._commit.then(partial(self.moves.go_on, sink))
         self._tell(sink, "sink.batch_published", level="debug", batch=batch.number, rows=rows)
         return Published(True, rows, attempt)
 
@@ -319,7 +265,7 @@ class Staging:
         asked = set(tokens)
         found = [part for part in sink.staged if part.token in asked]
         for part in found:
-            self._drop(sink, part)
+            self._parts.drop(sink, part)
         self._end_unused(sink)
         return len(found)
 
@@ -380,7 +326,7 @@ class Staging:
         sink.done, sink.rows, sink.attempt = AcknowledgementRanges.from_state(former or []), 0, None
         sink.is_sure = not self._is_restored
         for part in sink.staged:
-            self._drop(sink, part)
+            self._parts.drop(sink, part)
         self._tell(sink, "sink.bound", level="warning", query=query, before=sink.query)
         sink.query = query
 
@@ -394,7 +340,7 @@ class Staging:
         del self.sinks[name]
         self._final.pop(name, None)
         for part in sink.staged:
-            self._drop(sink, part)
+            self._parts.drop(sink, part)
         self._tell(sink, "sink.forgotten", batch=sink.last, moving=sink.rows_moving)
         if sink.moving:
             sink.is_forgotten = True
@@ -403,151 +349,10 @@ class Staging:
         else:
             self._queues.delete(sink.queue)
 
-    # --- moving rows ----------------------------------------------------------------------------------------------
-
-    def stop(self) -> None:
-        """Move no further chunk; the next start resumes."""
-        self._is_stopped = True
-
-    def _go_on(self, sink: Sink, now: float) -> None:
-        """Read the next chunk of published rows."""
-        if sink.is_busy or not sink.moving or self._is_stopped:
-            return
-        if why := self.trouble():
-            self._wait(sink, why, now)
-            return
-        sink.is_busy = True
-        part = sink.moving[0]
-        first, end = part.queue.partitions[0].first, part.queue.partitions[0].end
-        part.queue.records.want(
-            0, first, min(first + CHUNK, end) if part.is_by_row else first + 1, partial(self._read, sink)
-        )
-
-    def _read(self, sink: Sink, found: list[tuple[int, Record]], now: float) -> None:
-        part = sink.moving[0]
-        first = part.queue.partitions[0].first
-        assert found and found[0][0] == first, (sink.name, part.token, first)  # the store keeps it for the sink
-        take = self._take_rows if part.is_by_row else self._take_block
-        arriving, waits_for = take(part, found, now)
-        if not arriving:
-            sink.is_busy = False
-            self._wait(sink, waits_for, now)
-            return
-        sink.waits_for = ""
-        sink.leaving = sum(count for *_, count in arriving)
-        if part.moved == part.staged:
-            self._moved_whole(sink, part)
-        else:
-            part.save()
-        self._commit.then(partial(self._moved, sink, arriving))
-
-    def _take_block(self, part: Part, found: list[tuple[int, Record]], now: float) -> tuple[list[Arriving], str]:
-        """Move rows of the part's first block; return them and what stops the rest."""
-        assert part.first_number is not None, part.token
-        block = found[0][1].body
-        try:
-            rows = unpack(block)
-        except StoreError as error:
-            return [], f"{error.message}: part {part.token!r}, starting at its row {part.moved}"
-        gathered, waits_for = self._gather(rows, part.begun, part.first_number + part.moved)
-        arriving: list[Arriving] = []
-        for (name, partition), (numbers, places) in gathered.items():
-            queue = self._inbound.queues[name]
-            run = Run(
-                name, partition, 0, part.sequence, part.message_ids, rows.received_at, now, block, numbers, places
-            )
-            queue.records.append_run(run)
-            arriving.append((queue, partition, run.offset, len(places)))
-        taken = sum(len(places) for _, places in gathered.values())
-        part.moved += taken
-        part.begun += taken
-        if part.begun == len(rows.places):
-            part.begun = 0
-            part.queue.records.delete_below(0, found[0][0] + 1)
-            part.bytes -= rows.size
-            self._bytes -= rows.size
-        return arriving, waits_for
-
-    def _gather(self, rows: Rows, start: int, number: int) -> tuple[dict[tuple[str, int], Gathered], str]:
-        """Sort rows from ``start`` on by queue and partition, numbered from ``number``."""
-        gathered: dict[tuple[str, int], Gathered] = {}
-        count = self._inbound.queue.description.shared
-        limited: dict[str, int] = {}
-        """Queues with a limit -> how many more rows they accept."""
-        for (name, key_hash), place in islice(zip(rows.entries, rows.places, strict=True), start, None):
-            if limited.get(name) == 0:
-                return gathered, _full(name)
-            where = name, key_hash % count
-            into = gathered.get(where)
-            if into is None:
-                queue = self._open_queue(name)
-                if isinstance(queue, str):
-                    return gathered, queue
-                into = gathered[where] = ([], [])
-                if name in self._inbound.limits and name not in limited:
-                    limited[name] = self._inbound.limits[name].room()
-            if name in limited:
-                limited[name] -= 1
-            into[0].append(number)
-            into[1].append(place)
-            number += 1
-        return gathered, ""
-
-    def _take_rows(self, part: Part, found: list[tuple[int, Record]], now: float) -> tuple[list[Arriving], str]:
-        """Move rows of a part of single records, each with its key as Sequence and its queue's name."""
-        arriving: list[Arriving] = []
-        waits_for = ""
-        for offset, record in found:
-            queue = self._open_queue(record.transport.decode())
-            if isinstance(queue, str):
-                waits_for = queue
-                break
-            assert part.first_number is not None, part.token
-            partition = crc32(record.sequence.encode()) % queue.description.shared
-            size = len(record.body) + len(record.headers) + ROW_BYTES
-            record.sequence, record.message_number = part.sequence, part.first_number + offset
-            if record.message_id is None:
-                record.message_id = f"{part.message_ids}{record.message_number:012x}"
-            record.released_at, record.transport = now, b""
-            arriving.append((queue, partition, queue.records.append(partition, record), 1))
-            part.bytes -= size
-            self._bytes -= size
-        part.moved += len(arriving)
-        part.queue.records.delete_below(0, part.moved)
-        return arriving, waits_for
-
-    def _wait(self, sink: Sink, why: str, now: float) -> None:
-        if why != sink.waits_for:
-            self._tell(sink, "sink.waiting", level="warning", why=why)
-        sink.waits_for = why
-        self._retry_at = now + LOOK_AGAIN
-
-    def _open_queue(self, name: str) -> Queue | str:
-        """Return the queue of that name, or why a row for it must wait."""
-        queue, limit = self._inbound.queues.get(name), self._inbound.limits.get(name)
-        if queue is None:
-            return f"the queue {name!r} no longer exists: add it to the configuration again"
-        if limit is None:
-            return queue
-        has_room = limit.has_room()
-        if (news := limit.news()) is not None:
-            self._effects.append(news)
-        return queue if has_room else _full(name)
-
-    def _moved_whole(self, sink: Sink, part: Part) -> None:
-        self._bytes -= part.bytes
-        self._parts -= 1
-        del sink.moving[0], sink.parts[part.token]
-        self._queues.delete(part.queue)
-        if sink.is_forgotten and not sink.moving:
-            del self._forgotten[sink.identifier]
-            self._queues.delete(sink.queue)
-
-    def _moved(self, sink: Sink, arriving: list[Arriving], now: float) -> None:
-        for queue, partition, offset, count in arriving:
-            self._inbound.delivered_many(queue, partition, offset, count, now)
-        sink.is_busy, sink.leaving = False, 0
-        self._go_on(sink, now)
+    def _emptied(self, sink: Sink) -> None:
+        """Delete the state of a forgotten sink."""
+        del self._forgotten[sink.identifier]
+        self._queues.delete(sink.queue)
 
     def use(self, policy: StagingPolicy, now: float) -> None:
         """Apply other limits from now on."""
@@ -561,14 +366,11 @@ class Staging:
 
     def deadline(self) -> float | None:
         """Return when :meth:`pump` must be called next; None: not before an event."""
-        return min((at for at in (self._sweep_at, self._retry_at) if at is not None), default=None)
+        return min((at for at in (self._sweep_at, self.moves.retry_at) if at is not None), default=None)
 
     def pump(self, now: float) -> None:
         """Drop expired parts, forget sinks that ended long ago, and retry moves."""
-        if self._retry_at is not None and self._retry_at <= now:
-            self._retry_at = None
-            for sink in self.every:
-                self._go_on(sink, now)
+        self.moves.pump(self.every, now)
         if self._sweep_at is None or self._sweep_at > now:
             return
         self._sweep_at = None
@@ -577,7 +379,7 @@ class Staging:
             old = [part for part in sink.staged if part.at + self.policy.max_age <= now]
             for part in old:
                 self._tell(sink, "sink.rows_swept", level="warning", part=part.token, rows=part.rows)
-                self._drop(sink, part)
+                self._parts.drop(sink, part)
             for part in sink.staged:
                 self._want_sweep(part.at + self.policy.max_age)
             if old:
@@ -597,12 +399,6 @@ class Staging:
         for name in ended:
             self.forget(name)
 
-    def _drop(self, sink: Sink, part: Part) -> None:
-        self._bytes -= part.bytes
-        self._parts -= 1
-        del sink.parts[part.token]
-        self._queues.delete(part.queue)
-
     # --- saved state ----------------------------------------------------------------------------------------------
 
     @staticmethod
@@ -610,7 +406,7 @@ class Staging:
         sink.queue.records.save_own(0, SINK, sink.to_state())
 
     def _tell(self, sink: Sink, what: str, level: str = "info", **detail: object) -> None:
-        self._effects.append(Incident(what, sink.identifier, level=level, detail={"sink": sink.name, **detail}))
+        self._effects.append(sink.incident(what, level, **detail))
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
         """Restore the state in the store, and resume the moves in progress."""
@@ -623,18 +419,8 @@ class Staging:
                     sink.identifier if sink.is_forgotten else sink.name
                 ] = sink
             elif what == PART:
-                queue = self._queues.add(Queue(name, kind=STAGING))
-                queue.recover(by_queue[name], now)
-                part = Part(state["token"], state["query"], state["batch"], queue, state["at"], state["bytes"])
-                if state["number"] is not None:
-                    part.publish(state.get("sequence", key_of(queue)), state["number"])
-                part.is_by_row = "rows" not in state
-                one = queue.partitions[0]
-                part.staged, part.moved, part.begun = state.get("rows", (one.end, one.first, 0))
-                staged.setdefault(key_of(queue), []).append(part)
-                self._next_part = max(self._next_part, int(name.rpartition("/")[2]) + 1)
-                self._bytes += part.bytes
-                self._parts += 1
+                part = self._parts.recover(name, state, by_queue[name], now)
+                staged.setdefault(key_of(part.queue), []).append(part)
                 self._want_sweep(part.at + self.policy.max_age)
             elif what == RESTORED:
                 self._queues.add(Queue(name, kind=STAGING))
@@ -643,7 +429,7 @@ class Staging:
             sink.parts = {part.token: part for part in staged.get(key_of(sink.queue), ())}
             published = [(part.first_number, part) for part in sink.parts.values() if part.first_number is not None]
             sink.moving = [part for _, part in sorted(published, key=lambda one: one[0])]
-            self._go_on(sink, now)
+            self.moves.go_on(sink, now)
         for at, sink in sorted(((one.final_at or 0.0, one) for one in self.sinks.values()), key=lambda one: one[0]):
             self._remember(sink, at or None)
 
@@ -682,7 +468,3 @@ class Staging:
 def _up_to(last: int | None) -> list[int]:
     """Return the ranges of a state saved by a version without ranges."""
     return [] if last is None else [1, last + 1]
-
-
-def _full(name: str) -> str:
-    return f"the queue {name!r} is full"

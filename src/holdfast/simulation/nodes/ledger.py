@@ -18,7 +18,7 @@ from holdfast.core.queues.description import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch, Record
 from holdfast.core.sending.outboxes.records import outbox_queue, replies_queue
-from holdfast.core.sinks.staging import STAGING
+from holdfast.core.sinks.parts import STAGING
 from holdfast.simulation.nodes.node import FORWARD, INBOX, OUTBOX, SECOND_OUTBOX
 from holdfast.simulation.nodes.routed_queues import Kept, RoutedQueues, is_routed
 from holdfast.store.staged import appended

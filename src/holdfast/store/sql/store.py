@@ -44,9 +44,9 @@ from holdfast.store.records import decode_record
 from holdfast.store.sql import fence as sql_fence
 from holdfast.store.sql import schema as schema
 from holdfast.store.sql.changes import EnqueuedRecord, SQLChanges
+from holdfast.store.sql.content import find_content, partition_of, snapshot_of
 from holdfast.store.sql.dialects import Fenced, dialect_of, said
 from holdfast.store.sql.records import StoredRecords
-from holdfast.store.sql.saved import find_content, partition_of, snapshot_of
 from holdfast.store.sql.schema import SPACE_SHIFT
 from holdfast.store.sql.transaction import Transaction
 
