@@ -35,6 +35,7 @@ from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.rm_source.flight import InFlight
 from holdfast.core.rm_source.pace import Pace
 from holdfast.core.rm_source.source import RMSource
+from holdfast.core.rm_source.transmissions import Transmissions
 from holdfast.core.sending.grants.unusable_grants import why_unusable
 from holdfast.core.sending.outbound_sequences import OutboundSequences
 from holdfast.core.sending.outboxes.outbox import Outbox
@@ -46,6 +47,7 @@ from holdfast.core.states import (
     SettlingAction,
     SettlingEvent,
     SettlingState,
+    SourceAction,
     SourceState,
     WithdrawalState,
 )
@@ -232,12 +234,13 @@ def reuse_a_number_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("Liveness", "NothingUnacknowledgedDropped")
 def take_a_stale_acknowledgement_for_the_whole_truth(monkeypatch: pytest.MonkeyPatch) -> None:
-    def _mark(self: RMSource, ranges: Any, now: float) -> Any:
-        fresh = original(self, ranges, now)
-        self.acknowledged = AcknowledgementRanges(ranges)
-        return fresh
+    def receive_acknowledgement(self: RMSource, ack: Any, now: float) -> Any:
+        action, newly = original(self, ack, now)
+        if action in (SourceAction.MARK, SourceAction.MARK_AND_REPORT):
+            self.acknowledged = AcknowledgementRanges(ack.ranges)
+        return action, newly
 
-    original = replace(monkeypatch, RMSource, "_mark", _mark)
+    original = replace(monkeypatch, RMSource, "receive_acknowledgement", receive_acknowledgement)
 
 
 @mutant("InOrder")
@@ -333,11 +336,11 @@ def wake_an_ended_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("NothingUnacknowledgedDropped", "RepeatedAfterItsExchange")
 def take_an_acknowledgement_for_a_reply(monkeypatch: pytest.MonkeyPatch) -> None:
-    def _mark(self: RMSource, ranges: Any, now: float) -> Any:
-        self.waiting.unreplied.clear()
-        return original(self, ranges, now)
+    def news(self: Transmissions, *arguments: Any) -> Any:
+        self._waiting.unreplied.clear()
+        return original(self, *arguments)
 
-    original = replace(monkeypatch, RMSource, "_mark", _mark)
+    original = replace(monkeypatch, Transmissions, "news", news)
 
 
 @mutant("Liveness", "TimersMakeProgress")

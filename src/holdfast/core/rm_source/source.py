@@ -234,7 +234,9 @@ class RMSource:
         action = self.handle(SourceEvent.FINAL_ACKNOWLEDGEMENT if ack.final else SourceEvent.ACKNOWLEDGEMENT)
         if action is not _MARK and action is not _MARK_AND_REPORT:
             return action, []
-        newly = self._mark(ack.ranges, now)
+        newly = self.transmissions.news(ack.ranges, self.acknowledged, now)
+        self.transmissions.acknowledged(newly, now)
+        self.acknowledged.update(newly)
         if self.doubt is not _NO_DOUBT and (self.control.attempts or ack.final):
             self.resolve(DoubtEvent.SAID)
         return action, newly
@@ -245,28 +247,6 @@ class RMSource:
         if len(ack.ranges) > self.policy.max_ranges or (ack.nacks and (ack.ranges or ack.final)):
             return False
         return self.numbers.may_be_acknowledged(ack)
-
-    def _mark(self, ranges: tuple[tuple[int, int], ...], now: float) -> list[tuple[int, int]]:
-        if len(ranges) > 1:
-            self.pace.window.takes_early()
-        newly = self._news(ranges, now)
-        self.transmissions.acknowledged(newly, now)
-        self.acknowledged.update(newly)
-        return newly
-
-    def _news(self, ranges: tuple[tuple[int, int], ...], now: float) -> list[tuple[int, int]]:
-        """Return the parts of ``ranges`` that are newly acknowledged, without requests that wait for a reply."""
-        acknowledged, waiting = self.acknowledged, self.waiting
-        if len(ranges) == 1 and not waiting.unreplied:
-            (lower, upper), gap = ranges[0], acknowledged.first_gap
-            if lower <= gap and acknowledged.highest < gap:  # the usual case: no gap so far
-                return [(gap, upper)] if gap <= upper else []
-        fresh = AcknowledgementRanges(AcknowledgementRanges(ranges).outside(acknowledged))
-        for lower, upper in list(fresh):
-            for number in waiting.unreplied_within(lower, upper):
-                fresh.discard(number)
-                self.flight.has_arrived(number, now)
-        return list(fresh)
 
     def replied(self, number: int, now: float) -> bool:
         """Record that the reply to request ``number`` is durable, which acknowledges it; False for a repeat."""

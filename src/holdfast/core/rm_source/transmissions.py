@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.rm_source.flight import Flight, InFlight
 from holdfast.core.rm_source.pace import Pace
 from holdfast.core.rm_source.waiting_requests import SequenceRequests
@@ -51,6 +52,24 @@ class Transmissions:
         flight.left(number, now + self._pace.round_trip.delay(entry.tries, jitter))
         entry.exchanges += 1
         return entry.attempts
+
+    def news(
+        self, ranges: tuple[tuple[int, int], ...], acknowledged: AcknowledgementRanges, now: float
+    ) -> list[tuple[int, int]]:
+        """Return the parts of ``ranges`` that are newly acknowledged, without requests that wait for a reply."""
+        waiting = self._waiting
+        if len(ranges) > 1:
+            self._pace.window.takes_early()
+        elif ranges and not waiting.unreplied:
+            (lower, upper), gap = ranges[0], acknowledged.first_gap
+            if lower <= gap and acknowledged.highest < gap:  # the usual case: no gap so far
+                return [(gap, upper)] if gap <= upper else []
+        fresh = AcknowledgementRanges(AcknowledgementRanges(ranges).outside(acknowledged))
+        for lower, upper in list(fresh):
+            for number in waiting.unreplied_within(lower, upper):
+                fresh.discard(number)
+                self._flight.has_arrived(number, now)
+        return list(fresh)
 
     def acknowledged(self, newly: Iterable[tuple[int, int]], now: float) -> None:
         """Remove the newly acknowledged numbers from flight, and adapt the pace."""
