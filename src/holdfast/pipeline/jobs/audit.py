@@ -12,11 +12,12 @@ import click
 
 from holdfast.client.command_options import away_option, have_answer, own_words
 from holdfast.client.journal import JournalClient
-from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.html_report import check_installed, check_writable, write_report
 from holdfast.pipeline.jobs.command import (
     access_options,
     command_session,
+    errors_reported,
     further_option,
     print_line,
     source_access,
@@ -73,12 +74,8 @@ def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
     without violations and 1 with violations; it cannot judge the events in a hole. The command names a damaged file,
     skips it, and audits the rest; with --strict, the exit code is then 1 as well.
     """
-    try:
-        with own_words():
-            found, damaged = _run(place, arguments)
-    except HoldfastError as error:
-        click.echo(f"holdfast: {error}", err=True)
-        sys.exit(1)
+    with errors_reported(), own_words():
+        found, damaged = _run(place, arguments)
     if found:
         click.echo(f"holdfast: a guarantee was broken: violations: {found:,}", err=True)
     if damaged:

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -352,6 +353,16 @@ def command_session(
             yield spark
         finally:
             spark.stop()
+
+
+@contextlib.contextmanager
+def errors_reported() -> Iterator[None]:
+    """Show the error that ends a job as a sentence with its remedy, and exit with 1."""
+    try:
+        yield
+    except HoldfastError as error:
+        click.echo(f"holdfast: {error}", err=True)
+        sys.exit(1)
 
 
 def patiently(run: Callable[[], T]) -> T:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
-from holdfast.exceptions import HoldfastError
-from holdfast.pipeline.jobs.command import command_session, print_line, spark_options
+from holdfast.pipeline.jobs.command import command_session, errors_reported, print_line, spark_options
 
 
 @click.command()
@@ -31,12 +28,9 @@ def compact_command(out: str, target_mb: int, keep_seconds: float, verbose: bool
     holdfast compact --out landed
     holdfast compact --out landed --target-mb 512 --keep-seconds 86400
     """
-    try:
+    with errors_reported():
         with command_session("holdfast compact", master, verbose=verbose, remedy="what is landed is safe") as spark:
             from holdfast.pipeline.landing.compaction import compact
 
             done = compact(spark, out, target=target_mb << 20, keep=keep_seconds)
         print_line({"event": "end", "replaced": done.replaced, "made": done.made, "deleted": done.deleted})
-    except HoldfastError as error:
-        click.echo(f"holdfast: {error}", err=True)
-        sys.exit(1)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
-from holdfast.exceptions import HoldfastError
-from holdfast.pipeline.jobs.command import command_session, print_line, spark_options
+from holdfast.pipeline.jobs.command import command_session, errors_reported, print_line, spark_options
 
 
 @click.command()
@@ -28,7 +25,7 @@ def convert_command(tables: tuple[str, ...], verbose: bool, master: str | None) 
     the command at any time and run it again.
     """
     remedy = "no row is lost; run the command again"
-    try:
+    with errors_reported():
         with command_session("holdfast convert", master, verbose=verbose, remedy=remedy) as spark:
             from holdfast.pipeline.landing.conversion import convert
 
@@ -39,6 +36,3 @@ def convert_command(tables: tuple[str, ...], verbose: bool, master: str | None) 
                 done = convert(spark, table, on_step=copied)
                 end = {"rows_before": done.before, "rows_after": done.rows, "deleted": done.deleted}
                 print_line({"event": "converted", "directory": table, **end})
-    except HoldfastError as error:
-        click.echo(f"holdfast: {error}", err=True)
-        sys.exit(1)

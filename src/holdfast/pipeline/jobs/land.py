@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from holdfast.pipeline.jobs.command import (
     WAIT_AT_END,
     access_options,
     check_schema,
+    errors_reported,
     flags,
     further_option,
     hear,
@@ -111,12 +111,8 @@ def land_command(**arguments: Any) -> None:
     """
     stop = threading.Event()
     hear(stop)
-    try:
-        with own_words():
-            _run(arguments, stop)
-    except HoldfastError as error:
-        click.echo(f"holdfast: {error}", err=True)
-        sys.exit(1)
+    with errors_reported(), own_words():
+        _run(arguments, stop)
 
 
 def _run(arguments: dict[str, Any], stop: threading.Event) -> None:

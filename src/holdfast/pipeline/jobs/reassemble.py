@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.html_report import check_installed, check_writable, write_report
-from holdfast.pipeline.jobs.command import command_session, hear, patiently, print_line, spark_options
+from holdfast.pipeline.jobs.command import command_session, errors_reported, hear, patiently, print_line, spark_options
 from holdfast.pipeline.spark import files
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def reassemble_command(**arguments: Any) -> None:
     The exit code is 0 if no known message is missing and everything was readable. Otherwise it is 1, and the command
     shows the reason.
     """
-    try:
+    with errors_reported():
         _check(arguments)
         stop = threading.Event()
         if arguments["stream"]:
@@ -82,9 +82,6 @@ def reassemble_command(**arguments: Any) -> None:
         if found:
             click.echo(f"holdfast: {found}\n  the tables in {arguments['out']} show which", err=True)
             sys.exit(1)
-    except HoldfastError as error:
-        click.echo(f"holdfast: {error}", err=True)
-        sys.exit(1)
 
 
 def _check(arguments: dict[str, Any]) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
-from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.jobs.command import (
     check_schema,
+    errors_reported,
     flags,
     job_session,
     print_line,
@@ -38,7 +37,7 @@ def reland_command(**arguments: Any) -> None:
     holdfast reland --landed orders --out orders2 --schema "carrier STRING, flight BIGINT" --lenient empty
     """
     check_schema(arguments)
-    try:
+    with errors_reported():
         with job_session("holdfast reland", arguments) as spark:
             from holdfast.pipeline.landing.tables import LandedBatch, reland
 
@@ -53,6 +52,3 @@ def reland_command(**arguments: Any) -> None:
         rows, flagged = sum(batch.rows for batch in done), sum(batch.flagged for batch in done)
         print_line({"event": "end", "rows": rows, "flagged": flagged})
         tell_of_flags(flagged, rows, arguments["out"])
-    except HoldfastError as error:
-        click.echo(f"holdfast: {error}", err=True)
-        sys.exit(1)
