@@ -7,16 +7,16 @@ reader sees them.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Protocol
 
 from rocksdict import WriteBatch
 
 from holdfast.core.records import Batch, State
 from holdfast.store import records as layout
+from holdfast.store.changes import Changes
 from holdfast.store.content import Content
-from holdfast.store.plan import Plan, Where
-from holdfast.store.records import encode_record, encode_state, release_record
+from holdfast.store.plan import Where
+from holdfast.store.records import encode_record, encode_state
 from holdfast.store.rocksdb import evidence
 from holdfast.store.staged import fill
 
@@ -39,7 +39,7 @@ class _Store(Protocol):
     def read_held(self, held: list[Held]) -> list[bytes]: ...
 
 
-class Changes:
+class RocksDBChanges(Changes[bytes]):
     """A batch as one atomic write of the engine, and the store's content afterwards.
 
     Args:
@@ -47,7 +47,6 @@ class Changes:
         batch: The batch.
 
     Attributes:
-        plan: The effects of the batch.
         write: The whole write for the engine.
         erased: The deleted key ranges.
         erased_bytes: The approximate number of bytes in them.
@@ -57,54 +56,19 @@ class Changes:
         StoreDamaged: A record that it releases is missing.
     """
 
-    __slots__ = (
-        "_content",
-        "_garbage",
-        "_prefixes",
-        "_store",
-        "_swept",
-        "_written",
-        "erased",
-        "erased_bytes",
-        "plan",
-        "write",
-    )
+    __slots__ = ("_prefixes", "_store", "_written", "erased", "erased_bytes", "write")
 
     def __init__(self, store: _Store, batch: Batch) -> None:
-        content = store.content
-        self.plan = plan = Plan(content, batch)
-        self.write = out = WriteBatch(raw_mode=True)
+        super().__init__(store.content, batch)
+        self.write = WriteBatch(raw_mode=True)
         self.erased: list[tuple[bytes, bytes]] = []
         self.erased_bytes = 0
-        self._content = content
         self._store = store
-        self._garbage = content.garbage
         self._written: dict[Where, list[int]] = {}
         self._prefixes: dict[Where, bytes] = {}
-        self._swept: dict[Where, int] = {}
-        out.put(evidence.STAMP, evidence.encode_stamp(content.serial + 1, content.serial))
-        for name, state in batch.queues.items():
-            out.put(layout.name_key(layout.QUEUE, name), encode_state(state))
-        for where in plan.begins:
-            out.put(layout.retag(self._prefix(where), layout.PARTITION), layout.encode_entry(0, 0))
-        if batch.appends:
-            self._append()
-        if batch.runs:
-            self._run()
-        if plan.moves:
-            self._move()
-        if plan.held:
-            self._hold()
-        for sequence, saved in batch.sequences.items():
-            _save(out, layout.name_key(layout.SEQUENCE, sequence), saved)
-        if plan.homes:
-            self._settle()
-        for (queue, partition, name), saved in plan.cursors.items():
-            _save(out, layout.retag(self._prefix((queue, partition)), layout.CURSOR) + name.encode(), saved)
-        if plan.trims:
-            self._trim()
-        if plan.deletes:
-            self._delete()
+        serial = store.content.serial
+        self.write.put(evidence.STAMP, evidence.encode_stamp(serial + 1, serial))
+        self._write_steps()
 
     @property
     def size(self) -> int:
@@ -112,17 +76,19 @@ class Changes:
         return sum([size for size, _ in self._written.values()])
 
     def take_over(self) -> None:
-        """Update the content: the batch is durable."""
+        """See :meth:`Changes.take_over`."""
+        super().take_over()
         content = self._content
-        content.take_over(self.plan, self._swept)
         for where, (size, records) in self._written.items():
             content.written_bytes += size
             content.written_records += records
             if (one := content.partitions.get(where)) is not None:
                 one.written_bytes += size
                 one.written_records += records
-        content.serial += 1
-        content.garbage = self._garbage
+
+    def _begin(self) -> None:
+        for where in self.plan.begins:
+            self.write.put(layout.retag(self._prefix(where), layout.PARTITION), layout.encode_entry(0, 0))
 
     def _append(self) -> None:
         put, appends = self.write.put, self.plan.batch.appends
@@ -148,14 +114,7 @@ class Changes:
             written[1] += len(run.places)
 
     def _move(self) -> None:
-        moves = self.plan.moves
-        stored = list(dict.fromkeys((move.sequence, move.number) for move in moves if move.record is None))
-        data_of = dict(zip(stored, self._store.read_held(stored), strict=True)) if stored else {}
-        for move in moves:
-            if move.record is not None:
-                data = encode_record(replace(move.record, released_at=move.now))
-            else:
-                data = release_record(data_of[move.sequence, move.number], move.now)
+        for move, data in self._moved(self._store.read_held):
             self.write.put(self._prefix(move.where) + layout.number(move.offset), data)
             written = self._written.setdefault(move.where, [0, 0])
             written[0] += len(data)
@@ -169,6 +128,19 @@ class Changes:
                     self.write.delete(key)
                 else:
                     self.write.put(key, encode_record(record))
+
+    def _save_queues(self) -> None:
+        for name, state in self.plan.batch.queues.items():
+            self.write.put(layout.name_key(layout.QUEUE, name), encode_state(state))
+
+    def _save_sequences(self) -> None:
+        for sequence, saved in self.plan.batch.sequences.items():
+            _save(self.write, layout.name_key(layout.SEQUENCE, sequence), saved)
+
+    def _save_cursors(self) -> None:
+        for (queue, partition, name), saved in self.plan.cursors.items():
+            key = layout.retag(self._prefix((queue, partition)), layout.CURSOR) + name.encode()
+            _save(self.write, key, saved)
 
     def _settle(self) -> None:
         for sequence, home in self.plan.leaves:
@@ -209,13 +181,6 @@ class Changes:
             self.erased.append((records + layout.number(swept), records + layout.number(end)))
             self.erased_bytes += int((end - swept) * self._content.mean_of(where))
             self.write.put(layout.TRIMMED, layout.number(self._store.trimmed_bytes + self.erased_bytes))
-
-    def _swept_of(self, where: Where) -> int:
-        """Return the offset below which a partition's bytes are deleted, including this batch."""
-        if where in self._swept:
-            return self._swept[where]
-        there = self._content.partitions.get(where)
-        return 0 if there is None else there.swept
 
     def _prefix(self, where: Where) -> bytes:
         """Return the prefix of the keys of a partition's records."""

@@ -30,7 +30,7 @@ from holdfast.store.content import UNKNOWN_RECORD_BYTES, Content, Partition
 from holdfast.store.plan import BATCH_REMEDY, Where
 from holdfast.store.records import decode_record, decode_state
 from holdfast.store.rocksdb import evidence, opening
-from holdfast.store.rocksdb.changes import SWEEP_BYTES, Changes
+from holdfast.store.rocksdb.changes import SWEEP_BYTES, RocksDBChanges
 from holdfast.store.rocksdb.free_space import FreeSpace, may_compact_at_once
 from holdfast.store.rocksdb.keeper import COMPACT_BYTES, KEEP_BYTES, Keeper, gaps_between
 from holdfast.store.rocksdb.reserve import Reserve
@@ -162,7 +162,7 @@ class RocksDBStore(Reads):
         with self._committing:
             is_writing = False
             try:
-                changes = Changes(self, batch)
+                changes = RocksDBChanges(self, batch)
                 self._wait_for_engine()
                 is_writing = True
                 self._db.write(changes.write)
@@ -536,7 +536,7 @@ class RocksDBStore(Reads):
             or ask("rocksdb.is-write-stopped")
         )
 
-    def _publish(self, changes: Changes) -> None:
+    def _publish(self, changes: RocksDBChanges) -> None:
         """Make the durable content visible to readers."""
         changes.take_over()
         self._unkept += changes.size + _BATCH_BYTES

@@ -7,15 +7,16 @@ them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from sqlalchemy import Table
 
 from holdfast.core.records import Batch, Record
+from holdfast.store.changes import Changes
 from holdfast.store.content import Content
-from holdfast.store.plan import Plan, Where
-from holdfast.store.records import encode_record, encode_state, release_record
+from holdfast.store.plan import Where
+from holdfast.store.records import encode_record, encode_state
 from holdfast.store.sql import schema as schema
 from holdfast.store.sql.schema import key_of, signed
 from holdfast.store.staged import fill
@@ -73,7 +74,7 @@ class _Store(Protocol):
     def read_held(self, held: list[tuple[str, int]]) -> list[bytes]: ...
 
 
-class SQLChanges:
+class SQLChanges(Changes[int]):
     """The writes of a batch, and the store's content once the batch is durable.
 
     Args:
@@ -81,7 +82,6 @@ class SQLChanges:
         batch: The batch.
 
     Attributes:
-        plan: The effects of the batch.
         writes: The writes, in one transaction.
         gone: Partitions, and Sequences with held messages, that no longer have a part.
 
@@ -91,55 +91,25 @@ class SQLChanges:
     """
 
     def __init__(self, store: _Store, batch: Batch) -> None:
-        self._store = store
-        self._content = content = store.content
-        self.plan = plan = Plan(content, batch)
+        super().__init__(store.content, batch)
         self.writes: list[Write] = []
         self.gone: list[Where | str] = []
-        self._garbage = content.garbage
+        self._store = store
         self._bytes = 0
         self._records = 0
-        self._swept: dict[Where, int] = {}
         self._rows: list[Row] = []
         self._pieces: list[Row] = []
-        space = store.space
         self._entries: dict[Where, Row] = {}
-        for where in plan.begins:
-            if where not in plan.deletes:
-                self._entries[where] = self._entry(store.new_part(where), where, 0, 0)
-        if batch.appends:
-            self._append()
-        if batch.runs:
-            self._run()
-        if plan.moves:
-            self._move()
+        self._write_steps()
         self._write("insert", schema.records, self._rows)
-        if plan.held:
-            self._hold()
-        if batch.queues:
-            rows = [(space, key_of(name), name.encode(), encode_state(state)) for name, state in batch.queues.items()]
-            self._write("put", schema.queues, rows)
-        if batch.sequences:
-            self._save_sequences()
-        if plan.homes:
-            self._settle()
-        if plan.cursors:
-            self._save_cursors()
-        if plan.trims:
-            self._trim()
-        if plan.deletes:
-            self._delete()
         self._write("put", schema.partitions, list(self._entries.values()))
         self._write("put", schema.pieces, self._pieces)
 
     def take_over(self) -> None:
-        """Update the content: the batch is durable."""
-        content = self._content
-        content.take_over(self.plan, self._swept)
-        content.serial += 1
-        content.garbage = self._garbage
-        content.written_bytes += self._bytes
-        content.written_records += self._records
+        """See :meth:`Changes.take_over`."""
+        super().take_over()
+        self._content.written_bytes += self._bytes
+        self._content.written_records += self._records
 
     def _write(self, kind: Kind, table: Table, rows: list[Row]) -> None:
         if rows:
@@ -148,6 +118,11 @@ class SQLChanges:
     @staticmethod
     def _entry(part: int, where: Where, first: int, swept: int) -> Row:
         return (part, part >> schema.SPACE_SHIFT, where[0].encode(), signed(where[1]), first, swept)
+
+    def _begin(self) -> None:
+        for where in self.plan.begins:
+            if where not in self.plan.deletes:
+                self._entries[where] = self._entry(self._store.new_part(where), where, 0, 0)
 
     def _append(self) -> None:
         part_of, deletes = self._store.part_of, self.plan.deletes
@@ -189,14 +164,7 @@ class SQLChanges:
         rows.append((part, position, size, data))
 
     def _move(self) -> None:
-        moves = self.plan.moves
-        stored = [(move.sequence, move.number) for move in moves if move.record is None]
-        data_of = dict(zip(stored, self._store.read_held(stored), strict=True)) if stored else {}
-        for move in moves:
-            if move.record is not None:
-                data = encode_record(replace(move.record, released_at=move.now))
-            else:
-                data = release_record(data_of[move.sequence, move.number], move.now)
+        for move, data in self._moved(self._store.read_held):
             if move.where not in self.plan.deletes:
                 self._add(self._rows, self._part(move.where), move.offset, data)
 
@@ -220,6 +188,11 @@ class SQLChanges:
         self._write("put", schema.records, put)
         self._write("delete", schema.records, gone)
         self._write("delete", schema.pieces, gone)
+
+    def _save_queues(self) -> None:
+        space, saved = self._store.space, self.plan.batch.queues.items()
+        rows = [(space, key_of(name), name.encode(), encode_state(state)) for name, state in saved]
+        self._write("put", schema.queues, rows)
 
     def _save_sequences(self) -> None:
         space, saved = self._store.space, self.plan.batch.sequences.items()
@@ -297,10 +270,3 @@ class SQLChanges:
         part = self._store.part_of(where)
         assert part is not None, where
         return part
-
-    def _swept_of(self, where: Where) -> int:
-        """Return the offset below which a partition's records are deleted, including this batch."""
-        if where in self._swept:
-            return self._swept[where]
-        there = self._content.partitions.get(where)
-        return 0 if there is None else there.swept
