@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
+import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -304,6 +305,25 @@ async def test_a_token_is_accepted_once_even_after_a_restart(tmp_path: Path) -> 
 def test_a_file_of_nonces_that_cannot_be_opened_is_an_error_of_the_settings(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be opened"):
         UsernameTokenValidator(SECRETS, nonces=tmp_path / "absent" / "nonces.db")
+
+
+def test_workers_that_open_the_file_of_nonces_at_once_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = sqlite3.connect(tmp_path / "nonces.db", isolation_level=None)
+    other.execute("CREATE TABLE others (one)")
+    other.execute("BEGIN IMMEDIATE")
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if other.in_transaction:
+            other.execute("COMMIT")
+
+    monkeypatch.setattr("holdfast.security.database.time.sleep", wait)
+    assert Nonces(tmp_path / "nonces.db").is_new(b"n", NOW + 10, NOW)
+    assert len(waits) == 1
+    other.close()
 
 
 def test_a_full_memory_of_nonces_forgets_none_early() -> None:
