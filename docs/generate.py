@@ -389,6 +389,7 @@ BROKER = {
     "ListenConfig": "[listen]",
     "ServerTLS": "[listen.tls], [admin.tls]",
     "AdminConfig": "[admin]",
+    "SecurityConfig": "[security]",
     "JournalConfig": "[journal]",
     "LimitsConfig": "[limits]",
     "QueueConfig": "[queues.NAME]",
@@ -397,6 +398,7 @@ BROKER = {
     "ForwarderConfig": "[forwarders.NAME]",
     "ClientTLS": "[forwarders.NAME.tls]",
     "CredentialsConfig": "[forwarders.NAME.credentials]",
+    "MessageCredentialsConfig": "[forwarders.NAME.security]",
     "ProxyConfig": "[forwarders.NAME.proxy]",
 }
 """Class in ``broker.config`` -> the table of the file that has its fields."""

@@ -31,6 +31,7 @@ def example(tmp_path: Path) -> Path:
         authority.cert_pem.write_to_path(str(tmp_path / f"{name}.pem"))
     for name in ("admin.token", "partner.password", "proxy.password"):
         (tmp_path / name).write_text("s3cret\n")
+    (tmp_path / "users.txt").write_text("ajax:s3cret\nacme-orders:s3cret\n")
     (tmp_path / "broker.toml").write_bytes(EXAMPLE.read_bytes())
     return tmp_path / "broker.toml"
 
@@ -68,6 +69,8 @@ BLOCKS = [
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_every_configuration_that_the_documentation_shows_loads(block: str) -> None:
-    config = parse_config(block.encode(), "broker.toml", Path("."))
+def test_every_configuration_that_the_documentation_shows_loads(tmp_path: Path, block: str) -> None:
+    (tmp_path / "users.txt").write_text("alice:s3cret\nshop-1:s3cret\n")
+    (tmp_path / "warehouse.password").write_text("s3cret\n")
+    config = parse_config(block.encode(), "broker.toml", tmp_path)
     assert config.queues

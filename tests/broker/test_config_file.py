@@ -188,6 +188,42 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         ),
         (FORWARDER + "proxy.url = 'https://p/'", "forwarders.a.proxy.url", "is not an http URL of a proxy", "3128"),
         (FORWARDER + "proxy = {url='http://p/', username='u'}", "forwarders.a.proxy", "no password", "password_file"),
+        ("security.skew = 5", "security", "'users' is missing: without it, everybody may send", "Write users"),
+        ("security.users = 'none.txt'", "security.users", "No such file", "NAME:PASSWORD"),
+        ("security.life = '0s'\nsecurity.users = 'users.txt'", "security.life", 'it cannot be "0s"', "above 0"),
+        (
+            "store = 'postgresql://u@h/n'\nsecurity.users = 'users.txt'\nworkers = 2",
+            "security.nonces",
+            "several workers need one file",
+            'nonces = "nonces.db"',
+        ),
+        (ROUTE + "[[routes]]\nqueues='a'\nuser='alice'", "routes[1].user", "[security] names none", "security.users"),
+        (
+            ROUTE + "[[routes]]\nqueues='a'\nuser=['eve', 'b*']\n[security]\nusers='users.txt'",
+            "routes[1].user",
+            "no user of security.users matches",
+            "Correct the name",
+        ),
+        (
+            ROUTE + "[[routes]]\nqueues='a'\nuser='a*'\n[[routes]]\nqueues='b'\nuser='alice'\n"
+            "[security]\nusers='users.txt'",
+            "routes[2]",
+            "routes[1] comes first and matches",
+            "before that one",
+        ),
+        (
+            FORWARDER + "security.password_env = 'HOME'",
+            "forwarders.a.security",
+            "'username' is missing",
+            "Write username",
+        ),
+        (FORWARDER + "security.username = 'u'", "forwarders.a.security", "the password is missing", "password_file"),
+        (
+            FORWARDER + "security = {username = '', password_env = 'HOME'}",
+            "forwarders.a.security.username",
+            '""',
+            "quotes",
+        ),
         (FORWARDER + "credentials = {}", "forwarders.a.credentials", "username is missing", "token"),
         (FORWARDER.replace("'orders'", "'ordrs'").replace('"orders"', '"ordrs"'), "forwarders.a.queue", "", "'orders'"),
         (
@@ -216,8 +252,11 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         ("[policies]\n'http://*.x/' = {}", 'policies."http://*.x/"', "is not a pattern", '"partner.example"'),
     ],
 )
-def test_each_mistake_names_its_key_what_is_wrong_and_the_mend(text: str, key: str, what: str, remedy: str) -> None:
-    (one,) = mistakes(text)
+def test_each_mistake_names_its_key_what_is_wrong_and_the_mend(
+    tmp_path: Path, text: str, key: str, what: str, remedy: str
+) -> None:
+    (tmp_path / "users.txt").write_text("alice:secret\n")
+    (one,) = mistakes(text, tmp_path)
     assert one.key == key
     assert what in one.what
     assert remedy in one.remedy
@@ -465,6 +504,11 @@ SECRET = "geheimnis-7261"
         f"[forwarders.a]\nproxy = 'http://user:{SECRET}@proxy/'",
         f"[forwarders.a.proxy]\nurl = 'http://user:{SECRET}@proxy/'",
         f"[admin]\ntoken = '{SECRET}'",
+        f"[security]\nusers = ['alice:{SECRET}']",
+        f"[security]\nusers = {{ alice = '{SECRET}' }}",
+        f"[security]\npassword = '{SECRET}'",
+        f"[forwarders.a.security]\npassword = '{SECRET}'",
+        f"[forwarders.a.security]\nusername = 'a'\npassword_file = '{SECRET}'",
         f"[admin]\ntoken_file = '{SECRET}'",
         f"store = 'postgresql://user:{SECRET}@host/db'",
         f"store = 'postgresql://host/db?user=a&password={SECRET}'",

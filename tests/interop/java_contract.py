@@ -15,10 +15,18 @@ from java_peer import NAMESPACE, JavaPeer
 
 import holdfast
 from holdfast.broker.broker import Broker
-from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig, RouteConfig
+from holdfast.broker.config import (
+    AdminConfig,
+    BrokerConfig,
+    ForwarderConfig,
+    ListenConfig,
+    RouteConfig,
+    SecurityConfig,
+)
 from holdfast.core.messages import Expects
 from holdfast.core.policy import ForwardingPolicy
 from holdfast.endpoint.inspection import describe_protocol
+from holdfast.security.users import Users
 from holdfast.testing.proxy import Faults, LossyProxy
 
 _MISSING = maven_build.available()
@@ -173,7 +181,13 @@ async def source_to(
 
 @asynccontextmanager
 async def broker_before(
-    url: str, store: Path, back: LossyProxy | None = None, *, expects: Expects | None = None, **told: Any
+    url: str,
+    store: Path,
+    back: LossyProxy | None = None,
+    *,
+    expects: Expects | None = None,
+    users: Users | None = None,
+    **told: Any,
 ) -> AsyncIterator[Broker]:
     """A broker that forwards to a service; with an address, at which the service reaches it through ``back``.
 
@@ -182,6 +196,7 @@ async def broker_before(
         store: Directory of its store.
         back: Proxy before the broker, for the replies of the service.
         expects: What the senders of Echo expect, where their messages do not say it.
+        users: Who may send; None: everybody.
         told: Settings of the forwarder.
     """
     address = back.url if back is not None else None
@@ -194,6 +209,7 @@ async def broker_before(
         forwarders=(forwarder,),
         routes=(echo, RouteConfig(("inbox",))),
         allow_addresses=("http://127.0.0.1",),
+        security=SecurityConfig(users, require_timestamp=users is not None),
     )
     broker = Broker(config)
     await broker.service.start()

@@ -14,8 +14,10 @@ from java_contract import (
     Operation,
     Shop,
     body,
+    broker_before,
     connected,
     correct_reply,
+    forwarder_words,
     served,
     source_to,
     values,
@@ -26,6 +28,9 @@ from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
+from holdfast.broker.config import MessageCredentialsConfig
+from holdfast.config.values import Secret
+from holdfast.security.users import Users
 from holdfast.testing.proxy import LossyProxy
 
 pytestmark = LIVE
@@ -97,6 +102,38 @@ async def test_holdfast_asks_cxf_with_a_user_name(cxf: JavaPeer, tmp_path: Path,
         for number in range(1, 4):
             reply = await source.request(body("echo", number), action=f"{NAMESPACE}/echo", timeout=PATIENCE)
             assert values(reply) == correct_reply(number)
+
+
+@pytest.mark.nightly
+@every_version
+@both_kinds
+@pytest.mark.parametrize("operation", ["notify", "echo"])
+async def test_a_broker_between_two_cxf_has_a_user_on_each_leg(
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, kind: str, operation: Operation
+) -> None:
+    (tmp_path / "users").write_text("carol:different\nalice:secret\n")
+    service = await served(cxf, tmp_path / "log", **words(versions, security=kind))
+    security = MessageCredentialsConfig("alice", Secret("secret", "a test"), digest=kind == "digest")
+    # CXF sends a reply once, and without an address a lost response loses it: see test_cxf.py.
+    faults_behind = BAD if operation == "notify" else CLEAN
+    words_of_forwarder = {**forwarder_words(versions), "security": security, "offer": operation == "echo"}
+    async with (
+        LossyProxy(service.url, faults_behind, seed=7) as behind,
+        broker_before(behind.url, tmp_path / "broker", users=Users(tmp_path / "users"), **words_of_forwarder) as broker,
+        LossyProxy(broker.service.url, BAD, seed=8) as before,
+    ):
+        caller = await connected(cxf, before.url, operation, decoupled=False, **words(versions, security=kind))
+        await caller.call(1, COUNT - 1)
+        await caller.settle()
+        before.faults = CLEAN  # what ends a Sequence, CXF says once
+        await caller.call(COUNT, COUNT, is_the_end=True)
+        await until(lambda: len(service.delivered(operation)) >= COUNT, PATIENCE)
+        stranger = await connected(cxf, broker.service.url, operation, decoupled=False, **words(versions))
+        with pytest.raises(RuntimeError):
+            await stranger.call(COUNT + 1, COUNT + 1)
+        assert before.counts.lost > 0
+        assert behind.counts.lost > 0 or operation == "echo"
+    assert service.delivered(operation) == list(range(1, COUNT + 1))
 
 
 async def test_cxf_refuses_a_wrong_password_and_the_messages_wait(cxf: JavaPeer, tmp_path: Path) -> None:

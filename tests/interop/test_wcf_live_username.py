@@ -21,8 +21,9 @@ from wcf.outage import restart
 
 import holdfast
 from holdfast.broker.broker import Broker
-from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig
+from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig, SecurityConfig
 from holdfast.endpoint.serve import Listeners, Service
+from holdfast.security.users import Users
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
@@ -203,14 +204,15 @@ async def test_through_a_broker_a_client_with_a_user_name_has_its_session(tmp_pa
     handled: list[str] = []
     inner = Service(contract_app(":memory:", lambda one: handled.append(text_of(one))), Listeners(port=0))
     await inner.start()
-    users = holdfast.UsernameTokenValidator(PASSWORDS, nonces=tmp_path / "nonces")
+    (tmp_path / "users").write_text("alice:secret\n")
     config = BrokerConfig(
         store=str(tmp_path / "broker"),
         listen=ListenConfig(port=0),
         admin=AdminConfig(port=0),
         forwarders=(ForwarderConfig("service", "inbox", inner.url),),
+        security=SecurityConfig(Users(tmp_path / "users")),
     )
-    broker = Broker(config, processors=[users])
+    broker = Broker(config)
     await broker.service.start()
     try:
         async with tls_before(broker.service.url, context_in(tmp_path)) as url:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from holdfast.broker.config import PARTITIONS, SESSIONS, BrokerConfig
+from holdfast.broker.config import PARTITIONS, SESSIONS, BrokerConfig, public_secrets
 from holdfast.broker.config_changes import what_changes
 from holdfast.broker.config_checks import check_config
 from holdfast.broker.forwarders import Forwarders
+from holdfast.broker.message_security import MessageSecurity
 from holdfast.broker.routing import Router
 from holdfast.core.queues.queue_limit import QueueLimit
 from holdfast.endpoint.admin.token import read_token
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.destination.partitioning import Partitioning
-from holdfast.endpoint.envelopes.processors import Processor
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.endpoint.workers.supervisor import Post
@@ -35,7 +35,6 @@ class Broker:
         post: The place of this process among several workers; None if it is the only one.
         read_again: Reads the configuration again, for :meth:`reload`; its argument is the running configuration.
         restored: Whether the store was restored from an older copy; see :class:`holdfast.Destination`.
-        processors: Processors of every message from and to peers that send to the broker, as a destination's.
 
     Raises:
         ConfigurationError: The configuration is inconsistent.
@@ -48,7 +47,6 @@ class Broker:
         read_again: Callable[[BrokerConfig], BrokerConfig] | None = None,
         *,
         restored: bool = False,
-        processors: Iterable[Processor] = (),
     ) -> None:
         self.config = config = config or BrokerConfig()
         check_config(config)
@@ -57,12 +55,13 @@ class Broker:
         self._heard = post.hang_ups() if post is not None else 0
         self._is_ready = self._is_wanted = False
         self.forwarders = Forwarders(config.forwarders)
+        self._security = MessageSecurity(config)
         self.destination = Destination(
             config.store_location(),
             policy=config.sequences,
             queues=dict.fromkeys(one.name for one in config.queues),
             http=config.http(),
-            processors=processors,
+            processors=self._security.begin(),
             journal=config.journal if config.journal.enabled else False,
         )
         self.destination.route(_router(config, self.forwarders))
@@ -76,6 +75,7 @@ class Broker:
         self.destination.on_recovered = self._recovered
         self.destination.addresses = lambda: self.forwarders.addresses()
         self.service = Service(self.destination, _listeners(config), post)
+        self._warn_of_public_secrets()
 
     def _recovered(self) -> None:
         self._limit_queues(self.config)
@@ -109,7 +109,10 @@ class Broker:
         router = _router(new, forwarders)
         forwarders.check(self.destination)
         ways = self.forwarders.new_ways(forwarders)
+        security = MessageSecurity(new, self._security)
         self.service.use(listeners)
+        self._security = security
+        self.destination.reception.envelopes.process_with(security.begin())  # before a new forwarder sends
         forwarders.take_over(self.destination, ways)
         self.forwarders = forwarders
         retentions = {one.name: (one.retention_policy, one.retention is None) for one in new.queues}
@@ -117,8 +120,14 @@ class Broker:
         self._limit_queues(new)
         changed = what_changes(self.config, new)
         self.config = new
+        self._warn_of_public_secrets()
         log.info("configuration.reloaded", changed=", ".join(changed) or "nothing")
         return changed
+
+    def _warn_of_public_secrets(self) -> None:
+        if self._post is None or self._post.place.worker.number == 0:  # one warning is enough
+            for file in public_secrets(self.config):
+                log.warning("secret.public", file=file, remedy="Every user can read the file: chmod o= FILE")
 
     def _reload_all(self) -> list[str]:
         """Reload all workers: the supervisor notifies each, and remembers the configuration for later ones."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -19,12 +20,14 @@ from holdfast.config.values import (
     Kind,
     Name,
     Namespace,
+    NewFile,
     ProxyUrl,
     QueueName,
     Secret,
     SecretFile,
     SecretVariable,
     StorePlace,
+    Unfit,
     Url,
     one_of,
 )
@@ -38,7 +41,10 @@ from holdfast.endpoint.source.profiles import PREFERRED, PROFILES
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
 from holdfast.http.tls import ClientTLS, ServerTLS
-from holdfast.settings import Bytes, Port, Seconds, Within
+from holdfast.security.username_token import LIFE, SKEW
+from holdfast.security.users import Users
+from holdfast.settings import Bytes, Port, Seconds, SecondsOrZero, Within
+from holdfast.store.directory import is_public
 from holdfast.wire import Limits
 
 MAX_ROUTES = 1_000
@@ -49,6 +55,18 @@ PARTITIONS = 64
 SESSIONS = 64
 """Default number of session partitions of a queue in a new store."""
 
+
+def _users(value: Any, base: Path) -> Users:
+    """Read a file of users. Errors do not show the value, because it may be a password itself."""
+    if not isinstance(value, str) or not value:
+        raise Unfit("the value is not the path of a file", "Write the path in quotes.")
+    try:
+        return Users(base / value)
+    except ConfigurationError as error:
+        raise Unfit(error.message, error.remedy) from None
+
+
+UsersFile = Annotated[Users, Kind("the path of a file with lines `NAME:PASSWORD`", _users)]
 _PROFILE: Kind = one_of(PROFILES)
 _RM: Kind = one_of(RM_OF_NAME)
 _ADDRESSING: Kind = one_of([one.value for one in Addressing])
@@ -99,6 +117,29 @@ class AdminConfig:
     def token(self) -> Secret | None:
         """The configured token, or None."""
         return self.token_file or self.token_env
+
+
+@dataclass(frozen=True)
+class SecurityConfig:
+    """Who may send messages: the users of WS-Security's UsernameToken.
+
+    Args:
+        users: File with a line ``NAME:PASSWORD`` for each user. With it, the broker refuses every request without a
+            valid user name and password, also those of destinations that post to a forwarder's ``address``.
+        require_digest: Refuse passwords in plain text.
+        require_timestamp: Refuse messages without a Timestamp.
+        life: Maximum age of a Timestamp or a digest.
+        skew: How far a sender's clock may be ahead or behind.
+        nonces: File that remembers the nonces of digests and the tokens of WCF clients over restarts, and for all
+            workers. The default is ``security.db`` in the store's directory; without a directory, it is in memory.
+    """
+
+    users: UsersFile | None = None
+    require_digest: bool = False
+    require_timestamp: bool = False
+    life: Seconds = LIFE
+    skew: SecondsOrZero = SKEW
+    nonces: NewFile | None = None
 
 
 @dataclass(frozen=True)
@@ -179,6 +220,7 @@ class RouteConfig:
         to: The message's To.
         action: The message's Action.
         header: A SOAP header of the message.
+        user: The user that sent the message, as ``[security]`` proved.
         xpath: Condition on the message's body; see below.
         expects: What the senders of these messages expect: ``one_way``, an immediate acknowledgement, or ``request``,
             a reply from a forwarder's destination. By default, each message's ReplyTo decides.
@@ -188,6 +230,7 @@ class RouteConfig:
     to: tuple[Glob, ...] = ()
     action: tuple[Glob, ...] = ()
     header: HeaderConfig | None = None
+    user: tuple[Glob, ...] = ()
     xpath: str = ""
     expects: Expects | None = None
 
@@ -245,6 +288,30 @@ class CredentialsConfig:
 
 
 @dataclass(frozen=True)
+class MessageCredentialsConfig:
+    """The user name and password in each message, as WS-Security's UsernameToken.
+
+    Args:
+        username: User name.
+        password_file: File with the password.
+        password_env: Environment variable with the password.
+        digest: Send a digest instead of the password.
+        timestamp: Send a Timestamp as well. Most services that demand a user name demand one.
+    """
+
+    username: str
+    password_file: SecretFile | None = None
+    password_env: SecretVariable | None = None
+    digest: bool = False
+    timestamp: bool = True
+
+    @property
+    def password(self) -> Secret | None:
+        """The configured password."""
+        return self.password_file or self.password_env
+
+
+@dataclass(frozen=True)
 class ForwarderConfig:
     """Forwards the messages of a queue to a destination, reliably.
 
@@ -267,7 +334,8 @@ class ForwarderConfig:
         policy: Limits and timers. Each setting here overrides ``policies``.
         tls: Certificate authorities and client certificate, instead of the system's.
         proxy: HTTP proxy to the destination.
-        credentials: Credentials for the destination.
+        credentials: HTTP credentials for the destination.
+        security: User name and password in each message, for destinations with WS-Security.
     """
 
     name: Name
@@ -285,6 +353,7 @@ class ForwarderConfig:
     tls: ClientTLS | None = None
     proxy: ProxyConfig | None = None
     credentials: CredentialsConfig | None = None
+    security: MessageCredentialsConfig | None = None
 
     @property
     def may_reply(self) -> bool:
@@ -339,6 +408,7 @@ class BrokerConfig:
         namespaces: Prefixes that routes use, each with its namespace.
         listen: The listener for messages.
         admin: The listener for operators and Spark.
+        security: Who may send messages.
         journal: The event journal.
         sequences: Limits and timers of inbound Sequences.
         limits: Limits for peers.
@@ -360,6 +430,7 @@ class BrokerConfig:
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     listen: ListenConfig = field(default_factory=ListenConfig)
     admin: AdminConfig = field(default_factory=AdminConfig)
+    security: SecurityConfig = field(default_factory=SecurityConfig)
     journal: JournalConfig = field(default_factory=JournalConfig)
     sequences: DestinationPolicy = field(default_factory=DestinationPolicy)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
@@ -403,6 +474,20 @@ class BrokerConfig:
             return resolved_policy(self.policies, address).sending or SourcePolicy()
         except ConfigurationError:
             return self.usual_policy()
+
+
+def public_secrets(table: Any) -> list[str]:
+    """Return the files with secrets that every user of the machine can read, in the order of the keys.
+
+    Args:
+        table: The configuration, or a table of it.
+    """
+    if isinstance(table, Secret | Users):
+        file = table.origin if isinstance(table, Secret) else table.file
+        return [file] if is_public(Path(file)) else []
+    parts = table if isinstance(table, tuple) else [getattr(table, one.name) for one in fields(table)]
+    several = [one for one in parts if is_dataclass(one) or isinstance(one, Secret | Users | tuple)]
+    return list(dict.fromkeys(file for one in several for file in public_secrets(one)))
 
 
 def resolved_policy(

@@ -15,6 +15,7 @@ from holdfast.broker.config import (
     ForwarderConfig,
     ListenConfig,
     RouteConfig,
+    SecurityConfig,
     resolved_policy,
 )
 from holdfast.broker.xpath import check_name, parse_xpath, qualified
@@ -64,6 +65,7 @@ def contradictions(config: BrokerConfig) -> Iterator[Wrong]:
         _of_the_token(config),
         _of_server_tls(config, "listen"),
         _of_server_tls(config, "admin"),
+        _of_users(config),
         _of_the_number_of_queues(config),
         _of_the_default_queue(config),
         _of_the_last_route(config),
@@ -134,6 +136,18 @@ def _of_tls(path: KeyPath, one: ListenConfig | AdminConfig | ForwarderConfig) ->
         yield path, error.message, error.remedy
 
 
+def _of_users(config: BrokerConfig) -> Iterator[Wrong]:
+    security = config.security
+    if not is_given(security, "users"):
+        if security != SecurityConfig():
+            yield ("security",), "'users' is missing: without it, everybody may send", "Write users = … there."
+        return
+    is_shared = config.workers == 1 or security.nonces or not (config.store == ":memory:" or "://" in config.store)
+    if not is_shared:
+        what = "several workers need one file to remember nonces in, and this store has no directory"
+        yield ("security", "nonces"), what, 'Write nonces = "nonces.db".'
+
+
 def _one_secret(path: KeyPath, keys: list[str], told: str) -> Iterator[Wrong]:
     if len(keys) > 1:
         yield (*path, keys[1]), f"{told} is set twice, by {' and '.join(keys)}", "Remove one of them."
@@ -191,6 +205,7 @@ def _of_routes(config: BrokerConfig) -> Iterator[Wrong]:
             _of_its_queues(path, route, config),
             _of_an_xpath(path, route, config),
             _of_a_header(path, route, config),
+            _of_a_user(path, route, config),
             _of_earlier_routes(path, route, routes[:index]),
         )
 
@@ -237,6 +252,14 @@ def _of_a_header(path: KeyPath, route: RouteConfig, config: BrokerConfig) -> Ite
             yield (*path, "header", "name"), unfit.what, unfit.remedy
 
 
+def _of_a_user(path: KeyPath, route: RouteConfig, config: BrokerConfig) -> Iterator[Wrong]:
+    users = config.security.users
+    if route.user and users is None:
+        yield (*path, "user"), "no message has a user, because [security] names none", "Set security.users."
+    elif users is not None and route.user and not any(matches(one, user) for one in route.user for user in users):
+        yield (*path, "user"), "no user of security.users matches this", "Correct the name, or remove the route."
+
+
 def _of_an_xpath(path: KeyPath, route: RouteConfig, config: BrokerConfig) -> Iterator[Wrong]:
     try:
         if route.xpath:
@@ -246,12 +269,13 @@ def _of_an_xpath(path: KeyPath, route: RouteConfig, config: BrokerConfig) -> Ite
 
 
 def _takes_all(route: RouteConfig) -> bool:
-    return not (route.to or route.action or route.header or route.xpath)
+    return not (route.to or route.action or route.header or route.user or route.xpath)
 
 
 def hides(first: RouteConfig, second: RouteConfig) -> bool:
     """Return whether the first of two routes takes every message that the second would, as far as the routes show."""
-    if not (_covers(first.to, second.to) and _covers(first.action, second.action)):
+    pairs = (first.to, second.to), (first.action, second.action), (first.user, second.user)
+    if not all(_covers(*pair) for pair in pairs):
         return False
     if first.xpath and first.xpath.split() != second.xpath.split():
         return False
@@ -283,6 +307,7 @@ def _of_forwarders(config: BrokerConfig) -> Iterator[Wrong]:
             _of_tls((*path, "tls"), one),
             _of_a_proxy((*path, "proxy"), one),
             _of_credentials((*path, "credentials"), one),
+            _of_message_credentials((*path, "security"), one),
         )
 
 
@@ -326,7 +351,7 @@ def _of_ways(config: BrokerConfig) -> Iterator[Wrong]:
 
 def _of_a_way(one: ForwarderConfig, seen: dict[str, ForwarderConfig]) -> Iterator[Wrong]:
     other = seen.setdefault(one.to, one)
-    for key in ("timeout", "tls", "proxy", "credentials"):
+    for key in ("timeout", "tls", "proxy", "credentials", "security"):
         yield from readable(_of_both(key, one, other))
 
 
@@ -374,6 +399,16 @@ def _of_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterator[Wrong
         )
     elif ":" in one.username:
         yield (*path, "username"), "a username must not contain a colon (RFC 7617)", "Remove the colon."
+
+
+def _of_message_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterator[Wrong]:
+    one = forwarder.security
+    if one is None:
+        return
+    passwords = [key for key in ("password_file", "password_env") if is_given(one, key)]
+    yield from _one_secret(path, passwords, "the password")
+    if not passwords:
+        yield path, "the password is missing", "Add password_file = … or password_env = … to this table."
 
 
 def _of_what_may_be_sent_to(config: BrokerConfig) -> Iterator[Wrong]:

@@ -17,6 +17,7 @@ from holdfast.config.patterns import matches
 from holdfast.core.faults import addressing_fault
 from holdfast.core.messages import Envelope, Expects, Fault, Routed
 from holdfast.endpoint.envelopes.decoder import OFF_LOOP
+from holdfast.endpoint.envelopes.transport_facts import read_facts
 
 DESTINATION_UNREACHABLE = "DestinationUnreachable"
 """WS-Addressing 1.0 SOAP binding, 6.4.3: no route can be determined to reach the destination."""
@@ -93,8 +94,9 @@ class _Route:
         self._to = _Texts(config.to) if config.to else None
         self._action = _Texts(config.action) if config.action else None
         self.header = _Header(config.header, namespaces) if config.header is not None else None
+        self.user = _Texts(config.user) if config.user else None
         self.xpath = parse_xpath(config.xpath, namespaces) if config.xpath else None
-        self.asks_more = self.header is not None or self.xpath is not None
+        self.asks_more = not (self.header is None and self.user is None and self.xpath is None)
 
     def takes(self, action: str, to: str | None) -> bool:
         """Return whether Action and To match."""
@@ -181,6 +183,8 @@ class Router:
         asked = 0
         for route in choice.routes:
             number, asked = asked, asked + (route.xpath is not None)
+            if route.user is not None and not route.user.take(read_facts(envelope.transport).user):
+                continue
             if route.header is not None and not route.header.takes(headers):
                 continue
             if route.xpath is None:

@@ -208,7 +208,7 @@ def _store(value: Any, base: Path) -> str:
     return str(base / text)
 
 
-def _directory(value: Any, base: Path) -> str:
+def _path(value: Any, base: Path) -> str:
     return str(base / _text(value, base))
 
 
@@ -326,10 +326,11 @@ SIZE = Kind('a size such as `"64kB"` or `"10GB"`; a number is bytes', _size)
 SHARE = Kind("a number from 0 to 1", _share)
 ASSURANCE = Kind("words: `at-most-once`, `at-least-once` or `exactly-once`, with or without `in-order`", _assurance)
 RETENTION = Kind('words such as `"7d"`, `"12h 10GB"`, `"none"`, `"7d readers 30d"`', _retention)
-DIRECTORY = Kind("the path of a directory", _directory)
+DIRECTORY = Kind("the path of a directory", _path)
 FILE = Kind("the path of a file", _file)
 
 Name = Annotated[str, Kind("a name", _name)]
+NewFile = Annotated[str, Kind("the path of a file, created if it does not exist", _path)]
 Glob = Annotated[str, Kind("text in which `*` matches any characters", _glob)]
 Url = Annotated[str, Kind("an http or https URL", _url)]
 ProxyUrl = Annotated[str, Kind("an http URL", _proxy)]

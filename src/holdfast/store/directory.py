@@ -2,8 +2,9 @@
 
 A store's directory contains ``HOLDFAST`` (JSON: format and engine, written once and changed by upgrades only), ``lock``
 (the id of the process that has it open, under an advisory lock) and ``db``, the engine's directory. It also contains
-``durable``, a note of the last durable batch, and ``ballast``, reserved space. The format is read before any change, so
-a store of a newer version stays unchanged.
+``durable``, a note of the last durable batch, and ``ballast``, reserved space. ``security.db`` is not the store's: who
+checks user names keeps nonces there. The format is read before any change, so a store of a newer version stays
+unchanged.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ LOCK = "lock"
 ENGINE = "db"
 NOTE = "durable"
 BALLAST = "ballast"
+SECURITY = "security.db"
 
 
 def read_format(path: Path) -> int | None:
@@ -184,7 +186,7 @@ def make_private(path: Path) -> None:
 
 
 def is_public(path: Path) -> bool:
-    """Whether every user of the machine may read a directory."""
+    """Whether every user of the machine may read a directory or a file."""
     try:
         return bool(path.stat().st_mode & 0o007)
     except OSError:
@@ -282,7 +284,7 @@ def _require_nothing_else(path: Path) -> None:
     except OSError as error:
         raise StoreFailed(f"{path} cannot be read: {error}", remedy="Check the directory's permissions.") from error
     ours = {LOCK, DRAFT, ENGINE, NOTE, f"{NOTE}.new", BALLAST} if DRAFT in names else {LOCK}
-    others = sorted(names - ours)
+    others = sorted(name for name in names - ours if not name.startswith(SECURITY))  # SQLite has files beside its own
     if others:
         raise _not_ours(path, f"it contains {others[0]!r} but no {MARKER}")
 

@@ -41,6 +41,21 @@ def test_a_good_file_says_what_would_be_opened(run: Any, tmp_path: Path) -> None
     assert facts["default_queue"] is None
 
 
+def test_check_tells_the_number_of_users_and_a_file_that_all_can_read(run: Any, tmp_path: Path) -> None:
+    for name in ("users", "password"):
+        (tmp_path / name).write_text("alice:geheim\n")
+        (tmp_path / name).chmod(0o644 if name == "password" else 0o600)
+    security = 'security = { username = "me", password_file = "password" }\n'
+    (tmp_path / "broker.toml").write_text(f"{GOOD}{security}[security]\nusers = 'users'\n")
+    result = run("broker", "check", "broker.toml")
+    assert result.code == 0, result.err
+    assert "users       1; the broker refuses messages without a user name and password" in result.out
+    assert f"warning     every user of this machine can read {tmp_path / 'password'}\n" in result.out
+    assert "geheim" not in result.out
+    facts = json.loads(run("broker", "check", "broker.toml", "--json").out)
+    assert (facts["users"], facts["public_secrets"]) == (1, [str(tmp_path / "password")])
+
+
 def test_a_bad_file_says_all_that_is_wrong_and_ends_with_1(run: Any, tmp_path: Path) -> None:
     (tmp_path / "broker.toml").write_text(GOOD.replace("paused", "pausd").replace('"orders"', '"ordrs"', 1))
     result = run("broker", "check", "broker.toml")

@@ -75,6 +75,33 @@ def test_it_serves_https(start: Any, module: str, tmp_path: Path) -> None:
     assert '"event": "server.listening"' in result.err
 
 
+def test_it_serves_the_users_of_a_file_only(start: Any, module: str, tmp_path: Path) -> None:
+    (tmp_path / "users").write_text("alice:secret\n")
+    (tmp_path / "users").chmod(0o644)
+    program = tmp_path / f"{module}.py"
+    program.write_text(program.read_text().replace('"got", ', '"got", message.user, '))
+    service = start("serve", f"{module}:app", "--port", "0", "--users", "users")
+    url = service.url()
+    for processors in ([], [holdfast.UsernameToken("alice", "wrong")]):
+        with pytest.raises(holdfast.PeerFault):
+            send(url, processors=processors)
+    send(url, processors=[holdfast.UsernameToken("alice", "secret", digest=True)])
+    assert service.line() == "got alice 1"
+    service.process.send_signal(signal.SIGTERM)
+    result = service.end()
+    assert result.code == 0
+    assert "event='secret.public' file='users'" in result.err
+    assert "secret'" not in result.err
+    assert (tmp_path / "inbox" / "security.db").exists()
+
+
+def test_users_that_cannot_be_read_are_an_error(run: Any, module: str, tmp_path: Path) -> None:
+    (tmp_path / "users").write_text("alice\n")
+    result = run("serve", f"{module}:app", "--port", "0", "--users", "users")
+    assert result.code == 1
+    assert "users: line 1 has no colon" in result.err
+
+
 def test_commands_present_the_credentials_that_the_admin_listener_requires(
     start: Any, run: Any, module: str, tmp_path: Path
 ) -> None:

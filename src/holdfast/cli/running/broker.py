@@ -146,6 +146,8 @@ def check(file: str, as_json: bool) -> None:
 
 def _facts(config: BrokerConfig) -> dict[str, Any]:
     """Return the resources that the broker would open, without secrets."""
+    from holdfast.broker.config import public_secrets
+
     return {
         "store": _absolute(config.store),
         "partitions": config.partitions,
@@ -155,6 +157,8 @@ def _facts(config: BrokerConfig) -> dict[str, Any]:
         "admin": _url(config.admin.host, config.admin.port, config.admin.tls is not None)
         if config.admin.enabled
         else None,
+        "users": len(config.security.users) if config.security.users is not None else None,
+        "public_secrets": public_secrets(config),
         "queues": {one.name: _keeps(config, one) for one in config.queues},
         "routes": len(config.routes),
         "default_queue": config.default_queue or (None if config.routes else config.queues[0].name),
@@ -177,12 +181,15 @@ def _summary(config: BrokerConfig, *, with_addresses: bool = True) -> list[str]:
     lines = [f"store       {facts['store']}, {_partitions(config)}, {_many(config.workers, 'worker')}"]
     if with_addresses:
         lines += [f"listens     {facts['listen']}", f"admin       {facts['admin'] or 'none'}"]
+    if facts["users"] is not None:
+        lines.append(f"users       {facts['users']}; the broker refuses messages without a user name and password")
     lines += [f"queue       {name}, keeps {retention}" for name, retention in facts["queues"].items()]
     lines.append(f"routes      {facts['routes']}, else {facts['default_queue'] or 'refused'}")
     lines += [
         f"forwarder   {name}, {one['queue']} to {one['to']}{', paused' if one['paused'] else ''}"
         for name, one in facts["forwarders"].items()
     ]
+    lines += [f"warning     every user of this machine can read {file}" for file in facts["public_secrets"]]
     return lines
 
 

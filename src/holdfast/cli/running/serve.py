@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.endpoint.destination.destination import Destination
+    from holdfast.endpoint.envelopes.processors import Processor
     from holdfast.endpoint.journal.policy import JournalPolicy
     from holdfast.endpoint.serve import Service
     from holdfast.endpoint.workers.supervisor import Post
@@ -71,6 +72,12 @@ def listen_options(command: Any) -> Any:
                 "--tls-client-ca",
                 type=FILE,
                 help="Require client certificates that these authorities signed: PEM file.",
+            ),
+            click.option(
+                "--users",
+                type=FILE,
+                help="Refuse messages without a user name and password of this file, with a line NAME:PASSWORD for "
+                "each user (WS-Security UsernameToken).",
             ),
             click.option(
                 "--admin-token-file",
@@ -201,6 +208,7 @@ def make_service(
     tls_cert: str | None,
     tls_key: str | None,
     tls_client_ca: str | None,
+    users: str | None,
     admin_token_file: str | None,
     admin_tls_cert: str | None,
     admin_tls_key: str | None,
@@ -221,6 +229,8 @@ def make_service(
     admin_host, admin_port = parse_address(admin)
     if admin is None and (admin_token_file or admin_tls_cert or admin_names):
         raise click.UsageError("--admin-token-file, --admin-tls-cert and --admin-name need --admin.")
+    if users is not None:
+        app.reception.envelopes.add_processor(_validator(users, app, post))
     buffered = max(max_body, HTTPLimits().max_buffered)
     return Service(
         app,
@@ -237,6 +247,29 @@ def make_service(
         ),
         post,
     )
+
+
+def _validator(file: str, app: Destination, post: Post | None) -> Processor:
+    """Return the processor that accepts the users of a file only.
+
+    Raises:
+        click.UsageError: Several workers cannot share the nonces that they have seen.
+        ConfigurationError: The file is not valid.
+    """
+    from holdfast.endpoint.logs import log
+    from holdfast.security.username_token import UsernameTokenValidator
+    from holdfast.security.users import Users, nonces_of
+    from holdfast.store.directory import is_public
+
+    users, nonces = Users(file), nonces_of(app.store_location)
+    if nonces is None and post is not None:
+        raise click.UsageError(
+            "--users with several workers needs a store in a directory. With a database, write "
+            "UsernameTokenValidator(Users(FILE), nonces=FILE) in the module."
+        )
+    if is_public(Path(file)):
+        log.warning("secret.public", file=file, remedy="Every user can read the file: chmod o= FILE")
+    return UsernameTokenValidator(users, nonces=nonces)
 
 
 async def run_service(

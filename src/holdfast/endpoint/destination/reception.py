@@ -58,7 +58,7 @@ class Reception:
         keeper: Keeper,
         wsdl: ServiceDescription,
     ) -> None:
-        self._envelopes = envelopes
+        self.envelopes = envelopes
         self._unanswered = unanswered
         self._keeper = keeper
         self._wsdl = wsdl
@@ -81,7 +81,7 @@ class Reception:
         if self._engine.failure is not None:
             refuse_all(exchange)
             return
-        self._envelopes.receive(exchange, self._take, is_elsewhere)
+        self.envelopes.receive(exchange, self._take, is_elsewhere)
 
     def knows(self, identifier: str) -> bool:
         """Whether the destination has, or had, a Sequence with that Identifier."""
@@ -97,10 +97,12 @@ class Reception:
             refuse_all(exchange, b"No new messages are accepted for now; stored messages are still processed.\n")
             return
         self._unanswered.add(exchange)
+        if refusal is None:
+            envelope.transport = self._keeper.facts_of(exchange.request)
         if self.router is None or refusal is not None or envelope.sequence is None or envelope.control is not None:
             self._take_routed(exchange, envelope, refusal)
         elif (routed := self.router.at_once(envelope)) is None:
-            self._envelopes.aside(partial(self.router, envelope), partial(self._routed, exchange, envelope))
+            self.envelopes.aside(partial(self.router, envelope), partial(self._routed, exchange, envelope))
         else:
             self._routed(exchange, envelope, routed)
 
@@ -119,10 +121,9 @@ class Reception:
             origin = origin_of(exchange.request, envelope)
             if self.sort_out is not None and (envelope.acknowledgements or envelope.ack_requested):
                 self.sort_out(envelope, origin)
-            envelope.transport = self._keeper.facts_of(exchange.request)
             self._sender.pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
-            if self._envelopes.tracing is not None and envelope.sequence is not None and envelope.control is None:
-                self._envelopes.tracing.accepting(exchange, envelope, protocol.commit)
+            if self.envelopes.tracing is not None and envelope.sequence is not None and envelope.control is None:
+                self.envelopes.tracing.accepting(exchange, envelope, protocol.commit)
             protocol.receive(envelope, back_channel, self._engine.clock(), origin=origin)
         else:
             protocol.refuse(envelope, refusal, back_channel)

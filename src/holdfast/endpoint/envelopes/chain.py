@@ -58,18 +58,18 @@ class Chain:
             raise ConfigurationError(
                 f"processors={_name(processors)} is a single processor", remedy="Give a list: processors=[…]."
             )
-        self._processors = tuple(processors)
-        for processor in self._processors:
+        self.processors = tuple(processors)
+        for processor in self.processors:
             _check(processor)
-        self._inbound = [one for one in self._processors if _has(one, "inbound")]
-        self._outbound = [one for one in reversed(self._processors) if _has(one, "outbound")]
-        self._encoding = [one for one in reversed(self._processors) if _has(one, "encoded")]
-        self._understood = frozenset(name for one in self._processors for name in one.understands)
+        self._inbound = [one for one in self.processors if _has(one, "inbound")]
+        self._outbound = [one for one in reversed(self.processors) if _has(one, "outbound")]
+        self._encoding = [one for one in reversed(self.processors) if _has(one, "encoded")]
+        self._understood = frozenset(name for one in self.processors for name in one.understands)
 
     @property
     def is_empty(self) -> bool:
         """Whether it has no processors."""
-        return not self._processors
+        return not self.processors
 
     # --- in -------------------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Chain:
             if context.is_answered:
                 return
         if absent and mandatory:
-            present = [one for one in self._processors if one not in absent]
+            present = [one for one in self.processors if one not in absent]
             understood = {name for one in present for name in one.understands}
             envelope.not_understood = tuple([name for name in mandatory if name not in understood])
 

@@ -182,6 +182,16 @@ class Envelopes:
         """Replace the limits of envelopes."""
         self._decoder.use(limits)
 
+    def process_with(self, processors: Iterable[Processor]) -> None:
+        """Replace the processors, for messages that are not yet read or written."""
+        chain = Chain(self._chain.role, processors, self._incidents)
+        chain.passes_on = self._chain.passes_on
+        self._chain, self._is_plain = chain, chain.is_empty
+
+    def add_processor(self, processor: Processor) -> None:
+        """Put a processor before the others, next to the network."""
+        self.process_with((processor, *self._chain.processors))
+
     def aside(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Do what takes long with an envelope where large ones are read, and make the call with what came of it."""
         self._decoder.aside(work, then)
