@@ -138,6 +138,8 @@ def test_alternatives_that_cannot_be_met_are_passed_over() -> None:
 def test_an_optional_assertion_is_taken_where_it_helps_and_left_where_it_does_not() -> None:
     optional = WCF_1_1.replace("<r:RMAssertion", '<r:RMAssertion wsp:Optional="true"', 1)
     assert {one.rm.value for one in read(wsdl(policy=optional)).versions} == {"1.1"}
+    assert read(wsdl(policy=optional)).is_optional
+    assert not read(wsdl(policy=WCF_1_1)).is_optional
     assert read(wsdl(policy=SIGNED.replace("/>", ' wsp:Optional="1"/>') + WCF_1_1)).is_reliable
 
 

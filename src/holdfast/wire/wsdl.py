@@ -46,6 +46,7 @@ class Port:
         has_replies: Whether an operation has an output.
         settings: What its policy states about its Sequences.
         needs: The demands of its policy that depend on how the Source was made.
+        is_optional: Whether its policy permits messages without WS-ReliableMessaging.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Port:
     has_replies: bool
     settings: StatedSettings = field(default_factory=StatedSettings)
     needs: tuple[Need, ...] = ()
+    is_optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +226,8 @@ class Description:
         self._check_extensions(name, (port, binding))
         if abilities is not None:
             abilities = {*abilities} - {HTTPS} | ({HTTPS} if (to or address).startswith("https://") else set())
-        found = self._choose(name, list(self._policies(port, binding, kind)), abilities)
+        policies = list(self._policies(port, binding, kind))
+        found = self._choose(name, policies, abilities)
         versions = self._versions(found, binding, _soap(style))
         if not versions:
             raise ConfigurationError(
@@ -233,14 +236,16 @@ class Description:
             )
         best = next((one for one in found if self._versions([one], binding, _soap(style))), found[0])
         needs = [need for need in needs_of(best) if need.ability is not None]
+        is_reliable = any(_is_reliable(one) for one in found)
         return Port(
             name,
             address,
             versions,
-            any(_is_reliable(one) for one in found),
+            is_reliable,
             kind.find(f"{{{WSDL}}}operation/{{{WSDL}}}output") is not None,
             stated(best),
             tuple(needs),
+            is_reliable and not any(all(map(_is_reliable, policy)) for policy in policies),
         )
 
     def _check_extensions(self, port: str, parts: tuple[etree._Element, ...]) -> None:

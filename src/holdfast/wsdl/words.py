@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.wire.policy.settings import StatedSettings
 from holdfast.wire.wsdl import Port
 from holdfast.wsdl.contract import Contract, Operation
 from holdfast.wsdl.shapes import Field, Shape, Shapes
@@ -79,13 +80,31 @@ def _policy(port: Port) -> Iterator[str]:
     rm = sorted({one.rm.value for one in port.versions})
     yield f"SOAP {' or '.join(soap)}, WS-Addressing {' or '.join(addressing)}"
     if port.is_reliable:
-        yield f"Reliable messaging is required: WS-ReliableMessaging {' or '.join(rm)}"
+        demand = "possible, not required" if port.is_optional else "required"
+        yield f"Reliable messaging is {demand}: WS-ReliableMessaging {' or '.join(rm)}"
     else:
         yield "The policy does not mention reliable messaging, so the service may reject it"
-    if port.settings.assurance is not None:
-        yield f"Delivery assurance: {port.settings.assurance}"
-    if port.settings.inactivity_timeout is not None:
-        yield f"The service ends a Sequence after {port.settings.inactivity_timeout:g} seconds without traffic"
+    yield from _settings(port.settings)
+    for need in port.needs:
+        yield f"Requires {need.words}: {need.assertion.local_name}, {need.assertion.place}"
+
+
+def _settings(settings: StatedSettings) -> Iterator[str]:
+    if settings.assurance is not None:
+        yield f"Delivery assurance: {settings.assurance}"
+    if settings.inactivity_timeout is not None:
+        yield f"The service ends a Sequence after {settings.inactivity_timeout:g} seconds without traffic"
+    if settings.retransmission_interval is not None:
+        doubling = ", and doubles that time with each retransmission" if settings.has_backoff else ""
+        yield f"A source retransmits after {settings.retransmission_interval:g} seconds{doubling}"
+    elif settings.has_backoff:
+        yield "A source doubles its waiting time with each retransmission"
+    if settings.acknowledgement_interval is not None:
+        yield f"The service acknowledges within {settings.acknowledgement_interval:g} seconds"
+    if settings.request_interval is not None:
+        yield f"Requests for acknowledgements are at least {settings.request_interval:g} seconds apart"
+    if settings.buffer is not None:
+        yield f"The service holds at most {settings.buffer} messages of a Sequence"
 
 
 def _signature(fields: list[Field]) -> str:

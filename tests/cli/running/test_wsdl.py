@@ -53,6 +53,25 @@ def test_a_wsdl_is_shown_as_json(run: Any) -> None:
     assert told["types"]["Receipt"] == "number: int, total: decimal"
 
 
+DEMANDS = """<wsrmp:RMAssertion wsp:Optional="true"><wsp:Policy><wsrmp:DeliveryAssurance><wsp:Policy>
+      <wsrmp:AtLeastOnce/></wsp:Policy></wsrmp:DeliveryAssurance></wsp:Policy></wsrmp:RMAssertion>
+      <m:RetransmissionConfig xmlns:m="http://java.sun.com/xml/ns/metro/ws-rx/wsrmp/200702">
+      <m:Interval Milliseconds="3000"/><m:Algorithm>Exponential</m:Algorithm></m:RetransmissionConfig>
+      <sp:SupportingTokens xmlns:sp="http://docs.oasis-open.org/ws-sx/ws-securitypolicy/200702"><wsp:Policy>
+      <sp:UsernameToken/></wsp:Policy></sp:SupportingTokens>"""
+
+
+def test_a_policy_is_shown_in_words(run: Any, tmp_path: Path) -> None:
+    text = WSDL.read_text().replace("<wsrmp:RMAssertion><wsp:Policy/></wsrmp:RMAssertion>", DEMANDS)
+    (tmp_path / "orders.wsdl").write_text(text)
+    (tmp_path / "orders.xsd").write_text((WSDL.parent / "orders.xsd").read_text())
+    shown = run("wsdl", "orders.wsdl").out
+    assert "Reliable messaging is possible, not required: WS-ReliableMessaging 1.1" in shown
+    assert "Delivery assurance: at-least-once" in shown
+    assert "retransmits after 3 seconds, and doubles that time with each retransmission" in shown
+    assert "Requires a user name and password in each message: UsernameToken, line" in shown
+
+
 def test_a_port_that_cannot_be_used_is_shown_with_the_reason(run: Any, tmp_path: Path) -> None:
     demand = '<sp:TransportBinding xmlns:sp="http://docs.oasis-open.org/ws-sx/ws-securitypolicy/200702"/>'
     demand = demand.replace("TransportBinding", "AsymmetricBinding")
