@@ -19,7 +19,7 @@ def table() -> str:
     for path, row in _rows(TABLE, ""):
         name = path.rpartition("/")[2]
         element = etree.Element(name, EXAMPLES.get(name, {}))
-        needs = row.abilities(Assertion(name, element, ""))
+        needs = row.abilities(Assertion(name, element, ""), ())
         for ability in needs:
             demands.setdefault((ability.words, ability.remedy), []).append(path)
         if row.lacks:

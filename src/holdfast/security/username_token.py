@@ -39,11 +39,13 @@ from holdfast.security.sessions import SESSION, SecuritySessions, check_binding
 from holdfast.security.times import write_time
 from holdfast.security.trust import read_request
 from holdfast.wire.policy.assertions import PASSWORD, PASSWORD_DIGEST, TIMESTAMP
+from holdfast.wire.policy.assertions import SECURITY as SECURITY_POLICIES
 
 LIFE: Final = 300.0
 """Seconds for which a message is valid: what CXF, Metro and WCF write and accept."""
 SKEW: Final = 60.0
 """Seconds that a peer's clock may be ahead or behind, as in CXF."""
+SECURITY_POLICY: Final = SECURITY_POLICIES[0]
 _TIMESTAMPED: Final = "holdfast.security.timestamped"
 _WRONG: Final = "unknown user or wrong password"
 _UNKNOWN: Final = "\0"
@@ -198,6 +200,24 @@ class UsernameTokenValidator(Processor):
         """User -> a hash of the password that ``authenticate`` accepted, and until when that counts."""
         self._warned = False
 
+    def policy(self, *, is_https: bool) -> str:
+        """Return the assertions of WS-SecurityPolicy 1.2 for a user name: over https, with the transport binding."""
+        text, digest = "<wsp:All/>", "<wsp:All><sp:HashPassword/></wsp:All>"
+        accepted = digest if self._require_digest else text if self._authenticate else f"{text}{digest}"
+        token = (
+            f'<sp:UsernameToken sp:IncludeToken="{SECURITY_POLICY}/IncludeToken/AlwaysToRecipient"><wsp:Policy>'
+            f"<wsp:ExactlyOne>{accepted}</wsp:ExactlyOne></wsp:Policy></sp:UsernameToken>"
+        )
+        if not is_https:
+            return _supporting("SupportingTokens", token)
+        timestamp = "<sp:IncludeTimestamp/>" if self._require_timestamp else ""
+        return (
+            f'<sp:TransportBinding xmlns:sp="{SECURITY_POLICY}"><wsp:Policy><sp:TransportToken><wsp:Policy>'
+            "<sp:HttpsToken><wsp:Policy/></sp:HttpsToken></wsp:Policy></sp:TransportToken><sp:AlgorithmSuite>"
+            "<wsp:Policy><sp:Basic256/></wsp:Policy></sp:AlgorithmSuite><sp:Layout><wsp:Policy><sp:Lax/></wsp:Policy>"
+            f"</sp:Layout>{timestamp}</wsp:Policy></sp:TransportBinding>{_supporting('SignedSupportingTokens', token)}"
+        )
+
     def inbound(self, context: MessageContext) -> None:
         """Check a request, and remove its Security header. Answer a request for a token."""
         now = self._clock()
@@ -345,3 +365,7 @@ def _refused(context: MessageContext, code: str, reason: str, why: str, user: st
 
 def _tell(context: MessageContext, why: str, user: str) -> None:
     log.warning("security.refused", peer=context.peer or context.to, user=user[:100], why=why)
+
+
+def _supporting(kind: str, token: str) -> str:
+    return f'<sp:{kind} xmlns:sp="{SECURITY_POLICY}"><wsp:Policy>{token}</wsp:Policy></sp:{kind}>'

@@ -235,7 +235,7 @@ class Description:
                 remedy="Set versions instead of using the WSDL.",
             )
         best = next((one for one in found if self._versions([one], binding, _soap(style))), found[0])
-        needs = [need for need in needs_of(best) if need.ability is not None]
+        needs = [need for need in needs_of(best, abilities) if need.ability is not None]
         is_reliable = any(_is_reliable(one) for one in found)
         return Port(
             name,

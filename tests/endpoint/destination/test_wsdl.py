@@ -1,7 +1,8 @@
-"""``?wsdl``: what a destination was given, or a sentence that it was given nothing."""
+"""``?wsdl``: what a destination was given, or a description generated from its handlers and policy."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,21 @@ from lxml import etree
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from holdfast import ConfigurationError, Destination, Source
+from holdfast import (
+    ConfigurationError,
+    Destination,
+    DestinationPolicy,
+    Message,
+    Source,
+    UsernameToken,
+    UsernameTokenValidator,
+)
+from holdfast.core.policy import Assurance
+from holdfast.core.versions import Versions
+from holdfast.wire.generated_wsdl import GeneratedOperation, generated_wsdl
+from holdfast.wire.policy.assertions import PASSWORD, TIMESTAMP
+from holdfast.wire.policy.writing import written
+from holdfast.wire.wsdl import Description
 
 WSDL = (
     '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -35,11 +50,109 @@ async def test_it_is_given_out_as_it_was_given(serve: Any, tmp_path: Path, query
         assert await get(service.url + query, "HEAD") == (200, "text/xml; charset=utf-8", b"")
 
 
-async def test_without_one_it_is_404_with_a_sentence(serve: Any) -> None:
-    service = await serve(Destination(":memory:"))
-    status, _, text = await get(f"{service.url}?wsdl")
-    assert status == 404
-    assert b"was given no WSDL" in text
+def described(app: Destination) -> None:
+    """Handlers whose annotations say which operations are one-way."""
+
+    @app.on("urn:orders/Submit")
+    def submit(message: Message) -> None:
+        pass
+
+    @app.on("urn:orders/Price", reply_action="urn:orders/PriceReply")
+    def price(message: Message) -> str:
+        return "<price>7</price>"
+
+    @app.on("urn:stock/Price")
+    def other(message: Message) -> str:
+        return "<price>8</price>"
+
+    @app.on()
+    def rest(message: Message) -> None:
+        pass
+
+
+async def test_without_one_its_policy_and_actions_are_described(serve: Any) -> None:
+    policy = DestinationPolicy(inactivity_timeout=90.0, acknowledgement_interval=0.05)
+    app = Destination(":memory:", assurance="at-least-once in-order", policy=policy)
+    described(app)
+    service = await serve(app)
+    source = await Source.from_wsdl(f"{service.url}?wsdl", ":memory:")
+    assert source.to == service.url
+    assert source.policy.assurance == Assurance.parse("at-least-once in-order")
+    assert (source.policy.keep_alive, source.policy.retransmission.floor) == (45.0, 0.5)
+    async with source:
+        assert (await source.request("<ask/>", action="urn:orders/Price", timeout=60)).body.text == "7"
+        assert source.sequences()[0]["versions"] == "RM 1.1, WSA 2005/08, SOAP 1.2"
+    description = Description()
+    description.add((await get(f"{service.url}?wsdl"))[2], "here")
+    assert description.operations() == {
+        "urn:orders/Submit": "",
+        "urn:orders/Price": "urn:orders/PriceReply",
+        "urn:stock/Price": "urn:stock/PriceResponse",
+    }
+    port = description.port()
+    assert port.versions == {
+        Versions("1.0", "2004/08", "1.2"),
+        Versions("1.0", "2005/08", "1.2"),
+        Versions("1.1", "2005/08", "1.2"),
+    }
+    assert (await get(f"{service.url}?xsd=xsd0"))[0] == 404
+
+
+async def test_a_generated_wsdl_is_read_by_zeep(serve: Any) -> None:
+    zeep = pytest.importorskip("zeep")
+    app = Destination(":memory:")
+    described(app)
+    url = f"{(await serve(app)).url}?wsdl"
+    client = await asyncio.to_thread(zeep.Client, url)
+    (service,) = client.wsdl.services.values()
+    assert list(service.ports["DestinationPort"].binding.all()) == ["Submit", "Price", "Price3"]
+
+
+VALIDATOR = UsernameTokenValidator({"alice": "secret"})
+"""It accepts passwords in plain text and digests."""
+
+
+@pytest.mark.parametrize(
+    ("validator", "accepted", "refused"),
+    [
+        (VALIDATOR, [UsernameToken("alice", "secret"), UsernameToken("alice", "secret", digest=True)], []),
+        (
+            UsernameTokenValidator({"alice": "secret"}, require_digest=True),
+            [UsernameToken("alice", "secret", digest=True)],
+            [UsernameToken("alice", "secret")],
+        ),
+        (
+            UsernameTokenValidator(authenticate=lambda user, password: password == "secret"),
+            [UsernameToken("alice", "secret")],
+            [UsernameToken("alice", "secret", digest=True)],
+        ),
+    ],
+)
+async def test_a_demand_for_user_names_is_published(
+    serve: Any, validator: UsernameTokenValidator, accepted: list[UsernameToken], refused: list[UsernameToken]
+) -> None:
+    app = Destination(":memory:", processors=[validator])
+    described(app)
+    url = f"{(await serve(app)).url}?wsdl"
+    for token in accepted:
+        async with await Source.from_wsdl(url, ":memory:", processors=[token]) as source:
+            await (await source.send("<order/>", action="urn:orders/Submit")).acknowledged(60)
+    for processors in ([], *([token] for token in refused)):
+        with pytest.raises(ConfigurationError, match=r"the port DestinationPort requires .*a user name and"):
+            await Source.from_wsdl(url, ":memory:", processors=processors)
+
+
+def test_over_https_the_demand_for_user_names_is_that_of_the_transport_binding() -> None:
+    validator = UsernameTokenValidator({"alice": "secret"}, require_timestamp=True)
+    policy = written(DestinationPolicy(), [validator.policy(is_https=True)])
+    description = Description()
+    description.add(generated_wsdl("https://host/", [GeneratedOperation("urn:a&b")], policy), "here")
+    assert description.port(None, {PASSWORD, TIMESTAMP}).is_reliable
+    assert description.operations() == {"urn:a&b": ""}
+    with pytest.raises(ConfigurationError, match="IncludeTimestamp"):
+        description.port(None, {PASSWORD})
+    with pytest.raises(ConfigurationError, match="TransportBinding, SignedSupportingTokens"):
+        description.port(None, {PASSWORD, TIMESTAMP}, "http://host/")
 
 
 @pytest.mark.parametrize(("path", "method"), [("", "GET"), ("?x=wsdl", "GET"), ("?wsdl", "DELETE"), ("?wsdl", "PUT")])

@@ -77,6 +77,8 @@ from holdfast.http.exchange import Exchange
 from holdfast.http.server.asgi import Buffered, serve_asgi
 from holdfast.store import Store, Transactional, shown
 from holdfast.store.descriptors import soft_limit
+from holdfast.wire.generated_wsdl import generated_wsdl
+from holdfast.wire.policy.writing import written
 
 _UNHEEDED = frozenset((Submitted, Acknowledged, Declined, Discarded, Ended, Unheard, NotQueued, FaultReceived))
 """Effects for sources and for the journal; a destination ignores them."""
@@ -110,7 +112,8 @@ class Destination(Operations):
         processors: Processors of every incoming and outgoing envelope, the one next to the network first.
         wsdl: The service's WSDL 1.1 in UTF-8: a file's path, or its bytes. A GET with ``?wsdl`` returns it with the
             address in use, and likewise the files that it imports from its directory. The WSDL defines which
-            operations are one-way, and the reply actions of the others.
+            operations are one-way, and the reply actions of the others. None: ``?wsdl`` returns a generated one, with
+            an operation for each action and the destination's policy.
         journal: Whether to write an event journal, in ``journal`` in the store's directory, or a policy with its
             directory and retention. A store in memory or in a database has no such directory: there is no journal
             unless the policy names one.
@@ -184,10 +187,11 @@ class Destination(Operations):
         self._handling, self._restored = handling or HandlingPolicy(), False
         self._allowed = AllowList(self.http.allow_addresses)
         self._buffered = Buffered(self.http.limits.max_buffered)
-        self._wsdl = ServiceDescription(wsdl)
+        self._processors = tuple(processors)
+        self._wsdl = ServiceDescription(wsdl, self._generated_wsdl)
         self._table = HandlerTable(self._wsdl.operations)
         self.handlers = self._table.handlers
-        self._envelopes = Envelopes("destination", self.incidents, processors, self.http.envelopes)
+        self._envelopes = Envelopes("destination", self.incidents, self._processors, self.http.envelopes)
         keeper = Keeper(self.http.keep_http_headers)
         self.reception = Reception(self._envelopes, self.unanswered, keeper, self._wsdl)
 
@@ -255,6 +259,12 @@ class Destination(Operations):
         if journal is not None:
             self.journal_policy = to_journal(journal)
         return self
+
+    def _generated_wsdl(self, address: str) -> bytes:
+        """Return the WSDL of a destination that was given none."""
+        is_https = address.startswith("https://")
+        demands = [demand for one in self._processors if (demand := one.policy(is_https=is_https))]
+        return generated_wsdl(address, self._table.described(), written(self.policy, demands))
 
     def _check_transactions(self, handlers: Mapping[str, Any]) -> None:
         check_transactions(handlers, self.policy.assurance, are_there=isinstance(self.store, Transactional))

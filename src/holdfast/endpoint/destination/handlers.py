@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.core.policy import Assurance, Delivery
 from holdfast.endpoint.envelopes.message import BODY_TYPES
 from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.wire.generated_wsdl import GeneratedOperation
 
 CONNECTION = "connection"
 """The name of the argument that requests the database transaction for a handler."""
@@ -188,6 +189,18 @@ class HandlerTable:
     def replies(self, action: str) -> bool:
         """Whether a handler can reply to an action."""
         return action in self.handlers or "" in self.handlers
+
+    def described(self) -> list[GeneratedOperation]:
+        """Return an operation for each action with a handler of its own. It is one-way if the handler returns None
+        according to its annotation."""
+        return [GeneratedOperation(action, self._described_reply(action)) for action in self.handlers if action]
+
+    def _described_reply(self, action: str) -> str:
+        """The action of the replies to an action; "" if its handler never replies."""
+        if action not in self.reply_actions:
+            annotated = getattr(self.handlers[action], "__annotations__", {}).get("return", _UNSAID)
+            return "" if annotated in _NOTHING else f"{action}Response"
+        return self.reply_actions[action]
 
     def always_replies(self, action: str) -> bool:
         """Whether a message with an action is a request even without a ReplyTo."""

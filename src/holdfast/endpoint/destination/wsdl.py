@@ -1,4 +1,4 @@
-"""``?wsdl`` and ``?xsd=``: the description that a destination was given, for those who make a client from it.
+"""``?wsdl`` and ``?xsd=``: the description of a destination, given or generated, for those who make a client from it.
 
 A WSDL may import other documents: files in its directory are served with it. Each answer names the address that the
 request used, so one description serves any host name, port and proxy.
@@ -7,7 +7,7 @@ request used, so one description serves any host name, port and proxy.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -25,7 +25,6 @@ MOST_DOCUMENTS = 50
 MOST_ADDRESSES = 64
 """Documents as they were given out at so many addresses are kept."""
 
-_NONE = b"This endpoint was given no WSDL to give out: Destination(wsdl='service.wsdl').\n"
 _UNKNOWN = b"The WSDL of this endpoint imports no such document.\n"
 _SCHEMA = "http://www.w3.org/2001/XMLSchema"
 _IMPORTS = {
@@ -40,12 +39,14 @@ class ServiceDescription:
 
     Args:
         given: The path of a file, or the bytes of a WSDL that is one document; None for no WSDL.
+        generate: Returns a WSDL for clients that reach the service at an address, if none is given.
 
     Raises:
         ConfigurationError: there is no such file, it is no WSDL 1.1 in UTF-8, or it imports a file that does not exist.
     """
 
-    def __init__(self, given: str | Path | bytes | None) -> None:
+    def __init__(self, given: str | Path | bytes | None, generate: Callable[[str], bytes]) -> None:
+        self._generate = generate
         self._documents: dict[str, bytes] = {}
         """Query ("" for the WSDL itself, else "wsdl=name" or "xsd=name") -> the document."""
         self._places: dict[str, Path | None] = {}
@@ -123,8 +124,8 @@ class ServiceDescription:
         if kind not in ("wsdl", "xsd") or request.method not in ("GET", "HEAD"):
             return False
         key = f"{kind}={unquote(value)}" if value or kind == "xsd" else ""
-        if not self._documents:
-            exchange.respond(404, _NONE, b"text/plain")
+        if not self._documents and not key:
+            exchange.respond(200, self._generate(_address_of(request)), b"text/xml; charset=utf-8")
         elif key not in self._documents:
             exchange.respond(404, _UNKNOWN, b"text/plain")
         else:

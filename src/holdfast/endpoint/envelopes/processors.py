@@ -50,6 +50,17 @@ class Processor:
     understands: Collection[str] = ()
     abilities: Collection[Ability] = ()
 
+    def policy(self, *, is_https: bool) -> str:
+        """Return what a destination with this processor demands, for the policy in its generated WSDL.
+
+        Args:
+            is_https: Whether clients reach the destination over https.
+
+        Returns:
+            Assertions as XML. The prefix ``wsp`` is that of WS-Policy 1.5; declare others in the elements.
+        """
+        return ""
+
     def inbound(self, context: MessageContext) -> None:
         """A message came from the network."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.wire.dialects.versions import DIALECTS
-from holdfast.wire.policy.expressions import Assertion
+from holdfast.wire.policy.expressions import Alternative, Assertion
 
 RMP_1_0 = "http://schemas.xmlsoap.org/ws/2005/02/rm/policy"
 RMP_1_1 = "http://docs.oasis-open.org/ws-rx/wsrmp/200702"
@@ -78,20 +78,21 @@ class Row:
     """How Holdfast meets an assertion.
 
     Attributes:
-        needs: What the Source must do, or a function of the assertion that returns it.
+        needs: What the Source must do, or a function of the assertion and one alternative of its nested policy that
+            returns it.
         lacks: What Holdfast would have to do and cannot, in words; "" if it can.
         within: Rows of the assertions of its nested policy, and of its parameters.
         is_open: Whether it may contain anything else: options of the service, or settings of another program.
     """
 
-    needs: tuple[Ability, ...] | Callable[[Assertion], tuple[Ability, ...]] = ()
+    needs: tuple[Ability, ...] | Callable[[Assertion, Alternative], tuple[Ability, ...]] = ()
     lacks: str = ""
     within: Mapping[str, Row] = field(default_factory=dict)
     is_open: bool = False
 
-    def abilities(self, assertion: Assertion) -> tuple[Ability, ...]:
-        """Return what the Source must do to meet the assertion."""
-        return self.needs if isinstance(self.needs, tuple) else self.needs(assertion)
+    def abilities(self, assertion: Assertion, nested: Alternative) -> tuple[Ability, ...]:
+        """Return what the Source must do to meet the assertion with that alternative of its nested policy."""
+        return self.needs if isinstance(self.needs, tuple) else self.needs(assertion, nested)
 
 
 Table = Mapping[str, Row]
@@ -170,18 +171,15 @@ _MESSAGES = "messages signed or encrypted by WS-Security, WCF's security mode Me
 _OTHER_TOKENS = "tokens other than a user name, or signed ones"
 
 
-def _of_https_token(assertion: Assertion) -> tuple[Ability, ...]:
+def _of_https_token(assertion: Assertion, _nested: Alternative) -> tuple[Ability, ...]:
     demanded = assertion.element.get("RequireClientCertificate", "").strip()  # SecurityPolicy 1.1; 1.2 nests it
     return (CLIENT_CERTIFICATE,) if demanded in ("true", "1") else ()
 
 
-def _of_user_name(assertion: Assertion) -> tuple[Ability, ...]:
+def _of_user_name(_assertion: Assertion, nested: Alternative) -> tuple[Ability, ...]:
     """A password in plain text, unless a nested assertion demands something else (SecurityPolicy 1.2, 5.4.1)."""
     others = {"HashPassword", "NoPassword", "Nonce", "Created"}
-    is_other = bool(assertion.nested) and all(
-        any(one.local_name in others for one in alternative) for alternative in assertion.nested or ()
-    )
-    return () if is_other else (PASSWORD,)
+    return () if any(one.local_name in others for one in nested) else (PASSWORD,)
 
 
 _USER_NAME = rows(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from holdfast.exceptions import ConfigurationError
@@ -39,52 +39,65 @@ class Need:
         return f"{self.assertion.local_name} ({self.words}), {self.assertion.place}"
 
 
-def needs_of(alternative: Alternative, table: Mapping[str, Row] = TABLE) -> list[Need]:
-    """Return the demands of an alternative that depend on the Source, or that Holdfast cannot meet.
+class _Demands:
+    """Reads the demands of assertions, with regard to what the Source does."""
 
-    Of a nested policy, the alternative with the fewest counts. Ignorable assertions count only if Holdfast can meet
-    them: this is the lax mode of WS-Policy 1.5, 4.5.
-    """
-    return [need for assertion in alternative for need in _needs(assertion, table)]
+    def __init__(self, abilities: Collection[Ability] | None) -> None:
+        self._abilities = abilities
 
+    def of(self, alternative: Alternative, table: Mapping[str, Row], *, is_open: bool = False) -> list[Need]:
+        """Return the demands of an alternative whose assertions have their rows in the table."""
+        return [need for assertion in alternative for need in self._of_assertion(assertion, table, is_open)]
 
-def _needs(assertion: Assertion, table: Mapping[str, Row], *, is_open: bool = False) -> Iterator[Need]:
-    row = table.get(assertion.name)
-    if row is None:
-        if not is_open and not assertion.is_ignorable:
+    def unmet(self, needs: list[Need]) -> list[Need]:
+        """Return the needs that the Source does not meet."""
+        return [need for need in needs if need.ability is None or not self._has(need.ability)]
+
+    def weight(self, needs: list[Need]) -> tuple[int, int, int]:
+        """Return a number that is lower the nearer the Source is to meeting the needs."""
+        return sum(need.ability is None for need in needs), len(self.unmet(needs)), len(needs)
+
+    def _has(self, ability: Ability) -> bool:
+        return self._abilities is None or ability in self._abilities
+
+    def _of_assertion(self, assertion: Assertion, table: Mapping[str, Row], is_open: bool) -> list[Need]:
+        row = table.get(assertion.name)
+        if row is None:
+            if is_open or assertion.is_ignorable:
+                return []
             remedy = _SECURITY_REMEDY if _is_security(assertion) else _UNKNOWN_REMEDY
-            yield Need(assertion, words_of_unknown(assertion.name), remedy)
-        return
-    found = list(_needs_of_row(assertion, row))
-    if not assertion.is_ignorable or all(need.ability is not None for need in found):
-        yield from found
+            return [Need(assertion, words_of_unknown(assertion.name), remedy)]
+        found = self._of_row(assertion, row)
+        return [] if assertion.is_ignorable and self.unmet(found) else found
 
+    def _of_row(self, assertion: Assertion, row: Row) -> list[Need]:
+        if row.lacks:
+            return [Need(assertion, row.lacks, _SECURITY_REMEDY if _is_security(assertion) else _OTHER_REMEDY)]
+        if assertion.nested == ():
+            return [Need(assertion, "one of no alternatives", _OTHER_REMEDY)]
+        inner = (self._of_nested(assertion, row, alternative) for alternative in assertion.nested or ((),))
+        return self.of(assertion.parameters, row.within, is_open=row.is_open) + min(inner, key=self.weight)
 
-def _needs_of_row(assertion: Assertion, row: Row) -> Iterator[Need]:
-    if row.lacks:
-        yield Need(assertion, row.lacks, _SECURITY_REMEDY if _is_security(assertion) else _OTHER_REMEDY)
-        return
-    for ability in row.abilities(assertion):
-        yield Need(assertion, ability.words, ability.remedy, ability)
-    for parameter in assertion.parameters:
-        yield from _needs(parameter, row.within, is_open=row.is_open)
-    if assertion.nested is not None:
-        inner = [
-            [need for one in alternative for need in _needs(one, row.within, is_open=row.is_open)]
-            for alternative in assertion.nested
-        ]
-        if not inner:
-            yield Need(assertion, "one of no alternatives", _OTHER_REMEDY)
-        else:
-            yield from min(inner, key=_weight)
+    def _of_nested(self, assertion: Assertion, row: Row, nested: Alternative) -> list[Need]:
+        own = [Need(assertion, ability.words, ability.remedy, ability) for ability in row.abilities(assertion, nested)]
+        return own + self.of(nested, row.within, is_open=row.is_open)
 
 
 def _is_security(assertion: Assertion) -> bool:
     return assertion.name.removeprefix("{").startswith((*SECURITY, NET_HTTP))
 
 
-def _weight(needs: list[Need]) -> tuple[int, int]:
-    return sum(need.ability is None for need in needs), len(needs)
+def needs_of(alternative: Alternative, abilities: Collection[Ability] | None) -> list[Need]:
+    """Return the demands of an alternative that depend on the Source, or that Holdfast cannot meet.
+
+    Of a nested policy, the nearest alternative counts. Ignorable assertions count only if the Source meets them: this
+    is the lax mode of WS-Policy 1.5, 4.5.
+
+    Args:
+        alternative: The alternative.
+        abilities: What the Source does; None: whatever a Source can do.
+    """
+    return _Demands(abilities).of(alternative, TABLE)
 
 
 def choose(policy: Policy, abilities: Collection[Ability] | None, port: str) -> list[Alternative]:
@@ -99,10 +112,11 @@ def choose(policy: Policy, abilities: Collection[Ability] | None, port: str) -> 
         ConfigurationError: The Source meets no alternative. The error names each unmet assertion of the nearest one,
             with its line.
     """
+    demands = _Demands(abilities)
     lacking: list[list[Need]] = []
     found = []
     for alternative in policy:
-        unmet = [need for need in needs_of(alternative) if not _is_met(need, abilities)]
+        unmet = demands.unmet(demands.of(alternative, TABLE))
         if unmet:
             lacking.append(unmet)
         else:
@@ -114,11 +128,7 @@ def choose(policy: Policy, abilities: Collection[Ability] | None, port: str) -> 
             f"the policy of the port {port} has no alternative, so no client can satisfy it",
             remedy="Name another port, or check the WSDL.",
         )
-    raise _unmet(min(lacking, key=_weight), len(lacking), port)
-
-
-def _is_met(need: Need, abilities: Collection[Ability] | None) -> bool:
-    return need.ability is not None and (abilities is None or need.ability in abilities)
+    raise _unmet(min(lacking, key=demands.weight), len(lacking), port)
 
 
 def _unmet(needs: list[Need], alternatives: int, port: str) -> ConfigurationError:

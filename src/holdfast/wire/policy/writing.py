@@ -1,0 +1,74 @@
+"""The policy of a destination as XML: reliable messaging with its assurance and timers, addressing, and more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core.policy import Assurance, Delivery, DestinationPolicy
+from holdfast.core.versions import ALL_VERSIONS, RM, Addressing
+from holdfast.wire.policy.assertions import ADDRESSING_DRAFTS, ADDRESSING_METADATA, NET_RMP_1_1, RMP_1_0, RMP_1_1
+from holdfast.wire.policy.expressions import POLICY
+
+WSP = POLICY[0]
+"""The namespace of the prefix ``wsp``, which the document must declare."""
+_DELIVERIES = {
+    Delivery.AT_MOST_ONCE: "AtMostOnce",
+    Delivery.AT_LEAST_ONCE: "AtLeastOnce",
+    Delivery.EXACTLY_ONCE: "ExactlyOnce",
+}
+_ADDRESSING = {
+    Addressing.V2004_08: f'<w:UsingAddressing xmlns:w="{ADDRESSING_DRAFTS[1]}"/>',
+    Addressing.V2005_08: f'<wsam:Addressing xmlns:wsam="{ADDRESSING_METADATA}"><wsp:Policy/></wsam:Addressing>',
+}
+
+
+def written(policy: DestinationPolicy, others: Iterable[str]) -> str:
+    """Return the content of a wsp:Policy: an alternative for each pair of versions.
+
+    Args:
+        policy: The assurance and the timers.
+        others: Further assertions, each for every alternative.
+    """
+    more = "".join(others)
+    pairs = {(one.addressing, one.rm) for one in ALL_VERSIONS if one.rm in _RM_ASSERTIONS}
+    alternatives = (
+        f"<wsp:All>{_ADDRESSING[addressing]}{_RM_ASSERTIONS[rm](policy)}{more}</wsp:All>"
+        for addressing, rm in sorted(pairs, key=lambda pair: (pair[0].value, pair[1].value), reverse=True)
+    )
+    joined = "\n".join(alternatives)  # a line each, since errors name lines
+    return f"<wsp:ExactlyOne>\n{joined}\n</wsp:ExactlyOne>"
+
+
+def _rm_1_0(policy: DestinationPolicy) -> str:
+    return f'<r:RMAssertion xmlns:r="{RMP_1_0}">{_timers("r", policy)}</r:RMAssertion>'
+
+
+def _rm_1_1(policy: DestinationPolicy) -> str:
+    """The assertion (WS-RM Policy 1.2, 2.4), with timers beside its nested policy, as .NET writes and reads them."""
+    return (
+        f'<r:RMAssertion xmlns:r="{RMP_1_1}"><wsp:Policy><r:DeliveryAssurance><wsp:Policy>'
+        f"{_assurance(policy.assurance)}</wsp:Policy></r:DeliveryAssurance></wsp:Policy>"
+        f"{_timers('n', policy)}</r:RMAssertion>"
+    )
+
+
+_RM_ASSERTIONS = {RM.V1_0: _rm_1_0, RM.V1_1: _rm_1_1}
+
+
+def _assurance(assurance: Assurance) -> str:
+    return f"<r:{_DELIVERIES[assurance.delivery]}/>{'<r:InOrder/>' if assurance.in_order else ''}"
+
+
+def _timers(prefix: str, policy: DestinationPolicy) -> str:
+    """The timers. The shorter of the two inactivity timeouts counts, since it holds for two-way clients of WCF."""
+    declared = f' xmlns:n="{NET_RMP_1_1}"' if prefix == "n" else ""
+    timeouts = [one for one in (policy.inactivity_timeout, policy.keep_alive_timeout) if one is not None]
+    inactivity = (
+        f'<{prefix}:InactivityTimeout Milliseconds="{_milliseconds(min(timeouts))}"{declared}/>' if timeouts else ""
+    )
+    interval = _milliseconds(policy.acknowledgement_interval)
+    return f'{inactivity}<{prefix}:AcknowledgementInterval Milliseconds="{interval}"{declared}/>'
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
