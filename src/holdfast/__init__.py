@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.endpoint.envelopes.message import ApplicationFault, Message
     from holdfast.endpoint.envelopes.processors import MessageContext, Processor
     from holdfast.endpoint.journal.policy import JournalPolicy
+    from holdfast.endpoint.sending.policies import Policy
     from holdfast.endpoint.source.http_settings import SourceHTTP
     from holdfast.endpoint.source.pending_sends import Progress
     from holdfast.endpoint.source.replies import Reply
@@ -69,6 +70,7 @@ __all__ = [
     "OperationFault",
     "PeerCertificate",
     "PeerFault",
+    "Policy",
     "ProcessingError",
     "Processor",
     "ProcessorError",
@@ -103,6 +105,7 @@ _HOMES = {
     "Message": "endpoint.envelopes.message",
     "MessageContext": "endpoint.envelopes.processors",
     "PeerCertificate": "http.tls",
+    "Policy": "endpoint.sending.policies",
     "Processor": "endpoint.envelopes.processors",
     "Progress": "endpoint.source.pending_sends",
     "Reply": "endpoint.source.replies",

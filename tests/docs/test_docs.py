@@ -257,7 +257,7 @@ def test_the_settings_page_has_every_settings_class_that_is_public() -> None:
 
     text = (DOCS / "reference" / "configuration.md").read_text(encoding="utf-8")
     for name in holdfast.__all__:
-        if name.endswith("Policy"):
+        if name.endswith("Policy") and name != "Policy":  # its settings are those of SourcePolicy
             assert f"## {name}" in text, name
 
 

@@ -51,13 +51,14 @@ class Policies:
     Args:
         destination: For inbound Sequences.
         source: For outbound Sequences.
-        source_for: Policy for outbound Sequences to an address; None: ``source`` for all of them.
+        source_for: Policy for outbound Sequences by their address and the key of their outbox; None: ``source`` for all
+            of them.
         staging: For rows that external writers stage.
     """
 
     destination: DestinationPolicy = field(default_factory=DestinationPolicy)
     source: SourcePolicy = field(default_factory=SourcePolicy)
-    source_for: Callable[[str], SourcePolicy] | None = None
+    source_for: Callable[[str, str], SourcePolicy] | None = None
     staging: StagingPolicy = field(default_factory=StagingPolicy)
 
 

@@ -333,7 +333,7 @@ class Description:
         met: dict[int, list[Alternative]] = {}
         for policy in policies:
             if id(policy) not in met:
-                met[id(policy)] = choose(policy, abilities, port)
+                met[id(policy)] = choose(policy, abilities, f"the port {port}")
         endpoint = met[id(policies[0])]
         reliable = [one for one in endpoint if _is_reliable(one)]
         if reliable:

@@ -29,7 +29,7 @@ def refusal(inside: str, able: Collection[Ability] | None = None) -> str:
     """What is said of that policy; "" if it is met."""
     policy = normal(f"<subject {PREFIXES}>\n<wsp:Policy>\n{inside}</wsp:Policy></subject>")
     try:
-        choose(policy, able, "P")
+        choose(policy, able, "the port P")
     except ConfigurationError as error:
         return str(error)
     return ""

@@ -281,7 +281,7 @@ class Replies:
 
     def _open(self, destination: RMDestination, to: str | None, now: float) -> Outbox:
         key = destination.offered or _plain_key(destination)
-        policy = self._outbound.policy_of(to)
+        policy = self._outbound.policy_of(to, key)
         source = RMSource(key, key, destination.versions, policy, now, polled=to is None)
         source.identifier = destination.offered
         source.to = to

@@ -26,7 +26,7 @@ class Outbound:
         policy: Limits and timers of its Sequences, except those of forwarders with their own policy.
         context: What its outboxes share.
         queues: The queues of its messages.
-        policy_for: Returns the policy of Sequences to an address, if it differs by address.
+        policy_for: Returns the policy of Sequences by their address and the key of their outbox, if it differs.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Outbound:
         policy: SourcePolicy,
         context: SendingContext,
         queues: Queues,
-        policy_for: Callable[[str], SourcePolicy] | None = None,
+        policy_for: Callable[[str, str], SourcePolicy] | None = None,
     ):
         self.policy = policy
         self._policy_for = policy_for
@@ -101,7 +101,7 @@ class Outbound:
         outbox = self._open(key, to, choices, queue, partition, start)
         outbox.address = address
         outbox.forwarding = policy or ForwardingPolicy()
-        outbox.use(outbox.forwarding.sending or self.policy_of(to))
+        outbox.use(outbox.forwarding.sending or self.policy_of(to, key))
         self.circuits.know(to, outbox.forwarding.circuit)
         return outbox
 
@@ -117,21 +117,21 @@ class Outbound:
         outbox.ready()
         return outbox
 
-    def use(self, policy: SourcePolicy, policy_for: Callable[[str], SourcePolicy] | None) -> None:
+    def use(self, policy: SourcePolicy, policy_for: Callable[[str, str], SourcePolicy] | None) -> None:
         """Use these policies from now on. A forwarder's outbox keeps the forwarder's policy."""
         self.policy, self._policy_for = policy, policy_for
         for outbox in self.outboxes.values():
             if outbox.forwarding is None:
-                outbox.use(self.policy_of(outbox.to))
+                outbox.use(self.policy_of(outbox.to, outbox.key))
 
-    def policy_of(self, to: str | None) -> SourcePolicy:
-        """Return the policy of Sequences to an address, unless their forwarder has one."""
-        return self.policy if to is None or self._policy_for is None else self._policy_for(to)
+    def policy_of(self, to: str | None, key: str) -> SourcePolicy:
+        """Return the policy of the Sequences of an outbox, unless their forwarder has one."""
+        return self.policy if to is None or self._policy_for is None else self._policy_for(to, key)
 
     def make(self, key: str, queue: Queue, partition: int, to: str | None, start: int | None = None) -> Outbox:
         """Make an outbox, with its cursor if that does not exist."""
         queue.follow(OUTBOUND + key, partition, start, partial(self._grown, key))
-        outbox = self.outboxes[key] = Outbox(key, queue, partition, to, self.policy_of(to), self.context)
+        outbox = self.outboxes[key] = Outbox(key, queue, partition, to, self.policy_of(to, key), self.context)
         return outbox
 
     def _grown(self, key: str, offset: int, record: Record | None) -> None:

@@ -225,7 +225,7 @@ class Destination(Operations):
             self.journal.collector.policy = policy
         self.engine.protocol.staging.use(http.staging, self.engine.clock())
         self.engine.protocol.inbound.use(policy if self.worker is None else self.worker.share_of(policy))
-        self.engine.protocol.outbound.use(http.policy, http.policy_for)
+        self.engine.protocol.outbound.use(http.policy, http.policy_of)
         for name, (retention, drops_passed) in retentions.items():
             self.queues[name].use(retention, drops_passed=drops_passed, now=self.engine.clock())
         self.engine.touch()
@@ -363,7 +363,7 @@ class Destination(Operations):
             policies=Policies(
                 destination=self.policy if worker is None else worker.share_of(self.policy),
                 source=http.policy,
-                source_for=http.policy_for,
+                source_for=http.policy_of,
                 staging=http.staging,
             ),
             rules=MessageRules(

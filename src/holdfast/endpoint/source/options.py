@@ -9,6 +9,7 @@ from holdfast.core.policy import Assurance, SourcePolicy
 from holdfast.core.versions import Versions
 from holdfast.endpoint.envelopes.processors import Processor
 from holdfast.endpoint.journal.policy import JournalPolicy
+from holdfast.endpoint.sending.policies import Policy, SequencePolicies
 from holdfast.endpoint.source.http_settings import SourceHTTP
 
 
@@ -19,7 +20,7 @@ class SourceOptions(TypedDict, total=False):
     profile: str | None
     offer: bool | None
     assurance: str | Assurance | None
-    policy: SourcePolicy | None
+    policy: SourcePolicy | Iterable[Policy] | SequencePolicies | None
     http: SourceHTTP | None
     processors: Iterable[Processor]
     journal: bool | JournalPolicy

@@ -47,6 +47,7 @@ from holdfast.endpoint.journal.writer import Journal
 from holdfast.endpoint.listeners import listen_for_answers
 from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.sending.listener import Listener
+from holdfast.endpoint.sending.policies import Policy, SequencePolicies, to_policies
 from holdfast.endpoint.sending.sender import Sender
 from holdfast.endpoint.sending.stopped import (
     nothing_to_resume,
@@ -99,7 +100,8 @@ class Source(OperationCalls):
         offer: Whether CreateSequence offers a Sequence for replies; detected if None. WCF services whose operations
             reply require it.
         assurance: Words such as "exactly-once in-order".
-        policy: Limits and timers; ``assurance`` replaces its assurance if given.
+        policy: Limits and timers. Or a list of :class:`Policy`, each for some of the Sequences; then the other settings
+            are the defaults, or those of the WSDL. ``assurance`` replaces the assurance if given.
         http: HTTP headers such as Authorization, TLS, proxy, timeout, and a listener for acknowledgements and
             replies. None: no headers, the system's trust, and no listener.
         processors: The processors of every envelope, in and out, the first next to the network.
@@ -122,14 +124,13 @@ class Source(OperationCalls):
         profile: str | None = None,
         offer: bool | None = None,
         assurance: str | Assurance | None = None,
-        policy: SourcePolicy | None = None,
+        policy: SourcePolicy | Iterable[Policy] | SequencePolicies | None = None,
         http: SourceHTTP | None = None,
         processors: Iterable[Processor] = (),
         journal: bool | JournalPolicy = False,
     ):
         check_versions(versions)
         check_store(store)
-        check_class("policy", policy, SourcePolicy)
         check_class("http", http, SourceHTTP)
         check_class("offer", offer, bool)
         self._http = http or SourceHTTP()
@@ -147,9 +148,10 @@ class Source(OperationCalls):
         elif to is not None:
             check_length("to", to)
         self.to = to
-        self.policy = policy or SourcePolicy()
+        self._policies = to_policies(policy)
         if assurance is not None:
-            self.policy = replace(self.policy, assurance=to_assurance(assurance))
+            self._policies.usual = replace(self._policies.usual, assurance=to_assurance(assurance))
+        self._policies.of(to or "", "")  # raises if policies contradict each other
         self.progress = Progress()
         self.incidents: Counter[str] = Counter()
         self._envelopes = Envelopes("source", self.incidents, processors)
@@ -203,6 +205,30 @@ class Source(OperationCalls):
             return cls(to, store, **options)._described_by(documents, port)
         source = cls(to or found.address, store, **source_options(found, options))
         return source._described_by(documents, found.name)
+
+    @property
+    def policy(self) -> SourcePolicy:
+        """The policy of the messages without a ``sequence_key``."""
+        return self._policies.of(self.to or "", "")
+
+    def use(self, policy: SourcePolicy | Iterable[Policy]) -> None:
+        """Change the policies while the source is open, as the argument ``policy`` of the constructor.
+
+        They apply at once, also to open Sequences. Stored messages stay in their Sequences. The assurance stays, unless
+        a :class:`Policy` sets it.
+
+        Raises:
+            ConfigurationError: A policy is not valid; then nothing changes.
+        """
+        usual, given = self._policies.usual, to_policies(policy, self._policies.usual)
+        given.usual = replace(given.usual, assurance=usual.assurance)
+        outbound = self._engine.protocol.outbound if self._open else None
+        for key in outbound.outboxes if outbound is not None else [""]:
+            given.of(self.to or "", key)  # raises if policies contradict each other
+        self._policies = given
+        if outbound is not None:
+            outbound.use(given.usual, given.of)
+            self._engine.touch()
 
     def _make_choices(self) -> list[tuple[Versions, bool]]:
         versions = [self._versions] if isinstance(self._versions, Versions) else self._versions or PREFERRED
@@ -272,7 +298,10 @@ class Source(OperationCalls):
         )
         queue, is_restored = Queue(SOURCES_QUEUE), bool(self._store.went_back)
         snapshot = self._engine.start(
-            queue, policies=Policies(replies, self.policy), local=self._local, is_restored=is_restored
+            queue,
+            policies=Policies(replies, self._policies.usual, self._policies.of),
+            local=self._local,
+            is_restored=is_restored,
         )
         self._engine.protocol.accepting.takes_only_replies = True
         self._calls.here = Replies(
@@ -400,6 +429,7 @@ class Source(OperationCalls):
             return self._submit(body, action, sequence_key, message_id, headers, wants_reply=False)
         now = (self.clock or Clock())()
         message_id = new_identifier() if message_id is None else message_id
+        sequence_key = self._policies.key_of(action) if sequence_key == "" else sequence_key
         record = outgoing_record(sequence_key, action, body, message_id, headers, now, wants_reply=False)
         return enqueue(connection, self._store_location, record)
 
@@ -453,6 +483,7 @@ class Source(OperationCalls):
         engine, given = self._engine, message_id
         now = engine.clock()
         message_id = new_identifier() if given is None else given
+        key = self._policies.key_of(action) if key == "" else key
         record = outgoing_record(key, action, body, message_id, headers, now, wants_reply=wants_reply)
         lane = self._calls.lane(key)
         known = await lane.ids.find(given) if given is not None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 
 from holdfast.core.policy import SourcePolicy
 from holdfast.endpoint.envelopes.message import Body
+from holdfast.endpoint.sending.policies import Policy
 from holdfast.endpoint.source import sent
 from holdfast.endpoint.source import source as asynchronous
 from holdfast.endpoint.source.options import SourceOptions
@@ -160,8 +161,18 @@ class Source:
 
     @property
     def policy(self) -> SourcePolicy:
-        """Limits and timers of the source."""
+        """The policy of the messages without a ``sequence_key``."""
         return self._source.policy
+
+    def use(self, policy: SourcePolicy | Iterable[Policy]) -> None:
+        """See :meth:`holdfast.Source.use`."""
+        if self._thread is None:
+            self._source.use(policy)
+        else:
+            self._run(self._use(policy))
+
+    async def _use(self, policy: SourcePolicy | Iterable[Policy]) -> None:
+        self._source.use(policy)
 
     @property
     def progress(self) -> Progress:

@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.core.policy import SourcePolicy
 from holdfast.endpoint.envelopes.processors import Processor
 from holdfast.endpoint.logs import log
+from holdfast.endpoint.sending.policies import to_policies
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.profiles import PREFERRED
 from holdfast.wire.policy.assertions import ANONYMOUS, CLIENT_CERTIFICATE, HTTP_BASIC, LISTENER, Ability
@@ -57,10 +58,12 @@ def abilities(network: SourceHTTP, processors: Iterable[Processor]) -> set[Abili
 
 def source_options(port: Port, options: Mapping[str, Any]) -> dict[str, Any]:
     """A source's options: those given, each before what the port says."""
-    said: dict[str, Any] = {"offer": port.has_replies, "policy": for_source(port.settings, SourcePolicy())}
+    said: dict[str, Any] = {"offer": port.has_replies}
     if options.get("profile") is None:
         said["versions"] = [one for one in PREFERRED if one in port.versions]
-    return said | {name: value for name, value in options.items() if value is not None}
+    said |= {name: value for name, value in options.items() if value is not None}
+    policy = to_policies(options.get("policy"), for_source(port.settings, SourcePolicy()))
+    return said | {"policy": policy}
 
 
 def documents_of(location: str | Path, http: SourceHTTP, allow: Iterable[str] = ()) -> Documents:

@@ -48,6 +48,14 @@ class Attachments:
         """
         return merge(map(self._reader.attached, subjects), self.place(subjects[0]))
 
+    def document(self, root: etree._Element) -> Policy:
+        """Return the policy that is a document of its own.
+
+        Raises:
+            ConfigurationError: It is not a policy; further as for :meth:`PolicyReader.attached`.
+        """
+        return self._reader.whole(root)
+
     def _document(self, element: etree._Element) -> str:
         return self._documents[element.getroottree().getroot()]
 

@@ -100,13 +100,13 @@ def needs_of(alternative: Alternative, abilities: Collection[Ability] | None) ->
     return _Demands(abilities).of(alternative, TABLE)
 
 
-def choose(policy: Policy, abilities: Collection[Ability] | None, port: str) -> list[Alternative]:
+def choose(policy: Policy, abilities: Collection[Ability] | None, owner: str) -> list[Alternative]:
     """Return the alternatives that the Source meets.
 
     Args:
         policy: The policy of a port, or of one of its operations.
         abilities: What the Source does; None: whatever a Source can do.
-        port: The name of the port, for the error.
+        owner: What the policy belongs to, for the error: "the port Orders".
 
     Raises:
         ConfigurationError: The Source meets no alternative. The error names each unmet assertion of the nearest one,
@@ -125,13 +125,13 @@ def choose(policy: Policy, abilities: Collection[Ability] | None, port: str) -> 
         return found
     if not lacking:
         raise ConfigurationError(
-            f"the policy of the port {port} has no alternative, so no client can satisfy it",
+            f"the policy of {owner} has no alternative, so no client can satisfy it",
             remedy="Name another port, or check the WSDL.",
         )
-    raise _unmet(min(lacking, key=demands.weight), len(lacking), port)
+    raise _unmet(min(lacking, key=demands.weight), len(lacking), owner)
 
 
-def _unmet(needs: list[Need], alternatives: int, port: str) -> ConfigurationError:
+def _unmet(needs: list[Need], alternatives: int, owner: str) -> ConfigurationError:
     hopeless = [need for need in needs if need.ability is None]
     told: dict[tuple[str, str], list[str]] = {}
     for need in hopeless or needs:
@@ -143,6 +143,6 @@ def _unmet(needs: list[Need], alternatives: int, port: str) -> ConfigurationErro
     which = ", which Holdfast does not support" if hopeless else ""
     others = f" None of its {alternatives} alternatives can be met; this is the nearest." if alternatives > 1 else ""
     return ConfigurationError(
-        f"the port {port} requires {listed}{which}.{others}",
+        f"{owner} requires {listed}{which}.{others}",
         remedy=" ".join(remedies),
     )

@@ -134,6 +134,20 @@ class PolicyReader:
             found.extend(self._referred(uri, subject, 0) for uri in uris)
         return merge(found, self._place(subject))
 
+    def whole(self, root: etree._Element) -> Policy:
+        """Return the policy of a wsp:Policy element.
+
+        Raises:
+            ConfigurationError: It is another element; further as for :meth:`attached`.
+        """
+        name = etree.QName(root)
+        if name.localname != "Policy" or name.namespace not in POLICY:
+            raise ConfigurationError(
+                f"{self._place(root)} has the element {name.localname}, which is not a Policy of WS-Policy 1.2 or 1.5",
+                remedy=f"Write <wsp:Policy xmlns:wsp={POLICY[0]!r}> with the assertions in it.",
+            )
+        return self._normal(root, 0)
+
     def _normal(self, node: etree._Element, depth: int) -> Policy:
         """Return the normal form of an expression (WS-Policy 1.5, 4.3)."""
         if depth > MOST_DEPTH:
