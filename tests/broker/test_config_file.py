@@ -412,6 +412,42 @@ policy.expires = "none"
     assert parse(FORWARDER).forwarders[0].policy == ForwardingPolicy()
 
 
+def test_a_policy_may_be_for_forwarders_by_name_or_by_the_actions_of_their_queues() -> None:
+    text = """
+queues = {urgent = {}, bulk = {}, rest = {}}
+default_queue = "rest"
+[policies."*"]
+sending.window = 1
+[policies."https://partner.example/*"]
+sending.window = 2
+[policies."action:urn:orders/*"]
+sending.window = 3
+[policies."name:bulk-*"]
+sending.window = 4
+[[routes]]
+action = ["urn:orders/Cancel", "urn:orders/Stop*"]
+queues = ["urgent"]
+[[routes]]
+action = ["urn:orders/Log"]
+queues = ["bulk", "rest"]
+[forwarders]
+urgent = {queue = "urgent", to = "https://partner.example/orders"}
+bulk-1 = {queue = "bulk", to = "https://partner.example/orders"}
+rest = {queue = "rest", to = "https://partner.example/orders"}
+other = {queue = "rest", to = "https://other.example/orders"}
+"""
+
+    def windows(text: str) -> dict[str, int]:
+        return {one.name: one.policy.sending.window for one in parse(text).forwarders if one.policy.sending}
+
+    assert windows(text) == {"urgent": 3, "bulk-1": 4, "rest": 2, "other": 1}
+    any_action = text.replace('action = ["urn:orders/Cancel", "urn:orders/Stop*"]', 'to = ["http://here/"]')
+    assert windows(any_action)["urgent"] == 2
+    assert windows(text.replace("action:urn:orders/*", "action:urn:orders/C*"))["urgent"] == 2, (
+        "not all of its messages"
+    )
+
+
 def test_versions_are_what_is_said_and_all_that_goes_with_it() -> None:
     def versions(said: str) -> tuple[Versions, ...]:
         return parse(FORWARDER + said).forwarders[0].versions

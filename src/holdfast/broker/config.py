@@ -7,7 +7,7 @@ generated from both. ``config_file`` reads a file into these classes, ``config_c
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -378,7 +378,9 @@ class PolicyConfig:
     """Limits and timers for the destinations that match a pattern.
 
     Args:
-        pattern: An address, ``host``, ``host:port``, the beginning of an address followed by ``*``, or ``*``.
+        pattern: An address, ``host``, ``host:port``, the beginning of an address followed by ``*``, or ``*``. Or
+            ``name:`` and the name of a forwarder, or ``action:`` and an action, each perhaps followed by ``*``. An
+            action matches the forwarders of queues that receive only messages with such actions from their routes.
         given: Settings of ForwardingPolicy with their values; ``sending`` and its ``retransmission`` are mappings of
             the same kind. The next matching pattern provides the settings that are missing here.
     """
@@ -416,7 +418,9 @@ class BrokerConfig:
         queues: The queues by name, in the order of the file.
         routes: Rules that assign messages to queues.
         forwarders: The forwarders by name.
-        policies: Limits and timers for sending, by destination address.
+        policies: Limits and timers for sending. PATTERN is an address, ``host``, ``host:port``, ``name:FORWARDER`` or
+            ``action:ACTION``, or the beginning of an address, name or action followed by ``*``, or ``*``. An action
+            matches the forwarders of queues to which routes send only messages with such actions.
     """
 
     store: StorePlace = "broker"
@@ -491,18 +495,43 @@ def public_secrets(table: Any) -> list[str]:
 
 
 def resolved_policy(
-    policies: tuple[PolicyConfig, ...], address: str, own: Mapping[str, Any] | None = None
+    policies: tuple[PolicyConfig, ...],
+    address: str,
+    own: Mapping[str, Any] | None = None,
+    name: str = "",
+    actions: Collection[str] = (),
 ) -> ForwardingPolicy:
     """Return the policy of one destination: its own settings, then matching patterns, nearest first, then defaults.
+
+    Args:
+        policies: The policies by pattern.
+        address, name, actions: As for :func:`nearness`.
+        own: The destination's own settings.
 
     Raises:
         ConfigurationError: The settings contradict each other.
     """
-    fitting = [(near, one.given) for one in policies if (near := nearness(one.pattern, address)) is not None]
+    fitting = [
+        (near, one.given) for one in policies if (near := nearness(one.pattern, address, name, actions)) is not None
+    ]
     said: dict[str, Any] = {}
     for _, given in sorted(fitting, key=lambda found: found[0]):
         said = _merged(said, given)
     return _built(ForwardingPolicy, _merged(said, own or {}))  # type: ignore[no-any-return]
+
+
+def actions_of(queue: str, routes: Iterable[RouteConfig], default: str | None) -> frozenset[str]:
+    """Return the actions that routes send to a queue, as patterns; none if a message of any action may get there.
+
+    Args:
+        queue: The queue.
+        routes: All routes.
+        default: The queue of messages without a route; None: such messages are refused.
+    """
+    mine = [one for one in routes if queue in one.queues]
+    if queue == default or not all(one.action for one in mine):
+        return frozenset()
+    return frozenset(str(action) for one in mine for action in one.action)
 
 
 def _merged(far: Mapping[str, Any], near: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.broker.config import BrokerConfig, ForwarderConfig, PolicyConfig, resolved_policy
+from holdfast.broker.config import BrokerConfig, ForwarderConfig, PolicyConfig, actions_of, resolved_policy
 from holdfast.broker.config_changes import what_cannot_change
 from holdfast.broker.config_checks import contradictions
 from holdfast.broker.destinations import check_pattern
@@ -91,8 +91,7 @@ class Reading(TableReading):
         }
         said, unread = self.read_table(BrokerConfig, data, (), special)
         if "forwarders" in said:
-            policies = said.get("policies", ())
-            said["forwarders"] = tuple(self._with_policy(one, policies) for one in said["forwarders"])
+            said["forwarders"] = tuple(self._with_policy(one, said) for one in said["forwarders"])
         config: BrokerConfig = self.made(BrokerConfig, said, unread, ())
         self.end(contradictions(config))
         return config
@@ -127,12 +126,13 @@ class Reading(TableReading):
                 made.append(PolicyConfig(pattern, given))
         return tuple(made)
 
-    def _with_policy(self, one: ForwarderConfig, policies: tuple[PolicyConfig, ...]) -> ForwarderConfig:
-        """Return a forwarder with its own policy combined with those for its address."""
+    def _with_policy(self, one: ForwarderConfig, said: Mapping[str, Any]) -> ForwarderConfig:
+        """Return a forwarder with its own policy combined with those for its address, its name and its actions."""
         path: KeyPath = ("forwarders", one.name, "policy")
         own, is_readable = self._own.get(path, ({}, True))
         try:
-            policy = resolved_policy(policies, one.to, own)
+            actions = actions_of(one.queue, said.get("routes", ()), said.get("default_queue"))
+            policy = resolved_policy(said.get("policies", ()), one.to, own, one.name, actions)
         except Unreadable:
             return one
         except ConfigurationError as error:
