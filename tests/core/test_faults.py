@@ -12,7 +12,11 @@ from holdfast.core.versions import Addressing
 from holdfast.exceptions import SEQUENCE_FAULTS
 
 SOURCE = Path(holdfast.__file__).parent
-CODES = {value for name, value in vars(faults).items() if name.isupper() and isinstance(value, str)}
+CODES = {
+    value
+    for name, value in vars(faults).items()
+    if name.isupper() and isinstance(value, str) and not value.startswith("http")
+}
 SPELLING = {"exceptions.py", "core/faults.py"}
 """Where codes are spelt: WS-RM's as errors, the others as what the core means by them."""
 

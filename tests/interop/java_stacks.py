@@ -35,7 +35,7 @@ def metro(versions: holdfast.Versions, **changed: Any) -> dict[str, Any]:
 def sandesha(versions: holdfast.Versions, **changed: Any) -> dict[str, Any]:
     """Settings of Sandesha2: in order, retransmission after 500 ms, without a limit of repeats."""
     told = {"rm": versions.rm.value, "wsa": versions.addressing.value, "soap": versions.soap.value}
-    return {**told, "ordered": True, "interval": 500, **changed}
+    return {**told, "ordered": True, "interval": 500, "polls": False, **changed}
 
 
 @dataclass(frozen=True)

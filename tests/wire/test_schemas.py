@@ -15,8 +15,10 @@ import pytest
 from lxml import etree
 
 from holdfast import wire
+from holdfast.core.faults import missing_selection, unsupported_selection
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
+    MC_ANONYMOUS,
     Acknowledge,
     AckRequested,
     CloseSequence,
@@ -28,6 +30,7 @@ from holdfast.core.messages import (
     Envelope,
     Fault,
     LastMessage,
+    MakeConnection,
     Offer,
     RequestAcknowledgement,
     Sequence,
@@ -46,6 +49,7 @@ _FILES = {
     "http://www.w3.org/2005/08/addressing": "wsa-200508.xsd",
     "http://schemas.xmlsoap.org/ws/2005/02/rm": "wsrm-200502.xsd",
     "http://docs.oasis-open.org/ws-rx/wsrm/200702": "wsrm-200702.xsd",
+    "http://docs.oasis-open.org/ws-rx/wsmc/200702": "wsmc-200702.xsd",
 }
 _IMPORTED_FROM = {
     "http://www.w3.org/2001/xml.xsd": "xml.xsd",
@@ -125,6 +129,18 @@ def test_the_schemas_know_what_is_wrong() -> None:
     envelope = filled(ALL_VERSIONS[-1])
     envelope.sequence = Sequence("urn:s", 0)
     assert any("MessageNumber" in error for error in errors(envelope))
+
+
+@combinations
+def test_polls_and_their_answers_are_valid(versions: Versions) -> None:
+    poll = Envelope(versions.soap, versions.addressing, to="http://service.example/", message_id="urn:uuid:1")
+    poll.control = MakeConnection(MC_ANONYMOUS + "urn:uuid:1&2")
+    assert not errors(poll)
+    answer = filled(versions)
+    answer.message_pending = True
+    assert not errors(answer)
+    for fault in (missing_selection(), unsupported_selection("{urn:x}y")):
+        assert not errors(Envelope(versions.soap, versions.addressing, fault=fault))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast import exceptions
-from holdfast.core.messages import Fault
+from holdfast.core.messages import MC_NS, Fault
 from holdfast.core.versions import Addressing
 
 HOLDFAST_NS = "urn:holdfast"
@@ -101,6 +101,26 @@ def addressing_fault(code: str, reason: str) -> Fault:
     """Return a fault of WS-Addressing."""
     return Fault(code, reason, is_addressing=True)
 
+
+# --- WS-MakeConnection 4 ------------------------------------------------------------------------------------------
+
+MISSING_SELECTION = "MissingSelection"
+UNSUPPORTED_SELECTION = "UnsupportedSelection"
+
+
+def missing_selection() -> Fault:
+    """Return the fault for a MakeConnection without any selection (WS-MakeConnection 4.2)."""
+    reason = "The MakeConnection element did not contain any selection criteria."
+    return Fault(MISSING_SELECTION, reason, sender=False, code_namespace=MC_NS)
+
+
+def unsupported_selection(name: str) -> Fault:
+    """Return the fault for a selection, "{namespace}local", that this side does not know (WS-MakeConnection 4.1)."""
+    reason = "The extension element used in the message selection is not supported by the MakeConnection receiver"
+    return Fault(UNSUPPORTED_SELECTION, reason, sender=False, code_namespace=MC_NS, not_understood=(name,))
+
+
+# --- names of WS-Addressing's codes -------------------------------------------------------------------------------
 
 _NAMES_OF_2004_08 = {
     MESSAGE_ADDRESSING_HEADER_REQUIRED: MESSAGE_INFORMATION_HEADER_REQUIRED,

@@ -19,6 +19,17 @@ ANONYMOUS = "anonymous"
 NONE = "none"
 """Stands for the 2005/08 address ``none``: messages to it are discarded."""
 
+MC_NS = "http://docs.oasis-open.org/ws-rx/wsmc/200702"
+"""The namespace of WS-MakeConnection 1.0 and 1.1."""
+
+MC_ANONYMOUS = f"{MC_NS}/anonymous?id="
+"""The address of an endpoint that polls for its messages, up to its unique part (WS-MakeConnection 3.1)."""
+
+
+def is_polled(address: str) -> bool:
+    """Whether the endpoint with that address polls for its messages with MakeConnection."""
+    return len(address) > len(MC_ANONYMOUS) and address.startswith(MC_ANONYMOUS)
+
 
 @dataclass(frozen=True, slots=True)
 class EndpointReference:
@@ -42,6 +53,16 @@ class EndpointReference:
     def is_none(self) -> bool:
         """Whether messages to it are discarded instead of sent."""
         return self.address == NONE
+
+    @property
+    def is_polled(self) -> bool:
+        """Whether its endpoint polls for its messages with MakeConnection."""
+        return is_polled(self.address)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether messages for it may travel in the HTTP response to a message of its endpoint."""
+        return self.address == ANONYMOUS or is_polled(self.address)
 
 
 ANONYMOUS_EPR = EndpointReference(ANONYMOUS)
@@ -168,6 +189,21 @@ class RequestAcknowledgement:
     """An empty-body message with the AckRequested action."""
 
 
+@dataclass(slots=True)
+class MakeConnection:
+    """A poll for one waiting message (WS-MakeConnection 3.2).
+
+    Args:
+        address: The address that the message must go to; "": any.
+        identifier: The Sequence that the message must concern; "": any. Only drafts of the specification have it.
+        unsupported: "{namespace}local" of the first other selection; "": none.
+    """
+
+    address: str = ""
+    identifier: str = ""
+    unsupported: str = ""
+
+
 Control = (
     CreateSequence
     | CreateSequenceResponse
@@ -178,6 +214,7 @@ Control = (
     | LastMessage
     | Acknowledge
     | RequestAcknowledgement
+    | MakeConnection
 )
 """Content of an RM protocol message: its body or, if that is empty, its action."""
 
@@ -199,7 +236,8 @@ class Fault:
         detail: Other detail content: XML bytes, b"" if none. For an addressing or MustUnderstand fault, may be b"".
         code_namespace: Of the code of an application's own; "" for the codes of a specification.
         has_sequence_fault_header: Whether (SOAP 1.1) it came with a SequenceFault header. Not set by us.
-        not_understood: The headers that a MustUnderstand fault from this side reports, as the envelope names them.
+        not_understood: The headers that a MustUnderstand fault from this side reports, as the envelope names them; or
+            the selection of MakeConnection that an UnsupportedSelection fault reports.
         action: The wsa:Action it came with, if a service's contract declares that one; "" for those of the
             specifications. Not set by us.
     """
@@ -276,6 +314,7 @@ class Envelope:
             know; when the core receives the envelope, those that no component of this side knows.
         for_receiver: Those of them that are for the ultimate receiver alone: an intermediary passes them on.
         reference_parameters: Out only: the target's reference parameters, written as headers (marked in 2005/08).
+        message_pending: Whether its sender has another message for the poll that it answers (WS-MakeConnection 3.3).
         contradiction: In only: how the Body and the Action contradict each other, "" if they do not.
         transport: In only: what its transport said of it, in the endpoint's own bytes, to be kept with its record.
         routed: In only: where an application message goes, or why it goes nowhere; None: to the queue that there is, or
@@ -303,6 +342,7 @@ class Envelope:
     not_understood: tuple[str, ...] = ()
     for_receiver: tuple[str, ...] = ()
     reference_parameters: tuple[bytes, ...] = field(default=())
+    message_pending: bool = False
     contradiction: str = ""
     transport: bytes = b""
     routed: Routed | Fault | None = None

@@ -55,6 +55,12 @@ def whole_party(party: str) -> str:
     return party.partition(" of ")[2] if party.startswith(SESSION) else party
 
 
+def owner_of(party: str) -> str:
+    """Return the authenticated party without its security session; "" if it is not authenticated."""
+    owner = whole_party(party)
+    return owner if owner.startswith(PROVEN) else ""
+
+
 _NAMING = (CloseSequence, CloseSequenceResponse, TerminateSequence, TerminateSequenceResponse)
 
 

@@ -18,6 +18,7 @@ from holdfast.core.forwarding.forwarded_requests import Forwarding
 from holdfast.core.handling.delivery import Handling
 from holdfast.core.messages import Control, Envelope, Fault
 from holdfast.core.origin import STRANGER, Origin
+from holdfast.core.protocol_messages.make_connection import Polling
 from holdfast.core.protocol_messages.peer_acknowledgements import Hearing, is_reply
 from holdfast.core.protocol_messages.sequence_creation import Granting
 from holdfast.core.protocol_messages.sequence_termination import Ending
@@ -88,7 +89,8 @@ class RMProtocol:
             environment.claims,
         )
         self.outbound = Outbound(policies.source, sending, self.queues, policies.source_for)
-        self.answering = Answering(Addresses(rules.allows), self.commit, self.effects)
+        mailboxes = self.outbound.context.mailboxes
+        self.answering = Answering(Addresses(rules.allows), self.commit, self.effects, mailboxes)
         self.acknowledging: Acknowledging = Acknowledging(self.inbound, self.answering, self.effects)
         self.inbound.answers = self.replies = Replies(
             self.inbound, self.outbound, self.acknowledging, self.answering, self.commit, self.effects, rules.tell
@@ -98,6 +100,7 @@ class RMProtocol:
         self.granting: Granting = Granting(self.inbound, self.outbound, self.replies, self.answering, new_identifier)
         self.authority = Authority(self.inbound, self.outbound, self.effects)
         self.ending = Ending(self.inbound, self.outbound, self.authority, self.answering, self.commit, new_identifier)
+        self.polling = Polling(self.inbound, self.outbound, self.acknowledging, self.replies, self.answering)
         self.accepting = Accepting(
             self.inbound,
             self.outbound,
@@ -151,6 +154,7 @@ class RMProtocol:
             self.acknowledging.deadline(),
             self.ending.deadline(),
             self.replies.deadline(),
+            self.polling.deadline(),
             self.staging.deadline(),
             self.handling.deadline() if self.handling is not None else None,
         )
@@ -167,6 +171,7 @@ class RMProtocol:
         self.ending.pump(now)
         self.acknowledging.pump(now)
         self.replies.pump(now)
+        self.polling.pump(now)
         self.staging.pump(now)
         if self.handling is not None:
             self.handling.pump(now)

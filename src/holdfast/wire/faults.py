@@ -14,13 +14,14 @@ from holdfast.core.faults import (
     VERSION_MISMATCH,
     WSRM_REQUIRED,
 )
-from holdfast.core.messages import MAX_MESSAGE_NUMBER, Fault
+from holdfast.core.messages import MAX_MESSAGE_NUMBER, MC_NS, Fault
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
 from holdfast.exceptions import SEQUENCE_FAULTS, EnvelopeError
 from holdfast.wire import text
 from holdfast.wire.dialects.dialect import Dialect
 from holdfast.wire.dialects.versions import DIALECTS
-from holdfast.wire.names import NETRM_NS, RM_FAULT_ACTIONS, RM_NS, RM_OF_NS, SOAP_NS, WSA_NS, WSA_OF_NS
+from holdfast.wire.make_connection import encode_detail
+from holdfast.wire.names import MC_FAULT_ACTION, NETRM_NS, RM_FAULT_ACTIONS, RM_NS, RM_OF_NS, SOAP_NS, WSA_NS, WSA_OF_NS
 from holdfast.wire.rm import decode_acknowledgement, encode_acknowledgement
 from holdfast.wire.text import escape, escape_attribute
 from holdfast.wire.tree import Node
@@ -175,6 +176,8 @@ def action_of_fault(rm: RM | None, addressing: Addressing, fault: Fault) -> str:
     """Return the same for a message without WS-RM."""
     if fault.is_rm and rm in RM_FAULT_ACTIONS:
         return RM_FAULT_ACTIONS[rm]
+    if fault.code_namespace == MC_NS:
+        return MC_FAULT_ACTION
     if addressing is Addressing.V2004_08 or fault.is_addressing:
         return WSA_NS[addressing] + "/fault"
     return WSA_NS[addressing] + "/soap/fault"
@@ -296,7 +299,7 @@ def _encode_1_2(fault: Fault, dialect: Dialect | None, addressing: Addressing | 
 def _write_detail(fault: Fault, dialect: Dialect | None) -> str:
     detail = fault.detail.decode()
     if not fault.is_rm or dialect is None:
-        return detail
+        return detail or encode_detail(fault)
     if fault.acknowledgement is not None:
         return encode_acknowledgement(fault.acknowledgement, dialect) + detail
     known = ""

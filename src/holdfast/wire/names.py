@@ -6,7 +6,7 @@ namespace.
 
 from __future__ import annotations
 
-from holdfast.core.messages import ANONYMOUS, NONE, Control
+from holdfast.core.messages import ANONYMOUS, MC_NS, NONE, Control
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.wire.dialects.dialect import WITHOUT_BODY, Bodiless
 from holdfast.wire.dialects.versions import DIALECTS
@@ -65,6 +65,12 @@ ROLE_ATTRIBUTE: dict[SOAP, str] = {
     SOAP.V1_2: SOAP_NS[SOAP.V1_2] + "}role",
 }
 
+MC_ACTION = f"{MC_NS}/MakeConnection"
+MC_FAULT_ACTION = f"{MC_NS}/fault"
+"""The action of the faults of WS-MakeConnection 4."""
+MC_NAME = f"{MC_NS}}}MakeConnection"
+MC_PENDING_NAME = f"{MC_NS}}}MessagePending"
+
 ADDRESSING_LOCALS = ("Action", "To", "MessageID", "RelatesTo", "ReplyTo", "FaultTo", "From")
 
 actions: dict[RM, dict[type[Control], str]] = {rm: dialect.actions for rm, dialect in DIALECTS.items()}
@@ -86,12 +92,13 @@ EMPTY_CONTROLS: dict[str, type[Bodiless]] = {
 FAULT_ACTIONS = frozenset(
     {
         *RM_FAULT_ACTIONS.values(),
+        MC_FAULT_ACTION,
         *(f"{namespace}{end}" for namespace in WSA_NS.values() for end in ("/fault", "/soap/fault")),
     }
 )
 """The actions that mark the Body as a fault; messages with other actions may also contain one."""
 
-RESERVED_ACTIONS = FAULT_ACTIONS | RM_OF_ACTION.keys()
+RESERVED_ACTIONS = FAULT_ACTIONS | RM_OF_ACTION.keys() | {MC_ACTION}
 """The actions that determine the Body's type; application messages must not use them."""
 
 RM_HEADER_NAMES: dict[str, RM] = {
@@ -108,7 +115,8 @@ SECURITY_BINDING_NAMES = frozenset(
 
 _BODY_LOCALS = {local for dialect in DIALECTS.values() for local in dialect.bodies}
 CONTENT_NAMES = frozenset({f"{namespace}}}{local}" for namespace in RM_NS.values() for local in _BODY_LOCALS}) | {
-    f"{namespace}}}Fault" for namespace in SOAP_NS.values()
+    MC_NAME,
+    *(f"{namespace}}}Fault" for namespace in SOAP_NS.values()),
 }
 """First children of a Body that are decoded; any other belongs to an application and stays bytes."""
 

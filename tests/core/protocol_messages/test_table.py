@@ -17,6 +17,7 @@ from holdfast.core.messages import (
     CreateSequence,
     CreateSequenceResponse,
     Envelope,
+    MakeConnection,
     Offer,
     RequestAcknowledgement,
     SequenceAcknowledgement,
@@ -33,6 +34,8 @@ NAMING_ONE = (CloseSequence, CloseSequenceResponse, TerminateSequence, Terminate
 def said_about(kind: type[Control], identifier: str) -> Control:
     if kind is CreateSequence:
         return CreateSequence(ANONYMOUS_EPR)
+    if kind is MakeConnection:
+        return MakeConnection("urn:nobody")
     return kind(identifier) if kind in (CreateSequenceResponse, *NAMING_ONE) else kind()  # type: ignore[call-arg]
 
 

@@ -18,6 +18,12 @@ def test_the_anonymous_address_and_none_need_no_permission() -> None:
     assert NOWHERE.refusal(ANONYMOUS_EPR, None, EndpointReference(NONE)) == ""
 
 
+def test_the_address_of_a_client_that_polls_needs_no_permission() -> None:
+    reference = EndpointReference(MAKE_CONNECTION)
+    assert NOWHERE.may_send_to(reference)
+    assert NOWHERE.refusal(reference) == ""
+
+
 def test_the_refusal_of_an_address_says_that_it_can_be_allowed() -> None:
     reference = EndpointReference("http://partner.example/rm")
     assert not NOWHERE.may_send_to(reference)
@@ -28,7 +34,8 @@ def test_the_refusal_of_an_address_says_that_it_can_be_allowed() -> None:
 @pytest.mark.parametrize(
     "address",
     [
-        MAKE_CONNECTION,
+        MAKE_CONNECTION.partition("?")[0],
+        MAKE_CONNECTION.partition("=")[0] + "=",
         MAKE_CONNECTION.upper(),
         MAKE_CONNECTION.replace("http:", "https:"),
         MAKE_CONNECTION.replace(".org/", ".org:80/"),
@@ -36,9 +43,9 @@ def test_the_refusal_of_an_address_says_that_it_can_be_allowed() -> None:
         "http://docs.oasis-open.org/ws-rx/wsrm/200702/anonymous?id=1",
     ],
 )
-def test_a_makeconnection_address_is_never_sent_to_and_the_refusal_does_not_advise_to_allow_it(address: str) -> None:
+def test_an_address_like_makeconnections_is_never_sent_to_and_never_advised(address: str) -> None:
     reference = EndpointReference(address)
     assert not EVERYWHERE.may_send_to(reference)
     reason = EVERYWHERE.refusal(reference)
-    assert "does not support WS-MakeConnection" in reason
+    assert "A client that polls with WS-MakeConnection names" in reason
     assert "allow-list" not in reason and "allowed" not in reason

@@ -9,6 +9,7 @@ from holdfast.core.events import BackChannel, Effect, Incident, Respond, Transmi
 from holdfast.core.faults import SEQUENCE_CLOSED, UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
+    MC_ANONYMOUS,
     NONE,
     CloseSequenceResponse,
     EndpointReference,
@@ -20,10 +21,12 @@ from holdfast.core.policy import DestinationPolicy
 from holdfast.core.receiving.allowed_addresses import Addresses
 from holdfast.core.receiving.answers import Answering, envelope_in, response_to
 from holdfast.core.rm_destination.destination import RMDestination
+from holdfast.core.sending.polling.mailboxes import Mailboxes
 from holdfast.core.versions import ALL_VERSIONS, SOAP, Addressing, Versions
 
 BACK = BackChannel("the request")
 ALLOWED = EndpointReference("http://allowed/", (b"<p xmlns='urn:p'/>",))
+POLLED = EndpointReference(MC_ANONYMOUS + "1")
 ELSEWHERE = EndpointReference("http://elsewhere/")
 VERSIONS = Versions()
 
@@ -34,7 +37,9 @@ class Answers:
     def __init__(self) -> None:
         self.effects: list[Effect] = []
         self.commit = GroupCommit()
-        self.answering = Answering(Addresses(lambda address: address == ALLOWED.address), self.commit, self.effects)
+        self.mailboxes = Mailboxes()
+        allowed = Addresses(lambda address: address == ALLOWED.address)
+        self.answering = Answering(allowed, self.commit, self.effects, self.mailboxes)
 
     def taken(self) -> list[Effect]:
         effects = [effect for effect in self.effects if not isinstance(effect, Incident)]
@@ -61,6 +66,18 @@ def test_an_answer_to_an_address_that_is_allowed_follows_the_empty_one_and_has_i
     assert (answer.to, answer.reference_parameters) == (ALLOWED.address, ALLOWED.reference_parameters)
     answers.answering.answer(ALLOWED, None, answer)
     assert answers.taken() == [Transmit(ALLOWED.address, answer)]
+
+
+def test_an_answer_to_a_peer_that_polls_goes_on_the_back_channel_else_to_its_mailbox() -> None:
+    answers, answer = Answers(), envelope_in(VERSIONS)
+    answers.mailboxes.add_sequence(POLLED.address, "urn:s", "")
+    answers.answering.answer(POLLED, BACK, answer)
+    assert answers.taken() == [Respond(BACK, answer)]
+    assert answer.to == POLLED.address
+    answers.answering.answer(POLLED, None, answer)
+    assert answers.taken() == []
+    (box,) = answers.mailboxes
+    assert (box.messages, answer.to) == ([answer], POLLED.address)
 
 
 def test_a_durable_answer_waits_for_the_open_batch() -> None:

@@ -155,6 +155,22 @@ def test_over_https_the_demand_for_user_names_is_that_of_the_transport_binding()
         description.port(None, {PASSWORD, TIMESTAMP}, "http://host/")
 
 
+@pytest.mark.parametrize("policy", ["http://www.w3.org/ns/ws-policy", "http://schemas.xmlsoap.org/ws/2004/09/policy"])
+async def test_the_policy_of_rm_1_1_says_that_clients_may_poll(serve: Any, policy: str) -> None:
+    rm, mc = "http://docs.oasis-open.org/ws-rx/wsrmp/200702", "http://docs.oasis-open.org/ws-rx/wsmc/200702"
+    given = (
+        f'<definitions xmlns="http://schemas.xmlsoap.org/wsdl/"><p:Policy xmlns:p="{policy}"><r:RMAssertion '
+        f'xmlns:r="{rm}"/></p:Policy><p:Policy xmlns:p="{policy}"><r:RMAssertion xmlns:r="{rm}"/>'
+        f'<MCSupported xmlns="{mc}"/></p:Policy></definitions>'
+    )
+    service = await serve(Destination(":memory:", wsdl=given.encode()))
+    root = etree.fromstring((await get(service.url + "?wsdl"))[2])
+    added, stated = root.iter(f"{{{mc}}}MCSupported")
+    assert added.getprevious().tag == f"{{{rm}}}RMAssertion"
+    assert added.get(f"{{{policy}}}Optional") == "true"
+    assert not stated.attrib
+
+
 @pytest.mark.parametrize(("path", "method"), [("", "GET"), ("?x=wsdl", "GET"), ("?wsdl", "DELETE"), ("?wsdl", "PUT")])
 async def test_anything_else_is_405_still(serve: Any, path: str, method: str) -> None:
     service = await serve(Destination(":memory:", wsdl=WSDL))

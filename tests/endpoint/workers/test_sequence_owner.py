@@ -8,12 +8,15 @@ from hypothesis import strategies as st
 
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
+    MC_ANONYMOUS,
     Acknowledge,
     AckRequested,
     CloseSequence,
     CreateSequence,
+    EndpointReference,
     Envelope,
     Fault,
+    MakeConnection,
     Sequence,
     SequenceAcknowledgement,
     TerminateSequenceResponse,
@@ -156,3 +159,34 @@ def test_what_is_said_beside_a_message_is_handed_on_as_it_came(versions: Version
     assert envelope.versions == versions
     assert envelope.versions.rm.can is versions.rm.can
     assert (envelope.acknowledgements, envelope.ack_requested) == (said.acknowledgements, said.requested)
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_a_poll_goes_to_the_worker_that_has_every_sequence_of_its_client(count: int) -> None:
+    versions = Versions()
+    owners = set()
+    for number in range(20):
+        address = f"{MC_ANONYMOUS}{number}"
+        poll = Envelope(versions.soap, versions.addressing, versions.rm, control=MakeConnection(address))
+        created = {
+            owner_of(
+                Envelope(
+                    versions.soap,
+                    versions.addressing,
+                    versions.rm,
+                    message_id=f"urn:{attempt}",
+                    control=CreateSequence(EndpointReference(address)),
+                ),
+                count,
+            ).worker
+            for attempt in range(5)
+        }
+        assert created == {owner_of(poll, count).worker}
+        owners |= created
+    assert owners == set(range(count))
+    poll.control = MakeConnection(identifier=OURS[1])
+    assert owner_of(poll, count).worker == 1
+    poll.control = MakeConnection(identifier="urn:offered")
+    assert owner_of(poll, count).identifiers == ("urn:offered",)
+    poll.control = MakeConnection()
+    assert owner_of(poll, count).worker is None

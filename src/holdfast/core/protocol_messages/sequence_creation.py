@@ -18,7 +18,7 @@ from holdfast.core.messages import (
     Fault,
     Offer,
 )
-from holdfast.core.origin import Origin, whole_party
+from holdfast.core.origin import Origin, owner_of, whole_party
 from holdfast.core.policy import for_forwarded_replies
 from holdfast.core.protocol_messages.wcf_keep_alive import is_kept_alive
 from holdfast.core.receiving.answers import Answering, response_to
@@ -53,6 +53,7 @@ class Granting:
         self._replies = replies
         self._answering = answering
         self._new_identifier = new_identifier
+        self._mailboxes = outbound.context.mailboxes
 
     # --- what a source asks for -----------------------------------------------------------------------------------
 
@@ -86,6 +87,7 @@ class Granting:
             reason = f"The offered Identifier {offer.identifier} is in use."
         else:
             reason = self._answering.addresses.refusal(create.acks_to, envelope.reply_to, endpoint)
+            reason = reason or self._mailboxes.refusal(party, create.acks_to, envelope.reply_to, endpoint)
         if reason:
             return creation_refused(reason)
         full = self._is_full(party)
@@ -119,6 +121,7 @@ class Granting:
         if create.offer is not None:
             destination.offered = create.offer.identifier
         self._inbound.add(destination)
+        self._know_mailbox(destination)
         self._inbound.effects.append(Incident("sequence.created", destination.identifier))
         if create.offer is not None:
             self._accept(envelope, create, create.offer, destination, now)
@@ -160,8 +163,14 @@ class Granting:
             offered.policy = for_forwarded_replies(self._inbound.policy)
             offered.behavior = offered.policy.incomplete_sequence_behavior
 
+    def _know_mailbox(self, destination: RMDestination) -> None:
+        owner = owner_of(destination.party)
+        self._mailboxes.add_sequence(destination.acks_to.address, destination.identifier, owner)
+
     def recover(self) -> None:
-        """Once both halves are recovered, apply the policies of offered Sequences again."""
+        """Once both halves are recovered, match the peers that poll, and apply the policies of offered Sequences."""
+        for destination in self._inbound.destinations.values():
+            self._know_mailbox(destination)
         for identifier in self._outbound.sequences.by_offer:
             if (offered := self._inbound.destinations.get(identifier)) is not None:
                 self._settle_policy(offered)

@@ -14,10 +14,12 @@ from holdfast.core.messages import (
     CreateSequence,
     CreateSequenceResponse,
     LastMessage,
+    MakeConnection,
     RequestAcknowledgement,
     TerminateSequence,
     TerminateSequenceResponse,
 )
+from holdfast.core.protocol_messages.make_connection import Polling
 from holdfast.core.protocol_messages.sequence_creation import Granting
 from holdfast.core.protocol_messages.sequence_termination import Ending
 from holdfast.core.receiving.acknowledgements import Acknowledging
@@ -33,6 +35,7 @@ class Takers(Protocol):
     ending: Ending
     granting: Granting
     inbound: Inbound
+    polling: Polling
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,10 @@ CONTROLS: dict[type[Control], Row] = {
     LastMessage: _HEADERS_ALONE,
     Acknowledge: _HEADERS_ALONE,
     RequestAcknowledgement: _HEADERS_ALONE,
+    MakeConnection: Row(
+        lambda takers, incoming: takers.polling.poll(incoming),
+        answers=frozenset({Acknowledge}),  # and every message that waits for a poll
+    ),
 }
 """All kinds of protocol messages. A LastMessage in this list has no Sequence header, which would make it a message."""
 

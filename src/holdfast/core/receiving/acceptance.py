@@ -198,7 +198,7 @@ class Accepting:
         """Return why the application does not take a message that is not accepted yet, None if it does."""
         if not message.is_application or message.number in message.destination.accepted:
             return None
-        refused = self._check_application_message(message.envelope)
+        refused = self._check_application_message(message.envelope, message.destination.party)
         if refused is None and message.request is None and not message.is_for_others:
             # A reply goes to its requester, whatever the routes are.
             return message.envelope.routed if isinstance(message.envelope.routed, Fault) else None
@@ -320,11 +320,11 @@ class Accepting:
             return
         sequence = envelope.sequence
         assert sequence is not None
-        is_acknowledged = destination.acks_to.is_anonymous and sequence.message_number in destination.acknowledged
+        is_acknowledged = destination.acks_to.is_answered and sequence.message_number in destination.acknowledged
         acknowledgements = (destination.acknowledgement(),) if is_acknowledged else ()
         self._answering.fault(envelope, fault, back_channel, acknowledgements=acknowledgements)
 
-    def _check_application_message(self, envelope: Envelope) -> Fault | None:
+    def _check_application_message(self, envelope: Envelope, party: str) -> Fault | None:
         if envelope.not_understood:
             return not_understood(envelope.not_understood)
         if not self._accepts(envelope.action):
@@ -333,6 +333,7 @@ class Accepting:
         if envelope.reply_to is None and envelope.fault_to is None:
             return None
         reason = self._answering.addresses.refusal(envelope.reply_to, envelope.fault_to)
+        reason = reason or self._outbound.context.mailboxes.refusal(party, envelope.reply_to, envelope.fault_to)
         return addressing_fault(ONLY_ANONYMOUS_ADDRESS_SUPPORTED, reason) if reason else None
 
     def _awaits_reply(self, envelope: Envelope, destination: RMDestination) -> bool:

@@ -71,8 +71,9 @@ class Acknowledging:
         The message's own answer acknowledges that Sequence.
 
         Returns:
-            The Sequences with an anonymous AcksTo, which only the answer can acknowledge; the others are acknowledged
-                at once. And the fault for the first Sequence that is unknown, or is over if that may be reported.
+            The Sequences with an AcksTo that is anonymous or polls, which the answer acknowledges; the others are
+                acknowledged at once. And the fault for the first Sequence that is unknown, or is over if that may be
+                reported.
         """
         # WS-RM 3.8: every request is answered
         own = envelope.sequence.identifier if envelope.sequence is not None else None
@@ -84,7 +85,7 @@ class Acknowledging:
             destination = self._asked_for(requested.identifier, now)
             if destination is None:
                 problem = problem or sequence_fault(UNKNOWN_SEQUENCE, requested.identifier)
-            elif destination.acks_to.is_anonymous:
+            elif destination.acks_to.is_answered:
                 anonymous.append(destination)
             else:
                 self.owe(destination, now, at_once=True)
@@ -106,9 +107,9 @@ class Acknowledging:
 
         Acknowledgements to an addressable AcksTo are sent together.
         """
-        if destination.acks_to.is_anonymous:
-            if back_channel is None:
-                return
+        if destination.acks_to.is_anonymous and back_channel is None:
+            return
+        if destination.acks_to.is_answered and back_channel is not None:
             acknowledgement = destination.acknowledgement()
             envelope = None
             # If an empty acknowledgement may be misunderstood, only a request for one gets it: WCF expects it then.
@@ -116,6 +117,8 @@ class Acknowledging:
                 envelope = envelope_in(destination.versions)
                 envelope.control = _ACKNOWLEDGE
                 envelope.acknowledgements = (acknowledgement,)
+                if destination.acks_to.is_polled:
+                    envelope.to = destination.acks_to.address
             self._effects.append(Respond(back_channel, envelope))
             return
         if back_channel is not None:

@@ -1,15 +1,15 @@
-"""The addresses that a peer may have this endpoint send to: the anonymous one, ``none`` and those on the allow-list."""
+"""The addresses that a peer may have this endpoint send to: the anonymous one, MakeConnection's, ``none`` and those on
+the allow-list."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
-from holdfast.core.messages import EndpointReference
+from holdfast.core.messages import MC_ANONYMOUS, EndpointReference
 
 _SPECIFICATIONS = re.compile(r"https?://docs\.oasis-open\.org\.?(?::\d*)?/+ws-rx/", re.IGNORECASE)
-"""Addresses that a specification gives a meaning, such as MakeConnection's anonymous one. A post to them would reach a
-documentation site."""
+"""Addresses that a specification gives a meaning. A post to them would reach a documentation site."""
 
 
 class Addresses:
@@ -24,7 +24,7 @@ class Addresses:
 
     def may_send_to(self, reference: EndpointReference) -> bool:
         """Return whether messages for the reference may be sent, or go nowhere (``none``)."""
-        if reference.is_anonymous or reference.is_none:
+        if reference.is_answered or reference.is_none:
             return True
         return _SPECIFICATIONS.match(reference.address) is None and self._allows(reference.address)
 
@@ -35,8 +35,8 @@ class Addresses:
                 continue
             if _SPECIFICATIONS.match(reference.address) is not None:
                 return (
-                    f"This endpoint does not support WS-MakeConnection, so it cannot send to {reference.address}. "
-                    "Use the anonymous address of WS-Addressing: responses then arrive in the HTTP responses."
+                    f"This endpoint cannot send to {reference.address}. A client that polls with WS-MakeConnection "
+                    f"names {MC_ANONYMOUS} followed by an identifier of its own."
                 )
             return (
                 f"This destination does not send to {reference.address}: the address is not on its allow-list. Use "

@@ -13,6 +13,7 @@ from holdfast.core.faults import SEQUENCE_CLOSED
 from holdfast.core.messages import Control, EndpointReference, Envelope, Fault, SequenceAcknowledgement
 from holdfast.core.receiving.allowed_addresses import Addresses
 from holdfast.core.rm_destination.destination import RMDestination
+from holdfast.core.sending.polling.mailboxes import Mailboxes
 from holdfast.core.versions import Addressing, Versions, newest_rm
 
 
@@ -44,10 +45,12 @@ class Answering:
         addresses: The addresses that answers may go to.
         commit: The commit that durable answers wait for.
         effects: The list that collects answers.
+        mailboxes: Where messages wait for peers that poll.
     """
 
-    def __init__(self, addresses: Addresses, commit: GroupCommit, effects: list[Effect]) -> None:
+    def __init__(self, addresses: Addresses, commit: GroupCommit, effects: list[Effect], mailboxes: Mailboxes) -> None:
         self.addresses = addresses
+        self._mailboxes = mailboxes
         self._commit = commit
         self._effects = effects
 
@@ -60,14 +63,22 @@ class Answering:
         """Send to an allowed endpoint; ``attempt``: the number of a repeated attempt."""
         envelope.to = target.address
         envelope.reference_parameters = target.reference_parameters
-        self._effects.append(Transmit(target.address, envelope, attempt=attempt))
+        if target.is_polled:
+            self._mailboxes.put(target.address, envelope)
+        else:
+            self._effects.append(Transmit(target.address, envelope, attempt=attempt))
 
     def answer(self, target: EndpointReference | None, back_channel: BackChannel | None, answer: Envelope) -> None:
-        """Send to an address that is allowed, else answer on the back-channel."""
-        if target is not None and self._has_address(target):
+        """Send to an address that is allowed, else answer on the back-channel.
+
+        A peer that polls gets it on the back-channel of its message (WS-MakeConnection 3.1), without a poll.
+        """
+        if target is not None and self._has_address(target) and not (target.is_polled and back_channel is not None):
             self.done(back_channel)  # before the answer: some lose one that overtakes its 202
             self.send(target, answer)
         elif back_channel is not None:
+            if target is not None and target.is_polled:
+                answer.to, answer.reference_parameters = target.address, target.reference_parameters
             self._effects.append(Respond(back_channel, answer))
 
     def answer_durably(

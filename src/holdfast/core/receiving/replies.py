@@ -13,6 +13,7 @@ from functools import partial
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import BackChannel, Effect, Incident, Respond
 from holdfast.core.messages import ANONYMOUS, Envelope, Fault, LastMessage
+from holdfast.core.origin import owner_of
 from holdfast.core.receiving.acknowledgements import Acknowledging, asks
 from holdfast.core.receiving.answers import Answering
 from holdfast.core.receiving.authority import requester_of
@@ -86,6 +87,8 @@ class Replies:
         only those of the last :data:`APART` count."""
         self._patience: list[tuple[float, int, float, str, int, BackChannel]] = []
         self._waited = 0
+        self._given: dict[str, int] = {}
+        """Identifier -> number of the request whose reply the latest poll for the Sequence got."""
 
     # --- requesters -----------------------------------------------------------------------------------------------
 
@@ -214,7 +217,7 @@ class Replies:
         it (CXF); and its loss would go unnoticed (Sandesha2).
         """
         destination.acknowledged.add(number)
-        outbox = self._existing(destination)
+        outbox = self.outbox_of(destination)
         if outbox is None or outbox.to != destination.acks_to.address:
             self._acknowledging.owe(destination, now)
 
@@ -272,10 +275,14 @@ class Replies:
         """Return the reply's outbox: the offered Sequence, ours, or the back-channel."""
         reply_to = record.reply_to or ANONYMOUS
         if destination.offered is None and reply_to != ANONYMOUS:
-            return self._outbound.open(f"to/{reply_to}", reply_to, [(destination.versions, False)])
-        return self._existing(destination) or self._open(destination, None, now)
+            outbox = self._outbound.open(f"to/{reply_to}", reply_to, [(destination.versions, False)])
+            if outbox.is_polled and not outbox.address:
+                # The peer answers our CreateSequence at the address that it sends its requests to.
+                self._outbound.poll_for(outbox, record.to or "", owner_of(destination.party))
+            return outbox
+        return self.outbox_of(destination) or self._open(destination, None, now)
 
-    def _existing(self, destination: RMDestination) -> Outbox | None:
+    def outbox_of(self, destination: RMDestination) -> Outbox | None:
         """Return the outbox of replies to the place the requests came from, if it exists."""
         return self._outbound.outboxes.get(destination.offered or _plain_key(destination))
 
@@ -296,6 +303,29 @@ class Replies:
         """Whether replies go to an address of the requester, and not in answers."""
         outbox = self._outbound.outboxes.get(destination.offered or "")
         return outbox is not None and outbox.source is not None and not outbox.source.polled
+
+    def give(self, destination: RMDestination, back_channel: BackChannel, now: float) -> bool:
+        """Answer a poll for a Sequence whose replies go in answers; return False if no reply waits.
+
+        Each poll gets the reply that follows the one before, until the requester acknowledges them.
+        """
+        outbox = self.outbox_of(destination)
+        source = outbox.source if outbox is not None and destination.offered is not None else None
+        if source is None or not source.polled:
+            return False
+        may_leave = (n for n in destination.replies if n in destination.acknowledged and n not in destination.waived)
+        waiting = sorted(number for number in may_leave if destination.replies[number] not in source.acknowledged)
+        if not waiting:
+            return False
+        last = self._given.get(destination.identifier, 0)
+        number = next((one for one in waiting if one > last), waiting[0])
+        self._given[destination.identifier] = number
+        told = len(self._effects)
+        self.again(destination, number, back_channel, now, has_waited=True)
+        for effect in self._effects[told:]:
+            if isinstance(effect, Respond) and effect.envelope is not None:
+                effect.envelope.message_pending = len(waiting) > 1
+        return True
 
     # --- answers --------------------------------------------------------------------------------------------------
 
@@ -337,7 +367,7 @@ class Replies:
             asked: Whether it asks for an acknowledgement, which its answer must then carry.
             has_waited: Whether it has waited since another exchange got the reply.
         """
-        outbox = self._existing(destination)
+        outbox = self.outbox_of(destination)
         source = outbox.source if outbox is not None else None
         reply_number = destination.replies.numbers.get(number)
         if reply_number is not None and source is None and number in destination.replies.awaiting:
@@ -354,6 +384,9 @@ class Replies:
         elif reply_number is not None and outbox is not None and source is not None and outbox.to is not None:
             if asked or outbox.to != destination.acks_to.address:
                 self._acknowledging.acknowledge(destination, back_channel, now)
+            elif outbox.is_polled and back_channel is not None:
+                # A repeat is as good as a poll, and Sandesha2 polls more seldom than it repeats.
+                self._outbound.polls.add(back_channel, outbox.to, frozenset((outbox.key,)), now)
             else:
                 # The retransmitted reply carries the acknowledgement. Alone and earlier, it could cost CXF's client the
                 # reply.
@@ -388,7 +421,7 @@ class Replies:
     def _await(
         self, destination: RMDestination, number: int, back_channel: BackChannel | None, asked: bool, now: float
     ) -> None:
-        """Let a request wait for its reply. If the reply goes to an address, answer 202 immediately.
+        """Let a request wait for its reply. If the reply goes to an address or waits for a poll, answer 202 at once.
 
         The answer to a waiting request is its reply or 202, never an acknowledgement alone: Metro takes that for the
         reply, and .NET ends its session. A requester that asks is acknowledged with the reply, or in the answer to
@@ -396,7 +429,7 @@ class Replies:
         """
         if back_channel is None:
             return
-        if self._are_sent(destination):
+        if self._are_sent(destination) or destination.acks_to.is_polled:
             self._answering.done(back_channel)
             if asked and not destination.acks_to.is_anonymous:
                 self._acknowledging.owe(destination, now)
@@ -514,7 +547,9 @@ class Replies:
 
     def forgotten(self, destination: RMDestination, now: float) -> None:
         """Remove the state of an inbound Sequence that :class:`Inbound` has forgotten."""
+        self._outbound.context.mailboxes.remove_sequence(destination.acks_to.address, destination.identifier)
         self._asked.pop(destination.identifier, None)
+        self._given.pop(destination.identifier, None)
         for waiting in self._waiting.pop(destination.identifier, {}).values():
             for back_channel, _ in waiting:
                 self._answering.done(back_channel)

@@ -568,6 +568,22 @@ class RMSource:
                 times.append(due)
         return min(times, default=None)
 
+    def has_due(self, now: float) -> bool:
+        """Whether a message or a request could leave now."""
+        if self.state in REQUESTS or self.doubt is not _NO_DOUBT:
+            return self.control.is_due(now)
+        due = self.flight.deadline
+        is_due = (due is not None and due <= now) or self.flight.missing > 0
+        return self.is_open and (is_due or (self._has_new() and len(self.flight) < self.pace.size))
+
+    def patience_deadline(self) -> float | None:
+        """Return when the passage of time alone changes the Sequence: it expires, or the source gives up."""
+        expires_at, patience = self.life.expires_at, self.policy.retransmission.give_up_after
+        if patience is None or not (self.flight or self.state is SourceState.CREATING):
+            return expires_at
+        silent_at = max(self.life.last_heard, self.flight.waiting_since or 0.0) + 1.01 * patience
+        return silent_at if expires_at is None else min(expires_at, silent_at)
+
     def _is_given_up(self, now: float) -> bool:
         """Whether the peer has given no sign of life for longer than the policy permits."""
         patience = self.policy.retransmission.give_up_after

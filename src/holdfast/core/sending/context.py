@@ -16,6 +16,7 @@ from holdfast.core.sending.grants.identifier_claims import IdentifierClaims
 from holdfast.core.sending.outbound_room import OutboundRoom
 from holdfast.core.sending.outbound_sequences import OutboundSequences
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.polling.mailboxes import Mailboxes
 from holdfast.core.sending.read_ahead import ReadingAhead
 from holdfast.core.sending.read_ahead_buffer import Buffers
 from holdfast.core.sending.transmission_mark import Marking
@@ -65,5 +66,6 @@ class SendingContext:
         self.room = OutboundRoom(self.ready)
         self.reading = ReadingAhead(effects, self.outboxes, self.ready, self.room)
         self.buffers = Buffers()
+        self.mailboxes = Mailboxes()
         self.marking = Marking(commit, self.ready)
         self.creation = OutboundCreation(self, new_identifier)

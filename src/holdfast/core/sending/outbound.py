@@ -16,6 +16,7 @@ from holdfast.core.sending.exchanges import Exchanges
 from holdfast.core.sending.outboxes.lifecycle import Choice
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import outbox_queue, replies_queue
+from holdfast.core.sending.polling.served_polls import ServedPolls
 from holdfast.core.states import OutboxAction, OutboxEvent, SourceEvent, SourceState
 
 
@@ -47,6 +48,7 @@ class Outbound:
         self.reading = self.context.reading
         self.creation = self.context.creation
         self.exchanges = Exchanges(self.context)
+        self.polls = ServedPolls(self.context, self.exchanges, self._give_turn, self.terminate_sent)
 
     def is_anonymous(self, source: RMSource) -> bool:
         """Whether the Sequence's peer answers in back-channels only."""
@@ -131,6 +133,7 @@ class Outbound:
     def make(self, key: str, queue: Queue, partition: int, to: str | None, start: int | None = None) -> Outbox:
         """Make an outbox, with its cursor if that does not exist."""
         queue.follow(OUTBOUND + key, partition, start, partial(self._grown, key))
+        self.context.mailboxes.add_outbox(to, key)
         outbox = self.outboxes[key] = Outbox(key, queue, partition, to, self.policy_of(to, key), self.context)
         return outbox
 
@@ -171,6 +174,7 @@ class Outbound:
         if outbox.source is not None:
             outbox.drop(now)
         self.context.deadlines.forget(key)
+        self.context.mailboxes.remove_outbox(outbox.to, key)
         self.circuits.leave(outbox)
         self.context.room.leave(key)
         outbox.here.release()
@@ -178,6 +182,20 @@ class Outbound:
             self._queues.delete(outbox.queue)
         else:
             outbox.queue.unfollow(outbox.cursor, outbox.partition, now)
+
+    def poll_for(self, outbox: Outbox, address: str, owner: str) -> None:
+        """Set the address at which a peer that polls answers, and the user who alone may poll; saved."""
+        outbox.address = address if address.startswith(("http://", "https://")) else ""
+        outbox.owner = owner
+        self.context.mailboxes.add_outbox(outbox.to, outbox.key, owner)
+        outbox.save()
+
+    def discard(self, key: str, now: float) -> None:
+        """Forget an outbox and every record in its private queue."""
+        outbox = self.outboxes[key]
+        self.close_outbox(key, now)
+        if not outbox.is_for_replies:
+            self._queues.delete(outbox.queue)
 
     def queue(self, name: str) -> Queue | None:
         """Return the queue with that name."""
@@ -206,12 +224,13 @@ class Outbound:
                 self._give_turn(outbox, now)
                 if room.is_waited_for:
                     room.end_turn(key, is_reading=self.reading.is_reading(outbox))
+        self.polls.serve(now)
 
     @property
     def is_idle(self) -> bool:
         """Whether the next :meth:`pump` transmits nothing new, and neither begins nor ends a Sequence."""
         outboxes = self.outboxes
-        return all(key not in outboxes or outboxes[key].is_idle for key in self.context.ready)
+        return self.polls.is_idle and all(key not in outboxes or outboxes[key].is_idle for key in self.context.ready)
 
     def _give_turn(self, outbox: Outbox, now: float) -> None:
         if outbox.forwarding is not None and not self.context.forwarders.giving_up.turn(outbox, now):
@@ -228,7 +247,8 @@ class Outbound:
 
     def deadline(self) -> float | None:
         """Return when :meth:`pump` must be called next; None: not before an event."""
-        return None if self.reading.is_recovering else self.context.deadlines.next()
+        due, until = None if self.reading.is_recovering else self.context.deadlines.next(), self.polls.deadline()
+        return due if until is None else until if due is None else min(due, until)
 
     def pause(self, to: str, seconds: float, now: float) -> float:
         """Send nothing to a destination for the time it requested (Retry-After).

@@ -14,13 +14,18 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from lxml import etree
 
-from holdfast.core.versions import Addressing
+from holdfast.core.messages import MC_NS
+from holdfast.core.versions import RM, Addressing
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.http.exchange import Exchange, Request
 from holdfast.wire.body import parse_element
+from holdfast.wire.dialects.versions import DIALECTS
 from holdfast.wire.names import WSA_NS
+from holdfast.wire.unmet_assertions import POLICY
 from holdfast.wire.wsdl import SOAP_BINDINGS, WSDL, Description
 
+MC_SUPPORTED = f"{{{MC_NS}}}MCSupported"
+"""The policy assertion of an endpoint that answers polls (WS-MakeConnection 3.4)."""
 MOST_DOCUMENTS = 50
 MOST_ADDRESSES = 64
 """Documents as they were given out at so many addresses are kept."""
@@ -143,6 +148,7 @@ class ServiceDescription:
                 asked, _, name = found[0].partition("=")
                 element.set(attribute, f"{address}?{asked}={quote(name)}")
                 is_changed = True
+        is_changed |= _assert_polling(root)
         for port in root.iterfind(f"{{{WSDL}}}service/{{{WSDL}}}port"):
             is_changed |= _set_address(port, address)
         if not is_changed:
@@ -161,6 +167,28 @@ def _set_address(port: etree._Element, address: str) -> bool:
         for stated in port.iterfind(f"{{{namespace}}}EndpointReference/{{{namespace}}}Address"):
             stated.text = address
     return bool(mine)
+
+
+def _assert_polling(root: etree._Element) -> bool:
+    """Add MakeConnection's optional policy assertion beside each one of WS-RM 1.1; return whether one was added."""
+    reliable = DIALECTS[RM.V1_1].policy_assertion
+    alone = [
+        (one, namespace)
+        for one in root.iter(reliable)
+        if (parent := one.getparent()) is not None and parent.find(MC_SUPPORTED) is None
+        if (namespace := _policy_of(one)) is not None
+    ]
+    for assertion, namespace in alone:
+        added = etree.Element(MC_SUPPORTED, {f"{{{namespace}}}Optional": "true"}, nsmap={"wsmc": MC_NS})
+        assertion.addnext(added)
+    return bool(alone)
+
+
+def _policy_of(assertion: etree._Element) -> str | None:
+    """Return the namespace of the policy that an assertion is in; None outside of a policy."""
+    parent = assertion.getparent()
+    namespace = etree.QName(parent).namespace if parent is not None else None
+    return namespace if namespace in POLICY else None
 
 
 def _imports(root: etree._Element) -> Iterator[tuple[etree._Element, str, str]]:

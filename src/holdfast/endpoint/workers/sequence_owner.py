@@ -21,6 +21,7 @@ from holdfast.core.messages import (
     CloseSequenceResponse,
     CreateSequence,
     Envelope,
+    MakeConnection,
     SequenceAcknowledgement,
     TerminateSequence,
     TerminateSequenceResponse,
@@ -87,7 +88,14 @@ def owner_of(envelope: Envelope, count: int) -> Named:
     if envelope.sequence is not None:
         return Named(_owner(envelope.sequence.identifier))
     control = envelope.control
+    if isinstance(control, MakeConnection):
+        # A poll finds the Sequences that its address is the AcksTo of.
+        if control.identifier:
+            return Named(worker_of(control.identifier), (control.identifier,))
+        return Named(_worker_of_poller(control.address, count) if control.address else None)
     if isinstance(control, CreateSequence):
+        if control.acks_to.is_polled:
+            return Named(_worker_of_poller(control.acks_to.address, count))
         # So that a repeat of it finds who answered it first.
         return Named(zlib.crc32(envelope.message_id.encode()) % count if envelope.message_id else None)
     identifiers = []
@@ -102,6 +110,11 @@ def owner_of(envelope: Envelope, count: int) -> Named:
         if worker is not None:
             return Named(worker)
     return Named(None, tuple(identifiers))
+
+
+def _worker_of_poller(address: str, count: int) -> int:
+    """Return the worker that has every Sequence of a client that polls."""
+    return zlib.crc32(address.encode()) % count
 
 
 class _Head(msgspec.Struct, array_like=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from holdfast.core.messages import Envelope
+from holdfast.core.messages import Envelope, MakeConnection
 from holdfast.core.versions import RM
 from holdfast.exceptions import EnvelopeError, LimitExceeded
 from holdfast.wire import addressing as wsa
@@ -19,9 +19,13 @@ from holdfast.wire.decoding.kept import check_kept
 from holdfast.wire.dialects.versions import DIALECTS
 from holdfast.wire.faults import FAULT_HEADER_NAMES, decode_fault
 from holdfast.wire.limits import DEFAULT, Limits
+from holdfast.wire.make_connection import decode_make_connection, is_pending
 from holdfast.wire.names import (
     EMPTY_CONTROLS,
     FAULT_ACTIONS,
+    MC_ACTION,
+    MC_NAME,
+    MC_PENDING_NAME,
     RESERVED_ACTIONS,
     RM_HEADER_NAMES,
     RM_OF_ACTION,
@@ -77,6 +81,8 @@ def decode(data: bytes, *, limits: Limits = DEFAULT) -> Envelope:
 def _contradiction(envelope: Envelope) -> str:
     """Describe a contradiction between the Action and the Body of a control message or fault; "" without one."""
     action, control = envelope.action, envelope.control
+    if isinstance(control, MakeConnection):
+        return "" if action == MC_ACTION else f"The Body is a MakeConnection message, but the Action is {action!r}."
     if control is not None:
         said = actions[envelope.rm].get(type(control)) if envelope.rm is not None else None
         if action == said:
@@ -163,6 +169,8 @@ def _read(document: Document, envelope: Envelope, limits: Limits) -> None:
             _read_rm_header(node, envelope, limits)
         elif ours and envelope.addressing and wsa.HEADER_NAMES.get(node.name) is envelope.addressing:
             wsa.decode_header(node, envelope, envelope.addressing, seen)
+        elif ours and node.name == MC_PENDING_NAME:
+            envelope.message_pending = is_pending(node)
         else:
             foreign.append(node)
             if ours and _is_not_understood(node, SOAP_NS[document.soap]):
@@ -213,11 +221,14 @@ def _read_rm_header(node: Node, envelope: Envelope, limits: Limits) -> None:
 def _read_content(
     document: Document, content: Node, envelope: Envelope, foreign: list[Node], limits: Limits
 ) -> list[Node]:
-    """Decode an RM message or a fault; return the header blocks that are still foreign."""
+    """Decode an RM message, MakeConnection or a fault; return the header blocks that are still foreign."""
     version = RM_OF_NS.get(content.namespace)
     if version is not None:
         _speak(envelope, version)
         envelope.control = rm.decode_control(content, DIALECTS[version])
+        return foreign
+    if content.name == MC_NAME:
+        envelope.control = decode_make_connection(content)
         return foreign
     envelope.fault, fault_rm = decode_fault(content, foreign, document.soap, limits.max_ranges)
     envelope.rm = envelope.rm or fault_rm

@@ -23,6 +23,7 @@ from holdfast.wire.limits import USUAL_DECLARATIONS, Limits
 from holdfast.wire.names import (
     CONTENT_LOCALS,
     EMPTY_CONTROLS,
+    MC_PENDING_NAME,
     NETRM_NS,
     REPLY_RELATION,
     RM_HEADER_NAMES,
@@ -211,7 +212,7 @@ def _classify_block(name: str, attributes: dict[str, str], scope: dict[str, str]
         shape = Shape(kind, scope, soap)
         shape.rm, shape.addressing, shape.slot = version, addressing, _SLOTS.get(local, 0)
         return shape
-    if name in FAULT_HEADER_NAMES:
+    if name in FAULT_HEADER_NAMES or name == MC_PENDING_NAME:
         return _ODD_SHAPE
     shape = Shape(FOREIGN, scope, soap)
     mandatory = attributes.get(SOAP_NS[soap] + "}mustUnderstand", "").strip() in ("1", "true")

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from holdfast.core.faults import MUST_UNDERSTAND, VERSION_MISMATCH
-from holdfast.core.messages import Acknowledge, Control, EndpointReference, Envelope, LastMessage
+from holdfast.core.messages import Acknowledge, Control, EndpointReference, Envelope, LastMessage, MakeConnection
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.exceptions import ConfigurationError
 from holdfast.wire import rm
@@ -20,7 +20,8 @@ from holdfast.wire.faults import (
     encode_not_understood,
     translated_fault_action,
 )
-from holdfast.wire.names import ANONYMOUS_URI, FAULT_ACTIONS, SOAP_NS, WSA_NS, actions
+from holdfast.wire.make_connection import PENDING, encode_make_connection
+from holdfast.wire.names import ANONYMOUS_URI, FAULT_ACTIONS, MC_ACTION, SOAP_NS, WSA_NS, actions
 from holdfast.wire.text import escape
 
 _FOOT = b"</s:Body></s:Envelope>"
@@ -69,6 +70,8 @@ def action_of(envelope: Envelope) -> str:
         if envelope.action in FAULT_ACTIONS and envelope.addressing is not None:
             return translated_fault_action(envelope.action, envelope.addressing)
         return envelope.action
+    if type(envelope.control) is MakeConnection:
+        return MC_ACTION
     if envelope.control is not None and envelope.rm is not None:
         return control_action(envelope.rm, envelope.control)
     if envelope.fault is not None and envelope.addressing is not None:
@@ -116,10 +119,12 @@ def encode(envelope: Envelope) -> bytes:
             parts.append(rm.encode_sequence(envelope.sequence, dialect))
         parts += [rm.encode_acknowledgement(header, dialect) for header in envelope.acknowledgements]
         parts += [rm.encode_ack_requested(header) for header in envelope.ack_requested]
-    elif envelope.sequence or envelope.acknowledgements or envelope.ack_requested or envelope.control:
+    elif _needs_rm(envelope):
         raise ConfigurationError("an envelope with WS-RM headers or bodies needs its rm version set")
     if addressing is not None:
         _append_addressing(parts, envelope, addressing)
+    if envelope.message_pending:
+        parts.append(PENDING)
     if envelope.headers or envelope.reference_parameters:
         _append_foreign(parts, envelope)
     if envelope.fault is None and envelope.control is None:
@@ -143,6 +148,13 @@ def _to_header(to: str, addressing: Addressing) -> str:
     return f'<wsa:To s:mustUnderstand="1">{written_address(to, addressing)}</wsa:To>'
 
 
+def _needs_rm(envelope: Envelope) -> bool:
+    """Whether it has a part that is in the namespace of a version of WS-RM."""
+    control = envelope.control
+    is_control = control is not None and type(control) is not MakeConnection
+    return is_control or bool(envelope.sequence or envelope.acknowledgements or envelope.ack_requested)
+
+
 def _only_acknowledges(envelope: Envelope) -> bool:
     return type(envelope.control) is Acknowledge and not (
         envelope.action
@@ -157,6 +169,7 @@ def _only_acknowledges(envelope: Envelope) -> bool:
         or envelope.to is not None
         or envelope.from_ is not None
         or envelope.fault_to is not None
+        or envelope.message_pending
         or len(envelope.acknowledgements) != 1
     )
 
@@ -211,6 +224,8 @@ def _fault_or_control(parts: list[str], envelope: Envelope) -> str:
     version, addressing, fault = envelope.rm, envelope.addressing, envelope.fault
     if fault is None:
         assert envelope.control is not None
+        if isinstance(envelope.control, MakeConnection) and addressing is not None:
+            return encode_make_connection(envelope.control)
         if version is None or addressing is None:
             raise ConfigurationError("an RM message needs its rm and addressing versions set")
         control_action(version, envelope.control)

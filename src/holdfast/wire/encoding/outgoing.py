@@ -16,7 +16,7 @@ from holdfast.exceptions import EnvelopeError
 from holdfast.wire.body import parse_element
 from holdfast.wire.decoding.fast import is_deep
 from holdfast.wire.limits import DEFAULT
-from holdfast.wire.names import CONTENT_NAMES, RM_NS, RM_OF_ACTION, SOAP_NS, WSA_NS
+from holdfast.wire.names import CONTENT_NAMES, MC_ACTION, RM_NS, RM_OF_ACTION, SOAP_NS, WSA_NS
 from holdfast.wire.tree import has_many_attributes, refuse_doctype, refuse_instruction
 
 LONGEST_TEXT = DEFAULT.max_uri
@@ -298,7 +298,7 @@ def check_action(action: str) -> None:
             WS-ReliableMessaging.
     """
     check_text("action", action)
-    if action in RM_OF_ACTION:
+    if action in RM_OF_ACTION or action == MC_ACTION:
         raise EnvelopeError(
             f"the action {action} belongs to WS-ReliableMessaging",
             remedy="Give the application's action: it names the operation.",

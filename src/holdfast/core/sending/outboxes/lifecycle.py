@@ -47,6 +47,8 @@ class OutboxLifecycle(OutboxRecords):
         self.policy = policy
         self.address = ""
         """Address for answers of a forwarder's destination in the next Sequence; "" for this side's default address."""
+        self.owner = ""
+        """The authenticated party that alone may poll for its messages; "" without one, or if its Sequence tells."""
         self.choices: list[Choice] = []
         """Variants of CreateSequence to try, in order. All outboxes of one address share them."""
         self.refused: set[Choice] = set()
@@ -221,6 +223,8 @@ class OutboxLifecycle(OutboxRecords):
         about["left_out"] = self.left_out.to_state()
         if self.cuts:
             about["cuts"] = list(self.cuts)
+        if self.is_polled and (self.address or self.owner):
+            about |= {"address": self.address, "owner": self.owner}
         return about if self.suspended is None else about | {"suspended": self.suspended}
 
     def recover(self, about: State) -> None:
@@ -233,6 +237,9 @@ class OutboxLifecycle(OutboxRecords):
             self.doubt = Doubt.from_state(about["doubt"])
         self.left_out = AcknowledgementRanges.from_state(about.get("left_out", []))
         self.cuts = [cut for cut in about.get("cuts", ()) if type(cut) is int]
+        if self.is_polled:
+            self.address, self.owner = about.get("address", ""), about.get("owner", "")
+            self._context.mailboxes.add_outbox(self.to, self.key, self.owner)
         # Only a peer's request opens an outbox of replies again, so the outbox must know its versions.
         self.choices = [
             (Versions(rm, addressing, soap), offer) for rm, addressing, soap, offer in about.get("choices", ())

@@ -18,6 +18,7 @@ from holdfast.core.faults import (
     sequence_fault,
 )
 from holdfast.core.messages import AckRequested, Envelope, Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
+from holdfast.core.origin import owner_of
 from holdfast.core.policy import Delivery
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import ANSWERED_ENOUGH, RMSource
@@ -70,6 +71,8 @@ class Outbox(OutboxLifecycle):
         """Make ``source`` carry the outbox from now on."""
         self.source = source
         source.requests = self._context.requests
+        if self.is_polled and source.requester is not None:
+            self._context.mailboxes.add_outbox(self.to, self.key, owner_of(source.requester.party))
         self._context.sequences.add(self, source)
         self._context.creation.adopt(self, source)
         self.update_available()
@@ -88,6 +91,11 @@ class Outbox(OutboxLifecycle):
             self.happen(source, event, now, WHEN_DUE[event])
         self._proceed(source, now)
         if self.source is source and not self.stopped:
+            if self.is_polled:
+                if self._context.mailboxes.serving == self.key:
+                    self.happen(source, SourceEvent.TURN, now)
+                self.wake(source.patience_deadline())  # what is due waits for a poll
+                return False
             self.happen(source, SourceEvent.TURN, now)
             self.wake(source.deadline())
         return False
@@ -143,13 +151,17 @@ class Outbox(OutboxLifecycle):
     def _send_due_request(self, source: RMSource, now: float, why: Why) -> None:
         request = source.request_to_send(self._context.jitter(), now)
         if request is not None:
+            if self.is_polled:
+                self._context.mailboxes.claim()
             assert self.to is not None
             envelope = self._context.composer.request(self, source, request)
             self._effects.append(Transmit(self.to, envelope, source.local_id, 0, source.control.attempts, now))
 
     def _transmit(self, source: RMSource, now: float, why: Why) -> None:
         self._send_due_request(source, now, why)
-        numbers = source.numbers_to_send(now, self.here, partial(self._context.room.claim, self.key, self.to or ""))
+        context = self._context
+        claim = context.mailboxes.claim if self.is_polled else partial(context.room.claim, self.key, self.to or "")
+        numbers = source.numbers_to_send(now, self.here, claim)
         for number in numbers:
             self._send_message(source, number, now, is_last=number == numbers[-1])
         self._context.marking.see(source)
@@ -168,7 +180,7 @@ class Outbox(OutboxLifecycle):
             envelope.ack_requested = (AckRequested(source.identifier),)
         attempt = source.sent(number, wants_reply, self._context.jitter(), now, asks=asks)
         assert self.to is not None
-        query, size = self.query(number), len(envelope.body)
+        query, size = self.query(number), 0 if self.is_polled else len(envelope.body)
         self._effects.append(Transmit(self.to, envelope, source.local_id, number, attempt, now, query, size))
 
     def message(self, source: RMSource, number: int, again: Callable[[float], None]) -> Envelope | None:

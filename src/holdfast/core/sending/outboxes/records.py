@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from holdfast.core.commit import Opened
+from holdfast.core.messages import is_polled
 from holdfast.core.policy import ForwardingPolicy
 from holdfast.core.queues.cursors import OUTBOUND
 from holdfast.core.queues.description import OUTBOX
@@ -126,6 +127,15 @@ class OutboxRecords:
         """Whether this run has had a request to send."""
         self.is_reading = False  # whether the store is reading records for it
         self._waiting: list[tuple[int, Callable[[float], None]]] = []
+
+    @property
+    def is_polled(self) -> bool:
+        """Whether the peer polls for the messages with MakeConnection."""
+        return self.to is not None and is_polled(self.to)
+
+    def has_due(self, now: float) -> bool:
+        """Whether a turn now would transmit something, if it may."""
+        return self.source is not None and self.source.has_due(now)
 
     @property
     def end(self) -> int:

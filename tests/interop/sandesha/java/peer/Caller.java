@@ -43,7 +43,7 @@ final class Caller {
         if (arguments.flag("addressed")) {
             options.setTransportInProtocol(Constants.TRANSPORT_HTTP);
             options.setUseSeparateListener(true);
-        } else if (!is10) {
+        } else if (!is10 && !arguments.flag("polls")) {
             // Without MakeConnection, Sandesha2 1.6.2 cannot write the Offer of an anonymous client unless it is told this.
             options.setProperty(SandeshaClientConstants.OFFERED_ENDPOINT,
                 new EndpointReference(AddressingConstants.Final.WSA_ANONYMOUS_URL));

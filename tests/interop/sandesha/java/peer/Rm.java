@@ -22,7 +22,7 @@ import org.apache.axis2.receivers.AbstractInOutMessageReceiver;
 import org.apache.sandesha2.Sandesha2Constants;
 import org.apache.sandesha2.policy.SandeshaPolicyBean;
 
-/** Axis2 with Sandesha2: exactly once, for ever, without MakeConnection. */
+/** Axis2 with Sandesha2: exactly once, for ever; MakeConnection on request. */
 final class Rm {
     private Rm() {
     }
@@ -52,8 +52,8 @@ final class Rm {
         policy.setMaximumRetransmissionCount(-1);
         policy.setInactiveTimeoutInterval(-1, "seconds");
         policy.setInOrder(arguments.flag("ordered"));
-        policy.setEnableMakeConnection(false);
-        policy.setEnableRMAnonURI(false);
+        policy.setEnableMakeConnection(arguments.flag("polls"));
+        policy.setEnableRMAnonURI(arguments.flag("polls"));
     }
 
     /** The modules that lie beside Axis2's own jars. */

@@ -1,0 +1,122 @@
+"""MakeConnection: which waiting messages a poll may have, and who may poll for them (WS-MakeConnection 3.2).
+
+The address of a peer that polls contains an identifier that only the peer knows. So whoever names the address may poll
+for it, unless it belongs to a user: then only that user may.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.events import BackChannel, Incident
+from holdfast.core.faults import missing_selection, unsupported_selection
+from holdfast.core.messages import MakeConnection
+from holdfast.core.origin import Origin, owner_of
+from holdfast.core.receiving.acknowledgements import Acknowledging
+from holdfast.core.receiving.answers import Answering
+from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.incoming import Incoming
+from holdfast.core.receiving.replies import Replies
+from holdfast.core.sending.outbound import Outbound
+
+
+class Polling:
+    """Receives polls.
+
+    Args:
+        inbound: The inbound Sequences, which a poll may name.
+        outbound: Answers polls from the outboxes.
+        acknowledging: Answers a poll for a Sequence with its acknowledgement.
+        replies: Answers a poll for a Sequence with a reply that no address has.
+        answering: Sends faults.
+    """
+
+    def __init__(
+        self,
+        inbound: Inbound,
+        outbound: Outbound,
+        acknowledging: Acknowledging,
+        replies: Replies,
+        answering: Answering,
+    ) -> None:
+        self._inbound = inbound
+        self._outbound = outbound
+        self._acknowledging = acknowledging
+        self._replies = replies
+        self._answering = answering
+        self._mailboxes = outbound.context.mailboxes
+
+    def poll(self, incoming: Incoming) -> None:
+        """Process MakeConnection."""
+        envelope, poll, back_channel = incoming.envelope, incoming.envelope.control, incoming.back_channel
+        assert isinstance(poll, MakeConnection), poll
+        if back_channel is None:
+            return  # no message can go in an answer to an answer
+        if incoming.problem is not None:
+            self._answering.fault(envelope, incoming.problem, back_channel)
+        elif poll.unsupported:
+            self._answering.fault(envelope, unsupported_selection(poll.unsupported), back_channel)
+        elif not poll.address and not poll.identifier:
+            self._answering.fault(envelope, missing_selection(), back_channel)
+        elif incoming.asked:
+            self._acknowledging.answer(incoming)
+        elif poll.identifier:
+            self._poll_sequence(poll, back_channel, incoming.origin, incoming.now)
+        else:
+            self._poll_address(poll.address, None, back_channel, incoming.origin, incoming.now)
+
+    def _poll_address(
+        self, address: str, keys: frozenset[str] | None, back_channel: BackChannel, origin: Origin, now: float
+    ) -> None:
+        box = self._mailboxes.get(address)
+        if box is not None and box.owner and box.owner != origin.party:
+            self._refuse(back_channel, origin)
+            return
+        if box is None:
+            self._answering.done(back_channel)
+            return
+        self._mailboxes.polled(box, now)
+        for identifier in box.sequences:
+            self._inbound.destinations[identifier].last_activity = now
+        self._outbound.polls.add(back_channel, address, keys, now)
+
+    def _poll_sequence(self, poll: MakeConnection, back_channel: BackChannel, origin: Origin, now: float) -> None:
+        """Answer a poll for a Sequence: that of the requests, or that of their replies.
+
+        The specification has no such poll since its drafts; Sandesha2 makes them for an anonymous client.
+        """
+        identifier = poll.identifier
+        destination = self._inbound.destinations.get(self._inbound.offered.get(identifier, identifier))
+        if destination is None:
+            self._answering.done(back_channel)
+            return
+        if owner_of(destination.party) and destination.party != origin.party:
+            self._refuse(back_channel, origin)
+            return
+        destination.last_activity = now
+        outbox = self._replies.outbox_of(destination)
+        if outbox is not None and outbox.is_polled and poll.address in ("", outbox.to):
+            assert outbox.to is not None
+            self._poll_address(outbox.to, frozenset((outbox.key,)), back_channel, origin, now)
+        elif poll.address or not self._replies.give(destination, back_channel, now):
+            self._acknowledging.acknowledge(destination, back_channel, now)
+
+    def _refuse(self, back_channel: BackChannel, origin: Origin) -> None:
+        detail = {"what": "it polls for the messages of another user", "party": origin.party}
+        self._inbound.effects.append(Incident("message.unauthorized", level="warning", detail=detail))
+        self._answering.done(back_channel)
+
+    def _is_open(self, identifier: str) -> bool:
+        return not self._inbound.destinations[identifier].is_over
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def deadline(self) -> float | None:
+        """Return when :meth:`pump` must be called next; None: not before an event."""
+        return self._mailboxes.deadline()
+
+    def pump(self, now: float) -> None:
+        """Discard what waits for peers that have not polled for as long as a Sequence lives without a message."""
+        for box in self._mailboxes.abandoned(self._inbound.policy.inactivity_timeout, self._is_open, now):
+            for key in list(box.outboxes):
+                detail: dict[str, object] = {"key": key, "why": "their requester does not poll"}
+                self._inbound.effects.append(Incident("replies.discarded", level="warning", detail=detail))
+                self._outbound.discard(key, now)

@@ -1,0 +1,143 @@
+"""ServedPolls: the answers to polls: at most one message each, and whether another one waits (WS-MakeConnection 3.2).
+
+A message that goes in the answer to a poll counts as transmitted. If the answer is lost, the Sequence retransmits it to
+a later poll. A poll waits only while the store reads a record for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.core.events import BackChannel, Respond, Transmit
+from holdfast.core.messages import Envelope, TerminateSequence
+from holdfast.core.sending.context import SendingContext
+from holdfast.core.sending.exchanges import Exchanges
+from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.polling.mailboxes import Mailbox
+
+MOST_WAITING = 1_024
+"""Polls that wait for the store, in all; a further one is answered with nothing."""
+MOST_WAITING_EACH = 2
+"""Polls for one address that wait for the store."""
+PATIENCE = 10.0
+"""Seconds for which a poll waits for the store; then the peer polls again."""
+
+
+@dataclass(slots=True, eq=False)
+class Poll:
+    """A poll that is not answered yet.
+
+    Args:
+        back_channel: Where its answer goes.
+        address: The address that it names.
+        keys: Keys of the outboxes that it names; None: all.
+        until: When it is answered with nothing.
+    """
+
+    back_channel: BackChannel
+    address: str
+    keys: frozenset[str] | None
+    until: float
+
+
+class ServedPolls:
+    """Answers polls.
+
+    Args:
+        context: What the outboxes share.
+        exchanges: Records the end of each transmission.
+        give_turn: Gives an outbox a turn.
+        terminate_sent: Handles the transmission of TerminateSequence.
+    """
+
+    def __init__(
+        self,
+        context: SendingContext,
+        exchanges: Exchanges,
+        give_turn: Callable[[Outbox, float], None],
+        terminate_sent: Callable[[str, bool, float], None],
+    ) -> None:
+        self._context = context
+        self._exchanges = exchanges
+        self._give_turn = give_turn
+        self._terminate_sent = terminate_sent
+        self._waiting: list[Poll] = []
+
+    def add(self, back_channel: BackChannel, address: str, keys: frozenset[str] | None, now: float) -> None:
+        """Answer a poll at the next :meth:`serve`."""
+        alike = sum(1 for poll in self._waiting if poll.address == address)
+        if alike >= MOST_WAITING_EACH or len(self._waiting) >= MOST_WAITING:
+            self._context.effects.append(Respond(back_channel, None))
+        else:
+            self._waiting.append(Poll(back_channel, address, keys, now + PATIENCE))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no poll waits."""
+        return not self._waiting
+
+    def deadline(self) -> float | None:
+        """Return when :meth:`serve` must be called next; None: not before an event."""
+        return min((poll.until for poll in self._waiting), default=None)
+
+    def serve(self, now: float) -> None:
+        """Answer the polls that can be answered."""
+        if self._waiting:
+            is_recovering = self._context.reading.is_recovering
+            waiting, self._waiting = self._waiting, []
+            self._waiting += [poll for poll in waiting if not self._answer(poll, now, is_recovering=is_recovering)]
+
+    def _answer(self, poll: Poll, now: float, *, is_recovering: bool) -> bool:
+        box = self._context.mailboxes.get(poll.address)
+        if box is not None and now < poll.until and is_recovering:
+            return False
+        envelope, is_reading = (None, False) if box is None else self._next(box, poll, now)
+        if envelope is None and is_reading and now < poll.until:
+            return False
+        if envelope is not None and box is not None:
+            envelope.message_pending = self._has_more(box, poll, now)
+        self._context.effects.append(Respond(poll.back_channel, envelope))
+        return True
+
+    def _next(self, box: Mailbox, poll: Poll, now: float) -> tuple[Envelope | None, bool]:
+        """Return the next message for a poll, and without one, whether the store reads one."""
+        envelope = self._context.mailboxes.take(box) if poll.keys is None else None
+        if envelope is not None:
+            return envelope, False
+        is_reading = False
+        for key in self._keys(box, poll):
+            outbox = self._context.outboxes[key]
+            sent = self._transmitted(outbox, now)
+            if sent is not None:
+                if key in box.outboxes:
+                    box.outboxes[key] = box.outboxes.pop(key)  # the others are served before it
+                return sent.envelope, False
+            is_reading = is_reading or self._context.reading.is_reading(outbox)
+        return None, is_reading
+
+    @staticmethod
+    def _keys(box: Mailbox, poll: Poll) -> list[str]:
+        return [key for key in box.outboxes if poll.keys is None or key in poll.keys]
+
+    def _transmitted(self, outbox: Outbox, now: float) -> Transmit | None:
+        """Let an outbox transmit one message, and return that; None if it has none to transmit now."""
+        effects, mailboxes = self._context.effects, self._context.mailboxes
+        told = len(effects)
+        mailboxes.serving = outbox.key
+        self._give_turn(outbox, now)
+        mailboxes.serving = None
+        for at in range(told, len(effects)):
+            sent = effects[at]
+            if isinstance(sent, Transmit):
+                del effects[at]
+                self._exchanges.ended(sent, now)
+                if isinstance(sent.envelope.control, TerminateSequence):
+                    self._terminate_sent(sent.source, False, now)
+                return sent
+        return None
+
+    def _has_more(self, box: Mailbox, poll: Poll, now: float) -> bool:
+        if box.messages and poll.keys is None:
+            return True
+        return any(self._context.outboxes[key].has_due(now) for key in self._keys(box, poll))

@@ -1,0 +1,71 @@
+"""MakeConnection live: clients and services that poll, clean, on bad networks, and with Holdfast killed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from java_contract import (
+    CLEAN,
+    LIVE,
+    LOSS,
+    PATIENCE,
+    Shop,
+    connected,
+)
+from java_peer import JavaPeer
+from java_stacks import sandesha as words
+from served_process import Served
+from waiting import until
+from wcf.destination import running_destination
+
+import holdfast
+from holdfast.testing.proxy import Faults, LossyProxy
+
+pytestmark = [*LIVE, pytest.mark.nightly]
+
+SOAP11 = holdfast.Versions("1.1", "2005/08", "1.1")
+SOAP12 = holdfast.Versions("1.1", "2005/08", "1.2")
+SOME = 5
+"""Calls. Sandesha2 polls every three seconds."""
+each_soap = pytest.mark.parametrize("versions", [SOAP11, SOAP12], ids=["soap1.1", "soap1.2"])
+each_network = pytest.mark.parametrize("faults", [CLEAN, LOSS], ids=["clean", "loss"])
+
+
+def replies_acknowledged(shop: Shop) -> str:
+    """The numbers of the replies that the client acknowledged.
+
+    Sandesha2's client does not end its Sequence: where it polls, it waits for a CreateSequence of the service's,
+    although the service accepted its Offer.
+    """
+    return next(one["ranges"] for one in shop.sequences("source"))
+
+
+@each_soap
+@each_network
+@pytest.mark.parametrize("sleep", [0.0, 1.5], ids=["quick", "slow"])
+async def test_a_sandesha_client_polls_a_destination_for_its_replies(
+    sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions, faults: Faults, sleep: float
+) -> None:
+    shop = Shop(tmp_path / "inbox", sleep=sleep)
+    async with running_destination(shop.app) as url, LossyProxy(url, faults, seed=3) as proxy:
+        caller = await connected(sandesha, proxy.url, "echo", addressed=False, **words(versions, polls=True))
+        await caller.call(1, SOME)
+        await until(lambda: replies_acknowledged(shop) == f"1-{SOME}", PATIENCE)
+    assert shop.numbers == list(range(1, SOME + 1))
+
+
+@pytest.mark.crash
+async def test_holdfast_is_killed_while_a_sandesha_client_polls_for_replies(sandesha: JavaPeer, tmp_path: Path) -> None:
+    many = 12
+    with Served(tmp_path) as service:
+        async with LossyProxy(service.url, Faults(lose_response=0.1), seed=2) as proxy:
+            caller = await connected(sandesha, proxy.url, "echo", addressed=False, **words(SOAP11, polls=True))
+            calling = asyncio.ensure_future(caller.call(1, many))
+            await until(lambda: len(service.delivered()) >= 4, PATIENCE)
+            await asyncio.to_thread(service.kill)
+            await asyncio.to_thread(service.start)
+            await calling
+        delivered = service.delivered()
+    assert list(dict.fromkeys(delivered)) == list(range(1, many + 1))
