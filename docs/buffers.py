@@ -12,6 +12,7 @@ from holdfast.core.handling import delivery as handling
 from holdfast.core.policy import DestinationPolicy, StagingPolicy
 from holdfast.core.receiving import held_messages as held
 from holdfast.core.sending import outbound_room
+from holdfast.core.sending.polling import mailboxes
 from holdfast.core.sending import read_ahead_buffer as here
 from holdfast.endpoint.admin.data_plane import record_stream
 from holdfast.endpoint.admin.data_plane import sinks as sinks_admin
@@ -128,6 +129,11 @@ PROCESS = [
         "`core.sending.read_ahead_buffer.MOST_OF_ALL`",
     ),
     Buffer(
+        "messages other than replies that wait for peers that poll with MakeConnection",
+        mailboxes.MOST_BYTES_IN_ALL, 1, "the oldest of an address is dropped; the peer's next message causes it again",
+        "`core.sending.polling.mailboxes.MOST_BYTES_IN_ALL`",
+    ),
+    Buffer(
         "messages in transit to destinations: the record, its envelope, and a transport's copy of the envelope",
         3 * outbound_room.MOST_BYTES, 1, "forwarders wait in turn; one destination has at most 32 MB of messages",
         "`core.sending.outbound_room.MOST_BYTES`",
@@ -201,6 +207,7 @@ WORKER = [
 NO_BUFFERS = {
     "core.messages": {"MAX_MESSAGE_NUMBER": "no bytes"},
     "core.sending.outbound_room": {"MOST_OF_ONE": "of MOST_BYTES, for one destination"},
+    "core.sending.polling.mailboxes": {"MOST_BYTES": "of MOST_BYTES_IN_ALL, for one address"},
     "core.staged_blocks": {"MOST_BYTES": "what held.BLOCK_BYTES is", "ROW_BYTES": "counted, not held"},
     "core.sending.read_ahead_buffer": {
         "MOST_BYTES": "of MOST_OF_ALL, for one outbox",
@@ -275,6 +282,7 @@ NO_BUFFERS = {
 HERE = {
     "core.handling.delivery": {"MAX_HELD_BYTES"},
     "core.sending.outbound_room": {"MOST_BYTES"},
+    "core.sending.polling.mailboxes": {"MOST_BYTES_IN_ALL"},
     "core.sending.read_ahead_buffer": {"MOST_OF_ALL"},
     "core.receiving.held_messages": {"BLOCK_BYTES"},
     "endpoint.admin.data_plane.record_stream": {"BLOCK_BYTES", "PIECE_BYTES", "WAITING_BYTES"},

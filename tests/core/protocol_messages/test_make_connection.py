@@ -373,6 +373,17 @@ def test_the_messages_that_wait_besides_replies_are_few_and_the_newest() -> None
     assert [one.message_id for one in given if one] == [f"urn:{n}" for n in range(100 - MOST_MESSAGES, 100)]
 
 
+@pytest.mark.parametrize("offered", ["urn:offer", None])
+def test_no_more_replies_wait_than_requests_may_be_open(offered: str | None) -> None:
+    peer = Peer(Endpoint(max_open_requests=3))
+    peer.create(offered)
+    for number in range(1, 10):
+        peer.request(number)
+        if number == len(peer.endpoint.records()):
+            peer.endpoint.reply(number)
+    assert 0 < len(peer.endpoint.records()) <= 3
+
+
 def test_replies_whose_client_no_longer_polls_are_discarded_with_a_report() -> None:
     peer = asked_and_answered(1, 2, inactivity_timeout=100.0, remember_terminated=10.0)
     peer.poll()

@@ -167,12 +167,13 @@ class Inbound:
         *,
         is_kept: bool = True,
         is_answered: bool = False,
+        may_reply: bool = True,
     ) -> Verdict | Fault:
         """Receive a message with a Sequence header. NEW: :meth:`Answers.stored` follows.
 
         :meth:`Answers.stored` is called once the message is durable. ``is_kept``: whether a queue stores it; if not,
         its number is accepted and the message is dropped. ``is_answered``: whether its reply follows in the open batch,
-        so readers of the queue must not reply to it.
+        so readers of the queue must not reply to it. ``may_reply``: whether there is room for the reply of a request.
         """
         sequence = envelope.sequence
         assert sequence is not None
@@ -182,7 +183,13 @@ class Inbound:
         full = self._full(queues) if self.limits else None
         may_hold = number == destination.next_in_order or self.held.has_room(destination, size_of(envelope))
         verdict = destination.receive(
-            number, sequence.last_message, now, awaits_reply=awaits_reply, full=full, may_hold=may_hold
+            number,
+            sequence.last_message,
+            now,
+            awaits_reply=awaits_reply,
+            full=full,
+            may_hold=may_hold,
+            may_reply=may_reply,
         )
         if verdict is not _NEW:
             if isinstance(verdict, Fault) and destination.is_over and destination.ended_at is None:

@@ -282,6 +282,17 @@ class Replies:
             return outbox
         return self.outbox_of(destination) or self._open(destination, None, now)
 
+    def have_room(self, destination: RMDestination, envelope: Envelope) -> bool:
+        """Whether the reply of a request may wait for a poll.
+
+        The Sequence itself counts the replies in an offered Sequence only.
+        """
+        reply_to = envelope.reply_to
+        if destination.offered is not None or reply_to is None or not reply_to.is_polled:
+            return True
+        outbox = self._outbound.outboxes.get(f"to/{reply_to.address}")
+        return outbox is None or outbox.waiting < self._inbound.policy.max_open_requests
+
     def outbox_of(self, destination: RMDestination) -> Outbox | None:
         """Return the outbox of replies to the place the requests came from, if it exists."""
         return self._outbound.outboxes.get(destination.offered or _plain_key(destination))

@@ -228,11 +228,13 @@ class RMDestination:
         awaits_reply: bool = False,
         full: QueueLimit | None = None,
         may_hold: bool = True,
+        may_reply: bool = True,
     ) -> Verdict | Fault:
         """Judge a message by its number. NEW: accepted, awaiting :meth:`acknowledge`.
 
         ``awaits_reply``: whether it is a request that needs its reply before it is acknowledged; ``full``: the limit of
-        a target queue without room; ``may_hold``: whether its bytes may be held.
+        a target queue without room; ``may_hold``: whether its bytes may be held; ``may_reply``: whether a request's
+        reply may wait for a poll.
         """
         self.kept_out_by = full
         self.is_short_of_bytes = False
@@ -248,7 +250,9 @@ class RMDestination:
         elif self.suspended is not None and self.state is _CREATED:
             event = DestinationEvent.MESSAGE_WHILE_SUSPENDED
         elif self.state is _CREATED and not (
-            full is None and self._has_room(number, may_hold) and (not awaits_reply or self._takes_request())
+            full is None
+            and self._has_room(number, may_hold)
+            and (not awaits_reply or (may_reply and self._takes_request()))
         ):
             event = DestinationEvent.MESSAGE_WITHOUT_ROOM
             self.is_short_of_bytes = not may_hold

@@ -21,7 +21,7 @@ from holdfast.http.exchange import Exchange, Request
 from holdfast.wire.body import parse_element
 from holdfast.wire.dialects.versions import DIALECTS
 from holdfast.wire.names import WSA_NS
-from holdfast.wire.unmet_assertions import POLICY
+from holdfast.wire.policy.expressions import POLICY
 from holdfast.wire.wsdl import SOAP_BINDINGS, WSDL, Description
 
 MC_SUPPORTED = f"{{{MC_NS}}}MCSupported"
