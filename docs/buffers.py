@@ -12,8 +12,8 @@ from holdfast.core.handling import delivery as handling
 from holdfast.core.policy import DestinationPolicy, StagingPolicy
 from holdfast.core.receiving import held_messages as held
 from holdfast.core.sending import outbound_room
-from holdfast.core.sending.polling import mailboxes
 from holdfast.core.sending import read_ahead_buffer as here
+from holdfast.core.sending.polling import mailboxes
 from holdfast.endpoint.admin.data_plane import record_stream
 from holdfast.endpoint.admin.data_plane import sinks as sinks_admin
 from holdfast.endpoint.admin.merged import application as merged_admin

@@ -32,7 +32,7 @@ def decode_make_connection(node: Node) -> MakeConnection:
 
 
 def is_pending(node: Node) -> bool:
-    """Decode MessagePending."""
+    """Decode MessagePending (WS-MakeConnection 3.3)."""
     return node.attributes.get("pending", "").strip() in ("1", "true")
 
 

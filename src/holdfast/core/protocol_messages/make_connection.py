@@ -67,7 +67,7 @@ class Polling:
         self, address: str, keys: frozenset[str] | None, back_channel: BackChannel, origin: Origin, now: float
     ) -> None:
         box = self._mailboxes.get(address)
-        if box is not None and box.owner and box.owner != origin.party:
+        if box is not None and box.owner and box.owner != owner_of(origin.party):
             self._refuse(back_channel, origin)
             return
         if box is None:
@@ -88,7 +88,7 @@ class Polling:
         if destination is None:
             self._answering.done(back_channel)
             return
-        if owner_of(destination.party) and destination.party != origin.party:
+        if owner_of(destination.party) and owner_of(destination.party) != owner_of(origin.party):
             self._refuse(back_channel, origin)
             return
         destination.last_activity = now

@@ -324,8 +324,9 @@ class Replies:
         source = outbox.source if outbox is not None and destination.offered is not None else None
         if source is None or not source.polled:
             return False
-        may_leave = (n for n in destination.replies if n in destination.acknowledged and n not in destination.waived)
-        waiting = sorted(number for number in may_leave if destination.replies[number] not in source.acknowledged)
+        replies = destination.replies
+        may_leave = (n for n in replies.numbers if n in destination.acknowledged and n not in replies.waived)
+        waiting = sorted(number for number in may_leave if replies.numbers[number] not in source.acknowledged)
         if not waiting:
             return False
         last = self._given.get(destination.identifier, 0)

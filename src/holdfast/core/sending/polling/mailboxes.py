@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from holdfast.core.deadlines import Deadlines
 from holdfast.core.messages import Acknowledge, EndpointReference, Envelope, is_polled
+from holdfast.core.origin import owner_of
 
 MOST_MESSAGES = 8
 """Messages in one mailbox besides those of outboxes. The oldest is dropped for another one."""
@@ -79,7 +80,7 @@ class Mailboxes:
         """Return why a party may not use one of these addresses: another user owns it; "" if it may use all."""
         for reference in references:
             box = self._boxes.get(reference.address) if reference is not None else None
-            if box is not None and box.owner and box.owner != party:
+            if box is not None and box.owner and box.owner != owner_of(party):
                 return f"The address {box.address} belongs to another user."
         return ""
 

@@ -42,7 +42,7 @@ class Poll:
 
 
 class ServedPolls:
-    """Answers polls.
+    """Answers polls (WS-MakeConnection 3.2, 3.3).
 
     Args:
         context: What the outboxes share.
