@@ -355,16 +355,18 @@ async def test_a_reply_address_that_is_not_allowed_refuses_the_message(serve: An
     assert got == []
 
 
-async def test_a_makeconnection_address_is_refused_as_not_supported_whatever_the_allow_list_says(
+async def test_a_makeconnection_address_needs_an_identifier_and_no_place_on_the_allow_list(
     serve: Any, peer: Any
 ) -> None:
-    address = "http://docs.oasis-open.org/ws-rx/wsmc/200702/anonymous?id=1"
+    address = "http://docs.oasis-open.org/ws-rx/wsmc/200702/anonymous?id="
+    polling = peer((await serve(Destination(":memory:"))).url)
+    assert (await polling.create(acks_to=f"{address}1", reply_to=f"{address}1")).envelope.fault is None
     app = Destination(":memory:", http=DestinationHTTP(allow_addresses=("http://docs.oasis-open.org/",)))
     source = peer((await serve(app)).url)
     for asked in ({"acks_to": address}, {"reply_to": address}):
         answer = await source.create(**asked)
         assert answer.fault == "CreateSequenceRefused"
-        assert "does not support WS-MakeConnection" in answer.envelope.fault.reason
+        assert "A client that polls with WS-MakeConnection names" in answer.envelope.fault.reason
     await source.create()
     answer = await source.message(1, message_id="urn:m", reply_to=EndpointReference(address))
     assert answer.fault == "OnlyAnonymousAddressSupported"
