@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.core.versions import Versions
     from holdfast.endpoint.destination.destination import Destination
     from holdfast.endpoint.destination.http_settings import DestinationHTTP
+    from holdfast.endpoint.envelopes.attachments import Attachment, WithAttachments
     from holdfast.endpoint.envelopes.message import ApplicationFault, Message
     from holdfast.endpoint.envelopes.processors import MessageContext, Processor
     from holdfast.endpoint.journal.policy import JournalPolicy
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ApplicationFault",
     "Assurance",
+    "Attachment",
     "ConfigurationError",
     "CreateSequenceRefused",
     "DeliveryError",
@@ -89,6 +91,7 @@ __all__ = [
     "UsernameToken",
     "UsernameTokenValidator",
     "Versions",
+    "WithAttachments",
     "__version__",
     "sync",
     "trace",
@@ -97,6 +100,7 @@ __all__ = [
 _HOMES = {
     "ApplicationFault": "endpoint.envelopes.message",
     "Assurance": "core.policy",
+    "Attachment": "endpoint.envelopes.attachments",
     "Destination": "endpoint.destination.destination",
     "DestinationHTTP": "endpoint.destination.http_settings",
     "DestinationPolicy": "core.policy",
@@ -119,6 +123,7 @@ _HOMES = {
     "UsernameToken": "security.username_token",
     "UsernameTokenValidator": "security.username_token",
     "Versions": "core.versions",
+    "WithAttachments": "endpoint.envelopes.attachments",
     "trace": "endpoint.trace",
 }
 

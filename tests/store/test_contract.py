@@ -45,6 +45,13 @@ def test_a_batch_is_there_whole_after_opening_again(opened, record):
     assert store.read("other", 0, 0, 9) == [(0, record(1))]
 
 
+def test_attachments_are_stored_appended_and_released(opened, record):
+    one, held = replace(record(1), attachments=b"parts"), replace(record(2), attachments=b"\x00" * 70_000)
+    opened.store.commit(Batch(appends=[("q", 0, 0, one)], holds=[("urn:s", 2, held)]))
+    opened.store.commit(Batch(releases=[("urn:s", 2, "q", 0, 1, 20.0)]))
+    assert opened.reopen().read("q", 0, 0, 9) == [(0, one), (1, replace(held, released_at=20.0))]
+
+
 def test_reads_give_the_asked_range_and_nothing_of_other_partitions(opened, record):
     opened.store.commit(
         Batch(appends=[("q", p, o, record(o + 1, sequence=f"urn:{p}")) for p in (0, 1, 256) for o in range(300)])

@@ -32,10 +32,11 @@ any_record = st.builds(
     st.none() | st.floats(0, 1e11),
     st.binary(max_size=50),
 )
+with_attachments = st.builds(lambda record, data: replace(record, attachments=data), any_record, st.binary(min_size=1))
 numbers = st.integers(0, 2**64 - 1)
 
 
-@given(any_record)
+@given(any_record | with_attachments)
 def test_a_record_comes_back_as_it_was(record):
     assert layout.decode_record(layout.encode_record(record)) == record
 
@@ -43,6 +44,13 @@ def test_a_record_comes_back_as_it_was(record):
 def test_a_record_starts_with_its_format():
     data = layout.encode_record(Record("urn:s", 1, "a", b"", 0.0))
     assert msgspec.msgpack.decode(data)[0] == layout.RECORD_FORMAT
+
+
+@given(with_attachments, st.frozensets(st.sampled_from(sorted(layout.LARGE_FIELDS))))
+def test_attachments_are_emptied_with_the_body_and_a_record_with_both_stays_whole(record, names):
+    (emptied,) = layout.emptied([layout.encode_record(record)], names)
+    without = replace(record, attachments=b"", **dict.fromkeys(names, b""))
+    assert layout.decode_record(emptied) == (without if "body" in names else record)
 
 
 @given(any_record)
@@ -78,8 +86,8 @@ def test_what_is_no_record_as_they_are_written_now_is_not_emptied(record, garbag
 
 
 def test_a_record_of_a_newer_format_is_refused_by_name():
-    data = msgspec.msgpack.encode([layout.RECORD_FORMAT + 1, "urn:s", "new field"])
-    with pytest.raises(StoreFormatError, match="format 3"):
+    data = msgspec.msgpack.encode([layout.ATTACHMENTS_FORMAT + 1, "urn:s", "new field"])
+    with pytest.raises(StoreFormatError, match="format 4"):
         layout.decode_record(data)
 
 

@@ -317,6 +317,7 @@ class Envelope:
         message_pending: Whether its sender has another message for the poll that it answers (WS-MakeConnection 3.3).
         contradiction: In only: how the Body and the Action contradict each other, "" if they do not.
         transport: In only: what its transport said of it, in the endpoint's own bytes, to be kept with its record.
+        attachments: Its attachments, in the wire's own bytes; b"" for none.
         routed: In only: where an application message goes, or why it goes nowhere; None: to the queue that there is, or
             the first of several.
     """
@@ -345,6 +346,7 @@ class Envelope:
     message_pending: bool = False
     contradiction: str = ""
     transport: bytes = b""
+    attachments: bytes = b""
     routed: Routed | Fault | None = None
 
     @property

@@ -24,6 +24,7 @@ class Record:
         wants_reply: Whether its sender waits for a reply.
         released_at: Seconds since 1970-01-01 UTC, when it left the hold behind a gap; None if it was never held.
         transport: What the transport said of it, in the endpoint's own bytes; b"" for nothing.
+        attachments: Its attachments, in the wire's own bytes; b"" for none.
     """
 
     sequence: str
@@ -40,6 +41,7 @@ class Record:
     wants_reply: bool = False
     released_at: float | None = None
     transport: bytes = b""
+    attachments: bytes = b""
 
     @property
     def delivered_at(self) -> float:

@@ -38,7 +38,7 @@ class Heap:
 
     def saw(self, records: Iterable[tuple[int, Record]]) -> None:
         """Note the records that were read, if one of them is large."""
-        if any(len(record.body) >= LARGE for _, record in records):
+        if any(len(record.body) + len(record.attachments) >= LARGE for _, record in records):
             self.used()
 
     def close(self) -> None:

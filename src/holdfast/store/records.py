@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection
+from dataclasses import fields
 
 import msgspec
 
@@ -19,6 +20,9 @@ from holdfast.exceptions import StoreFormatError
 
 RECORD_FORMAT = 2
 """1: without ``released_at`` and ``transport``."""
+ATTACHMENTS_FORMAT = 3
+"""The same with ``attachments`` at the end. A record without attachments has RECORD_FORMAT, so that readers need to
+know only one form of the usual record."""
 
 QUEUE = b"q"
 PARTITION = b"p"
@@ -35,6 +39,10 @@ PREFIX_END = b"\xff" * 9
 are UTF-8, which has no 0xff)."""
 
 _FIELDS_OF_1 = 12
+_FIELDS_OF_3 = 15
+
+_OTHERS = {(1, _FIELDS_OF_1), (ATTACHMENTS_FORMAT, _FIELDS_OF_3)}
+_NAMES = tuple(field.name for field in fields(Record))
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -44,6 +52,8 @@ _two_numbers = struct.Struct(">QQ")
 
 def encode_record(record: Record) -> bytes:
     """Encode a record; :func:`decode_record` returns an equal one."""
+    if record.attachments:
+        return _encode((ATTACHMENTS_FORMAT, *[getattr(record, name) for name in _NAMES]))
     return _encode(
         (
             RECORD_FORMAT,
@@ -83,22 +93,22 @@ def decode_record(data: bytes) -> Record:
         StoreFormatError: The bytes are not a record, or have a newer format.
     """
     try:
-        version, *fields = _decode(data)
-        if version == RECORD_FORMAT or (version == 1 and len(fields) == _FIELDS_OF_1):
-            return Record(*fields)
+        version, *values = _decode(data)
+        if version == RECORD_FORMAT or (version, len(values)) in _OTHERS:
+            return Record(*values)
     except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
         raise StoreFormatError(
             f"{len(data)} bytes in the store are not a record: {error}",
             remedy="The store is damaged or was not written by Holdfast: restore it from a copy.",
         ) from error
     raise StoreFormatError(
-        f"A record has format {version}, but this version reads 1 to {RECORD_FORMAT}.",
+        f"A record has format {version}, but this version reads 1 to {ATTACHMENTS_FORMAT}.",
         remedy="Use the version of Holdfast that wrote it, or a newer one.",
     )
 
 
 class _Parts(msgspec.Struct, array_like=True, gc=False):
-    """A record of format 2; its large fields stay encoded."""
+    """A record of format 2, or of format 3 without its attachments; its large fields stay encoded."""
 
     format: int
     sequence: str
@@ -118,6 +128,7 @@ class _Parts(msgspec.Struct, array_like=True, gc=False):
 
 
 _decode_parts = msgspec.msgpack.Decoder(_Parts).decode
+_BEGINNING_OF_3 = _encode((ATTACHMENTS_FORMAT, *range(_FIELDS_OF_3)))[:4]
 RECORD_BEGINNING = bytes([0x90 + len(_Parts.__struct_fields__), RECORD_FORMAT])
 """The first bytes of every record written by this version."""
 _EMPTY = msgspec.Raw(_encode(b""))
@@ -126,20 +137,22 @@ LARGE_FIELDS = frozenset({"body", "headers", "transport"})
 
 
 def emptied(records: list[bytes], names: Collection[str]) -> list[bytes]:
-    """Empty these of the LARGE_FIELDS in encoded records.
+    """Empty these of the LARGE_FIELDS in encoded records; with the body, also the attachments.
 
-    A record of an older format, or an unreadable one, stays unchanged.
+    A record of an older format, or an unreadable one, stays unchanged; so does one with attachments and its body.
     """
     body, headers, transport = "body" in names, "headers" in names, "transport" in names
+    beginnings = (RECORD_BEGINNING, _BEGINNING_OF_3) if body else RECORD_BEGINNING
     found = []
     for data in records:
         try:
             parts = _decode_parts(data)
         except (msgspec.DecodeError, ValueError, RecursionError):  # the second: text that is not valid UTF-8
             parts = None
-        if parts is None or not data.startswith(RECORD_BEGINNING):
+        if parts is None or not data.startswith(beginnings):
             found.append(data)
             continue
+        parts.format = RECORD_FORMAT
         if body:
             parts.body = _EMPTY
         if headers:

@@ -201,8 +201,9 @@ class CommitThread:
             self.durations.add(perf_counter() - started)
         self.batches += 1
         self.records += len(batch.appends) + len(batch.holds) + sum([len(run.places) for run in batch.runs])
-        self.bytes += sum([len(append[3].body) for append in batch.appends])
-        self.bytes += sum([len(hold[2].body) for hold in batch.holds]) + sum([run.bytes for run in batch.runs])
+        self.bytes += sum([len(append[3].body) + len(append[3].attachments) for append in batch.appends])
+        self.bytes += sum([len(hold[2].body) + len(hold[2].attachments) for hold in batch.holds])
+        self.bytes += sum([run.bytes for run in batch.runs])
 
     def _tell(self) -> None:
         try:

@@ -7,6 +7,8 @@ first.
 
 from __future__ import annotations
 
+from holdfast.wire.attachments.package import pack, receive_package
+from holdfast.wire.attachments.references import MissingPart
 from holdfast.wire.body import parse_element
 from holdfast.wire.decoding.envelopes import decode
 from holdfast.wire.encoding.envelopes import action_of, control_action, encode
@@ -28,6 +30,7 @@ __all__ = [
     "AROUND",
     "DEFAULT",
     "Limits",
+    "MissingPart",
     "action_of",
     "actions",
     "body_content",
@@ -41,7 +44,9 @@ __all__ = [
     "fault_action",
     "http_headers",
     "known_contents",
+    "pack",
     "parse_element",
+    "receive_package",
     "soap_of_content_type",
     "storable_text",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote
 
 from holdfast.core.versions import SOAP
@@ -30,9 +31,20 @@ def http_headers(soap: SOAP, action: str = "") -> dict[str, str]:
     return headers
 
 
+XOP = "application/xop+xml"
+"""The media type of the root part of a message in MTOM."""
+MULTIPART = "multipart/related"
 _MEDIA_TYPES = {"text/xml": SOAP.V1_1, "application/soap+xml": SOAP.V1_2}
+_INNER = re.compile(r"""[;\s](?:start-info|type)\s*=\s*"?\s*(text/xml|application/soap\+xml)""", re.IGNORECASE)
 
 
 def soap_of_content_type(value: str) -> SOAP | None:
-    """Return the SOAP version of a Content-Type, None for other types."""
-    return _MEDIA_TYPES.get(value.partition(";")[0].strip().lower())
+    """Return the SOAP version of a Content-Type, None for other types.
+
+    That of a message with attachments has it in ``start-info`` (MTOM) or ``type`` (SOAP with Attachments).
+    """
+    kind = value.partition(";")[0].strip().lower()
+    if kind != MULTIPART:
+        return _MEDIA_TYPES.get(kind)
+    inner = _INNER.search(value)
+    return _MEDIA_TYPES[inner[1].lower()] if inner is not None else None

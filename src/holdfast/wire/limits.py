@@ -38,6 +38,9 @@ class Limits:
             endpoints. 2,048: the common limit of browsers and servers; most have fifty.
         max_reference_parameters: Bytes of the reference parameters of one endpoint. 8 KiB: those of AcksTo are stored
             as long as their Sequence; a token fits, a document does not.
+        max_parts: MIME parts of a message with attachments, including the envelope. 1,000: each is a few objects.
+        max_part_headers: Bytes of the headers of one MIME part. 16 KiB: they have about two hundred bytes, and are
+            stored with the message.
 
     Raises:
         ConfigurationError: A number is not valid.
@@ -55,6 +58,8 @@ class Limits:
     max_ranges: int = 4_096
     max_uri: int = 2_048
     max_reference_parameters: Bytes = 8 * 1024
+    max_parts: Annotated[int, Within(1)] = 1_000
+    max_part_headers: Bytes = 16 * 1024
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import ConfigurationError, Message
+from holdfast import Attachment, ConfigurationError, Message
 from holdfast.cli.running.landing_place import Directory, Lines
 
 
@@ -26,6 +26,25 @@ def test_a_directory_gets_a_file_for_each_body_and_keeps_nothing_half_written(tm
     names = sorted(path.name for path in (tmp_path / "deep" / "landed").iterdir())
     assert names == ["1234-1.xml", "http%3A%2F%2Fexample%2Fx%20y-2.xml"]
     assert (tmp_path / "deep" / "landed" / "1234-1.xml").read_bytes() == b"<a>\xc3\xa9</a>"
+
+
+def test_attachments_are_files_before_the_body_or_base64_in_its_line(tmp_path: Path) -> None:
+    one = message(1)
+    one.attachments = [Attachment(b"a", "text/plain; charset=utf-8"), Attachment(b"\xff", "application/x-none")]
+    place = Directory(tmp_path / "landed")
+    place.take(one)
+    place.close()
+    names = sorted(path.name for path in (tmp_path / "landed").iterdir())
+    assert names == ["1234-1.1.txt", "1234-1.2.bin", "1234-1.xml"]
+    lines = Lines(tmp_path / "got.jsonl")
+    lines.take(one)
+    lines.close()
+    (line,) = (tmp_path / "got.jsonl").read_text().splitlines()
+    assert json.loads(line)["attachments"][1] == {
+        "content_id": "",
+        "media_type": "application/x-none",
+        "base64": "/w==",
+    }
 
 
 def test_a_directory_that_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -44,6 +44,19 @@ def test_files_sent_become_files_received_in_order_and_both_end(start: Any, tmp_
     assert numbers == {number + 1: f"<order>{number}</order>" for number in range(40)}
 
 
+def test_files_are_attached_and_become_files_beside_their_message(start: Any, tmp_path: Path) -> None:
+    (tmp_path / "photo 1.png").write_bytes(b"\x89PNG")
+    (tmp_path / "claim.xml").write_text(
+        '<claim><x:Include xmlns:x="http://www.w3.org/2004/08/xop/include" href="cid:photo%25201.png"/></claim>'
+    )
+    receiver = start("receive", "--port", "0", "--store", "inbox", "--out", "landed", "--count", "1")
+    sender = start("send", "--to", receiver.url(), "--attach", "photo 1.png", "claim.xml")
+    assert (sender.end().code, receiver.end().code) == (0, 0)
+    landed = {path.suffixes[-2:][0]: path.read_bytes() for path in (tmp_path / "landed").iterdir() if ".1" in path.name}
+    assert [path.name[36:] for path in sorted((tmp_path / "landed").iterdir())] == ["-1.1.png", "-1.xml"]
+    assert landed == {".1": b"\x89PNG"}
+
+
 def test_lines_of_json_are_sent_and_received(start: Any, tmp_path: Path) -> None:
     lines = [{"body": f"<n>{n}</n>", "action": f"urn:{n % 2}", "key": f"k{n % 3}"} for n in range(30)]
     lines[0]["message_id"] = "urn:first"

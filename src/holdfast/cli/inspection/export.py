@@ -30,7 +30,8 @@ class Place(Protocol):
 
 
 class Files:
-    """A file for each body: ``PARTITION-OFFSET.xml``, with zeros in front, so that names are in the queue's order.
+    """A file for each body: ``PARTITION-OFFSET.xml``, with zeros in front, so that names are in the queue's order; and
+    for each attachment: ``PARTITION-OFFSET.1.png``.
 
     Args:
         path: The directory; made if it is missing.
@@ -48,10 +49,18 @@ class Files:
 
     def take(self, partition: int, offset: int, record: Record) -> None:
         """Keep one."""
-        target = self._path / f"{partition}-{offset:012}.xml"
-        partial = target.with_suffix(".partial")
+        from holdfast.endpoint.envelopes.attachments import decode_attachments, file_suffix
+
+        name = f"{partition}-{offset:012}"
+        for number, one in enumerate(decode_attachments(record.attachments), 1):
+            self._write(name + file_suffix(number, one), one.read())
+        self._write(f"{name}.xml", record.body)
+
+    def _write(self, name: str, content: bytes) -> None:
+        target = self._path / name
+        partial = self._path / f"{name}.partial"
         try:
-            partial.write_bytes(record.body)
+            partial.write_bytes(content)
             partial.replace(target)
         except OSError as error:
             raise _unwritable(target, error) from error
@@ -92,6 +101,10 @@ class JSONLines:
             "headers": record.headers.decode("utf-8", "replace"),
             "body": record.body.decode("utf-8", "replace"),
         }
+        if record.attachments:
+            from holdfast.endpoint.envelopes.attachments import decode_attachments, json_attachments
+
+            line["attachments"] = json_attachments(decode_attachments(record.attachments))
         try:
             self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
         except BrokenPipeError:

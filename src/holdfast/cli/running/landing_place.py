@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.endpoint.envelopes.attachments import file_suffix, json_attachments
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class Directory:
-    """A file for each body, named ``<sequence>-<number>.xml``; it appears whole or not at all.
+    """A file for each body, named ``<sequence>-<number>.xml``; it appears whole or not at all, after its attachments,
+    ``<sequence>-<number>.1.png`` and so on.
 
     Args:
         path: The directory; made if it is missing.
@@ -47,13 +49,18 @@ class Directory:
     def take(self, message: Message) -> None:
         """Keep one message. From any thread."""
         sequence = quote(message.sequence.removeprefix("urn:uuid:"), safe="")
-        target = self._path / f"{sequence}-{message.message_number}.xml"
-        partial = target.with_suffix(".partial")
+        name = f"{sequence}-{message.message_number}"
+        for number, one in enumerate(message.attachments, 1):
+            self._write(name + file_suffix(number, one), one.read())
+        self._write(f"{name}.xml", message.body_bytes)
+
+    def _write(self, name: str, content: bytes) -> None:
+        partial = self._path / f"{name}.partial"
         with partial.open("wb") as file:
-            file.write(message.body_bytes)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(target)
+        partial.replace(self._path / name)
         os.fsync(self._directory)
 
     def close(self) -> None:
@@ -64,7 +71,8 @@ class Directory:
 class Lines:
     """A line of JSON for each message, appended to one file.
 
-    Each has ``sequence, message_number, message_id, action, received_at`` (seconds since 1970) and ``body``.
+    Each has ``sequence, message_number, message_id, action, received_at`` (seconds since 1970) and ``body``; a message
+    with attachments also has ``attachments``, each with ``content_id``, ``media_type`` and ``base64``.
 
     Args:
         path: The file; what it holds stays, an unfinished last line is cut off.
@@ -129,6 +137,8 @@ class Lines:
             "received_at": message.received_at,
             "body": message.body_bytes.decode(),
         }
+        if message.attachments:
+            line["attachments"] = json_attachments(message.attachments)
         data = json.dumps(line, ensure_ascii=False).encode() + b"\n"
         with self._writing:
             if message.message_number not in self._numbers(message.sequence):

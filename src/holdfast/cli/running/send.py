@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
 from itertools import islice
+from mimetypes import guess_type
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
+from urllib.parse import quote
 
 import click
 
@@ -33,6 +35,7 @@ from holdfast.exceptions import (
 
 if TYPE_CHECKING:
     from holdfast.core.versions import Versions
+    from holdfast.endpoint.envelopes.attachments import Attachment
     from holdfast.endpoint.source.replies import Reply
     from holdfast.endpoint.source.source import Source
 
@@ -79,6 +82,8 @@ class Run:
     values: OperationValues | None = None
     """The operation that the files are values for; None if they are XML."""
     logs: tuple[str, bool] = ("warning", False)
+    attachments: tuple[Attachment, ...] = ()
+    """Attached to every message."""
     refused: dict[str, tuple[HoldfastError, list[str]]] = field(default_factory=dict)
     """Sequence key -> why it is stopped, and the messages with that key that were not stored."""
 
@@ -108,6 +113,9 @@ class Run:
 @click.option("--soap", type=click.Choice([one.value for one in SOAP]), help="SOAP version.")
 @click.option("--profile", type=click.Choice(["wcf", "wcf-2007", "cxf"]), help="The versions of a known peer.")
 @click.option("--assurance", help="Delivery assurance.  [default: the WSDL's, else exactly-once in-order]")
+@click.option(
+    "--attach", multiple=True, metavar="FILE", help="Attach this file to every message; its name is the Content-ID."
+)
 @click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="HTTP header for every request.")
 @click.option("--username", metavar="NAME", help="User name for WS-Security; needs --password-file.")
 @click.option("--password-file", metavar="FILE", help="File whose first line is the password of --username.")
@@ -131,6 +139,7 @@ def send(
     username: str | None,
     password_file: str | None,
     password_digest: bool,
+    attach: tuple[str, ...],
     log_level: str,
     log_json: bool,
     **what: Any,
@@ -142,6 +151,10 @@ def send(
     echo "<ping/>" | holdfast send --to http://localhost:8080/ --action urn:Ping --request -
     holdfast send --wsdl https://partner.example/Orders.svc?wsdl --action urn:orders/Submit orders/*.xml
     holdfast send --wsdl https://partner.example/Orders.svc?wsdl --operation SubmitOrder order.json
+    holdfast send --to http://localhost:8080/ --attach photo.png claim.xml
+
+    A message with attachments leaves in MTOM if its XML refers to them: <xop:Include href="cid:photo.png"/>. Otherwise
+    it leaves as SOAP with Attachments.
 
     Every message is durable in the store before it is transmitted. If the command is interrupted, killed or refused,
     no stored message is lost. To continue:
@@ -156,7 +169,7 @@ def send(
         raise click.UsageError("--operation names an operation of the --wsdl.")
     from holdfast.endpoint.source.http_settings import SourceHTTP
 
-    run = Run(files, logs=(log_level, log_json), **what)
+    run = Run(files, logs=(log_level, log_json), attachments=_attachments(attach), **what)
     peers = to_peers()
     with wrong_usage():
         versions = _versions(rm, addressing, soap, profile)
@@ -231,6 +244,22 @@ def _credentials(username: str | None, password_file: str | None, digest: bool) 
         raise click.UsageError("--username is empty.")
     with wrong_usage():
         return {"processors": [UsernameToken(username, lines[0], digest=digest)]}
+
+
+def _attachments(names: tuple[str, ...]) -> tuple[Attachment, ...]:
+    from holdfast.endpoint.envelopes.attachments import DEFAULT_MEDIA_TYPE, Attachment
+
+    found = []
+    for name in names:
+        path = Path(name)
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise click.UsageError(f"--attach {name!r} cannot be read: {error.strerror}") from None
+        with wrong_usage():
+            media_type = guess_type(path.name)[0] or DEFAULT_MEDIA_TYPE
+            found.append(Attachment(content, media_type, quote(path.name, safe="")))
+    return tuple(found)
 
 
 def parse_headers(texts: tuple[str, ...]) -> dict[str, str]:
@@ -408,7 +437,11 @@ async def _store(source: Source, run: Run) -> None:
     async def take(message: Outgoing) -> None:
         try:
             await source.send(
-                message.body, action=message.action, sequence_key=message.key, message_id=message.message_id
+                message.body,
+                action=message.action,
+                sequence_key=message.key,
+                message_id=message.message_id,
+                attachments=run.attachments,
             )
         except (EnvelopeError, StoreError):
             raise
@@ -449,6 +482,7 @@ async def _request(source: Source, run: Run) -> None:
             action=message.action,
             sequence_key=message.key,
             message_id=message.message_id,
+            attachments=run.attachments,
             timeout=None,
         )
         return reply

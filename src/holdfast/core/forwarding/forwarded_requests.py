@@ -116,7 +116,8 @@ class Forwarding:
         ):
             return self._tell(request, fault, addressing)  # the requester would not understand it unchanged
         headers = b"".join(envelope.headers)
-        return Record("", 0, envelope.action, envelope.body, now, soap=envelope.soap.value, headers=headers)
+        soap, attachments = envelope.soap.value, envelope.attachments
+        return Record("", 0, envelope.action, envelope.body, now, soap=soap, headers=headers, attachments=attachments)
 
     def unanswered(self, outbox: Outbox, number: int, now: float) -> None:
         """Answer a request that the destination has and will not reply to with a fault."""

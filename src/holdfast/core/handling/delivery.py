@@ -183,12 +183,12 @@ class Handling:
     def _keep(self, line: _Line, offset: int, record: Record) -> None:
         if offset not in line.records:
             line.records[offset] = record
-            self._held_bytes += len(record.body) + len(record.headers)
+            self._held_bytes += _size_of(record)
 
     def _drop(self, line: _Line, offset: int) -> None:
         record = line.records.pop(offset, None)
         if record is not None:
-            self._held_bytes -= len(record.body) + len(record.headers)
+            self._held_bytes -= _size_of(record)
 
     def _fill(self, partition: int, now: float) -> None:
         """Offer the cursor the records in memory, and read the missing ones."""
@@ -518,3 +518,7 @@ class Handling:
                     self._replies.reply(record, self._set_aside(record), now)
         search.position = found[-1][0] + 1 if found else search.done.highest
         self._look_on(partition, now)
+
+
+def _size_of(record: Record) -> int:
+    return len(record.body) + len(record.headers) + len(record.attachments)

@@ -386,7 +386,7 @@ class Accepting:
         outbox.receive_reply(number)
         record = Record("", 0, envelope.action, envelope.body, incoming.now, envelope.message_id, envelope.to)
         record.relates_to = envelope.relates_to
-        record.soap = envelope.soap.value
+        record.soap, record.attachments = envelope.soap.value, envelope.attachments
         self._inbound.take_plain(record)
 
     def _receive_plain_again(self, incoming: Incoming, now: float) -> None:

@@ -36,7 +36,7 @@ Delivery = tuple[Queue, int, int, Record | None]
 
 def size_of(message: Envelope) -> int:
     """Return the bytes that a message counts for while it is held."""
-    return len(message.body) + sum(map(len, message.headers)) + ROW_BYTES
+    return len(message.body) + sum(map(len, message.headers)) + len(message.attachments) + ROW_BYTES
 
 
 class HeldMessages:
@@ -107,7 +107,7 @@ class HeldMessages:
 
     def hold(self, destination: RMDestination, number: int, record: Record, queues: tuple[Queue, ...]) -> bool:
         """Hold a new message, with the open batch, if it must wait for others; return whether it must."""
-        size = len(record.body) + len(record.headers) + ROW_BYTES
+        size = len(record.body) + len(record.headers) + len(record.attachments) + ROW_BYTES
         if not destination.hold(number, size):
             return False
         self._count(destination, destination.held_bytes)

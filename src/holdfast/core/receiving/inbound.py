@@ -258,6 +258,7 @@ class Inbound:
             awaits_reply,
             None,
             envelope.transport,
+            envelope.attachments,
         )
 
     def use(self, policy: DestinationPolicy) -> None:

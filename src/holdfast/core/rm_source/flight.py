@@ -82,7 +82,7 @@ class InFlight:
 
 def size_of(record: Record | None) -> int:
     """Return the size of a message's body in bytes; None stands for the final message, which has no record."""
-    return 0 if record is None else len(record.body)
+    return 0 if record is None else len(record.body) + len(record.attachments)
 
 
 class Flight(dict[int, InFlight]):

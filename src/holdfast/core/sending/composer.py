@@ -142,6 +142,7 @@ class Composer:
         envelope.action = record.action
         envelope.relates_to = record.relates_to
         envelope.body = record.body
+        envelope.attachments = record.attachments
         if record.headers:
             envelope.headers = (record.headers,)
             envelope.headers_soap = record.soap

@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.core.queues.dead_letters import Letter, Origin
 from holdfast.core.queues.description import DEAD_LETTERS
 from holdfast.core.records import Record
+from holdfast.endpoint.envelopes.attachments import describe_attachments
 from holdfast.endpoint.failures import as_xml
 
 PAGE_BYTES = 4 << 20
@@ -100,6 +101,8 @@ def describe_letter(number: int, record: Record, *, is_asked: bool, whole: bool 
             "headers": message.headers.decode("utf-8", "replace"),
             "body": message.body.decode("utf-8", "replace"),
         }
+        if message.attachments:
+            shown["attachments"] = describe_attachments(message.attachments)
     return shown
 
 

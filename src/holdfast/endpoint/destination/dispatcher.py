@@ -20,15 +20,17 @@ from holdfast.core.handling.delivery import Handling
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.destination.handlers import InvalidBody, wants_connection
 from holdfast.endpoint.engine.engine import Engine
+from holdfast.endpoint.envelopes.attachments import WithAttachments, encode_attachments
 from holdfast.endpoint.envelopes.fault_replies import fault_reply
 from holdfast.endpoint.envelopes.message import ApplicationFault, Body, Message, body_bytes, empty_response
 from holdfast.endpoint.envelopes.tracing import Tracing
 from holdfast.endpoint.failures import brief, reason_of
 from holdfast.endpoint.logs import log
-from holdfast.exceptions import EnvelopeError
+from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.store import Transaction, Transactional
 
-Result = Awaitable[Body | None] | Body | None
+Returned = Body | WithAttachments | None
+Result = Awaitable[Returned] | Returned
 """What a handler returns: the body of the reply, if there is one."""
 
 
@@ -177,7 +179,7 @@ class Dispatcher:
 
     # --- what came of it ------------------------------------------------------------------------------------------
 
-    def _gave(self, handle: Handle, result: Body | None) -> None:
+    def _gave(self, handle: Handle, result: Returned) -> None:
         try:
             reply = self._reply(handle.record, result)
         except Exception as error:
@@ -185,7 +187,7 @@ class Dispatcher:
         else:
             self._handled(handle, reply)
 
-    def _reply(self, record: Record, result: Body | None) -> Record | None:
+    def _reply(self, record: Record, result: Returned) -> Record | None:
         """Return the reply made of a handler's result; None if the message requests no reply or there is no body.
 
         Raises:
@@ -193,15 +195,19 @@ class Dispatcher:
         """
         if not record.wants_reply:
             return None
+        attachments = b""
         try:
+            content = result.body if isinstance(result, WithAttachments) else result
             # A .NET client fails without a reply, also to an operation that returns nothing.
-            body = empty_response(record.body) if result is None else body_bytes(result)
-        except EnvelopeError as error:
+            body = empty_response(record.body) if content is None else body_bytes(content)
+            if isinstance(result, WithAttachments):
+                attachments = encode_attachments(result.attachments, body)
+        except (EnvelopeError, ConfigurationError) as error:
             raise _NoReply(f"the handler returned an invalid reply: {error.message}") from None
         if not body:
             return None
         action = self._reply_actions.get(record.action) or f"{record.action}Response"
-        return Record("", 0, action, body, record.received_at, soap=record.soap)
+        return Record("", 0, action, body, record.received_at, soap=record.soap, attachments=attachments)
 
     def _raised(self, handle: Handle, error: BaseException) -> None:
         if isinstance(error, ApplicationFault):

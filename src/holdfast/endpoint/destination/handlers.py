@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.core.policy import Assurance, Delivery
+from holdfast.endpoint.envelopes.attachments import WithAttachments
 from holdfast.endpoint.envelopes.message import BODY_TYPES
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wire.generated_wsdl import GeneratedOperation
@@ -103,7 +104,7 @@ def _may_be_body(annotation: Any) -> bool:
     kind = annotation if origin is None else origin
     if not isinstance(kind, type) or kind in (Any, object, types.NoneType):
         return True
-    return issubclass(kind, BODY_TYPES)
+    return issubclass(kind, (*BODY_TYPES, WithAttachments))
 
 
 def wants_connection(handler: Any) -> bool:

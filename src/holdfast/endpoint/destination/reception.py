@@ -71,6 +71,7 @@ class Reception:
             sender: Records who sends requests.
         """
         self._engine, self._sender = engine, sender
+        self.envelopes.has_message = self._has_message
 
     def handle(self, exchange: Exchange, is_elsewhere: Elsewhere | None = None) -> None:
         """Accept one HTTP request; see :meth:`holdfast.Destination.handle`."""
@@ -88,6 +89,11 @@ class Reception:
         protocol = self._engine.protocol
         is_inbound = identifier in protocol.inbound.destinations or identifier in protocol.inbound.offered
         return is_inbound or bool(protocol.outbound.sequences.named(identifier))
+
+    def _has_message(self, envelope: Envelope) -> bool:
+        sequence = envelope.sequence
+        known = self._engine.protocol.inbound.destinations.get(sequence.identifier) if sequence is not None else None
+        return sequence is not None and known is not None and sequence.message_number in known.acknowledged
 
     def _take(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:
         if self._engine.failure is not None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from holdfast.core.messages import Envelope
 from holdfast.endpoint.heap import LARGE, Heap
 from holdfast.exceptions import EnvelopeError
-from holdfast.wire import DEFAULT, Limits, decode
+from holdfast.wire import DEFAULT, Limits, decode, receive_package
 
 OFF_LOOP = 64 * 1024
 """Bytes from which an envelope is decoded in the thread.
@@ -49,6 +49,27 @@ class Decoder:
             return
         is_large = len(data) >= LARGE
         self._begin(partial(self._read, data)).add_done_callback(lambda read: self._done(read, then, is_large))
+
+    def read_package(self, media: str, data: bytes, then: Callable[[Outcome, bytes], None]) -> None:
+        """Read a message with attachments, as :meth:`read` does, and make the call with its envelope and its root part.
+
+        Args:
+            media: The Content-Type.
+            data: The parts.
+            then: Receives what was read, and the bytes of the envelope.
+        """
+        if len(data) < OFF_LOOP:
+            then(*self._read_package(media, data))
+            return
+        is_large = len(data) >= LARGE
+        reading = self._begin(partial(self._read_package, media, data))
+        reading.add_done_callback(lambda read: self._done(read, lambda found: then(*found), is_large))
+
+    def _read_package(self, media: str, data: bytes) -> tuple[Outcome, bytes]:
+        try:
+            return receive_package(media, data, self._limits)
+        except EnvelopeError as error:
+            return error.with_traceback(None), b""  # as in _read
 
     def use(self, limits: Limits) -> None:
         """Replace the limits of envelopes."""

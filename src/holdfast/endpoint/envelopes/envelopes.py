@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from holdfast.core.records import Record
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.envelopes.chain import Chain
 from holdfast.endpoint.envelopes.decoder import Decoder, Outcome
+from holdfast.endpoint.envelopes.http_media import is_package
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor, Role
 from holdfast.endpoint.envelopes.tracing import Tracing
 from holdfast.endpoint.failures import brief, reason_of
@@ -37,7 +39,7 @@ from holdfast.exceptions import (
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response
 from holdfast.http.server.refusals import BODY_TOO_LARGE, NEEDS_TLS, Refusal
-from holdfast.wire import DEFAULT, Limits, content_type, encode, soap_of_content_type
+from holdfast.wire import DEFAULT, Limits, MissingPart, content_type, encode, pack, soap_of_content_type
 
 CONTENT_TYPES = {soap: content_type(soap).encode() for soap in SOAP}
 _UNWRITABLE = "answer.unwritable"
@@ -80,6 +82,8 @@ class Envelopes:
         self._decoder = Decoder(limits)
         self._chain = Chain(role, processors, incidents)
         self._is_plain = self._chain.is_empty
+        self.has_message: Callable[[Envelope], bool] = lambda _: False
+        """Whether the message in an envelope was accepted before."""
         self.tracing: Tracing | None = None
         """Reports messages as spans; None: tracing is off."""
 
@@ -102,7 +106,21 @@ class Envelopes:
     def receive(self, exchange: Exchange, take: Take, is_elsewhere: Elsewhere | None = None) -> None:
         """Read what an HTTP request brings and make the call with it, now or soon. If it is no envelope, or a processor
         stops or answers it, it is answered here; and if it ``is_elsewhere``, there, where processors get it, too."""
-        self._decoder.read(exchange.request.body, partial(self._received, exchange, take, is_elsewhere))
+        request = exchange.request
+        if exchange.is_package:
+            media = request.headers[b"content-type"].decode("latin-1")
+            self._decoder.read_package(media, request.body, partial(self._unpacked, exchange, take, is_elsewhere))
+        else:
+            self._decoder.read(request.body, partial(self._received, exchange, take, is_elsewhere))
+
+    def _unpacked(
+        self, exchange: Exchange, take: Take, is_elsewhere: Elsewhere | None, read: Outcome, root: bytes
+    ) -> None:
+        if isinstance(read, MissingPart) and read.envelope is not None and self.has_message(read.envelope):
+            read = read.envelope  # a repeat without its attachments, which are stored: acknowledge it
+        if isinstance(read, EnvelopeError) or is_elsewhere is None or not is_elsewhere(exchange, read):
+            exchange.request.body = root  # what processors check; another process needs all parts
+            self._received(exchange, take, None, read)
 
     def _received(self, exchange: Exchange, take: Take, is_elsewhere: Elsewhere | None, read: Outcome) -> None:
         if isinstance(read, EnvelopeError):
@@ -154,10 +172,21 @@ class Envelopes:
             notes: As :meth:`write` gave them.
             answered: Receives the result.
         """
-        if notes is None:
+        if response.body[:1] != b"<" and is_package(media := response.content_type):
+            unpacked = partial(self._answer_unpacked, sent, response, notes, answered)
+            self._decoder.read_package(media, response.body, unpacked)
+        elif notes is None:
             self._decoder.read(response.body, answered)
         else:
             self._decoder.read(response.body, partial(self._answered, sent, response, notes, answered))
+
+    def _answer_unpacked(
+        self, sent: Transmit, response: Response, notes: Notes | None, answered: Answered, read: Outcome, root: bytes
+    ) -> None:
+        if notes is None:
+            answered(read)
+        else:
+            self._answered(sent, replace(response, body=root), notes, answered, read)
 
     def _answered(self, sent: Transmit, response: Response, notes: Notes, answered: Answered, read: Outcome) -> None:
         if isinstance(read, Envelope):
@@ -210,8 +239,12 @@ class Envelopes:
         if envelope is None:
             exchange.respond(202)
             return
+        media = CONTENT_TYPES[envelope.soap]
         try:
             content = encode(envelope) if self._is_plain else self._answer(exchange, envelope)
+            if envelope.attachments:
+                told, content = pack(envelope, content)
+                media = told.encode()
         except ProcessorError as error:
             _put_off(exchange, _UNWRITTEN, error)
         except Exception as error:
@@ -219,7 +252,7 @@ class Envelopes:
             log.error(_UNWRITABLE, peer=exchange.request.peer, error=brief(error), exception=reason_of(error))
             _put_off(exchange, _UNWRITTEN)
         else:
-            exchange.respond(status or (200 if envelope.fault is None else 500), content, CONTENT_TYPES[envelope.soap])
+            exchange.respond(status or (200 if envelope.fault is None else 500), content, media)
 
     def _answer(self, exchange: Exchange, envelope: Envelope) -> bytes:
         if exchange.notes is None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.endpoint.logs import log
-from holdfast.http.exchange import Exchange, Request
+from holdfast.http.exchange import Exchange
 
-TAKEN: Final = (b"text/xml", b"application/soap+xml", b"application/xml")
-"""SOAP 1.1's (its section 6), SOAP 1.2's (RFC 3902), and what sends XML without knowing what it is."""
+PACKAGE: Final = b"multipart/related"
+TAKEN: Final = (b"text/xml", b"application/soap+xml", b"application/xml", PACKAGE)
+"""SOAP 1.1's (its section 6), SOAP 1.2's (RFC 3902), what sends XML without knowing what it is, and that of messages
+with attachments."""
 _TAKEN: Final = frozenset(TAKEN)
 _MOST_KNOWN: Final = 64
 _MOST_BYTES: Final = 256
@@ -24,6 +26,8 @@ _LIST: Final = b", ".join(TAKEN)
 
 def refuse_unless_soap(exchange: Exchange) -> bool:
     """Answer what cannot be a SOAP message: 405 for another method than POST, 415 for another media type.
+
+    Note on the exchange of a message with attachments that it is one.
 
     Returns:
         Whether it was answered.
@@ -37,29 +41,26 @@ def refuse_unless_soap(exchange: Exchange) -> bool:
     if given in _known:
         return False
     media = given.partition(b";")[0].strip().lower()
+    if media == PACKAGE:
+        exchange.is_package = True
+        return False
     if media in _TAKEN:
         if len(_known) < _MOST_KNOWN and len(given) <= _MOST_BYTES:
             _known.add(given)
         return False
-    why = _why(request, media)
+    why = _why(media)
     log.info("request.refused", peer=request.peer, status=415, reason=why)
     exchange.respond(415, why.encode() + b"\n", b"text/plain", ((b"Accept", _LIST),))
     return True
 
 
-def attachments_of(media: str) -> str:
-    """The name of what wraps a SOAP message in that Content-Type: MTOM or SOAP with Attachments; "" for neither."""
-    kind, _, parameters = media.lower().partition(";")
-    if kind.strip() not in ("multipart/related", "application/xop+xml"):
-        return ""
-    return "MTOM" if "xop+xml" in kind + parameters else "SOAP with Attachments"
+def is_package(content_type: str) -> bool:
+    """Whether that is the Content-Type of a message with attachments."""
+    return content_type.partition(";")[0].strip().lower().encode("latin-1", "replace") == PACKAGE
 
 
-def _why(request: Request, media: bytes) -> str:
+def _why(media: bytes) -> str:
     takes = f"This endpoint accepts SOAP as {_LIST.decode()}, in UTF-8 or UTF-16"
-    name = attachments_of(request.headers.get(b"content-type", b"").decode("latin-1"))
-    if name:
-        return f"{name} ({media.decode('latin-1')}) is not supported. {takes}; turn {name} off at the sender."
     if not media:
         return f"The request has no Content-Type. {takes}."
     return f"The Content-Type is {media.decode('latin-1')[:100]}. {takes}."

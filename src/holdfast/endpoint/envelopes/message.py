@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
@@ -12,6 +12,7 @@ from msgspec.structs import astuple
 
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP
+from holdfast.endpoint.envelopes.attachments import Attachment, decode_attachments, inline_attachments
 from holdfast.endpoint.envelopes.transport_facts import read_facts
 from holdfast.exceptions import EnvelopeError, HoldfastError, PeerFault
 from holdfast.http.tls import PeerCertificate
@@ -45,6 +46,8 @@ class Message:
             lower case.
         peer_certificate: The sender's TLS certificate, None if the server did not request one.
         user: The sender's user name, as :class:`UsernameTokenValidator` proved it; "" without one.
+        attachments: The attachments, each an :class:`Attachment`, in the order in which they came. In MTOM, the body
+            names them in ``xop:Include`` elements.
     """
 
     action: str
@@ -63,11 +66,12 @@ class Message:
     http_headers: Mapping[str, str] = field(default_factory=dict)
     peer_certificate: PeerCertificate | None = None
     user: str = ""
+    attachments: Sequence[Attachment] = ()
 
     @classmethod
     def from_record(cls, record: Record, attempt: int = 1) -> Self:
         """Return the message stored in a queue as ``record``."""
-        return cls(
+        message = cls(
             record.action,
             record.body,
             record.sequence,
@@ -83,6 +87,9 @@ class Message:
             attempt,
             *(astuple(read_facts(record.transport)) if record.transport else ()),
         )
+        if record.attachments:
+            message.attachments = decode_attachments(record.attachments)
+        return message
 
     @cached_property
     def body(self) -> etree._Element:
@@ -95,6 +102,15 @@ class Message:
             EnvelopeError: the body is empty, or has more than one element.
         """
         return parse_element(self.body_bytes)
+
+    def inline_attachments(self) -> etree._Element:
+        """Return the body with each ``xop:Include`` replaced by its attachment in base64, as a sender without MTOM
+        writes it. The element is a copy; it needs memory for all of them.
+
+        Raises:
+            EnvelopeError: As for :attr:`body`.
+        """
+        return inline_attachments(parse_element(self.body_bytes), self.attachments)
 
     @cached_property
     def headers(self) -> list[etree._Element]:

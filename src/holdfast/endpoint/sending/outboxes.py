@@ -16,6 +16,7 @@ from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.endpoint.envelopes.attachments import describe_attachments
 from holdfast.endpoint.envelopes.fault_replies import set_aside
 from holdfast.exceptions import ConfigurationError
 
@@ -101,6 +102,8 @@ class Outboxes:
             raise _missing(name)
         record = found[0][1]
         one = _describe(outbox, offset, record)
+        if record.attachments:
+            one["attachments"] = describe_attachments(record.attachments)
         return one | {
             "in_doubt": self.others_in_doubt(name),
             "headers": record.headers.decode("utf-8", "replace"),

@@ -13,13 +13,12 @@ from holdfast.core.events import Transmit
 from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.envelopes import Envelopes, Notes, pass_on
-from holdfast.endpoint.envelopes.http_media import attachments_of
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.outboxes import forwarder_of
 from holdfast.endpoint.sending.pauses import Pauses
 from holdfast.exceptions import EnvelopeError, HoldfastError, MessageFlowError, ProcessorError
 from holdfast.http.outcome import Outcome, Response, Transport, TransportError
-from holdfast.wire import action_of, http_headers
+from holdfast.wire import action_of, http_headers, pack
 
 RETRYABLE_STATUS = (408, 425, 429, 500, 502, 503, 504)
 """Statuses that do not concern the request itself: the same request may succeed later."""
@@ -124,9 +123,11 @@ class Sender:
         self.transmissions += 1
         if sent.attempt > 1:
             self._count_again(sent)
-        envelope = sent.envelope
+        envelope, media = sent.envelope, ""
         try:
             content, notes = self._envelopes.write(sent)
+            if envelope.attachments:
+                media, content = pack(envelope, content)
         except MessageFlowError as error:
             self._failed(
                 sent,
@@ -141,6 +142,8 @@ class Sender:
             return
         way = self.ways.get(sent.to, self._usual)
         fields = self._fields_of(envelope, way)
+        if media:
+            fields = {**fields, "Content-Type": media}
         told: Callable[[Outcome], None] = partial(self._told, sent, notes)
         if self._envelopes.tracing is not None and sent.number:
             fields, told = self._envelopes.tracing.forwarding(sent, fields, told)
@@ -197,7 +200,7 @@ class Sender:
         if self._is_stopped:
             return
         if isinstance(read, EnvelopeError):
-            reason = _attachments(response) or _first_line(response) or read.message
+            reason = _first_line(response) or read.message
             self._undecodable(sent, response, f"{reason}; the next attempt follows in {wait:.0f} s" if wait else reason)
         elif isinstance(read, ProcessorError):
             self._failed(sent, f"the answer of {sent.to} is not accepted: {read.message}", is_unreachable=False)
@@ -302,15 +305,6 @@ def _is_answered_elsewhere(sent: Transmit) -> bool:
 
 def _silence(sent: Transmit, response: Response) -> str:
     return f"{sent.to} answered CreateSequence with HTTP {response.status} and no content. {_ASK}"
-
-
-def _attachments(response: Response) -> str:
-    name = attachments_of(response.content_type)
-    if not name:
-        return ""
-    return (
-        f"the answer is {name} ({response.content_type[:100]}), which is not supported: turn {name} off at the service"
-    )
 
 
 def _first_line(response: Response) -> str:

@@ -79,5 +79,5 @@ class MessageIds:
         self._offsets = found | self._offsets  # what was submitted meanwhile is newer
 
 
-def _content(record: Record) -> tuple[str, bytes, bytes, bool]:
-    return record.action, record.body, record.headers, record.wants_reply
+def _content(record: Record) -> tuple[str, bytes, bytes, bool, bytes]:
+    return record.action, record.body, record.headers, record.wants_reply, record.attachments

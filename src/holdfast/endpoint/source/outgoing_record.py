@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
+
 from holdfast.core.records import Record
+from holdfast.endpoint.envelopes.attachments import Attachment, encode_attachments
 from holdfast.endpoint.envelopes.message import Body, body_bytes
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire import check_action, check_header_blocks, check_text
@@ -26,6 +30,25 @@ def outgoing_record(
         check_header_blocks(headers)
     content = body_bytes(body)
     return Record(key, 0, action, content, now, message_id, headers=headers, wants_reply=wants_reply)
+
+
+def attach(record: Record, attachments: Iterable[Attachment]) -> None:
+    """Add attachments to a message that was made.
+
+    Raises:
+        EnvelopeError: The message does not match them.
+        OSError: A file cannot be read.
+    """
+    record.attachments = encode_attachments(attachments, record.body, record.headers)
+
+
+async def attach_in_thread(record: Record, attachments: Iterable[Attachment]) -> None:
+    """Add attachments to a message; files are read in a thread. Errors as for :func:`attach`."""
+    given = list(attachments)
+    if all(isinstance(one, Attachment) and isinstance(one.content, bytes) for one in given):
+        attach(record, given)
+    else:
+        await asyncio.to_thread(attach, record, given)
 
 
 def check_key(key: str) -> None:

@@ -39,6 +39,7 @@ from holdfast.endpoint.arguments import (
 from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.engine.engine import SOURCES_QUEUE, Engine, new_identifier
 from holdfast.endpoint.engine.opening import open_off_loop, patiently
+from holdfast.endpoint.envelopes.attachments import Attachment
 from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.envelopes.message import Body
 from holdfast.endpoint.envelopes.processors import Processor
@@ -58,7 +59,7 @@ from holdfast.endpoint.source.enqueued_messages import Collecting
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.operation_calls import OperationCalls
 from holdfast.endpoint.source.options import SourceOptions
-from holdfast.endpoint.source.outgoing_record import outgoing_record
+from holdfast.endpoint.source.outgoing_record import attach, attach_in_thread, outgoing_record
 from holdfast.endpoint.source.pending_sends import Progress, named, note_answer, note_failure
 from holdfast.endpoint.source.profiles import PREFERRED, PROFILES
 from holdfast.endpoint.source.replies import Replies, Reply
@@ -380,7 +381,14 @@ class Source(OperationCalls):
 
     @overload
     def send(
-        self, body: Body, *, action: str, sequence_key: str = "", message_id: str | None = None, headers: bytes = b""
+        self,
+        body: Body,
+        *,
+        action: str,
+        sequence_key: str = "",
+        message_id: str | None = None,
+        headers: bytes = b"",
+        attachments: Sequence[Attachment] = (),
     ) -> Coroutine[Any, Any, Sent]: ...
 
     @overload
@@ -392,6 +400,7 @@ class Source(OperationCalls):
         sequence_key: str = "",
         message_id: str | None = None,
         headers: bytes = b"",
+        attachments: Sequence[Attachment] = (),
         connection: Connection | DBConnection,
     ) -> Enqueued: ...
 
@@ -403,6 +412,7 @@ class Source(OperationCalls):
         sequence_key: str = "",
         message_id: str | None = None,
         headers: bytes = b"",
+        attachments: Sequence[Attachment] = (),
         connection: Connection | DBConnection | None = None,
     ) -> Coroutine[Any, Any, Sent] | Enqueued:
         """Store a one-way message and send it. Awaited, it returns when the message is durable here.
@@ -415,22 +425,27 @@ class Source(OperationCalls):
                 its newest 10,000, it is not stored again: so a program that does not know whether a message was stored
                 may send it again.
             headers: Your own header blocks, XML bytes: elements with namespaces, one after the other.
+            attachments: Files that travel with the message, stored with it. If the body refers to them in
+                ``xop:Include`` elements, the message leaves in MTOM, else as SOAP with Attachments.
             connection: An open transaction of SQLAlchemy or of any driver (PEP 249, such as Django's ``connection``) in
                 the database of the source's store. The message is sent if that commits. Not awaited; in any thread and
                 process: the process that has the source open, or opens it next, sends it.
 
         Raises:
             EnvelopeError: It can never be sent as it is (the body is not one XML element, the headers are not elements
-                with namespaces, a text contains characters that XML cannot), or another message has its MessageID.
+                with namespaces, a text contains characters that XML cannot, the body does not match the attachments),
+                or another message has its MessageID.
             DeliveryError: The outbox is stopped; says why and what to do.
             StoreError: It is not durable.
         """
         if connection is None:
-            return self._submit(body, action, sequence_key, message_id, headers, wants_reply=False)
+            return self._submit(body, action, sequence_key, message_id, headers, attachments, wants_reply=False)
         now = (self.clock or Clock())()
         message_id = new_identifier() if message_id is None else message_id
         sequence_key = self._policies.key_of(action) if sequence_key == "" else sequence_key
         record = outgoing_record(sequence_key, action, body, message_id, headers, now, wants_reply=False)
+        if attachments:
+            attach(record, attachments)
         return enqueue(connection, self._store_location, record)
 
     async def request(
@@ -441,12 +456,13 @@ class Source(OperationCalls):
         sequence_key: str = "",
         message_id: str | None = None,
         headers: bytes = b"",
+        attachments: Sequence[Attachment] = (),
         timeout: float | None = 60.0,
     ) -> Reply:
         """Send a request and wait for its reply; both are durable. The request is repeated until the reply is here.
 
         Args:
-            body, action, sequence_key, message_id, headers: As for :meth:`send`.
+            body, action, sequence_key, message_id, headers, attachments: As for :meth:`send`.
             timeout: Seconds to wait; None: for ever.
 
         Returns:
@@ -461,7 +477,7 @@ class Source(OperationCalls):
         """
         check_seconds("timeout", timeout)
         if message_id is None or not self._calls.here.has(message_id):
-            sent = await self._submit(body, action, sequence_key, message_id, headers, wants_reply=True)
+            sent = await self._submit(body, action, sequence_key, message_id, headers, attachments, wants_reply=True)
             message_id = sent.message_id
         return await self.reply(message_id, timeout=timeout)
 
@@ -477,7 +493,15 @@ class Source(OperationCalls):
         return message
 
     async def _submit(
-        self, body: Body, action: str, key: str, message_id: str | None, headers: bytes, *, wants_reply: bool
+        self,
+        body: Body,
+        action: str,
+        key: str,
+        message_id: str | None,
+        headers: bytes,
+        attachments: Sequence[Attachment],
+        *,
+        wants_reply: bool,
     ) -> Sent:
         self._check_open()
         engine, given = self._engine, message_id
@@ -485,6 +509,9 @@ class Source(OperationCalls):
         message_id = new_identifier() if given is None else given
         key = self._policies.key_of(action) if key == "" else key
         record = outgoing_record(key, action, body, message_id, headers, now, wants_reply=wants_reply)
+        if attachments:
+            await attach_in_thread(record, attachments)
+            self._check_open()
         lane = self._calls.lane(key)
         known = await lane.ids.find(given) if given is not None else None
         lane.check()

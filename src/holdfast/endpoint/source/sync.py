@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from pathlib import Path
@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from holdfast.core.policy import SourcePolicy
+from holdfast.endpoint.envelopes.attachments import Attachment
 from holdfast.endpoint.envelopes.message import Body
 from holdfast.endpoint.sending.policies import Policy
 from holdfast.endpoint.source import sent
@@ -254,7 +255,14 @@ class Source:
 
     @overload
     def send(
-        self, body: Body, *, action: str, sequence_key: str = "", message_id: str | None = None, headers: bytes = b""
+        self,
+        body: Body,
+        *,
+        action: str,
+        sequence_key: str = "",
+        message_id: str | None = None,
+        headers: bytes = b"",
+        attachments: Sequence[Attachment] = (),
     ) -> Sent: ...
 
     @overload
@@ -266,6 +274,7 @@ class Source:
         sequence_key: str = "",
         message_id: str | None = None,
         headers: bytes = b"",
+        attachments: Sequence[Attachment] = (),
         connection: Connection | DBConnection,
     ) -> Enqueued: ...
 
@@ -277,6 +286,7 @@ class Source:
         sequence_key: str = "",
         message_id: str | None = None,
         headers: bytes = b"",
+        attachments: Sequence[Attachment] = (),
         connection: Connection | DBConnection | None = None,
     ) -> Sent | Enqueued:
         """See :meth:`holdfast.Source.send`."""
@@ -287,10 +297,16 @@ class Source:
                 sequence_key=sequence_key,
                 message_id=message_id,
                 headers=headers,
+                attachments=attachments,
                 connection=connection,
             )
         sending = self._source.send(
-            body, action=action, sequence_key=sequence_key, message_id=message_id, headers=headers
+            body,
+            action=action,
+            sequence_key=sequence_key,
+            message_id=message_id,
+            headers=headers,
+            attachments=attachments,
         )
         return Sent(self, self._run(sending))
 

@@ -7,7 +7,7 @@ import jakarta.xml.bind.annotation.XmlType;
 
 /** What every message of the contract carries. */
 @XmlAccessorType(XmlAccessType.FIELD)
-@XmlType(name = "Item", namespace = Contract.NAMESPACE, propOrder = {"key", "number", "body"})
+@XmlType(name = "Item", namespace = Contract.NAMESPACE, propOrder = {"key", "number", "body", "data"})
 public class Item {
     @XmlElement(namespace = Contract.NAMESPACE, required = true)
     public String key;
@@ -17,6 +17,19 @@ public class Item {
 
     @XmlElement(namespace = Contract.NAMESPACE, required = true)
     public String body;
+
+    /** Bytes, an attachment under MTOM; null for none. */
+    @XmlElement(namespace = Contract.NAMESPACE)
+    public byte[] data;
+
+    /** Byte i is 7i mod 256. */
+    static byte[] dataOf(int size) {
+        byte[] data = new byte[size];
+        for (int index = 0; index < size; index++) {
+            data[index] = (byte) (7 * index);
+        }
+        return data;
+    }
 
     public static Item of(String key, int number) {
         Item item = new Item();
@@ -32,6 +45,7 @@ public class Item {
     }
 
     public boolean equals(String expectedKey, int expectedNumber) {
-        return expectedKey.equals(key) && number == expectedNumber && bodyOf(expectedNumber).equals(body);
+        boolean isWhole = data == null || java.util.Arrays.equals(data, dataOf(data.length));
+        return isWhole && expectedKey.equals(key) && number == expectedNumber && bodyOf(expectedNumber).equals(body);
     }
 }

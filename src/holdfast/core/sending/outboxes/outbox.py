@@ -180,7 +180,7 @@ class Outbox(OutboxLifecycle):
             envelope.ack_requested = (AckRequested(source.identifier),)
         attempt = source.sent(number, wants_reply, self._context.jitter(), now, asks=asks)
         assert self.to is not None
-        query, size = self.query(number), 0 if self.is_polled else len(envelope.body)
+        query, size = self.query(number), 0 if self.is_polled else len(envelope.body) + len(envelope.attachments)
         self._effects.append(Transmit(self.to, envelope, source.local_id, number, attempt, now, query, size))
 
     def message(self, source: RMSource, number: int, again: Callable[[float], None]) -> Envelope | None:

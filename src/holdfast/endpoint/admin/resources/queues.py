@@ -21,6 +21,7 @@ from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin.shapes.answers import CursorList, Messages, Offsets, Purged, QueueShown
 from holdfast.endpoint.admin.shapes.requests import Page, Peek, Purge, Reset
 from holdfast.endpoint.admin.shapes.values import MOST_LISTED
+from holdfast.endpoint.envelopes.attachments import describe_attachments
 from holdfast.endpoint.inspection import ages, describe_queue, oldest
 
 PEEKED_BYTES = 8 << 20
@@ -235,7 +236,8 @@ class QueueRoutes:
 
 def describe_record(offset: int, record: Record, body_bytes: int) -> dict[str, Any]:
     """Return the report on a record, with the first bytes of its body."""
-    return {
+    attachments = {"attachments": describe_attachments(record.attachments)} if record.attachments else {}
+    return attachments | {
         "offset": offset,
         "sequence": record.sequence,
         "message_number": record.message_number,

@@ -222,10 +222,18 @@ class Offsets(Shape):
     offsets: dict[str, int]
 
 
+class AttachmentShown(Shape):
+    """One attachment of a message; ``bytes`` is its stored size."""
+
+    content_id: str
+    media_type: str
+    bytes: int
+
+
 class Message(Shape):
     """One record.
 
-    ``body`` may be truncated; ``bytes`` is its full size.
+    ``body`` may be truncated; ``bytes`` is its full size. ``attachments`` is absent if there are none.
     """
 
     offset: int
@@ -242,6 +250,7 @@ class Message(Shape):
     headers: str
     body: str
     bytes: int
+    attachments: tuple[AttachmentShown, ...] = ()
 
 
 class Messages(Shape):
@@ -377,6 +386,7 @@ class Waiting(Shape):
     in_doubt: int | None = None
     headers: str | None = None
     body: str | None = None
+    attachments: tuple[AttachmentShown, ...] = ()
 
 
 class WaitingList(Shape):
@@ -435,6 +445,7 @@ class LetterShown(Shape):
     reason: str | None = None
     headers: str | None = None
     body: str | None = None
+    attachments: tuple[AttachmentShown, ...] = ()
 
 
 class LetterList(Shape):

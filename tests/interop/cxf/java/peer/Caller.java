@@ -24,6 +24,7 @@ final class Caller {
     private final Contract contract;
     private final String key;
     private final String decoupledUrl;
+    private final int size;
     private boolean established;
 
     Caller(Arguments arguments) throws Exception {
@@ -39,6 +40,8 @@ final class Caller {
         factory.setServiceClass(Contract.class);
         factory.setBindingId(Rm.bindingId(arguments.text("soap")));
         factory.setAddress(arguments.text("url"));
+        factory.setProperties(Rm.attachments(arguments));
+        size = arguments.number("bytes");
         contract = factory.create(Contract.class);
         client = ClientProxy.getClient(contract);
         client.getRequestContext().put(RMManager.WSRM_VERSION_PROPERTY, Rm.rmNamespace(arguments.text("rm")));
@@ -72,7 +75,9 @@ final class Caller {
             if (number == last && arguments.flag("last")) {
                 client.getRequestContext().put(RMManager.WSRM_LAST_MESSAGE_PROPERTY, Boolean.TRUE);
             }
-            overtaken += callOnce(arguments.text("operation"), Item.of(key, number));
+            Item item = Item.of(key, number);
+            item.data = size > 0 ? Item.dataOf(size) : null;
+            overtaken += callOnce(arguments.text("operation"), item);
         }
         return overtaken;
     }
@@ -84,7 +89,8 @@ final class Caller {
                     contract.tell(item);
                 } else {
                     Item answer = contract.ask(item);
-                    if (!answer.equals(item.key, item.number)) {
+                    boolean isWhole = (answer.data == null ? 0 : answer.data.length) == size;
+                    if (!isWhole || !answer.equals(item.key, item.number)) {
                         throw new IllegalStateException("the reply to " + item.number + " is another's: "
                             + answer.key + " " + answer.number + " " + answer.body);
                     }

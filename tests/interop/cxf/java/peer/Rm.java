@@ -1,5 +1,7 @@
 package peer;
 
+import java.util.HashMap;
+import java.util.Map;
 import org.apache.cxf.Bus;
 import org.apache.cxf.BusFactory;
 import org.apache.cxf.jaxws.JaxWsServerFactoryBean;
@@ -99,6 +101,13 @@ final class Rm {
         return store;
     }
 
+    /** What turns MTOM on, if it is told. */
+    static Map<String, Object> attachments(Arguments arguments) {
+        Map<String, Object> properties = new HashMap<>();
+        properties.put("mtom-enabled", arguments.flag("mtom"));
+        return properties;
+    }
+
     /** Serves it with reliable messaging. */
     static void publish(Service service, String url, Arguments arguments) {
         Bus bus = bus(arguments);
@@ -109,6 +118,7 @@ final class Rm {
         factory.setServiceBean(service);
         factory.setBindingId(bindingId(arguments.text("soap")));
         factory.setAddress(url);
+        factory.setProperties(attachments(arguments));
         factory.create();
     }
 }

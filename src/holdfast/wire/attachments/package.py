@@ -1,0 +1,216 @@
+"""Packages: an envelope with its attachments as a peer sends them, as a record stores them, and as we send them.
+
+The parts other than the root are kept byte for byte, headers and content. The root part holds the envelope, whose
+headers change at every hop, so it is written anew.
+"""
+
+from __future__ import annotations
+
+from binascii import a2b_base64, a2b_qp
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import msgspec
+
+from holdfast.core.messages import Envelope
+from holdfast.core.versions import SOAP
+from holdfast.exceptions import EnvelopeError
+from holdfast.wire.attachments.mime import Range, Splitter, media_type, read_headers
+from holdfast.wire.attachments.references import MissingPart, check_references
+from holdfast.wire.decoding.envelopes import decode
+from holdfast.wire.encoding.envelopes import action_of
+from holdfast.wire.http import XOP, content_type, soap_of_content_type
+from holdfast.wire.limits import Limits
+
+_IDENTITY = ("", "7bit", "8bit", "binary")
+_XML = "application/xml"
+
+
+class Part(msgspec.Struct, array_like=True, frozen=True):
+    """A MIME part other than the root.
+
+    Args:
+        headers: Its header block, without the blank line.
+        content: Its content, in its Content-Transfer-Encoding.
+    """
+
+    headers: bytes
+    content: bytes
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Its headers, names in lower case."""
+        return read_headers(self.headers)
+
+
+class Package(msgspec.Struct, array_like=True, frozen=True):
+    """The attachments of one message.
+
+    Args:
+        is_mtom: Whether it is MTOM, rather than SOAP with Attachments.
+        boundary: The MIME boundary, the same in every transmission.
+        parts: The attachments.
+    """
+
+    is_mtom: bool
+    boundary: str
+    parts: list[Part]
+
+
+encode_package = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Package).decode
+
+
+def decode_package(data: bytes) -> Package:
+    """Return the attachments that :func:`encode_package` encoded for a record."""
+    package: Package = _decode(data)
+    return package
+
+
+def new_package(parts: Sequence[Part], *, is_mtom: bool) -> Package:
+    """Return a package of parts; equal parts give an equal package.
+
+    No content contains its boundary, which is made of a digest of all contents.
+    """
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        digest.update(b"%d %d " % (len(part.headers), len(part.content)))
+        digest.update(part.headers)
+        digest.update(part.content)
+    return Package(is_mtom, f"holdfast-{digest.hexdigest()}", list(parts))
+
+
+def content_id(headers: dict[str, str]) -> str:
+    """Return the Content-ID in a part's headers without its angle brackets, "" without one."""
+    return headers.get("content-id", "").strip().removeprefix("<").removesuffix(">")
+
+
+def decoded_content(headers: dict[str, str], content: bytes) -> bytes:
+    """Return the content of a part without its Content-Transfer-Encoding.
+
+    Raises:
+        EnvelopeError: The encoding is unknown, or the content is not encoded in it.
+    """
+    encoding = headers.get("content-transfer-encoding", "").strip().lower()
+    if encoding in _IDENTITY:
+        return content
+    try:
+        if encoding == "base64":
+            return a2b_base64(content)
+        if encoding == "quoted-printable":
+            return a2b_qp(content)
+    except ValueError as error:
+        raise EnvelopeError(f"a MIME part is not valid {encoding}: {error}") from None
+    raise EnvelopeError(f"a MIME part has the unknown Content-Transfer-Encoding {encoding[:100]!r}")
+
+
+def receive_package(given: str, data: bytes, limits: Limits) -> tuple[Envelope, bytes]:
+    """Decode a message in MTOM or with attachments.
+
+    Args:
+        given: The Content-Type of the HTTP message.
+        data: Its body.
+        limits: Limits on the envelope, and on the parts.
+
+    Returns:
+        The envelope with its attachments, and the bytes of the root part.
+
+    Raises:
+        MissingPart: The message refers to a part that is not there.
+        EnvelopeError: As for :func:`~holdfast.wire.decode`; or the body is not multipart, has no SOAP message, or its
+            parts and references do not match.
+    """
+    soap = soap_of_content_type(given)
+    try:
+        return _receive(given, data, limits)
+    except EnvelopeError as error:
+        if soap is not None:
+            error.soap = error.soap or soap.value
+        raise
+
+
+def _receive(given: str, data: bytes, limits: Limits) -> tuple[Envelope, bytes]:
+    _, parameters = media_type(given)
+    if data.lstrip()[:1] == b"<":
+        # Apache CXF retransmits only the envelope, with the Content-Type of the whole message.
+        envelope = decode(data, limits=limits)
+        _check(envelope, [])
+        return envelope, data
+    if "boundary" not in parameters:
+        raise EnvelopeError("the Content-Type multipart/related has no boundary")
+    splitter = Splitter(parameters["boundary"].encode("latin-1", "replace"), limits.max_parts, limits.max_part_headers)
+    splitter.feed(data)
+    ranges = splitter.close()
+    headers = [read_headers(one.headers) for one in ranges]
+    names = [content_id(one) for one in headers]
+    for name in names:
+        if name and names.count(name) > 1:
+            raise EnvelopeError(f"two MIME parts have the Content-ID <{name[:200]}>")
+    root = _root(parameters, names)
+    is_mtom = _is_mtom(headers[root], parameters)
+    place = ranges[root]
+    content = decoded_content(headers[root], data[place.start : place.end])
+    envelope = decode(content, limits=limits)
+    others = [one for number, one in enumerate(ranges) if number != root]
+    if is_mtom:
+        _check(envelope, [name for number, name in enumerate(names) if number != root])
+    if others:
+        envelope.attachments = encode_package(new_package([_part(one, data) for one in others], is_mtom=is_mtom))
+    return envelope, content
+
+
+def _check(envelope: Envelope, names: list[str]) -> None:
+    try:
+        check_references(b"".join(envelope.headers) + envelope.body, names)
+    except EnvelopeError as error:
+        error.soap = envelope.soap.value
+        if isinstance(error, MissingPart):
+            error.envelope = envelope
+        raise
+
+
+def _part(place: Range, data: bytes) -> Part:
+    return Part(place.headers, data[place.start : place.end])
+
+
+def _root(parameters: dict[str, str], names: list[str]) -> int:
+    """Return the number of the root part: the one that ``start`` names, else the first (RFC 2387 section 3.2)."""
+    start = parameters.get("start", "").strip().removeprefix("<").removesuffix(">")
+    if not start:
+        return 0
+    if start not in names:
+        raise EnvelopeError(f"the Content-Type names the MIME part <{start[:200]}> as the start, which is missing")
+    return names.index(start)
+
+
+def _is_mtom(headers: dict[str, str], parameters: dict[str, str]) -> bool:
+    kind, _ = media_type(headers.get("content-type") or parameters.get("type", ""))
+    if kind != XOP and kind != _XML and soap_of_content_type(kind) is None:
+        raise EnvelopeError(f"the root part of the message is {kind[:100]}, which is not SOAP")
+    return kind == XOP
+
+
+def pack(envelope: Envelope, root: bytes) -> tuple[str, bytes]:
+    """Return the Content-Type and the body of a message with attachments.
+
+    Args:
+        envelope: The message.
+        root: The same, encoded.
+    """
+    package = decode_package(envelope.attachments)
+    kind = "text/xml" if envelope.soap is SOAP.V1_1 else "application/soap+xml"
+    name = f"<root.{package.boundary}@holdfast>"
+    if package.is_mtom:
+        # WCF's client drops a message whose start-info is not the type of its root part, such as one with an action.
+        told = f'multipart/related; type="{XOP}"; start-info="{kind}"'
+        inner = f'{XOP}; charset=utf-8; type="{kind}"'
+    else:
+        told = f'multipart/related; type="{kind}"'
+        inner = content_type(envelope.soap, action_of(envelope))
+    delimiter = f"--{package.boundary}".encode()
+    head = f"Content-Type: {inner}\r\nContent-Transfer-Encoding: binary\r\nContent-ID: {name}"
+    pieces = [delimiter, b"\r\n", head.encode(), b"\r\n\r\n", root]
+    for part in package.parts:
+        pieces += [b"\r\n", delimiter, b"\r\n", part.headers, b"\r\n\r\n" if part.headers else b"\r\n", part.content]
+    pieces += [b"\r\n", delimiter, b"--\r\n"]
+    return f'{told}; boundary="{package.boundary}"; start="{name}"', b"".join(pieces)

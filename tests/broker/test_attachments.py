@@ -1,0 +1,81 @@
+"""Attachments through a broker: byte for byte, in other versions, to several readers, with their replies."""
+
+from __future__ import annotations
+
+import pytest
+from waiting import until
+
+import holdfast
+from holdfast import Attachment, Destination, SourcePolicy, WithAttachments
+from holdfast.broker.config import ForwarderConfig
+from holdfast.core.policy import ForwardingPolicy
+from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.http.exchange import Exchange
+from holdfast.testing.proxy import Faults, LossyProxy
+from holdfast.wire.attachments.package import decode_package, receive_package
+from holdfast.wire.limits import DEFAULT
+
+ACTION = "urn:test:claim"
+QUICK = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.2, floor=0.05, cap=0.2))
+INCLUDE = '<x:Include xmlns:x="http://www.w3.org/2004/08/xop/include" href="cid:photo@test"/>'
+CLAIM = f"<claim><photo>{INCLUDE}</photo></claim>"
+DATA = bytes(range(256)) * 40
+
+
+class Recording(Destination):
+    """A service that notes every request with attachments, as it came."""
+
+    def __init__(self) -> None:
+        super().__init__(":memory:")
+        self.posted: list[tuple[str, bytes]] = []
+        self.got: list[list[bytes]] = []
+        self.on(ACTION)(self._claim)
+
+    def handle(self, exchange: Exchange, is_elsewhere: object = None) -> None:
+        media = exchange.request.headers.get(b"content-type", b"").decode()
+        if media.startswith("multipart/"):
+            self.posted.append((media, exchange.request.body))
+        super().handle(exchange)
+
+    def _claim(self, message: holdfast.Message) -> WithAttachments:
+        self.got.append([one.read() for one in message.attachments])
+        return WithAttachments("<thanks/>", message.attachments)
+
+
+@pytest.mark.parametrize("soap", ["1.1", "1.2"])
+async def test_a_broker_forwards_attachments_byte_for_byte_and_the_same_again(run_broker, run_service, soap):
+    app = Recording()
+    service = await run_service(app)
+    async with LossyProxy(service.url, Faults(lose_response=0.5), seed=2) as proxy:
+        forwarder = ForwarderConfig("next", "inbox", proxy.url, soap=soap, policy=ForwardingPolicy(sending=QUICK))
+        broker = await run_broker(forwarders=(forwarder,))
+        async with holdfast.Source(broker.service.url, ":memory:", policy=QUICK) as source:
+            for number in range(8):
+                content = b"%d" % number + DATA
+                given = [Attachment(content, "image/png", "photo@test")]
+                await source.send(CLAIM, action=ACTION, attachments=given)
+                await until(lambda: len(app.got) > number)
+            outboxes = broker.forwarders.outboxes(broker.destination, "next")
+            await until(lambda: all(one.is_empty for one in outboxes))
+    assert app.got == [[b"%d" % number + DATA] for number in range(8)]
+    bodies: dict[int, set[tuple[str, bytes]]] = {}
+    for media, body in app.posted:
+        envelope, _ = receive_package(media, body, DEFAULT)
+        assert envelope.sequence is not None and envelope.soap.value == soap
+        (part,) = decode_package(envelope.attachments).parts
+        assert part.headers.startswith(b"Content-Type: image/png\r\nContent-Transfer-Encoding: binary")
+        after_root = body[body.index(b"Envelope>\r\n--") :]
+        bodies.setdefault(envelope.sequence.message_number, set()).add((media, after_root))
+    assert len(app.posted) > 8
+    assert all(len(one) == 1 for one in bodies.values())
+
+
+async def test_the_attachments_of_a_reply_come_back_through_a_broker(run_broker, run_service):
+    service = await run_service(Recording())
+    forwarder = ForwarderConfig("next", "inbox", service.url, policy=ForwardingPolicy(sending=QUICK))
+    broker = await run_broker(forwarders=(forwarder,))
+    async with holdfast.Source(broker.service.url, ":memory:", policy=QUICK) as source:
+        given = [Attachment(DATA, content_id="photo@test")]
+        reply = await source.request(CLAIM, action=ACTION, attachments=given, timeout=60)
+        assert [one.read() for one in reply.attachments] == [DATA]
+        reply.done()

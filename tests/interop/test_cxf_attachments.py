@@ -1,0 +1,145 @@
+"""MTOM with Apache CXF: both ways round, through a bad network, and through a broker that changes the versions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from java_contract import (
+    BAD,
+    CLEAN,
+    COUNT,
+    LIVE,
+    PATIENCE,
+    Operation,
+    Shop,
+    broker_before,
+    connected,
+    correct_reply,
+    forwarder_words,
+    served,
+    source_to,
+    values,
+)
+from java_peer import NAMESPACE, JavaPeer
+from java_stacks import cxf as words
+from waiting import until
+from wcf.destination import running_destination
+
+import holdfast
+from holdfast.testing.proxy import Faults, LossyProxy
+from holdfast.wire.attachments.references import XOP_NS
+
+pytestmark = LIVE
+
+RM10 = holdfast.Versions("1.0", "2004/08", "1.1")
+RM11 = holdfast.Versions("1.1", "2005/08", "1.2")
+every_version = pytest.mark.parametrize(
+    "versions", [pytest.param(RM10, marks=pytest.mark.nightly), RM11], ids=["rm10-soap11", "rm11-soap12"]
+)
+every_operation = pytest.mark.parametrize("operation", ["notify", "echo"])
+SIZE = 3000
+DATA = bytes(7 * index % 256 for index in range(SIZE))
+
+
+class AttachmentShop(Shop):
+    """A shop that checks the attachment of each message, and returns it with its reply."""
+
+    def _take(self, message: holdfast.Message) -> None:
+        super()._take(message)
+        (attachment,) = message.attachments
+        assert attachment.read() == DATA
+        assert attachment.media_type == "application/octet-stream"
+
+    async def _echo(self, message: holdfast.Message) -> holdfast.WithAttachments:
+        return holdfast.WithAttachments(await super()._echo(message), message.attachments)
+
+
+def body(operation: str, number: int) -> str:
+    return (
+        f"<t:{operation} xmlns:t='{NAMESPACE}'><t:key>k</t:key><t:number>{number}</t:number>"
+        f'<t:body>&lt;{number}&gt; &amp; "quoted"</t:body>'
+        f"<t:data><x:Include xmlns:x='{XOP_NS}' href='cid:data@holdfast'/></t:data></t:{operation}>"
+    )
+
+
+async def exchange(source: holdfast.Source, operation: Operation) -> None:
+    """Send every message with an attachment; replies are checked with theirs."""
+    given = [holdfast.Attachment(DATA, content_id="data@holdfast")]
+    for number in range(1, COUNT + 1):
+        text, action = body(operation, number), f"{NAMESPACE}/{operation}"
+        if operation == "notify":
+            await source.send(text, action=action, attachments=given)
+        else:
+            reply = await source.request(text, action=action, attachments=given, timeout=PATIENCE)
+            assert values(reply) == correct_reply(number)
+            assert [one.read() for one in reply.attachments] == [DATA]
+    await source.flush(PATIENCE)
+
+
+ANSWERS_LOST = Faults(lose_response=0.3, double=0.1)
+"""CXF retransmits a message without its attachments, so one whose first transmission is lost never arrives."""
+
+
+@every_version
+@every_operation
+async def test_cxf_sends_attachments_to_holdfast_and_repeats_those_whose_answer_is_lost(
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation
+) -> None:
+    shop = AttachmentShop(tmp_path / "inbox")
+    async with running_destination(shop.app) as url, LossyProxy(url, ANSWERS_LOST, seed=3) as proxy:
+        setup = words(versions, mtom=True, bytes=SIZE)
+        caller = await connected(cxf, proxy.url, operation, decoupled=False, **setup)
+        await caller.call(1, COUNT - 1)
+        await caller.settle()
+        proxy.faults = CLEAN  # what ends a Sequence, CXF says once
+        await caller.call(COUNT, COUNT, is_the_end=True)
+        await until(lambda: shop.ends() == ["terminated"], PATIENCE)
+        assert proxy.counts.lost > 0
+        assert shop.numbers == list(range(1, COUNT + 1))
+
+
+@every_operation
+async def test_a_client_of_cxf_with_mtom_and_no_attachments_may_lose_any_message(
+    cxf: JavaPeer, tmp_path: Path, operation: Operation
+) -> None:
+    shop = Shop(tmp_path / "inbox")
+    async with running_destination(shop.app) as url, LossyProxy(url, BAD, seed=3) as proxy:
+        caller = await connected(cxf, proxy.url, operation, decoupled=False, **words(RM11, mtom=True))
+        await caller.call(1, COUNT - 1)
+        await caller.settle()
+        proxy.faults = CLEAN
+        await caller.call(COUNT, COUNT, is_the_end=True)
+        await until(lambda: shop.ends() == ["terminated"], PATIENCE)
+        assert proxy.counts.lost > 0
+        assert shop.numbers == list(range(1, COUNT + 1))
+
+
+@every_version
+@every_operation
+async def test_holdfast_sends_attachments_to_cxf_through_a_bad_network(
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation
+) -> None:
+    service = await served(cxf, tmp_path / "log", **words(versions, retry=True, mtom=True))
+    # CXF's service does not repeat a reply that was lost in an HTTP response.
+    faults = BAD if operation == "notify" else Faults(lose_request=0.2)
+    async with LossyProxy(service.url, faults, seed=3) as proxy:
+        async with source_to(proxy.url, tmp_path / "outbox", versions) as source:
+            await exchange(source, operation)
+        assert proxy.counts.lost > 0
+    await until(lambda: len(service.delivered(operation)) == COUNT, PATIENCE)
+    assert service.delivered(operation) == list(range(1, COUNT + 1))
+
+
+@every_operation
+async def test_a_broker_forwards_attachments_of_cxf_to_cxf_in_other_versions(
+    cxf: JavaPeer, tmp_path: Path, operation: Operation
+) -> None:
+    service = await served(cxf, tmp_path / "log", **words(RM10, retry=True, mtom=True))
+    async with broker_before(service.url, tmp_path / "store", **forwarder_words(RM10)) as broker:
+        setup = words(RM11, mtom=True, bytes=SIZE)
+        caller = await connected(cxf, broker.service.url, operation, decoupled=False, **setup)
+        await caller.call(1, COUNT, is_the_end=True)
+        await caller.settle()
+        await until(lambda: len(service.delivered(operation)) == COUNT, PATIENCE)
+    assert service.delivered(operation) == list(range(1, COUNT + 1))
