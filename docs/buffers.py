@@ -218,6 +218,7 @@ NO_BUFFERS = {
     "endpoint.admin.data_plane.admission": {"FOREVER": "a time", "SECOND": "a time"},
     "endpoint.admin.numbering": {"LETTERS": "no bytes"},
     "endpoint.admin.resources.journal": {"PIECE": "of a connection's buffer"},
+    "endpoint.envelopes.attachments": {"MOST_BYTES": "of a message that a program sends"},
     "endpoint.envelopes.chain": {"LONGEST_WAIT": "a time"},
     "endpoint.envelopes.decoder": {"OFF_LOOP": "a threshold"},
     "endpoint.heap": {"LARGE": "a threshold"},

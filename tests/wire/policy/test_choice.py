@@ -42,7 +42,6 @@ def refusal(inside: str, able: Collection[Ability] | None = None) -> str:
         ("<cdp:CompositeDuplex/>", "CompositeDuplex (messages that the service sends on its own initiative"),
         ("<ow:OneWay/>", "OneWay (datagrams"),
         ("<tx:ATAssertion/>", "ATAssertion (distributed transactions)"),
-        ("<mtom:OptimizedMimeSerialization/>", "OptimizedMimeSerialization (messages in MTOM)"),
         ("<x:Unheard/>", "Unheard (an assertion of urn:x)"),
         ('<Unheard xmlns=""/>', "Unheard (an assertion without a namespace)"),
         ("<wsam:Addressing><wsp:Policy><x:Unheard/></wsp:Policy></wsam:Addressing>", "Unheard (an assertion of urn:x)"),
@@ -56,6 +55,10 @@ def test_no_demand_is_passed_over_in_silence(assertion: str, told: str) -> None:
     optional = assertion.replace("/>", ' wsp:Optional="true"/>', 1) if assertion.count("<") == 1 else ""
     ignorable = assertion.replace("/>", ' wsp:Ignorable="true"/>', 1) if optional else ""
     assert refusal(optional) == refusal(ignorable) == ""
+
+
+def test_a_service_may_demand_mtom() -> None:
+    assert refusal("<mtom:OptimizedMimeSerialization/>") == ""
 
 
 def test_settings_of_another_program_are_no_demands() -> None:

@@ -1,4 +1,4 @@
-"""Attachments as programs send and receive them, beside the message's body. Knows no record, queue or connection."""
+"""Attachments as programs send and receive them with a message. Knows no record, queue or connection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.wire.attachments.package import (
 from holdfast.wire.attachments.references import check_references, has_includes, inlined
 
 MOST_BYTES: Final = 256 << 20
-"""Of all attachments of a message that is sent. Receivers have lower limits, such as ``max_body``."""
+"""Of all attachments of one outgoing message. Receivers have lower limits, such as ``max_body``."""
 DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
 _CONTENT_ID = re.compile(r"[!-;=?-~]{1,250}", re.ASCII)
 _MEDIA_TYPE = re.compile(r"[!#$%&'*+.^_`|~\w-]+/[!#$%&'*+.^_`|~\w-]+(?:\s*;[ -~]*)?", re.ASCII)
@@ -33,13 +33,13 @@ _MEDIA_TYPE = re.compile(r"[!#$%&'*+.^_`|~\w-]+/[!#$%&'*+.^_`|~\w-]+(?:\s*;[ -~]
 
 @dataclass(frozen=True, eq=False)
 class Attachment:
-    """One attachment of a message: bytes that travel beside the envelope.
+    """One attachment of a message: bytes that travel with the envelope.
 
     A body names it in MTOM by an element with ``<xop:Include href="cid:CONTENT-ID"/>`` as its only content.
 
     Args:
         content: The bytes; or a file to read them from, as a path or open for reading in binary. They are read when the
-            message is sent.
+            message is stored.
         media_type: The Content-Type, such as "image/png".
         content_id: Its name in the message, without angle brackets. Default: ``part1@holdfast`` for the first
             attachment of a message, ``part2@holdfast`` for the second.

@@ -27,7 +27,7 @@ _STEPS = 4096
 
 _PUT, _DELETE, _DELETE_RANGE, _NOTE = 1, 0, 15, 3
 _KEYS_OF = {_PUT: 2, _DELETE: 1, _DELETE_RANGE: 2, _NOTE: 1}
-_BINARY = ("headers", "body", "transport")
+_BINARY = ("headers", "body", "transport", "attachments")
 
 
 class Lines:
@@ -101,6 +101,8 @@ def _line(key: bytes, value: bytes) -> dict[str, Any]:
         found = getattr(record, name)
         if name not in _BINARY:
             place[name] = found
+            continue
+        if name == "attachments" and not found:
             continue
         try:
             place[name] = found.decode()

@@ -41,7 +41,7 @@ _PREAMBLE, _HEADERS, _CONTENT, _LINE, _EPILOGUE = range(5)
 
 
 class Splitter:
-    """The parts of one multipart body that arrives in pieces.
+    """The parts of one multipart body that arrives in pieces (RFC 2046 section 5.1).
 
     Args:
         boundary: The boundary, without the two hyphens before it.

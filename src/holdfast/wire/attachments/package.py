@@ -1,7 +1,7 @@
 """Packages: an envelope with its attachments as a peer sends them, as a record stores them, and as we send them.
 
-The parts other than the root are kept byte for byte, headers and content. The root part holds the envelope, whose
-headers change at every hop, so it is written anew.
+The parts other than the root are kept byte for byte, headers and content. The root part holds the envelope. Its headers
+change at every hop, so it is written again for each transmission.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def pack(envelope: Envelope, root: bytes) -> tuple[str, bytes]:
     kind = "text/xml" if envelope.soap is SOAP.V1_1 else "application/soap+xml"
     name = f"<root.{package.boundary}@holdfast>"
     if package.is_mtom:
-        # WCF's client drops a message whose start-info is not the type of its root part, such as one with an action.
+        # WCF's client drops a message if start-info differs from the type of the root part, for example by an action.
         told = f'multipart/related; type="{XOP}"; start-info="{kind}"'
         inner = f'{XOP}; charset=utf-8; type="{kind}"'
     else:

@@ -102,7 +102,7 @@ class MissingPart(EnvelopeError):
 
 
 def check_references(content: bytes, content_ids: Collection[str]) -> None:
-    """Check that a message in MTOM refers to each of its parts, and to no other.
+    """Check that a message in MTOM refers to each of its parts, and to no other (XOP 1.0 section 3.2).
 
     A part may also be named by a ``cid:`` URL in another place, as WS-I's ``swaRef`` does.
 
