@@ -171,6 +171,15 @@ async def test_the_policy_of_rm_1_1_says_that_clients_may_poll(serve: Any, polic
     assert not stated.attrib
 
 
+async def test_a_generated_policy_says_that_clients_of_rm_1_1_may_poll(serve: Any) -> None:
+    root = etree.fromstring((await get((await serve(Destination(":memory:"))).url + "?wsdl"))[2])
+    alternatives = list(root.iter("{http://www.w3.org/ns/ws-policy}All"))
+    assert len(alternatives) == 3
+    for one in alternatives:
+        is_1_1 = one.find("{http://docs.oasis-open.org/ws-rx/wsrmp/200702}RMAssertion") is not None
+        assert (one.find("{http://docs.oasis-open.org/ws-rx/wsmc/200702}MCSupported") is not None) == is_1_1
+
+
 @pytest.mark.parametrize(("path", "method"), [("", "GET"), ("?x=wsdl", "GET"), ("?wsdl", "DELETE"), ("?wsdl", "PUT")])
 async def test_anything_else_is_405_still(serve: Any, path: str, method: str) -> None:
     service = await serve(Destination(":memory:", wsdl=WSDL))

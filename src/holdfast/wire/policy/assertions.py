@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from holdfast.core.messages import MC_NS
 from holdfast.wire.dialects.versions import DIALECTS
 from holdfast.wire.policy.expressions import Alternative, Assertion
 
@@ -15,7 +16,6 @@ NET_RMP_1_1 = "http://schemas.microsoft.com/ws-rx/wsrmp/200702"
 METRO = "http://java.sun.com/xml/ns/metro/ws-rx/wsrmp/200702"
 METRO_2006 = ("http://sun.com/2006/03/rm", "http://sun.com/2006/03/rm/client")
 SANDESHA = "http://ws.apache.org/sandesha2/policy"
-MAKE_CONNECTION = "http://docs.oasis-open.org/ws-rx/wsmc/200702"
 ADDRESSING_METADATA = "http://www.w3.org/2007/05/addressing/metadata"
 ADDRESSING_DRAFTS = (
     "http://www.w3.org/2006/05/addressing/wsdl",
@@ -146,7 +146,7 @@ _RM = {
     **rows(METRO_2006, Ordered=MET, AllowDuplicates=MET, ResendInterval=MET, AckRequestInterval=MET, CloseTimeout=MET),
     **rows(SANDESHA, RMAssertion=OPEN),
     **rows(PROFILE, Conformant=MET),
-    **lacking("replies that the client fetches with MakeConnection", MAKE_CONNECTION, "MCSupported"),
+    **lacking("replies that the client fetches with MakeConnection", MC_NS, "MCSupported"),
 }
 
 # --- addressing -------------------------------------------------------------------------------------------------------

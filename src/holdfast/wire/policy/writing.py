@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from holdfast.core.messages import MC_NS
 from holdfast.core.policy import Assurance, Delivery, DestinationPolicy
 from holdfast.core.versions import ALL_VERSIONS, RM, Addressing
 from holdfast.wire.policy.assertions import ADDRESSING_DRAFTS, ADDRESSING_METADATA, NET_RMP_1_1, RMP_1_0, RMP_1_1
@@ -49,6 +50,7 @@ def _rm_1_1(policy: DestinationPolicy) -> str:
         f'<r:RMAssertion xmlns:r="{RMP_1_1}"><wsp:Policy><r:DeliveryAssurance><wsp:Policy>'
         f"{_assurance(policy.assurance)}</wsp:Policy></r:DeliveryAssurance></wsp:Policy>"
         f"{_timers('n', policy)}</r:RMAssertion>"
+        f'<m:MCSupported xmlns:m="{MC_NS}" wsp:Optional="true"/>'  # WS-MakeConnection 3.4
     )
 
 
