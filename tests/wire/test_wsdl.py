@@ -323,6 +323,14 @@ def test_of_several_ports_the_reliable_one_is_meant_and_otherwise_one_must_be_na
     assert "It has: P, Q." in refused(both, name="T")
 
 
+def test_an_unreliable_port_is_no_substitute_for_a_reliable_one_that_is_refused() -> None:
+    two = wsdl(policy=WCF_1_0 + SIGNED, on_binding="", on_port='<wsp:PolicyReference URI="#p"/>', ports=OTHER)
+    assert "the port P requires SymmetricBinding" in refused(two)
+    assert not read(two, name="Q").is_reliable, "who names a port gets it"
+    plain = wsdl(policy=SIGNED, on_binding="", on_port='<wsp:PolicyReference URI="#p"/>', ports=OTHER)
+    assert read(plain).name == "Q", "the refused port is not reliable either"
+
+
 def test_a_definition_may_stand_in_another_document_of_another_namespace() -> None:
     whole = wsdl(policy=WCF_1_0).decode()
     head, service = whole.split("  <wsdl:service")

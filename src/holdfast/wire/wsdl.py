@@ -113,12 +113,14 @@ class Description:
         """Return the port to send to.
 
         Args:
-            name: Its name; None: the only usable one, or the only usable one with a policy for reliable messaging.
+            name: Its name; None: the only usable one with a policy for reliable messaging; if no port has one,
+                the only usable one.
             abilities: What the Source does; None: whatever a Source can do.
             to: The URL that the Source uses instead of the port's.
 
         Raises:
-            ConfigurationError: No port or several ports are usable; or the named one is not usable, and why.
+            ConfigurationError: No port or several ports are usable; or the named one, or the only one with reliable
+                messaging, is not usable, and why.
         """
         elements = {one.get("name", ""): one for one in self._all("service/port") if _soap_address(one) is not None}
         names = ", ".join(elements) or "none"
@@ -131,12 +133,18 @@ class Description:
             try:
                 ports.append(self._read_port(element, abilities, to))
             except ConfigurationError as error:
-                refusals.append(error)
-        chosen = [port for port in ports if port.is_reliable] or ports
+                refusals.append((element, error))
+        chosen = [port for port in ports if port.is_reliable]
+        if not chosen:
+            # A port without reliable messaging is no substitute for one that demands more than the Source can do.
+            for element, refusal in refusals:
+                if self._offers_reliability(element):
+                    raise refusal
+            chosen = ports
         if len(chosen) == 1:
             return chosen[0]
         if not chosen and refusals:
-            raise refusals[0]
+            raise refusals[0][1]
         if not chosen:
             raise ConfigurationError(
                 "the WSDL has no port for SOAP over HTTP", remedy="Check that the WSDL is complete."
@@ -247,6 +255,14 @@ class Description:
             tuple(needs),
             is_reliable and not any(all(map(_is_reliable, policy)) for policy in policies),
         )
+
+    def _offers_reliability(self, port: etree._Element) -> bool:
+        """Whether any alternative of a port has reliable messaging, whatever else it demands."""
+        binding = self._find("binding", port, port.get("binding", ""))
+        kind = None if binding is None else self._find("portType", binding, binding.get("type", ""))
+        if binding is None or kind is None:
+            return False
+        return any(_is_reliable(one) for policy in self._policies(port, binding, kind) for one in policy)
 
     def _check_extensions(self, port: str, parts: tuple[etree._Element, ...]) -> None:
         """Raise if a part has an extension that a client must understand (WSDL 1.1, 2.1.3) and Holdfast does not."""
