@@ -29,24 +29,29 @@ final class Caller {
 
     Caller(Arguments arguments) throws Exception {
         boolean isBeside = arguments.flag("beside");
-        bus = isBeside ? newest.bus : Rm.bus(arguments);
+        boolean isDescribed = !arguments.text("wsdl").equals("no");
+        if (isDescribed) {
+            bus = Described.bus(arguments);
+        } else {
+            bus = isBeside ? newest.bus : Rm.bus(arguments);
+        }
         if (!isBeside) {
             Security.use(bus, arguments, false);
         }
         BusFactory.setThreadDefaultBus(bus);
         key = arguments.text("key");
-        JaxWsProxyFactoryBean factory = new JaxWsProxyFactoryBean();
-        factory.setBus(bus);
-        factory.setServiceClass(Contract.class);
-        factory.setBindingId(Rm.bindingId(arguments.text("soap")));
-        factory.setAddress(arguments.text("url"));
-        factory.setProperties(Rm.attachments(arguments));
         size = arguments.number("bytes");
-        contract = factory.create(Contract.class);
-        client = ClientProxy.getClient(contract);
-        client.getRequestContext().put(RMManager.WSRM_VERSION_PROPERTY, Rm.rmNamespace(arguments.text("rm")));
-        client.getRequestContext()
-            .put(RMManager.WSRM_WSA_VERSION_PROPERTY, Rm.addressingNamespace(arguments.text("wsa")));
+        if (isDescribed) {
+            Described described = Described.read(arguments.text("wsdl"));
+            contract = described;
+            client = described.client();
+        } else {
+            contract = proxy(arguments);
+            client = ClientProxy.getClient(contract);
+            client.getRequestContext().put(RMManager.WSRM_VERSION_PROPERTY, Rm.rmNamespace(arguments.text("rm")));
+            client.getRequestContext()
+                .put(RMManager.WSRM_WSA_VERSION_PROPERTY, Rm.addressingNamespace(arguments.text("wsa")));
+        }
         client.getRequestContext().put(ClientImpl.SYNC_TIMEOUT, TimeUnit.MINUTES.toMillis(2));
         HTTPClientPolicy policy = new HTTPClientPolicy();
         if (arguments.flag("decoupled")) {
@@ -57,6 +62,16 @@ final class Caller {
         }
         ((HTTPConduit) client.getConduit()).setClient(policy);
         newest = this;
+    }
+
+    private Contract proxy(Arguments arguments) {
+        JaxWsProxyFactoryBean factory = new JaxWsProxyFactoryBean();
+        factory.setBus(bus);
+        factory.setServiceClass(Contract.class);
+        factory.setBindingId(Rm.bindingId(arguments.text("soap")));
+        factory.setAddress(arguments.text("url"));
+        factory.setProperties(Rm.attachments(arguments));
+        return factory.create(Contract.class);
     }
 
     /**

@@ -1,0 +1,38 @@
+"""CXF's client, made from nothing but the WSDL that a destination generates: its policy turns reliable messaging on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from java_contract import BAD, CLEAN, COUNT, LIVE, PATIENCE, Operation, Shop, connected
+from java_peer import JavaPeer
+from java_stacks import cxf as words
+from waiting import until
+from wcf.destination import running_destination
+
+import holdfast
+from holdfast.testing.proxy import LossyProxy
+
+pytestmark = [*LIVE, pytest.mark.nightly]
+RM11 = holdfast.Versions("1.1", "2005/08", "1.2")
+
+
+@pytest.mark.parametrize("operation", ["notify", "echo"])
+async def test_cxf_reads_the_generated_wsdl_and_sends_reliably(
+    cxf: JavaPeer, tmp_path: Path, operation: Operation
+) -> None:
+    shop = Shop(tmp_path / "inbox")
+    async with running_destination(shop.app) as url, LossyProxy(url, CLEAN, seed=3) as proxy:
+        setup = words(RM11, wsdl=f"{proxy.url.rstrip('/')}/?wsdl")
+        caller = await connected(cxf, proxy.url, operation, decoupled=False, **setup)
+        proxy.faults = BAD
+        await caller.call(1, COUNT - 1)
+        await caller.settle()
+        proxy.faults = CLEAN  # what ends a Sequence, CXF says once
+        await caller.call(COUNT, COUNT, is_the_end=True)
+        await until(lambda: shop.ends() == ["terminated"], PATIENCE)
+        assert proxy.counts.lost > 0
+        assert shop.numbers == list(range(1, COUNT + 1))
+        (sequence,) = shop.sequences("destination")
+        assert sequence["versions"] == "RM 1.1, WSA 2005/08, SOAP 1.2", "the first alternative of the policy"
