@@ -1,10 +1,13 @@
-"""The cost of the path of envelopes for a message: without processors, with an idle one, with one that adds a header.
+"""The cost of the path of envelopes for a message: without processors, with an idle one, with one that adds a header,
+and with the user names of WS-Security at a destination and at a source.
 
     python bench/processors.py [--rounds 300] [--json]
 
 The benchmark decodes the same envelope, and encodes its acknowledgement, in one thread without sockets: by the wire's
 two functions alone, and by ``Envelopes`` as an endpoint calls it. The ways take turns, a hundred messages each; the
-figures are CPU microseconds per message of the best round and of the median, and the differences from the wire's.
+figures are CPU microseconds per message of the best round and of the median, and the differences from the wire's. A
+message with a user name has a Timestamp too; a digest has a new nonce in each message. The last rows write a message
+instead, with a new token for each; their difference is from writing one without.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 import load
 
 import holdfast
+from holdfast.core.events import Transmit
 from holdfast.core.messages import Acknowledge, CreateSequenceResponse, Envelope, Fault, SequenceAcknowledgement
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.envelopes.envelopes import CONTENT_TYPES, Envelopes
@@ -30,6 +34,7 @@ from holdfast.http.exchange import Exchange, Request
 from holdfast.wire import decode, encode
 
 MESSAGES = 100
+FIRST = "the wire alone"
 
 
 class Nothing(holdfast.Processor):
@@ -84,29 +89,74 @@ def message() -> bytes:
     return script.next_request().partition(b"\r\n\r\n")[2]
 
 
-def ways(data: bytes) -> dict[str, Callable[[], None]]:
-    """Return name -> a function that decodes and answers one message."""
-    request = Request("POST", "/", {}, data, "127.0.0.1:1", False)
+class Way:
+    """One way to process a message.
 
-    def wire() -> None:
-        exchange = Answered(request)
-        decode(data)
+    Args:
+        once: Processes one message.
+        fresh: Returns the next message; None: the same one each time.
+        base: The way that it is compared with.
+    """
+
+    def __init__(
+        self, once: Callable[[bytes], object], fresh: Callable[[], bytes] | None = None, base: str = ""
+    ) -> None:
+        self.once, self.fresh, self.base = once, fresh, base
+
+    def round(self) -> float:
+        """Return the CPU microseconds of a message."""
+        messages = [self.fresh() for _ in range(MESSAGES)]
+        once = self.once
+        begun = thread_time()
+        for message in messages:
+            once(message)
+        return 1e6 * (thread_time() - begun) / MESSAGES
+
+
+def ways(data: bytes) -> dict[str, Way]:
+    """Return name -> a way to decode and answer a message, or to write one."""
+
+    def same() -> bytes:
+        return data
+
+    def outgoing() -> Transmit:
+        return Transmit("https://127.0.0.1:1/", decode(data), "message", number=1, attempt=1)
+
+    def request(message: bytes) -> Request:
+        return Request("POST", "/", {}, message, "127.0.0.1:1", secure=True)
+
+    def wire(message: bytes) -> None:
+        exchange = Answered(request(message))
+        decode(message)
         answer = acknowledgement()
         exchange.respond(200, encode(answer), CONTENT_TYPES[answer.soap])
 
-    def through(*processors: holdfast.Processor) -> Callable[[], None]:
+    def through(*processors: holdfast.Processor) -> Callable[[bytes], None]:
         envelopes = Envelopes("destination", Counter(), processors)
 
-        def take(exchange: Exchange, _envelope: Envelope, _refusal: Fault | None) -> None:
+        def take(exchange: Exchange, _envelope: Envelope, refusal: Fault | None) -> None:
+            assert refusal is None, refusal
             envelopes.respond(exchange, acknowledgement())
 
-        return lambda: envelopes.receive(Answered(request), take)
+        return lambda message: envelopes.receive(Answered(request(message)), take)
 
+    def writing(*processors: holdfast.Processor) -> Callable[[Transmit], bytes]:
+        envelopes = Envelopes("source", Counter(), processors)
+        return lambda sent: envelopes.write(sent)[0]
+
+    validator = holdfast.UsernameTokenValidator({"alice": "secret"}, require_timestamp=True)
+    password = holdfast.UsernameToken("alice", "secret")
+    digest = holdfast.UsernameToken("alice", "secret", digest=True)
     return {
-        "the wire alone": wire,
-        "no processor": through(),
-        "one that does nothing": through(Nothing()),
-        "one that adds a header": through(Header()),
+        FIRST: Way(wire, same),
+        "no processor": Way(through(), same, FIRST),
+        "one that does nothing": Way(through(Nothing()), same, FIRST),
+        "one that adds a header": Way(through(Header()), same, FIRST),
+        "a password checked": Way(through(validator), lambda: writing(password)(outgoing()), FIRST),
+        "a digest checked": Way(through(validator), lambda: writing(digest)(outgoing()), FIRST),
+        "written": Way(writing(), outgoing),
+        "written with a password": Way(writing(password), outgoing, "written"),
+        "written with a digest": Way(writing(digest), outgoing, "written"),
     }
 
 
@@ -119,19 +169,16 @@ def main() -> None:
     measured = ways(message())
     took: dict[str, list[float]] = {name: [] for name in measured}
     for _ in range(options.rounds):
-        for name, once in measured.items():
-            begun = thread_time()
-            for _ in range(MESSAGES):
-                once()
-            took[name].append(1e6 * (thread_time() - begun) / MESSAGES)
+        for name, way in measured.items():
+            took[name].append(way.round())
     table = {name: {"best": min(times), "median": median(times)} for name, times in took.items()}
     if options.json:
         print(json.dumps(table))
         return
-    first = next(iter(table.values()))
     print(f"{'CPU us/message':<26}{'best':>8}{'above':>8}{'median':>8}{'above':>8}")
     for name, row in table.items():
-        print(f"{name:<26}" + "".join(f"{row[key]:>8.2f}{row[key] - first[key]:>8.2f}" for key in ("best", "median")))
+        base = table[measured[name].base or name]
+        print(f"{name:<26}" + "".join(f"{row[key]:>8.2f}{row[key] - base[key]:>8.2f}" for key in ("best", "median")))
 
 
 if __name__ == "__main__":
