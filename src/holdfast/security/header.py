@@ -21,6 +21,15 @@ MAX_NONCE: Final = 256
 MAX_NAME: Final = 1024
 """Maximum characters of a Username."""
 
+_TIMESTAMP: Final = f"{{{WSU}}}Timestamp"
+_CREATED: Final = f"{{{WSU}}}Created"
+_EXPIRES: Final = f"{{{WSU}}}Expires"
+_USERNAME_TOKEN: Final = f"{{{WSSE}}}UsernameToken"
+_USERNAME: Final = f"{{{WSSE}}}Username"
+_PASSWORD: Final = f"{{{WSSE}}}Password"
+_NONCE: Final = f"{{{WSSE}}}Nonce"
+_CONTEXT_TOKENS: Final = {namespace: f"{{{namespace}}}SecurityContextToken" for namespace in CONVERSATIONS}
+
 
 class Invalid(ValueError):
     """The Security header is malformed, or two values contradict each other. The text is for the log."""
@@ -97,13 +106,13 @@ def read_security(context: MessageContext) -> Security | None:
         return None
     if len(ours) > 1:
         raise Invalid("two Security headers for this endpoint")
-    timestamp = _one(ours[0], WSU, "Timestamp")
-    token = _one(ours[0], WSSE, "UsernameToken")
+    parts = _Parts(ours[0])
+    timestamp, token = parts.get(_TIMESTAMP), parts.get(_USERNAME_TOKEN)
     return Security(
         ours[0],
         None if timestamp is None else _timestamp(timestamp),
         None if token is None else _username_token(token),
-        _context_token(ours[0]),
+        _context_token(parts),
     )
 
 
@@ -112,69 +121,79 @@ def _role(block: etree._Element, soap: SOAP) -> str:
     return str(block.get(f"{{{SOAP_NS[soap]}}}{name}", ""))
 
 
-def _one(parent: etree._Element, namespace: str, local: str) -> etree._Element | None:
-    found = parent.findall(f"{{{namespace}}}{local}")
-    if len(found) > 1:
-        raise Invalid(f"{len(found)} elements {local}")
-    return found[0] if found else None
+class _Parts:
+    """The children of an element by their names. All are read at once: a search for each takes longer."""
 
+    def __init__(self, parent: etree._Element) -> None:
+        self._found: dict[str, etree._Element] = {}
+        self._repeated: set[str] = set()
+        for child in parent:
+            name = str(child.tag)
+            if name in self._found:
+                self._repeated.add(name)
+            self._found[name] = child
 
-def _text(parent: etree._Element, namespace: str, local: str) -> str | None:
-    found = _one(parent, namespace, local)
-    if found is None:
-        return None
-    if len(found):
-        raise Invalid(f"{local} has content that is not text")
-    return found.text or ""
+    def get(self, name: str) -> etree._Element | None:
+        """Return the only child with a name, None without one."""
+        if name in self._repeated:
+            raise Invalid(f"more than one element {name.rpartition('}')[2]}")
+        return self._found.get(name)
+
+    def text(self, name: str) -> str | None:
+        """Return the text of the only child with a name, None without one."""
+        found = self.get(name)
+        if found is None:
+            return None
+        if len(found):
+            raise Invalid(f"{name.rpartition('}')[2]} has content that is not text")
+        return found.text or ""
 
 
 def _timestamp(element: etree._Element) -> Timestamp:
-    created, expires = (_time(element, local) for local in ("Created", "Expires"))
-    return Timestamp(created, expires, element)
+    parts = _Parts(element)
+    return Timestamp(_time(parts, _CREATED), _time(parts, _EXPIRES), element)
 
 
-def _time(element: etree._Element, local: str) -> float | None:
-    text = _text(element, WSU, local)
+def _time(parts: _Parts, name: str) -> float | None:
+    text = parts.text(name)
     time = None if text is None else read_time(text)
     if text is not None and time is None:
-        raise Invalid(f"the Timestamp's {local} is not a time: {text[:40]!r}")
+        raise Invalid(f"the Timestamp's {name.rpartition('}')[2]} is not a time: {text[:40]!r}")
     return time
 
 
-def _context_token(security: etree._Element) -> ContextToken | None:
-    found = [
-        (one, namespace)
-        for namespace in CONVERSATIONS
-        if (one := _one(security, namespace, "SecurityContextToken")) is not None
-    ]
+def _context_token(security: _Parts) -> ContextToken | None:
+    found = [(one, namespace) for namespace, name in _CONTEXT_TOKENS.items() if (one := security.get(name)) is not None]
     if not found:
         return None
     if len(found) > 1:
         raise Invalid("two SecurityContextTokens")
     element, namespace = found[0]
-    identifier, instance = _text(element, namespace, "Identifier"), _text(element, namespace, "Instance")
+    parts = _Parts(element)
+    identifier, instance = parts.text(f"{{{namespace}}}Identifier"), parts.text(f"{{{namespace}}}Instance")
     if not identifier or max(len(identifier), len(instance or "")) > MAX_NAME:
         raise Invalid("the SecurityContextToken has no Identifier, or a very long one")
     return ContextToken(identifier.strip(), (instance or "").strip(), element)
 
 
 def _username_token(element: etree._Element) -> Token:
-    name, password = _text(element, WSSE, "Username"), _text(element, WSSE, "Password")
+    parts = _Parts(element)
+    name, password = parts.text(_USERNAME), parts.text(_PASSWORD)
     if not name or len(name) > MAX_NAME:
         raise Invalid("the UsernameToken has no Username, or a very long one")
-    if password is None:
+    found = parts.get(_PASSWORD)
+    if password is None or found is None:
         raise Invalid("the UsernameToken has no Password")
-    found = _one(element, WSSE, "Password")
-    kind = PASSWORD_TEXT if found is None else found.get("Type", PASSWORD_TEXT)
+    kind = found.get("Type", PASSWORD_TEXT)
     if kind not in (PASSWORD_TEXT, PASSWORD_DIGEST):
         raise Invalid(f"the Password has the type {kind[:100]!r}")
     try:
-        nonce = base64.b64decode("".join((_text(element, WSSE, "Nonce") or "").split()), validate=True)
+        nonce = base64.b64decode("".join((parts.text(_NONCE) or "").split()), validate=True)
     except binascii.Error:
         raise Invalid("the Nonce is not base64") from None
     if len(nonce) > MAX_NONCE:
         raise Invalid(f"the Nonce has {len(nonce)} bytes")
-    created = (_text(element, WSU, "Created") or "").strip()
+    created = (parts.text(_CREATED) or "").strip()
     created_at = read_time(created) if created else None
     if created and created_at is None:
         raise Invalid(f"the UsernameToken's Created is not a time: {created[:40]!r}")

@@ -11,7 +11,7 @@ _DATE_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+
 
 def write_time(at: float) -> str:
     """Return a time in seconds since 1970 as CXF and WCF write it: UTC with three digits of milliseconds."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{int(at * 1000) % 1000:03d}Z"
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")[:23] + "Z"
 
 
 def read_time(text: str) -> float | None:
