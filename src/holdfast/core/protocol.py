@@ -183,7 +183,7 @@ class RMProtocol:
         recover_outbound(self.outbound, self.queues, snapshot, now)
         announce_claims(self.outbound.context.claims, self.outbound.outboxes.values())
         self.granting.recover()
-        self.replies.recover(now)
+        self.replies.outboxes.recover(now)
         if self.sessions is not None:
             self.sessions.recover(now)
         self.staging.recover(snapshot, now)

@@ -92,7 +92,7 @@ class Polling:
             self._refuse(back_channel, origin)
             return
         destination.last_activity = now
-        outbox = self._replies.outbox_of(destination)
+        outbox = self._replies.outboxes.outbox_of(destination)
         if outbox is not None and outbox.is_polled and poll.address in ("", outbox.to):
             assert outbox.to is not None
             self._poll_address(outbox.to, frozenset((outbox.key,)), back_channel, origin, now)

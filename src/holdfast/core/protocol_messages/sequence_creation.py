@@ -140,7 +140,7 @@ class Granting:
         destination.accept_acks_to = EndpointReference(envelope.to or "") if envelope.to else ANONYMOUS_EPR
         target = offer.endpoint or envelope.reply_to or create.acks_to
         to = None if target.is_anonymous or target.is_none else target.address
-        self._replies.accept_offer(destination, to, now)
+        self._replies.outboxes.accept_offer(destination, to, now)
 
     # --- what a destination grants --------------------------------------------------------------------------------
 

@@ -180,7 +180,7 @@ class Accepting:
             now,
             is_kept=is_kept,
             is_answered=message.is_unanswered,
-            may_reply=self._replies.have_room(destination, envelope),
+            may_reply=self._replies.outboxes.have_room(destination, envelope),
         )
         if verdict is _NEW:
             is_expected = self._accepted(message, now) or is_kept or not is_application

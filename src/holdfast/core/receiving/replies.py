@@ -13,23 +13,16 @@ from functools import partial
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import BackChannel, Effect, Incident, Respond
 from holdfast.core.messages import ANONYMOUS, Envelope, Fault, LastMessage
-from holdfast.core.origin import owner_of
 from holdfast.core.receiving.acknowledgements import Acknowledging, asks
 from holdfast.core.receiving.answers import Answering
-from holdfast.core.receiving.authority import requester_of
 from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.reply_outboxes import ReplyOutboxes
 from holdfast.core.records import Record
 from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Addressing
-
-
-def _plain_key(destination: RMDestination) -> str:
-    """Return the key of the outbox of replies without an offered Sequence."""
-    return f"plain/{destination.identifier}"
-
 
 HELD_SHARE = 20
 """A request beyond a gap keeps its exchange for this part of ``reply_patience``: the message that closes the gap may
@@ -71,6 +64,7 @@ class Replies:
     ) -> None:
         self._inbound = inbound
         self._outbound = outbound
+        self.outboxes = ReplyOutboxes(inbound, outbound)
         self._acknowledging = acknowledging
         self._answering = answering
         self._commit = commit
@@ -95,7 +89,9 @@ class Replies:
     def is_asked_for(self, record: Record) -> bool:
         """Whether the reply goes back in the answer to the request, or to a repeat of it."""
         destination = self._inbound.destinations.get(record.sequence)
-        return (record.reply_to or ANONYMOUS) == ANONYMOUS and (destination is None or not self._are_sent(destination))
+        if (record.reply_to or ANONYMOUS) != ANONYMOUS:
+            return False
+        return destination is None or not self.outboxes.have_address(destination)
 
     def addressing_of(self, record: Record) -> Addressing:
         """Return the WS-Addressing version of a request's Sequence: that of its requester."""
@@ -167,7 +163,7 @@ class Replies:
         # WS-Addressing 1.0 core 3.2: no ReplyTo is the anonymous one. In 2004/08 it asks for no reply.
         if destination is None or destination.versions.addressing is not Addressing.V2005_08:
             return False
-        if self._are_sent(destination) or not destination.may_keep_reply(record.message_number):
+        if self.outboxes.have_address(destination) or not destination.may_keep_reply(record.message_number):
             return False
         self._keep(destination, record, reply, now)
         self._commit.save(destination.identifier, destination)
@@ -191,7 +187,7 @@ class Replies:
         The end of the request's Sequence then waits until the requester acknowledges the reply.
         """
         number = record.message_number
-        outbox = self._outbox(destination, record, now)
+        outbox = self.outboxes.outbox_for(destination, record, now)
         reply.relates_to = record.message_id
         reply.sequence = destination.identifier  # which is acknowledged in each transmission of the reply
         reply.message_number = number
@@ -217,7 +213,7 @@ class Replies:
         it (CXF); and its loss would go unnoticed (Sandesha2).
         """
         destination.acknowledged.add(number)
-        outbox = self.outbox_of(destination)
+        outbox = self.outboxes.outbox_of(destination)
         if outbox is None or outbox.to != destination.acks_to.address:
             self._acknowledging.owe(destination, now)
 
@@ -269,58 +265,14 @@ class Replies:
         destination.replies_heard(numbers)
         self._finish(destination, now)
 
-    # --- where replies go -----------------------------------------------------------------------------------------
-
-    def _outbox(self, destination: RMDestination, record: Record, now: float) -> Outbox:
-        """Return the reply's outbox: the offered Sequence, ours, or the back-channel."""
-        reply_to = record.reply_to or ANONYMOUS
-        if destination.offered is None and reply_to != ANONYMOUS:
-            outbox = self._outbound.open(f"to/{reply_to}", reply_to, [(destination.versions, False)])
-            if outbox.is_polled and not outbox.address:
-                # The peer answers our CreateSequence at the address that it sends its requests to.
-                self._outbound.poll_for(outbox, record.to or "", owner_of(destination.party))
-            return outbox
-        return self.outbox_of(destination) or self._open(destination, None, now)
-
-    def have_room(self, destination: RMDestination, envelope: Envelope) -> bool:
-        """Whether the reply of a request may wait for a poll.
-
-        The Sequence itself counts the replies in an offered Sequence only.
-        """
-        reply_to = envelope.reply_to
-        if destination.offered is not None or reply_to is None or not reply_to.is_polled:
-            return True
-        outbox = self._outbound.outboxes.get(f"to/{reply_to.address}")
-        return outbox is None or outbox.waiting < self._inbound.policy.max_open_requests
-
-    def outbox_of(self, destination: RMDestination) -> Outbox | None:
-        """Return the outbox of replies to the place the requests came from, if it exists."""
-        return self._outbound.outboxes.get(destination.offered or _plain_key(destination))
-
-    def _open(self, destination: RMDestination, to: str | None, now: float) -> Outbox:
-        key = destination.offered or _plain_key(destination)
-        policy = self._outbound.policy_of(to, key)
-        source = RMSource(key, key, destination.versions, policy, now, polled=to is None)
-        source.identifier = destination.offered
-        source.to = to
-        source.requester = requester_of(destination)
-        return self._outbound.open_replies(source, now)
-
-    def accept_offer(self, destination: RMDestination, to: str | None, now: float) -> None:
-        """Accept the requester's Offer; ``to`` of None sends replies in answers to requests."""
-        self._open(destination, to, now).answers = destination.identifier
-
-    def _are_sent(self, destination: RMDestination) -> bool:
-        """Whether replies go to an address of the requester, and not in answers."""
-        outbox = self._outbound.outboxes.get(destination.offered or "")
-        return outbox is not None and outbox.source is not None and not outbox.source.polled
+    # --- polls ----------------------------------------------------------------------------------------------------
 
     def give(self, destination: RMDestination, back_channel: BackChannel, now: float) -> bool:
         """Answer a poll for a Sequence whose replies go in answers; return False if no reply waits.
 
         Each poll gets the reply that follows the one before, until the requester acknowledges them.
         """
-        outbox = self.outbox_of(destination)
+        outbox = self.outboxes.outbox_of(destination)
         source = outbox.source if outbox is not None and destination.offered is not None else None
         if source is None or not source.polled:
             return False
@@ -379,7 +331,7 @@ class Replies:
             asked: Whether it asks for an acknowledgement, which its answer must then carry.
             has_waited: Whether it has waited since another exchange got the reply.
         """
-        outbox = self.outbox_of(destination)
+        outbox = self.outboxes.outbox_of(destination)
         source = outbox.source if outbox is not None else None
         reply_number = destination.replies.numbers.get(number)
         if reply_number is not None and source is None and number in destination.replies.awaiting:
@@ -441,7 +393,7 @@ class Replies:
         """
         if back_channel is None:
             return
-        if self._are_sent(destination) or destination.acks_to.is_polled:
+        if self.outboxes.have_address(destination) or destination.acks_to.is_polled:
             self._answering.done(back_channel)
             if asked and not destination.acks_to.is_anonymous:
                 self._acknowledging.owe(destination, now)
@@ -555,7 +507,7 @@ class Replies:
     def _finish(self, destination: RMDestination, now: float, *, by_source: bool = False) -> None:
         is_answered = not destination.replies.unanswered and not destination.replies.replying
         if destination.is_over and is_answered and (by_source or not destination.replies.numbers):
-            self._end(destination, now)
+            self.outboxes.end(destination, now)
 
     def forgotten(self, destination: RMDestination, now: float) -> None:
         """Remove the state of an inbound Sequence that :class:`Inbound` has forgotten."""
@@ -565,37 +517,4 @@ class Replies:
         for waiting in self._waiting.pop(destination.identifier, {}).values():
             for back_channel, _ in waiting:
                 self._answering.done(back_channel)
-        self._end(destination, now)
-
-    def recover(self, now: float) -> None:
-        """Match recovered outboxes of replies to Sequences, and end the others."""
-        for outbox in self.find_answered():
-            self._end_outbox(outbox, now)
-
-    def find_answered(self) -> list[Outbox]:
-        """Match each outbox of replies to its Sequence; return those without a known one."""
-        answering_none = []
-        keys = {key: one for one in self._inbound.destinations.values() for key in (one.offered, _plain_key(one))}
-        for outbox in [outbox for outbox in self._outbound.outboxes.values() if outbox.is_for_replies]:
-            destination = keys.get(outbox.key)
-            if destination is None:
-                answering_none.append(outbox)
-                continue
-            if outbox.source is not None:
-                outbox.source.requester = requester_of(destination)  # a version that did not save it left it out
-            if destination.offered == outbox.key:
-                outbox.answers = destination.identifier
-        return answering_none
-
-    def _end(self, destination: RMDestination, now: float) -> None:
-        """End the Sequence of replies: notify a requester with an address, or forget it."""
-        for key in (destination.offered, _plain_key(destination)):
-            outbox = self._outbound.outboxes.get(key or "")
-            if outbox is not None:
-                self._end_outbox(outbox, now)
-
-    def _end_outbox(self, outbox: Outbox, now: float) -> None:
-        if outbox.to is None:
-            self._outbound.close_outbox(outbox.key, now)
-        else:
-            outbox.want_end(now)
+        self.outboxes.end(destination, now)

@@ -88,7 +88,7 @@ class StoppedEngine(Engine):
                 identifier = state["identifier"]
                 held = snapshot.held.get(identifier, [])
                 protocol.inbound.destinations[identifier] = RMDestination.from_state(state, held, policy, now)
-        protocol.replies.find_answered()
+        protocol.replies.outboxes.match()
 
     async def records(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
         """Read records."""

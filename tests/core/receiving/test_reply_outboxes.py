@@ -1,0 +1,74 @@
+"""Which outbox takes a reply: the offered Sequence, that of an address, or one for the answers to requests."""
+
+from __future__ import annotations
+
+import pytest
+from asked import Endpoint
+
+from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, EndpointReference, Offer
+
+HERE = EndpointReference("http://s/decoupled")
+EITHER = pytest.mark.parametrize("rm", ["1.0", "1.1"])
+
+
+def requester(rm: str, where: EndpointReference = ANONYMOUS_EPR, offer: Offer | None = None) -> tuple[Endpoint, str]:
+    endpoint = Endpoint(rm, allows=lambda _: True)
+    answer = endpoint.ask(
+        control=CreateSequence(where, offer=offer), message_id="urn:create", to="http://d/", reply_to=where
+    )
+    if answer is None:
+        answer = endpoint.transmitted.pop().envelope
+    assert isinstance(answer.control, CreateSequenceResponse), answer
+    return endpoint, answer.control.identifier
+
+
+def outbox_keys(endpoint: Endpoint) -> list[str]:
+    return list(endpoint.protocol.outbound.outboxes)
+
+
+@EITHER
+def test_replies_go_in_the_offered_sequence_to_the_address_of_its_acknowledgements(rm: str) -> None:
+    endpoint, identifier = requester(rm, HERE, Offer("urn:o"))
+    destination = endpoint.protocol.inbound.destinations[identifier]
+    outboxes = endpoint.protocol.replies.outboxes
+    outbox = outboxes.outbox_of(destination)
+    assert outbox is not None and (outbox.key, outbox.to, outbox.answers) == ("urn:o", HERE.address, identifier)
+    assert outboxes.have_address(destination)
+    endpoint.send(identifier, 1, message_id="urn:m1", reply_to=HERE)
+    assert outboxes.outbox_for(destination, endpoint.records()[0], endpoint.now) is outbox
+
+
+@EITHER
+def test_replies_of_sequences_without_an_offer_share_the_outbox_of_their_address(rm: str) -> None:
+    endpoint, identifier = requester(rm, HERE)
+    destination = endpoint.protocol.inbound.destinations[identifier]
+    outboxes = endpoint.protocol.replies.outboxes
+    assert outboxes.outbox_of(destination) is None and not outboxes.have_address(destination)
+    endpoint.send(identifier, 1, message_id="urn:m1", reply_to=HERE)
+    outbox = outboxes.outbox_for(destination, endpoint.records()[0], endpoint.now)
+    assert (outbox.key, outbox.to, outbox.answers) == (f"to/{HERE.address}", HERE.address, None)
+
+
+@EITHER
+def test_replies_that_go_in_answers_have_an_outbox_of_their_sequence(rm: str) -> None:
+    endpoint, identifier = requester(rm)
+    endpoint.request(identifier, 1)
+    endpoint.reply(1)
+    destination = endpoint.protocol.inbound.destinations[identifier]
+    outbox = endpoint.protocol.replies.outboxes.outbox_of(destination)
+    assert outbox is not None and (outbox.key, outbox.to) == (f"plain/{identifier}", None)
+    assert outbox.source is not None and outbox.source.polled
+
+
+@EITHER
+def test_after_a_restart_each_outbox_has_its_sequence_again_and_others_end(rm: str) -> None:
+    endpoint, identifier = requester(rm, offer=Offer("urn:o"))
+    endpoint.request(identifier, 1)
+    endpoint.reply(1)
+    again = endpoint.restart()
+    assert again.protocol.outbound.outboxes["urn:o"].answers == identifier
+    del again.protocol.inbound.destinations[identifier]
+    (alone,) = again.protocol.replies.outboxes.match()
+    assert alone.key == "urn:o"
+    again.protocol.replies.outboxes.recover(again.now)
+    assert outbox_keys(again) == []
