@@ -62,11 +62,11 @@ async def send(url: str, store: str, window: int, messages: int, active: int, op
             await asyncio.gather(*(call(caller, count, window) for caller in range(window)))
 
         await run(messages // 4)  # warm-up
-        commits = source._engine.commits.batches
+        commits = source._running.engine.commits.batches
         cpu, began = time.process_time(), time.perf_counter()
         await run(messages)
         cpu, seconds = time.process_time() - cpu, time.perf_counter() - began
-        commits = source._engine.commits.batches - commits
+        commits = source._running.engine.commits.batches - commits
         figures = {"cpu_us": 1e6 * cpu / messages, "rate": messages / seconds, "resent": source.progress.resent}
         figures["messages_per_commit"] = messages / max(1, commits)
         if opened > active:

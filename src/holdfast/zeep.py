@@ -21,10 +21,9 @@ from holdfast import sync
 from holdfast.endpoint.engine.engine import new_identifier
 from holdfast.endpoint.source import source as asynchronous
 from holdfast.endpoint.source.http_settings import SourceHTTP
-from holdfast.endpoint.source.options import SourceOptions
 from holdfast.endpoint.source.replies import Reply
 from holdfast.endpoint.source.sent import Sent
-from holdfast.endpoint.source.wsdl import documents_of
+from holdfast.endpoint.source.wsdl import SourceOptions, documents_of
 from holdfast.exceptions import ConfigurationError, OperationFault, PeerFault
 from holdfast.store import Store
 from holdfast.wsdl.extra import require_zeep

@@ -80,7 +80,7 @@ async def test_a_repeat_of_what_was_taken_is_not_refused_by_routes_that_changed(
 
 async def repeat(source: holdfast.Source, broker: Broker) -> None:
     """Send the first message of the source's Sequence once more, as after a lost acknowledgement."""
-    (outbox,) = source._engine.protocol.outbound.outboxes.values()
+    (outbox,) = source._running.engine.protocol.outbound.outboxes.values()
     assert outbox.source is not None
     identifier = outbox.source.identifier
     content = (

@@ -72,7 +72,7 @@ async def test_a_call_waits_for_six_syncs_and_a_one_way_message_for_three(
     broker = await run_broker(partitions=1, forwarders=(forwarder,))
     async with holdfast.Source(broker.service.url, ":memory:", versions=Versions(rm), offer=True) as source:
         assert (await source.request("<q>warm</q>", action=ACTION)).body.text == "warm"
-        counted = Counted(source._engine, broker.destination.engine, service.app.engine)
+        counted = Counted(source._running.engine, broker.destination.engine, service.app.engine)
         for number in range(CALLS):
             assert (await source.request(f"<q>{number}</q>", action=ACTION)).body.text == str(number)
         assert counted.since() == [2 * CALLS] * 3

@@ -14,7 +14,7 @@ from lxml import etree
 import holdfast
 from holdfast import ConfigurationError, Destination, Message, Source, SourceHTTP, Versions
 from holdfast.endpoint.serve import Listeners, Service
-from holdfast.endpoint.source.options import SourceOptions
+from holdfast.endpoint.source.wsdl import SourceOptions
 
 URL = "http://127.0.0.1:9/"
 

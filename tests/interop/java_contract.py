@@ -174,8 +174,8 @@ async def source_to(
         options["http"] = holdfast.SourceHTTP(listen=("127.0.0.1", 0), address=back.url)
     async with holdfast.Source(url, store=store, versions=versions, policy=HURRIED, **options) as source:
         if back is not None:
-            assert source._server is not None
-            back.target = f"http://127.0.0.1:{source._server.port}/"
+            assert source._running.server is not None
+            back.target = f"http://127.0.0.1:{source._running.server.port}/"
         yield source
 
 

@@ -94,8 +94,8 @@ async def test_the_same_is_refused_under_asgi() -> None:
 async def test_a_sources_own_listener_refuses_it_too(serve: Any) -> None:
     service = await serve(Destination(":memory:"))
     async with Source(service.url, ":memory:", http=SourceHTTP(listen=("127.0.0.1", 0))) as source:
-        assert source._server is not None
-        url = f"http://127.0.0.1:{source._server.port}/"
+        assert source._running.server is not None
+        url = f"http://127.0.0.1:{source._running.server.port}/"
         assert (await post(url, "text/plain"))[0] == 415
         assert (await post(url, "text/xml"))[0] != 415
 

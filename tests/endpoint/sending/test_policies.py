@@ -121,7 +121,7 @@ async def test_each_sequence_of_a_source_has_its_policy_which_may_change(serve: 
     url = (await serve(app)).url
     given = [Policy({"window": 5}), Policy({"window": 1}, action="urn:urgent"), Policy({"window": 9}, name="bulk")]
     async with Source(url, tmp_path / "outbox", policy=given) as source:
-        outboxes = source._engine.protocol.outbound.outboxes
+        outboxes = source._running.engine.protocol.outbound.outboxes
         for action, key in (("urn:a", ""), ("urn:urgent", ""), ("urn:urgent", "bulk"), ("urn:a", "bulk")):
             await (await source.send("<n/>", action=action, sequence_key=key)).acknowledged(60)
         assert {key: one.policy.window for key, one in outboxes.items()} == {"": 5, "urn:urgent": 1, "bulk": 9}
@@ -133,7 +133,7 @@ async def test_each_sequence_of_a_source_has_its_policy_which_may_change(serve: 
             source.use([Policy({"window": 3}), "no policy"])  # type: ignore[list-item]
         assert outboxes["bulk"].policy.window == 3
     async with Source(url, tmp_path / "outbox", policy=given) as source:
-        assert source._engine.protocol.outbound.outboxes["bulk"].policy.window == 9, "it is not stored"
+        assert source._running.engine.protocol.outbound.outboxes["bulk"].policy.window == 9, "it is not stored"
         assert source.policy.window == 5
     assert sorted(got) == ["urn:a", "urn:a", "urn:a", "urn:urgent", "urn:urgent"]
 

@@ -21,7 +21,7 @@ async def test_several_may_wait_for_one_message_and_one_who_is_cancelled_takes_n
         waiting[0].cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting[0]
-        (lane,) = source._calls.lanes.values()
+        (lane,) = source._running.calls.lanes.values()
         assert [len(those) for those in lane.acknowledged.values()] == [2]
         await serve(Destination(":memory:"), port=port)
         await asyncio.wait_for(asyncio.gather(*waiting[1:]), 60)
@@ -34,6 +34,6 @@ async def test_who_stops_waiting_leaves_nothing_behind() -> None:
         for _ in range(3):
             with pytest.raises(NotAcknowledged):
                 await sent.acknowledged(0.001)
-        (lane,) = source._calls.lanes.values()
+        (lane,) = source._running.calls.lanes.values()
         assert lane.acknowledged == {}
         assert lane.submitted == {}

@@ -30,7 +30,7 @@ def shop() -> tuple[Destination, list[str]]:
 
 def kept(source: Source) -> int:
     """Replies that the source's queue still has."""
-    one = source._engine.protocol.inbound.queue.partitions[0]
+    one = source._running.engine.protocol.inbound.queue.partitions[0]
     return one.end - one.first
 
 
@@ -77,7 +77,7 @@ async def test_a_source_whose_block_is_left_in_order_has_what_it_was_given_and_k
         while kept(source) < 2:
             await asyncio.sleep(0.01)
         waiting.cancel()
-        source._calls.here._given.pop("urn:two", None)  # it came, and the program was not there to take it
+        source._running.calls.here._given.pop("urn:two", None)  # it came, and the program was not there to take it
     with pytest.raises(ZeroDivisionError):  # noqa: PT012
         async with Source(url, tmp_path / "o") as source:
             with pytest.raises(NotAcknowledged):

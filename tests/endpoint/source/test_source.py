@@ -532,7 +532,7 @@ async def test_a_reply_that_nobody_asked_for_is_acknowledged_and_not_kept(serve:
             await (await source.send(f"<n>{number}</n>", action="urn:test:price")).acknowledged(60)
         assert (await source.request("<n>3</n>", action="urn:test:price", timeout=60)).body.text == "12"
         assert source.incidents["message.unsolicited_dropped"] == 3
-        assert source._store.load().bounds.get(("replies", 0), (0, 0))[1] == 1
+        assert source._running.store.load().bounds.get(("replies", 0), (0, 0))[1] == 1
     assert seen == ["0", "1", "2", "3"]
 
 

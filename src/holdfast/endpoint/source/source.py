@@ -6,26 +6,14 @@ Owns promises to callers: durable here, durable there, replied. What happens in 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
-from holdfast.core.events import (
-    Effect,
-    Incident,
-    Respond,
-    Transmit,
-)
-from holdfast.core.messages import ANONYMOUS
-from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
-from holdfast.core.protocol_settings import Policies
-from holdfast.core.queues.queue import Queue
-from holdfast.core.records import Record
+from holdfast.core.policy import Assurance, SourcePolicy
 from holdfast.core.versions import Versions
 from holdfast.endpoint.arguments import (
     check_class,
@@ -37,47 +25,30 @@ from holdfast.endpoint.arguments import (
     to_journal,
 )
 from holdfast.endpoint.engine.clock import Clock
-from holdfast.endpoint.engine.engine import SOURCES_QUEUE, Engine, new_identifier
-from holdfast.endpoint.engine.opening import open_off_loop, patiently
+from holdfast.endpoint.engine.engine import new_identifier
 from holdfast.endpoint.envelopes.attachments import Attachment
 from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.envelopes.message import Body
 from holdfast.endpoint.envelopes.processors import Processor
 from holdfast.endpoint.journal.policy import JournalPolicy
-from holdfast.endpoint.journal.writer import Journal
-from holdfast.endpoint.listeners import listen_for_answers
-from holdfast.endpoint.logs import log, log_incident
-from holdfast.endpoint.sending.listener import Listener
+from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.policies import Policy, SequencePolicies, to_policies
-from holdfast.endpoint.sending.sender import Sender
-from holdfast.endpoint.sending.stopped import (
-    nothing_to_resume,
-    retracted_text,
-)
-from holdfast.endpoint.source.calls import Calls
-from holdfast.endpoint.source.enqueued_messages import Collecting
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.operation_calls import OperationCalls
-from holdfast.endpoint.source.options import SourceOptions
 from holdfast.endpoint.source.outgoing_record import attach, attach_in_thread, outgoing_record
-from holdfast.endpoint.source.pending_sends import Progress, named, note_answer, note_failure
+from holdfast.endpoint.source.pending_sends import Progress, named
 from holdfast.endpoint.source.profiles import PREFERRED, PROFILES
-from holdfast.endpoint.source.replies import Replies, Reply
+from holdfast.endpoint.source.replies import Reply
+from holdfast.endpoint.source.running_source import RunningSource, SourceSettings
 from holdfast.endpoint.source.sent import Enqueued, Sent, enqueue
-from holdfast.endpoint.source.store_owner import destination_of
-from holdfast.endpoint.source.wsdl import documents_of, read_port, source_options
+from holdfast.endpoint.source.wsdl import SourceOptions, documents_of, read_port, source_options
 from holdfast.exceptions import (
     ConfigurationError,
-    DeliveryError,
     NotAcknowledged,
-    StoreError,
-    StoreFailed,
 )
-from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import TransportError
-from holdfast.http.server.server import HTTPServer
 from holdfast.settings import check_seconds
-from holdfast.store import Store, Transactional, shown, store_exists
+from holdfast.store import Store, store_exists
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -136,7 +107,6 @@ class Source(OperationCalls):
         check_class("offer", offer, bool)
         self._http = http or SourceHTTP()
         self._journal_policy = to_journal(journal)
-        self._journal: Journal | None = None
         if profile is not None:
             if profile not in PROFILES or versions is not None:
                 raise ConfigurationError(
@@ -161,9 +131,7 @@ class Source(OperationCalls):
         self._versions = versions
         self._offer = offer
         self._choices = self._make_choices()
-        self._server: HTTPServer | None = None
-        self._collecting: Collecting | None = None
-        self._open = False
+        self._opened: RunningSource | None = None
 
     @classmethod
     async def from_wsdl(
@@ -223,13 +191,13 @@ class Source(OperationCalls):
         """
         usual, given = self._policies.usual, to_policies(policy, self._policies.usual)
         given.usual = replace(given.usual, assurance=usual.assurance)
-        outbound = self._engine.protocol.outbound if self._open else None
+        outbound = self._running.engine.protocol.outbound if self._is_open else None
         for key in outbound.outboxes if outbound is not None else [""]:
             given.of(self.to or "", key)  # raises if policies contradict each other
         self._policies = given
         if outbound is not None:
             outbound.use(given.usual, given.of)
-            self._engine.touch()
+            self._running.engine.touch()
 
     def _make_choices(self) -> list[tuple[Versions, bool]]:
         versions = [self._versions] if isinstance(self._versions, Versions) else self._versions or PREFERRED
@@ -250,8 +218,8 @@ class Source(OperationCalls):
 
     def _leave(self, in_order: bool) -> None:
         """Its block is left: in order, the program has the replies that it was given."""
-        if in_order and self._open:
-            self._calls.here.done_with_given()
+        if in_order and self._is_open:
+            self._running.calls.here.done_with_given()
 
     async def open(self) -> None:
         """Open the store and resume what it holds.
@@ -261,82 +229,18 @@ class Source(OperationCalls):
             ConfigurationError: no ``to`` is given and the store names none, or another; the store is a destination's;
                 or it cannot listen where it was told to.
         """
-        if self.to is None and not await patiently(lambda: asyncio.to_thread(store_exists, self._store_location)):
-            raise nothing_to_resume(shown(self._store_location))  # and none is made
-        self._store = await open_off_loop(self._store_location)
-        try:
-            await self._start()
-        except BaseException:
-            if self._server is not None:
-                await self._server.close(0.0)
-            await self._engine.give_up()
-            await self._end_journal()
-            with contextlib.suppress(StoreError):  # what is wrong with it is being told
-                self._store.close()
-            raise
-        self._open = True
-
-    async def _start(self) -> None:
-        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        self._engine = Engine(self._store, self._carry_out, self._store_failed, self.clock)
-        self._calls = Calls(self._engine, self.progress, self._store_location, self._choices)
-        self._local, http = ANONYMOUS, self._http
-        self._sender = Sender(
-            self._engine,
-            http.transport or http.new_client(connections_per_host=64),
-            self._envelopes,
-            http.headers,
-            on_transport_error=self._transport_error,
-            on_answer=lambda _sent: self._tell_progress() if note_answer(self.progress) else None,
+        settings = SourceSettings(
+            to=self.to,
+            location=self._store_location,
+            policies=self._policies,
+            choices=self._choices,
+            http=self._http,
+            journal=self._journal_policy,
+            envelopes=self._envelopes,
+            clock=self.clock,
         )
-        listener = None
-        if http.listen is not None:
-            listener = Listener(self._engine, self._envelopes, self._sender.pauses)
-            self._server = await listen_for_answers(listener.handle, *http.listen)
-            self._local = self._calls.local = http.address or f"http://{http.listen[0]}:{self._server.port}/"
-        replies = DestinationPolicy(
-            assurance=Assurance(in_order=False), inactivity_timeout=None, advertise_buffer=False, max_sequences=1 << 20
-        )
-        queue, is_restored = Queue(SOURCES_QUEUE), bool(self._store.went_back)
-        snapshot = self._engine.start(
-            queue,
-            policies=Policies(replies, self._policies.usual, self._policies.of),
-            local=self._local,
-            is_restored=is_restored,
-        )
-        self._engine.protocol.accepting.takes_only_replies = True
-        self._calls.here = Replies(
-            self.policy.kept_replies, queue, self._engine, self._in_the_loop, self._calls.replied
-        )
-        outbound = self._engine.protocol.outbound
-        self.to = self._calls.to = destination_of(self._store_location, self.to, snapshot, outbound)
-        self._journal = self._engine.keep_journal(self._journal_policy, self._store_location, None, replies, snapshot)
-        self._calls.take_up()
-        await self._calls.here.take_up(*snapshot.bounds.get((SOURCES_QUEUE, 0), (0, 0)))
-        for outbox in list(self._engine.protocol.outbound.outboxes.values()):
-            outbox.ready()
-        self._engine.touch()
-        await self._engine.caught_up()  # nothing is sent or taken in before it knows what an earlier run sent
-        self._engine.check()
-        if listener is not None:
-            listener.begin()
-        if isinstance(self._store, Transactional):
-            self._collecting = Collecting(self._engine, self._store, self._submit_enqueued)
-            await self._collecting.collect()
-            self._engine.check()
-
-    async def _end_journal(self) -> None:
-        journal, self._journal = self._journal, None
-        if journal is not None:
-            await journal.close()
-
-    def _in_the_loop(self, call: Callable[[], None]) -> None:
-        if threading.get_ident() == self._thread:
-            if self._open:
-                call()
-            return
-        with contextlib.suppress(RuntimeError):  # the loop is closed: it is given again
-            self._loop.call_soon_threadsafe(lambda: call() if self._open else None)
+        self._opened = await RunningSource.open(settings, self.progress, self.incidents, self._tell_progress)
+        self.to = self._opened.calls.to
 
     async def close(self, timeout: float = 10.0) -> None:
         """End every Sequence whose messages are all acknowledged, wait up to ``timeout`` seconds for the destination's
@@ -346,36 +250,8 @@ class Source(OperationCalls):
             ConfigurationError: The timeout is negative; then nothing is closed.
         """
         check_seconds("timeout", timeout, endless=False)
-        if not self._open:
-            return
-        self._open = False
-        self._store.outlasts = False
-        try:
-            if timeout > 0 and self._engine.failure is None:
-                await self._end_finished(timeout)
-        finally:
-            if self._collecting is not None:
-                await self._collecting.close()
-            await self._sender.stop()
-            if self._server is not None:
-                await self._server.close(1.0)
-            await self._envelopes.close()
-            await self._engine.stop()
-            await self._end_journal()
-            self._store.close()
-            closed = DeliveryError("the source was closed", remedy="Open it again: it sends its stored messages.")
-            self._calls.fail_all(closed, closed)
-
-    async def _end_finished(self, timeout: float) -> None:
-        ending = [
-            self._calls.end(lane)
-            for lane in self._calls.lanes.values()
-            if lane.outbox.is_empty and lane.outbox.source is not None and not lane.outbox.stopped
-        ]
-        if ending:
-            done, _ = await asyncio.wait(ending, timeout=timeout)
-            for ended in done:
-                ended.exception()  # logged when it came; all of it is acknowledged
+        if self._is_open:
+            await self._running.close(timeout)
 
     # --- sending --------------------------------------------------------------------------------------------------
 
@@ -476,7 +352,7 @@ class Source(OperationCalls):
             DeliveryError: see :meth:`Sent.acknowledged`.
         """
         check_seconds("timeout", timeout)
-        if message_id is None or not self._calls.here.has(message_id):
+        if message_id is None or not self._running.calls.here.has(message_id):
             sent = await self._submit(body, action, sequence_key, message_id, headers, attachments, wants_reply=True)
             message_id = sent.message_id
         return await self.reply(message_id, timeout=timeout)
@@ -486,9 +362,9 @@ class Source(OperationCalls):
         given again until :meth:`Reply.done`."""
         check_seconds("timeout", timeout)
         self._check_open()
-        message = await self._calls.here.kept(message_id)
+        message = await self._running.calls.here.kept(message_id)
         if message is None:
-            message = await self._calls.reply(message_id, timeout)
+            message = await self._running.calls.reply(message_id, timeout)
         message.raise_for_fault()
         return message
 
@@ -504,7 +380,7 @@ class Source(OperationCalls):
         wants_reply: bool,
     ) -> Sent:
         self._check_open()
-        engine, given = self._engine, message_id
+        engine, given = self._running.engine, message_id
         now = engine.clock()
         message_id = new_identifier() if given is None else given
         key = self._policies.key_of(action) if key == "" else key
@@ -512,47 +388,48 @@ class Source(OperationCalls):
         if attachments:
             await attach_in_thread(record, attachments)
             self._check_open()
-        lane = self._calls.lane(key)
+        lane = self._running.calls.lane(key)
         known = await lane.ids.find(given) if given is not None else None
         lane.check()
         if known is not None:
             await lane.check_same(known, record)
         if wants_reply:
-            self._calls.replies.setdefault(message_id, asyncio.get_running_loop().create_future())
-            self._calls.asked[message_id] = lane
+            self._running.calls.replies.setdefault(message_id, asyncio.get_running_loop().create_future())
+            self._running.calls.asked[message_id] = lane
         if known is not None:
-            return Sent(self._calls, lane, known, message_id)
+            return Sent(self._running.calls, lane, known, message_id)
         self._envelopes.submitting(record, engine.protocol.commit)
         offset = engine.protocol.submit(lane.outbox, record, now)
         lane.ids.add(message_id, offset)
-        stored = lane.submitted[offset] = self._loop.create_future()
+        stored = lane.submitted[offset] = asyncio.get_running_loop().create_future()
         engine.touch()
         await (stored if given is None else lane.stored(offset))
-        return Sent(self._calls, lane, offset, message_id)
+        return Sent(self._running.calls, lane, offset, message_id)
 
-    def _submit_enqueued(self, record: Record) -> None:
-        lane = self._calls.lane(record.sequence)
-        offset = self._engine.protocol.submit(lane.outbox, record, self._engine.clock())
-        lane.ids.add(record.message_id or "", offset)
+    @property
+    def _is_open(self) -> bool:
+        return self._opened is not None and self._opened.is_open
 
-    def _check_started(self) -> None:
-        if not hasattr(self, "_calls"):
+    @property
+    def _running(self) -> RunningSource:
+        """What it has from its first opening on.
+
+        Raises:
+            ConfigurationError: It was never open.
+        """
+        if self._opened is None:
             raise ConfigurationError("the source is not open", remedy="Use it within 'async with source:'.")
+        return self._opened
 
     def _check_open(self) -> None:
-        if not self._open:
+        if not self._is_open:
             raise ConfigurationError("the source is not open", remedy="Use it within 'async with source:'.")
-        self._engine.check()
-        if self._store.trouble:
-            raise StoreFailed(
-                f"The message is not stored. {self._store.trouble}",
-                remedy="Free space. Stored messages are still being sent.",
-            )
+        self._running.check()
 
     def next_offset(self, sequence_key: str = "") -> int:
         """Return the number of messages ever stored with that key: where a numbering sender continues after a crash."""
         self._check_open()
-        lane = self._calls.lanes.get(sequence_key)
+        lane = self._running.calls.lanes.get(sequence_key)
         return lane.outbox.end if lane is not None else 0
 
     # --- waiting --------------------------------------------------------------------------------------------------
@@ -563,12 +440,11 @@ class Source(OperationCalls):
         A key that is stopped does not keep it from waiting for the others: its error is raised when they are done.
         """
         check_seconds("timeout", timeout)
-        self._check_started()
         try:
             async with asyncio.timeout(timeout):
-                if self._collecting is not None:
-                    await self._collecting.collect()
-                waits = [self._calls.flush(lane) for lane in self._calls.lanes.values()]
+                if self._running.collecting is not None:
+                    await self._running.collecting.collect()
+                waits = [self._running.calls.flush(lane) for lane in self._running.calls.lanes.values()]
                 for result in await asyncio.gather(*waits, return_exceptions=True):
                     if isinstance(result, BaseException):
                         raise result
@@ -577,8 +453,8 @@ class Source(OperationCalls):
         except TimeoutError:
             raise NotAcknowledged(
                 f"{self.progress.outstanding} messages for {self.to} are not acknowledged after {timeout} s"
-                f"{self._calls.because()}",
-                remedy=f"They are stored and Holdfast keeps retrying. {self._calls.how_it_goes_on('them')}",
+                f"{self._running.calls.because()}",
+                remedy=f"They are stored and Holdfast keeps retrying. {self._running.calls.how_it_goes_on('them')}",
             ) from None
 
     async def end(self, sequence_key: str = "", timeout: float | None = None) -> None:
@@ -590,66 +466,39 @@ class Source(OperationCalls):
             NotAcknowledged: It did not end in that time; Holdfast keeps retrying.
         """
         check_seconds("timeout", timeout)
-        self._check_started()
-        lane = self._calls.lane(sequence_key)
+        lane = self._running.calls.lane(sequence_key)
         try:
             async with asyncio.timeout(timeout):
-                await asyncio.shield(self._calls.end(lane))
+                await asyncio.shield(self._running.calls.end(lane))
         except NotAcknowledged:
             raise
         except TimeoutError:
             raise NotAcknowledged(
-                f"the Sequence {named(lane.outbox)} did not end within {timeout} s{self._calls.because()}",
+                f"the Sequence {named(lane.outbox)} did not end within {timeout} s{self._running.calls.because()}",
                 remedy="Unacknowledged messages are stored, and Holdfast keeps retrying.",
             ) from None
 
     def resume(self) -> None:
         """Resume every stopped key: unacknowledged messages are sent again, in new Sequences if the old ones are lost.
         With exactly-once this is a decision: the destination may have received some of them already."""
-        self._check_started()
         self._choices[:] = self._make_choices()
-        for lane in self._calls.lanes.values():
+        for lane in self._running.calls.lanes.values():
             lane.stop_error = None
             if lane.outbox.stopped:
-                lane.outbox.resume(self._choices, self._engine.clock())
-        self._engine.touch()
-
-    # --- what comes back ------------------------------------------------------------------------------------------
-
-    def _carry_out(self, effect: Effect) -> None:
-        if isinstance(effect, Transmit):
-            self._sender.transmit(effect)
-            self.progress.resent += effect.number > 0 and effect.attempt > 1
-        elif isinstance(effect, Incident):
-            self.incidents[effect.name] += 1
-            log_incident(effect)
-            self.progress.problem = retracted_text(effect) or self.progress.problem
-        elif isinstance(effect, Respond):
-            self._envelopes.respond(cast(Exchange, effect.back_channel), effect.envelope)
-        else:
-            self._calls.tell(effect)
-        self._tell_progress()
+                lane.outbox.resume(self._choices, self._running.engine.clock())
+        self._running.engine.touch()
 
     def _tell_progress(self) -> None:
         if self.on_progress is not None:
             self.on_progress(self.progress)
 
-    def _transport_error(self, _sent: Transmit, reason: str) -> None:
-        note_failure(self.progress, reason)
-        self._tell_progress()
-
-    def _store_failed(self, error: BaseException) -> None:
-        log.critical("store failed", error=repr(error), unacknowledged=self.progress.outstanding)
-        self._calls.store_failed(error)
-
     @property
     def _is_busy(self) -> bool:
-        """Whether it has something to do without waiting for time to pass or for the destination."""
-        return self._open and (self._engine.is_busy or self._envelopes.is_busy or self._sender.is_busy)
+        return self._opened is not None and self._opened.is_busy
 
     def sequences(self) -> list[dict[str, Any]]:
         """The Sequences it sends, and what waits for one; see ``inspection.describe_sequence``."""
         from holdfast.endpoint.inspection import describe_protocol
 
-        engine = self._engine
+        engine = self._running.engine
         return [one for one in describe_protocol(engine.protocol, engine.clock()) if one["role"] == "source"]

@@ -18,9 +18,9 @@ from holdfast.endpoint.envelopes.message import Body
 from holdfast.endpoint.sending.policies import Policy
 from holdfast.endpoint.source import sent
 from holdfast.endpoint.source import source as asynchronous
-from holdfast.endpoint.source.options import SourceOptions
 from holdfast.endpoint.source.pending_sends import Progress
 from holdfast.endpoint.source.sent import Enqueued
+from holdfast.endpoint.source.wsdl import SourceOptions
 from holdfast.exceptions import ConfigurationError, PeerFault
 from holdfast.settings import check_seconds
 from holdfast.store import Store

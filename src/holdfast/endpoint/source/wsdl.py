@@ -1,22 +1,40 @@
-"""What a service's WSDL says to a source: its address, versions and policy. The documents: ``wsdl.documents``."""
+"""Options of a source, and what a service's WSDL says to them: address, versions and policy.
+
+The documents of the WSDL are in ``wsdl.documents``.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from holdfast.core.policy import SourcePolicy
+from holdfast.core.policy import Assurance, SourcePolicy
+from holdfast.core.versions import Versions
 from holdfast.endpoint.envelopes.processors import Processor
+from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.logs import log
-from holdfast.endpoint.sending.policies import to_policies
+from holdfast.endpoint.sending.policies import Policy, SequencePolicies, to_policies
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.profiles import PREFERRED
 from holdfast.wire.policy.assertions import ANONYMOUS, CLIENT_CERTIFICATE, HTTP_BASIC, LISTENER, Ability
 from holdfast.wire.policy.settings import for_source
 from holdfast.wire.wsdl import Port
 from holdfast.wsdl.documents import Documents, fetcher
+
+
+class SourceOptions(TypedDict, total=False):
+    """The keyword arguments of :class:`holdfast.Source`, which documents them."""
+
+    versions: Versions | Sequence[Versions] | None
+    profile: str | None
+    offer: bool | None
+    assurance: str | Assurance | None
+    policy: SourcePolicy | Iterable[Policy] | SequencePolicies | None
+    http: SourceHTTP | None
+    processors: Iterable[Processor]
+    journal: bool | JournalPolicy
 
 
 async def read_port(documents: Documents, name: str | None, to: str | None, options: Mapping[str, Any]) -> Port:

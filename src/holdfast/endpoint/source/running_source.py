@@ -1,0 +1,264 @@
+"""RunningSource: what a source has from its opening to its closing, and in which order it is created and closed.
+
+This module owns the open store, the engine, the sender, the listener for answers and the journal, and what the
+protocol's effects do to them. ``source`` has the settings and the calls of the application.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, cast
+
+from holdfast.core.events import Effect, Incident, Respond, Transmit
+from holdfast.core.messages import ANONYMOUS
+from holdfast.core.policy import Assurance, DestinationPolicy
+from holdfast.core.protocol_settings import Policies
+from holdfast.core.queues.queue import Queue
+from holdfast.core.records import Record
+from holdfast.core.versions import Versions
+from holdfast.endpoint.engine.clock import Clock
+from holdfast.endpoint.engine.engine import SOURCES_QUEUE, Engine
+from holdfast.endpoint.engine.opening import open_off_loop, patiently
+from holdfast.endpoint.envelopes.envelopes import Envelopes
+from holdfast.endpoint.journal.policy import JournalPolicy
+from holdfast.endpoint.journal.writer import Journal
+from holdfast.endpoint.listeners import listen_for_answers
+from holdfast.endpoint.logs import log, log_incident
+from holdfast.endpoint.sending.listener import Listener
+from holdfast.endpoint.sending.policies import SequencePolicies
+from holdfast.endpoint.sending.sender import Sender
+from holdfast.endpoint.sending.stopped import nothing_to_resume, retracted_text
+from holdfast.endpoint.source.calls import Calls
+from holdfast.endpoint.source.enqueued_messages import Collecting
+from holdfast.endpoint.source.http_settings import SourceHTTP
+from holdfast.endpoint.source.pending_sends import Progress, note_answer, note_failure
+from holdfast.endpoint.source.replies import Replies
+from holdfast.endpoint.source.store_owner import destination_of
+from holdfast.exceptions import DeliveryError, StoreError, StoreFailed
+from holdfast.http.exchange import Exchange
+from holdfast.http.server.server import HTTPServer
+from holdfast.store import Store, Transactional, shown, store_exists
+
+_REPLIES = DestinationPolicy(
+    assurance=Assurance(in_order=False), inactivity_timeout=None, advertise_buffer=False, max_sequences=1 << 20
+)
+"""Policy of the Sequences in which replies arrive."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSettings:
+    """What a source is given before it is opened; ``Source`` documents each.
+
+    Args:
+        to: The destination's URL; None: the one in the store.
+        location: Where its store is.
+        policies: Of its Sequences.
+        choices: Versions to try for each new outbox, with or without an offer.
+        http: How it reaches its destination, and where it listens.
+        journal: Directory and retention of the event journal; None for no journal.
+        envelopes: Reads and writes its envelopes.
+        clock: Replaces the machine's clock in tests.
+    """
+
+    to: str | None
+    location: str | Path | Store
+    policies: SequencePolicies
+    choices: list[tuple[Versions, bool]]
+    http: SourceHTTP
+    journal: JournalPolicy | None
+    envelopes: Envelopes
+    clock: Clock | None
+
+
+class RunningSource:
+    """A source's store, engine, sender, listener and journal, created by :meth:`open`.
+
+    Args:
+        settings: Of the source.
+        store: Its open store.
+        progress: Counts the outcomes of messages.
+        incidents: Counts incidents by name.
+        tell_progress: Called after each change of ``progress``.
+    """
+
+    def __init__(
+        self,
+        settings: SourceSettings,
+        store: Store,
+        progress: Progress,
+        incidents: Counter[str],
+        tell_progress: Callable[[], None],
+    ) -> None:
+        http, self.is_open = settings.http, False
+        self._settings, self._progress, self._incidents = settings, progress, incidents
+        self._tell_progress = tell_progress
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self.store = store
+        self.engine = Engine(store, self._carry_out, self._store_failed, settings.clock)
+        self.calls = Calls(self.engine, progress, settings.location, settings.choices)
+        self._sender = Sender(
+            self.engine,
+            http.transport or http.new_client(connections_per_host=64),
+            settings.envelopes,
+            http.headers,
+            on_transport_error=self._transport_error,
+            on_answer=lambda _sent: tell_progress() if note_answer(progress) else None,
+        )
+        self._listener: Listener | None = None
+        self.server: HTTPServer | None = None
+        self.collecting: Collecting | None = None
+        self._journal: Journal | None = None
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    async def open(
+        cls, settings: SourceSettings, progress: Progress, incidents: Counter[str], tell_progress: Callable[[], None]
+    ) -> Self:
+        """Open the store and resume what it holds; raises what :meth:`holdfast.Source.open` raises."""
+        location = settings.location
+        if settings.to is None and not await patiently(lambda: asyncio.to_thread(store_exists, location)):
+            raise nothing_to_resume(shown(location))  # and none is made
+        running = cls(settings, await open_off_loop(location), progress, incidents, tell_progress)
+        try:
+            await running._start()
+        except BaseException:
+            if running.server is not None:
+                await running.server.close(0.0)
+            await running.engine.give_up()
+            await running._end_journal()
+            with contextlib.suppress(StoreError):  # what is wrong with it is being told
+                running.store.close()
+            raise
+        running.is_open = True
+        return running
+
+    async def _start(self) -> None:
+        settings, calls, engine = self._settings, self.calls, self.engine
+        local = await self._listen()
+        calls.local = local
+        queue, is_restored = Queue(SOURCES_QUEUE), bool(self.store.went_back)
+        policies = settings.policies
+        snapshot = engine.start(
+            queue, policies=Policies(_REPLIES, policies.usual, policies.of), local=local, is_restored=is_restored
+        )
+        engine.protocol.accepting.takes_only_replies = True
+        kept = policies.of(settings.to or "", "").kept_replies
+        calls.here = Replies(kept, queue, engine, self._in_the_loop, calls.replied)
+        calls.to = destination_of(settings.location, settings.to, snapshot, engine.protocol.outbound)
+        self._journal = engine.keep_journal(settings.journal, settings.location, None, _REPLIES, snapshot)
+        calls.take_up()
+        await calls.here.take_up(*snapshot.bounds.get((SOURCES_QUEUE, 0), (0, 0)))
+        for outbox in list(engine.protocol.outbound.outboxes.values()):
+            outbox.ready()
+        engine.touch()
+        await engine.caught_up()  # nothing is sent or taken in before it knows what an earlier run sent
+        engine.check()
+        if self._listener is not None:
+            self._listener.begin()
+        if isinstance(self.store, Transactional):
+            self.collecting = Collecting(engine, self.store, self._submit_enqueued)
+            await self.collecting.collect()
+            engine.check()
+
+    async def _listen(self) -> str:
+        """Listen for answers if the settings say so, and return the address that they go to."""
+        http = self._settings.http
+        if http.listen is None:
+            return ANONYMOUS
+        self._listener = Listener(self.engine, self._settings.envelopes, self._sender.pauses)
+        self.server = await listen_for_answers(self._listener.handle, *http.listen)
+        return http.address or f"http://{http.listen[0]}:{self.server.port}/"
+
+    async def close(self, timeout: float) -> None:
+        """End every Sequence whose messages are all acknowledged, for up to ``timeout`` seconds; close the store."""
+        self.is_open = False
+        self.store.outlasts = False
+        try:
+            if timeout > 0 and self.engine.failure is None:
+                await self._end_finished(timeout)
+        finally:
+            if self.collecting is not None:
+                await self.collecting.close()
+            await self._sender.stop()
+            if self.server is not None:
+                await self.server.close(1.0)
+            await self._settings.envelopes.close()
+            await self.engine.stop()
+            await self._end_journal()
+            self.store.close()
+            closed = DeliveryError("the source was closed", remedy="Open it again: it sends its stored messages.")
+            self.calls.fail_all(closed, closed)
+
+    async def _end_finished(self, timeout: float) -> None:
+        ending = [
+            self.calls.end(lane)
+            for lane in self.calls.lanes.values()
+            if lane.outbox.is_empty and lane.outbox.source is not None and not lane.outbox.stopped
+        ]
+        if ending:
+            done, _ = await asyncio.wait(ending, timeout=timeout)
+            for ended in done:
+                ended.exception()  # logged when it came; all of it is acknowledged
+
+    async def _end_journal(self) -> None:
+        journal, self._journal = self._journal, None
+        if journal is not None:
+            await journal.close()
+
+    def _in_the_loop(self, call: Callable[[], None]) -> None:
+        if threading.get_ident() == self._thread:
+            if self.is_open:
+                call()
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it is given again
+            self._loop.call_soon_threadsafe(lambda: call() if self.is_open else None)
+
+    def check(self) -> None:
+        """Raise the error that keeps the store from taking a message, if there is one."""
+        self.engine.check()
+        if self.store.trouble:
+            raise StoreFailed(
+                f"The message is not stored. {self.store.trouble}",
+                remedy="Free space. Stored messages are still being sent.",
+            )
+
+    def _submit_enqueued(self, record: Record) -> None:
+        lane = self.calls.lane(record.sequence)
+        offset = self.engine.protocol.submit(lane.outbox, record, self.engine.clock())
+        lane.ids.add(record.message_id or "", offset)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has something to do without waiting for time to pass or for the destination."""
+        return self.is_open and (self.engine.is_busy or self._settings.envelopes.is_busy or self._sender.is_busy)
+
+    # --- what comes back ------------------------------------------------------------------------------------------
+
+    def _carry_out(self, effect: Effect) -> None:
+        if isinstance(effect, Transmit):
+            self._sender.transmit(effect)
+            self._progress.resent += effect.number > 0 and effect.attempt > 1
+        elif isinstance(effect, Incident):
+            self._incidents[effect.name] += 1
+            log_incident(effect)
+            self._progress.problem = retracted_text(effect) or self._progress.problem
+        elif isinstance(effect, Respond):
+            self._settings.envelopes.respond(cast(Exchange, effect.back_channel), effect.envelope)
+        else:
+            self.calls.tell(effect)
+        self._tell_progress()
+
+    def _transport_error(self, _sent: Transmit, reason: str) -> None:
+        note_failure(self._progress, reason)
+        self._tell_progress()
+
+    def _store_failed(self, error: BaseException) -> None:
+        log.critical("store failed", error=repr(error), unacknowledged=self._progress.outstanding)
+        self.calls.store_failed(error)

@@ -1,0 +1,42 @@
+"""What a source has while it is open: created together, closed together, and nothing of it left after an error."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from holdfast import ConfigurationError, DeliveryError, Source, SourceHTTP
+
+ACTION = "urn:a"
+NOWHERE = "http://127.0.0.1:9/"
+
+
+async def test_a_source_that_cannot_listen_leaves_its_store_to_the_next(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        deaf = Source(NOWHERE, tmp_path / "o", http=SourceHTTP(listen=("127.0.0.1", port)))
+        with pytest.raises(ConfigurationError):
+            await deaf.open()
+    with pytest.raises(ConfigurationError, match="not open"):
+        await deaf.send("<n/>", action=ACTION)
+    async with Source(NOWHERE, tmp_path / "o") as source:
+        assert source.next_offset() == 0
+
+
+async def test_a_closed_source_fails_its_waiting_calls_and_can_be_opened_again(tmp_path: Path) -> None:
+    source = Source(NOWHERE, tmp_path / "o")
+    await source.open()
+    sent = await source.send("<n/>", action=ACTION)
+    waiting = asyncio.ensure_future(sent.acknowledged())
+    await asyncio.sleep(0)
+    await source.close(timeout=0.0)
+    with pytest.raises(DeliveryError, match="closed"):
+        await waiting
+    await source.close()
+    source = Source(None, tmp_path / "o")
+    await source.open()
+    assert source.to == NOWHERE and source.progress.outstanding == 1
+    await source.close(timeout=0.0)
