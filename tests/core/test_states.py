@@ -120,8 +120,8 @@ def test_the_end_of_an_outbound_sequence_moves_as_its_cell_says(state: EndState)
 def test_a_doubt_moves_as_its_cell_says(state: DoubtState) -> None:
     for event in DoubtEvent:
         made = source(RM.V1_1)
-        made.doubt = state
-        check(DOUBT_TABLE.get((state, event)), state, event, made._doubts, lambda made=made: made.doubt)
+        made.doubt.state = state
+        check(DOUBT_TABLE.get((state, event)), state, event, made.doubt.handle, lambda made=made: made.doubt.state)
 
 
 @pytest.mark.parametrize("state", OutboxState)

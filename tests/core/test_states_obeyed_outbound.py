@@ -210,7 +210,7 @@ class Seen:
         return {
             A.NUMBER: source.numbers.next,
             A.SEND_LAST_MESSAGE: source.numbers.last,
-            A.STOP_NUMBERING: source.in_doubt,
+            A.STOP_NUMBERING: source.doubt.is_open,
             A.TELL_END: source.life.outlives,
             A.GO_ON: source.life.last_heard,
             A.RETRY: min((entry.due for entry in source.flight.values()), default=None),

@@ -74,7 +74,7 @@ class Forwarder:
             ack = SequenceAcknowledgement(self.source.identifier or "", ((OTHER, OTHER),))
             self.withdrawals.acknowledged(self.withdrawal, ack)
         elif event is V.SILENT:
-            self.source.ask_what_else(self.now)
+            self.source.doubt.ask_what_else(self.now)
             self.withdrawals.silent(self.outbox, self.source, self.now)
         else:
             self._bring_about(event)
@@ -114,7 +114,7 @@ class Forwarder:
         elif OTHER not in self.flight:
             assert NEXT not in self.flight and REQUEST in self.flight
             done.add(A.AWAIT_REPLIES)
-        elif self.source.in_doubt:
+        elif self.source.doubt.is_open:
             assert parked == {REFUSED, OTHER, NEXT}
             done.add(A.ASK)
         if OTHER in self.withdrawal.named:
@@ -154,7 +154,7 @@ def test_with_at_least_once_silence_and_requests_without_a_reply_stop_nothing() 
     one = Forwarder(S.ASKED, "at-least-once")
     one.look()
     one.happen(V.SILENT)
-    assert one.withdrawal.state is S.ASKED and not one.outbox.stopped and not one.source.in_doubt
+    assert one.withdrawal.state is S.ASKED and not one.outbox.stopped and not one.source.doubt.is_open
     one.happen(V.UNREPLIED_TOO_LONG)
     assert one.outbox.withdrawal is None and one.done() == {A.DEAD_LETTER}
     assert not one.flight, "everything goes again in the next Sequence"
@@ -174,8 +174,8 @@ def test_while_the_answer_is_awaited_nothing_is_decided() -> None:
     one.look()
     one.happen(V.UNCERTAIN)
     one.withdrawals.turn(one.outbox, one.withdrawal, one.now)
-    assert one.withdrawal.state is S.ASKED and one.source.in_doubt and len(one.flight) == 4
-    one.source.resolve(DoubtEvent.SAID)
+    assert one.withdrawal.state is S.ASKED and one.source.doubt.is_open and len(one.flight) == 4
+    one.source.doubt.resolve(DoubtEvent.SAID)
     one.source.replied(REQUEST, one.now)
     one.withdrawals.turn(one.outbox, one.withdrawal, one.now)
     assert one.outbox.withdrawal is None and one.done() == {A.DEAD_LETTER}

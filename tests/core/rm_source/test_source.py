@@ -43,7 +43,7 @@ def send(source: RMSource, now: float = 0.0) -> list[int]:
 
 def roll_over(source: RMSource, limit: int | None, refused: int, now: float) -> None:
     assert source.handle(SourceEvent.ROLLOVER_FAULT) is SourceAction.STOP_NUMBERING
-    source.roll_over(limit, refused, now)
+    source.doubt.roll_over(limit, refused, now)
 
 
 def end(source: RMSource, now: float) -> None:
@@ -221,11 +221,11 @@ def test_a_peer_is_asked_for_what_it_has_also_when_the_last_number_leaves_meanwh
     """As after a restart: the limit was lowered and saved, and what is below it goes once more."""
     source = opened(9, initial_window=4)
     source.numbers.limit = 2
-    source.ask_what_else(0.1)
+    source.doubt.ask_what_else(0.1)
     assert send(source, 0.2) == [1, 2] and source.state is SourceState.ROLLOVER
     assert source.request_to_send(0.0, 0.3) is Request.ACK_REQUESTED
     acknowledge(source, (1, 2), now=0.4)
-    assert source.is_complete and not source.in_doubt
+    assert source.is_complete and not source.doubt.is_open
 
 
 def test_a_peer_that_does_not_say_what_it_has_is_asked_again_and_then_said_to_be_silent() -> None:
@@ -234,12 +234,12 @@ def test_a_peer_that_does_not_say_what_it_has_is_asked_again_and_then_said_to_be
     roll_over(source, 2, 3, 0.2)
     now = 0.2
     for _ in range(3):
-        assert not source.is_silent_in_doubt(in_answers=True)
+        assert not source.doubt.is_silent(in_answers=True)
         while source.request_to_send(0.0, now) is None:
             now = source.deadline() or 0.0
             send(source, now)
-    assert source.is_silent_in_doubt(in_answers=True) and not source.is_silent_in_doubt(in_answers=False)
-    assert source.resolve(DoubtEvent.SAYS_NOTHING) is DoubtAction.MOVE
+    assert source.doubt.is_silent(in_answers=True) and not source.doubt.is_silent(in_answers=False)
+    assert source.doubt.resolve(DoubtEvent.SAYS_NOTHING) is DoubtAction.MOVE
     acknowledge(source, (1, 2), now=now)
     assert source.is_complete
 

@@ -31,7 +31,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.policy import ForwardingPolicy
 from holdfast.core.queues.dead_letters import DeadLetters
-from holdfast.core.rm_source.source import ANSWERED_ENOUGH
+from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Versions
 from holdfast.endpoint.destination.dead_letters import seal, unseal

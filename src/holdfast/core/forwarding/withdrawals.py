@@ -69,7 +69,7 @@ class Withdrawals:
 
     def silent(self, outbox: Outbox, source: RMSource, now: float) -> None:
         """Handle a destination that never reports which messages arrived."""
-        source.resolve(DoubtEvent.MOVED)
+        source.doubt.resolve(DoubtEvent.MOVED)
         if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE:
             outbox.ready()  # messages that may have arrived may be sent once more
         elif outbox.withdrawal is not None:
@@ -94,7 +94,7 @@ class Withdrawals:
         if not source.waiting.replying.isdisjoint(withdrawal.refused):
             return _V.PENDING
         withdrawal.release_arrived(now)
-        if source.in_doubt:
+        if source.doubt.is_open:
             return _V.PENDING
         unknown = withdrawal.unknown()
         if any(not flight[number].answered for number in unknown):
@@ -136,7 +136,7 @@ class Withdrawals:
     def _ask(self, outbox: Outbox, withdrawal: Withdrawal, now: float) -> None:
         for number in withdrawal.others():
             withdrawal.source.flight.park(number)
-        withdrawal.source.ask_what_else(now)
+        withdrawal.source.doubt.ask_what_else(now)
 
     def _leave_the_rest(self, outbox: Outbox, withdrawal: Withdrawal, now: float) -> None:
         """Leave messages that did not arrive to the next Sequence, and repeat requests until they are answered.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+ANSWERED_ENOUGH = 3
+"""Attempts after which an empty answer to a question, to 1.0's LastMessage or to TerminateSequence is enough."""
+
 
 class ControlRequests:
     """The request that the state of one outbound Sequence calls for, repeated until its answer arrives."""

@@ -40,9 +40,9 @@ def state_of(source: RMSource) -> State:
     if source.requester is not None:
         state["requester"] = list(source.requester)
     state["mark"] = source.numbers.mark
-    state["in_doubt"] = source.in_doubt
+    state["in_doubt"] = source.doubt.is_open
     state["restored"] = source.numbers.is_restored
-    state["is_limit_known"] = source.doubt is not DoubtState.ASKING_FOR_LIMIT
+    state["is_limit_known"] = source.doubt.state is not DoubtState.ASKING_FOR_LIMIT
     acknowledged = source.acknowledged.copy()
     for number in source.waiting.replying:
         acknowledged.add(number)
@@ -76,7 +76,7 @@ def restore(source: RMSource, state: State, available: int, now: float) -> None:
     source.numbers.last = state["last_number"]
     source.numbers.limit = min(source.numbers.limit, state["limit"])
     source.numbers.is_restored = state.get("restored", False)
-    source.acknowledged = AcknowledgementRanges.from_state(state["acknowledged"])
+    source.acknowledged.update(AcknowledgementRanges.from_state(state["acknowledged"]))
     source.history = AcknowledgementHistory(AcknowledgementRanges.from_state(state.get("history", [])), now)
     source.offer = state["offer"]
     source.secret = state.get("secret", "")
@@ -101,13 +101,12 @@ def restore(source: RMSource, state: State, available: int, now: float) -> None:
         source.numbers.sent_before = min(source.numbers.sent_before, source.numbers.mark)
     source.numbers.next = source.acknowledged.first_gap
     if state.get("in_doubt", False):
-        is_limit_known = state.get("is_limit_known", True)
-        source.doubt = DoubtState.ASKING if is_limit_known else DoubtState.ASKING_FOR_LIMIT
+        source.doubt.restore(is_limit_known=state.get("is_limit_known", True))
     if source.numbers.last is not None or source.state in (SourceState.CLOSING, SourceState.TERMINATING):
         source.end = EndState.DURABLE
     if source.numbers.last is not None and source.state is SourceState.CREATED:
         source.state = SourceState.ROLLOVER  # the format of an older version: decided, and not yet numbered
     if source.state is SourceState.CLOSED:
         source.move_rest()
-    if source.state is SourceState.CREATING or source.in_doubt:
+    if source.state is SourceState.CREATING or source.doubt.is_open:
         source.control.due = now

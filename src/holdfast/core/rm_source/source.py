@@ -15,6 +15,7 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, State
 from holdfast.core.rm_source.acknowledgement_history import AcknowledgementHistory
 from holdfast.core.rm_source.control_requests import ControlRequests
+from holdfast.core.rm_source.doubt import SequenceDoubt
 from holdfast.core.rm_source.flight import Claim, Flight, InFlight, always, size_of
 from holdfast.core.rm_source.lifetime import Lifetime
 from holdfast.core.rm_source.message_numbers import MessageNumbers
@@ -24,13 +25,10 @@ from holdfast.core.rm_source.transmissions import Transmissions
 from holdfast.core.rm_source.waiting_requests import Requests, SequenceRequests
 from holdfast.core.rm_source.window import Early
 from holdfast.core.states import (
-    DOUBT_TABLE,
     END_TABLE,
     REQUESTS,
     SOURCE_TABLES,
-    DoubtAction,
     DoubtEvent,
-    DoubtState,
     EndAction,
     EndEvent,
     EndState,
@@ -42,9 +40,6 @@ from holdfast.core.states import (
 )
 from holdfast.core.versions import Versions
 
-ANSWERED_ENOUGH = 3
-"""Attempts after which an empty answer to 1.0's LastMessage or to TerminateSequence is enough."""
-
 ENDING_STATES = (SourceState.CLOSING, SourceState.TERMINATING)
 """States in which the Sequence notifies the peer of its end."""
 
@@ -55,7 +50,6 @@ requester may have stopped, and CXF's client never answers: it fails at a CloseS
 # Every message needs these enum members; a module global is faster to look up than an attribute of the enum.
 _CREATED, _ROLLOVER = SourceState.CREATED, SourceState.ROLLOVER
 _MARK, _MARK_AND_REPORT = SourceAction.MARK, SourceAction.MARK_AND_REPORT
-_NO_DOUBT = DoubtState.NONE
 _OPEN, _DURABLE, _TELLING = EndState.OPEN, EndState.DURABLE, EndState.TELLING
 
 
@@ -114,8 +108,6 @@ class RMSource:
         self.created_at = now
         self.identifier: str | None = None
         self.state = SourceState.NONE
-        self.doubt = DoubtState.NONE
-        """Progress of the question which unacknowledged numbers the peer has."""
         self.end = EndState.OPEN
         """Progress of its end."""
         self.numbers = MessageNumbers(policy.max_message_number)
@@ -128,6 +120,8 @@ class RMSource:
         self.pace = Pace(policy, now)
         self.transmissions = Transmissions(self.flight, self.waiting, self.pace)
         self.control = ControlRequests()
+        self.doubt = SequenceDoubt(local_id, self.numbers, self.flight, self.waiting, self.acknowledged, self.control)
+        """The question which unacknowledged numbers the peer has."""
         self.life = Lifetime(now)
         self.offer: str | None = None
         self.address = self.secret = ""
@@ -161,7 +155,7 @@ class RMSource:
         if after is not self.state:
             self.state = after
             # The question which numbers the peer has is repeated in every state, until the peer answers it.
-            if self.doubt is _NO_DOUBT or after in REQUESTS:
+            if not self.doubt.is_open or after in REQUESTS:
                 self.control.stop()
         return action
 
@@ -196,7 +190,7 @@ class RMSource:
     @property
     def is_complete(self) -> bool:
         """Whether every message is acknowledged, and every request has its reply."""
-        if self.doubt is not _NO_DOUBT:
+        if self.doubt.is_open:
             return False
         numbers = self.numbers
         return self.acknowledged.covers(numbers.last or min(numbers.available, numbers.limit))
@@ -237,8 +231,8 @@ class RMSource:
         newly = self.transmissions.news(ack.ranges, self.acknowledged, now)
         self.transmissions.acknowledged(newly, now)
         self.acknowledged.update(newly)
-        if self.doubt is not _NO_DOUBT and (self.control.attempts or ack.final):
-            self.resolve(DoubtEvent.SAID)
+        if self.doubt.is_open and (self.control.attempts or ack.final):
+            self.doubt.resolve(DoubtEvent.SAID)
         return action, newly
 
     def is_valid(self, ack: SequenceAcknowledgement) -> bool:
@@ -309,76 +303,6 @@ class RMSource:
         is_last = numbers.next in (numbers.limit, numbers.last)
         if self.handle(SourceEvent.SEND_LAST_NUMBER if is_last else SourceEvent.SEND_MESSAGE) is SourceAction.NUMBER:
             numbers.next += 1
-
-    def roll_over(self, max_message_number: int | None, refused: int, now: float) -> None:
-        """Process the peer's MessageNumberRollover: numbers above its limit go to the next Sequence (WS-RM 4.5).
-
-        The peer may have accepted some of them before it lowered its limit. The source therefore asks which ones it has
-        (AckRequested) before any message moves.
-
-        Args:
-            max_message_number: The limit in the fault, None without one.
-            refused: The number that the peer refused, 0 if unknown.
-            now: Seconds.
-        """
-        numbers = self.numbers
-        numbers.keep_sent()
-        limits = [limit for limit in (max_message_number, refused - 1 if refused else None) if limit is not None]
-        if not limits and numbers.limit < numbers.sent_before:
-            return  # a late fault for a number above the limit, which is already known
-        is_left_behind = self._lower_limit(min(limits) if limits else numbers.sent_before)
-        if is_left_behind or not limits:
-            event = DoubtEvent.LEFT_BEHIND if limits else DoubtEvent.LIMIT_UNKNOWN
-            if self._doubts(event) is DoubtAction.ASK:
-                self.control.begin(now)
-
-    def _lower_limit(self, limit: int) -> bool:
-        """Lower the limit, remove the numbers above it from flight, and return whether there were any."""
-        self.numbers.lower_limit(limit)
-        above = [number for number in self.flight if number > self.numbers.limit]
-        for number in above:
-            self.flight.remove(number)
-            self.waiting.set_back(number)
-        return bool(above)
-
-    def _doubts(self, event: DoubtEvent) -> DoubtAction | None:
-        cell = DOUBT_TABLE.get((self.doubt, event))
-        if cell is None:
-            absent(f"the doubt of the outbound Sequence {self.identifier or self.local_id}", self.doubt, event)
-            return None
-        self.doubt = cell[1]
-        return cell[0]
-
-    def ask_what_else(self, now: float) -> None:
-        """Ask the peer which other numbers it has, because it refuses one message permanently."""
-        if self._doubts(DoubtEvent.REFUSED_FOR_GOOD) is DoubtAction.ASK:
-            self.control.begin(now)
-
-    @property
-    def in_doubt(self) -> bool:
-        """Whether the source waits to learn which unacknowledged numbers the peer has."""
-        return self.doubt is not _NO_DOUBT
-
-    def is_silent_in_doubt(self, *, in_answers: bool) -> bool:
-        """Whether the peer has left enough questions about its numbers without an acknowledgement.
-
-        If acknowledgements come on another connection (not ``in_answers``), they follow the empty answer to the
-        question, so the source asks more often.
-        """
-        return self.in_doubt and self.control.attempts >= (ANSWERED_ENOUGH if in_answers else 2 * ANSWERED_ENOUGH)
-
-    def resolve(self, event: DoubtEvent) -> DoubtAction | None:
-        """End the doubt: unacknowledged numbers above the limit may move to the next Sequence.
-
-        The peer has reported its numbers, or the answer is no longer needed. After LOSE, the answer remains unknown.
-        """
-        action = self._doubts(event)
-        if action is DoubtAction.MOVE or action is DoubtAction.TAKE_FOR_LIMIT:
-            self.control.stop()
-        if action is DoubtAction.TAKE_FOR_LIMIT:
-            # A request counts as acknowledged only with its reply, so a request that waits may have arrived.
-            self._lower_limit(max(self.acknowledged.highest, *self.waiting.unreplied, 0))
-        return action
 
     def asks_with(self, number: int, *, is_last: bool) -> bool:
         """Whether ``number``, which leaves now, requests an acknowledgement (WS-RM 3.8).
@@ -489,8 +413,8 @@ class RMSource:
     def move_rest(self) -> None:
         """Move unacknowledged and new messages to the next Sequence, after the peer closed this one."""
         self.numbers.keep_sent()
-        self.resolve(DoubtEvent.MOVED)
-        self._lower_limit(self.acknowledged.first_gap - 1)
+        self.doubt.resolve(DoubtEvent.MOVED)
+        self.doubt.lower_limit(self.acknowledged.first_gap - 1)
 
     def proceed(self) -> bool:
         """Take the next step towards the end, if the end is wanted or all numbers are used, and all is acknowledged.
@@ -533,7 +457,7 @@ class RMSource:
         request, control = REQUESTS.get(self.state), self.control
         if request is None:
             request = Request.ACK_REQUESTED
-            if self.doubt is _NO_DOUBT:
+            if not self.doubt.is_open:
                 control.due = self._poll_at()
         if not control.is_due(now):
             return None
@@ -560,7 +484,7 @@ class RMSource:
             if self.control.due is not None:
                 times.append(self.control.due)
         elif self.is_open:
-            poll = self._poll_at() if self.doubt is _NO_DOUBT else self.control.due
+            poll = self._poll_at() if not self.doubt.is_open else self.control.due
             if poll is not None:
                 times.append(poll)
             due = self.flight.deadline
@@ -570,7 +494,7 @@ class RMSource:
 
     def has_due(self, now: float) -> bool:
         """Whether a message or a request could leave now."""
-        if self.state in REQUESTS or self.doubt is not _NO_DOUBT:
+        if self.state in REQUESTS or self.doubt.is_open:
             return self.control.is_due(now)
         due = self.flight.deadline
         is_due = (due is not None and due <= now) or self.flight.missing > 0

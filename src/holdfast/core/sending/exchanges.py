@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from holdfast.core.events import Incident, Transmit, Unheard
 from holdfast.core.messages import Fault, RequestAcknowledgement
-from holdfast.core.rm_source.source import ANSWERED_ENOUGH, RMSource
+from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
+from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.context import SendingContext
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.reasons import UNSENDABLE, Why, event_of
@@ -79,7 +80,7 @@ class Exchanges:
         outbox.last_answer = NOT_GRANTED if is_ungranted else ""
         source.transmissions.answered(sent.number, now, in_answers=is_anonymous)
         is_question = isinstance(sent.envelope.control, RequestAcknowledgement)
-        if is_question and was_empty and source.is_silent_in_doubt(in_answers=is_anonymous):
+        if is_question and was_empty and source.doubt.is_silent(in_answers=is_anonymous):
             outbox.doubt_remains(source, now)
         times = source.silence(sent.number) if was_empty and not is_question else 0
         if times >= ANSWERED_ENOUGH:

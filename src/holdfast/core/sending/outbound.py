@@ -10,7 +10,8 @@ from holdfast.core.queues.cursors import OUTBOUND
 from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.queues import Queues
 from holdfast.core.records import Record
-from holdfast.core.rm_source.source import ANSWERED_ENOUGH, RMSource
+from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
+from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.context import SendingContext
 from holdfast.core.sending.exchanges import Exchanges
 from holdfast.core.sending.outboxes.lifecycle import Choice

@@ -191,7 +191,7 @@ class OutboxLifecycle(OutboxRecords):
 
     def needs_decision(self, source: RMSource) -> bool:
         """Whether the operator must decide before a new Sequence follows one that its destination ended."""
-        return source.in_doubt or self.in_doubt() > 0 or len(self.late(source)) > 0
+        return source.doubt.is_open or self.in_doubt() > 0 or len(self.late(source)) > 0
 
     def settles_doubt(self, source: RMSource) -> bool:
         """Whether a forwarder can tell of each message that is in doubt what becomes of it, and duplicates are not
@@ -199,7 +199,7 @@ class OutboxLifecycle(OutboxRecords):
         return (
             self.forwarding is not None
             and self.policy.assurance.delivery is not Delivery.AT_LEAST_ONCE
-            and not source.in_doubt
+            and not source.doubt.is_open
         )
 
     def refused_now(self) -> Iterator[tuple[int, Refusal]]:

@@ -21,7 +21,8 @@ from holdfast.core.messages import AckRequested, Envelope, Fault, IncompleteSequ
 from holdfast.core.origin import owner_of
 from holdfast.core.policy import Delivery
 from holdfast.core.records import Record
-from holdfast.core.rm_source.source import ANSWERED_ENOUGH, RMSource
+from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
+from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outboxes.lifecycle import Choice, OutboxLifecycle
 from holdfast.core.sending.outboxes.records import Submitting
 from holdfast.core.sending.outboxes.retraction import made_after, retraction
@@ -218,11 +219,11 @@ class Outbox(OutboxLifecycle):
             self._context.forwarders.giving_up.acknowledged(self, ack)
         if asked_at is None and source.is_valid(ack):
             asked_at = made_after(source, ack)
-        was_in_doubt = source.in_doubt
+        was_in_doubt = source.doubt.is_open
         action, newly = source.receive_acknowledgement(ack, now)
         if newly:
             self._report(newly, now)
-        if was_in_doubt and not source.in_doubt:
+        if was_in_doubt and not source.doubt.is_open:
             self._commit.save(source.local_id, source)
         if action is SourceAction.RAISE_INVALID_ACKNOWLEDGEMENT:  # WS-RM 4.4
             source.last_fault = INVALID_ACKNOWLEDGEMENT
@@ -298,7 +299,7 @@ class Outbox(OutboxLifecycle):
         self.ready()
 
     def _stop_numbering(self, source: RMSource, now: float, why: Why) -> None:
-        source.roll_over(why.limit, why.number, now)
+        source.doubt.roll_over(why.limit, why.number, now)
         self._commit.save(source.local_id, source)
         if source.numbers.limit < 1:
             why = Why(why.code, f"{why.reason} (it takes no message at all)")
@@ -363,7 +364,7 @@ class Outbox(OutboxLifecycle):
 
         It refuses numbers above a limit (CXF answers AckRequested with nothing).
         """
-        is_lost = source.resolve(DoubtEvent.SAYS_NOTHING) is DoubtAction.LOSE
+        is_lost = source.doubt.resolve(DoubtEvent.SAYS_NOTHING) is DoubtAction.LOSE
         if is_lost and self.withdrawal is not None:
             self._context.forwarders.giving_up.silent(self, source, now)
         elif is_lost:
@@ -458,13 +459,13 @@ class Outbox(OutboxLifecycle):
         """Handle the loss of a Sequence with unacknowledged messages."""
         doubtful, late = self.doubtful(source), self.late(source)
         in_doubt = str(doubtful)
-        if len(late) and not len(doubtful) and not source.in_doubt:
+        if len(late) and not len(doubtful) and not source.doubt.is_open:
             why = why._replace(reason=f"{why.reason} (what it has of this Sequence was to follow the numbers {late})")
         detail = {"code": why.code, "reason": why.reason, "in_doubt": in_doubt}
         self._effects.append(Incident("sequence.lost", source.identifier or "", level="error", detail=detail))
         first = self.first
         last = self.offset_of(self.highest_left(source))
-        if not len(doubtful) and not source.in_doubt:
+        if not len(doubtful) and not source.doubt.is_open:
             first, last = 1, 0
         if self.settles_doubt(source):
             self._context.forwarders.giving_up.lost(self, source, why.code, why.reason)
