@@ -148,8 +148,9 @@ FILES = {
 }
 
 BASES = {
+    "ASGIApplication": "endpoint/destination/asgi_application.py",
+    "HandlerRegistration": "endpoint/destination/registration.py",
     "OperationCalls": "endpoint/source/operation_calls.py",
-    "Operations": "endpoint/destination/operations.py",
     "_Reliable": "zeep.py",
 }
 """Base class whose public methods belong to a public class -> its file."""

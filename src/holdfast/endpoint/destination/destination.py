@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
+from typing import Self, TypeVar, cast
 
 from holdfast.core.events import (
     Acknowledged,
@@ -47,22 +47,22 @@ from holdfast.endpoint.arguments import (
 )
 from holdfast.endpoint.descriptors import outgoing
 from holdfast.endpoint.destination.allow_list import AllowList
+from holdfast.endpoint.destination.asgi_application import ASGIApplication
 from holdfast.endpoint.destination.dead_letters import seal, unseal
 from holdfast.endpoint.destination.dispatcher import Dispatcher, MessageHandler
-from holdfast.endpoint.destination.handlers import HandlerTable, check_action, check_transactions
+from holdfast.endpoint.destination.handlers import HandlerTable
 from holdfast.endpoint.destination.http_settings import DestinationHTTP
-from holdfast.endpoint.destination.lifespan import serve_lifespan
-from holdfast.endpoint.destination.operations import Operations
 from holdfast.endpoint.destination.partitioning import Partitioning
 from holdfast.endpoint.destination.queues import Queues, check_queues, new_queues
 from holdfast.endpoint.destination.readers import Readers
 from holdfast.endpoint.destination.reception import Reception, Router, refuse_all
+from holdfast.endpoint.destination.registration import HandlerRegistration
 from holdfast.endpoint.destination.unanswered_exchanges import Unanswered
 from holdfast.endpoint.destination.wsdl import ServiceDescription
 from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.engine.engine import SOURCES_QUEUE, Engine
 from holdfast.endpoint.engine.opening import in_thread, open_off_loop, patiently
-from holdfast.endpoint.envelopes.envelopes import Elsewhere, Envelopes, refuse_as_soap
+from holdfast.endpoint.envelopes.envelopes import Elsewhere, Envelopes
 from holdfast.endpoint.envelopes.fault_replies import passed_on, set_aside
 from holdfast.endpoint.envelopes.processors import Processor
 from holdfast.endpoint.envelopes.transport_facts import Keeper
@@ -74,8 +74,8 @@ from holdfast.endpoint.sending.stopped import log_stopped
 from holdfast.endpoint.worker import Worker, check_stores
 from holdfast.exceptions import ConfigurationError, StoreError
 from holdfast.http.exchange import Exchange
-from holdfast.http.server.asgi import Buffered, serve_asgi
-from holdfast.store import Store, Transactional, shown
+from holdfast.http.server.asgi import Buffered
+from holdfast.store import Store, shown
 from holdfast.store.descriptors import soft_limit
 from holdfast.wire.generated_wsdl import generated_wsdl
 from holdfast.wire.policy.writing import written
@@ -88,7 +88,7 @@ _UNTRACED = contextlib.nullcontext()
 HandlerT = TypeVar("HandlerT", bound=MessageHandler)
 
 
-class Destination(Operations):
+class Destination(HandlerRegistration, ASGIApplication):
     """An RM Destination: receives, stores and acknowledges messages from RM Sources, and delivers them to handlers.
 
     Register handlers with :meth:`on`. Without handlers, messages wait in the queue for a reader, such as a Spark query.
@@ -265,60 +265,6 @@ class Destination(Operations):
         is_https = address.startswith("https://")
         demands = [demand for one in self._processors if (demand := one.policy(is_https=is_https))]
         return generated_wsdl(address, self._table.described(), written(self.policy, demands))
-
-    def _check_transactions(self, handlers: Mapping[str, Any]) -> None:
-        check_transactions(handlers, self.policy.assurance, are_there=isinstance(self.store, Transactional))
-
-    # --- handlers -------------------------------------------------------------------------------------------------
-
-    def on(self, action: str = "", *, reply_action: str = "") -> Callable[[HandlerT], HandlerT]:
-        """Register the decorated function as the handler of one action, or of all other actions.
-
-        A handler takes the :class:`Message` and may be async or plain; a plain one runs in a thread. It returns the
-        reply to a request as text, bytes or an lxml element. If the handler raises, the destination retries it with
-        exponential backoff, then makes the message a dead letter. If it raises :class:`ApplicationFault`, the
-        destination answers with a fault at once.
-
-        With a store in a database, a plain handler may use the store's transaction: it takes a second argument
-        ``connection``, a ``sqlalchemy.Connection``. Its statements commit together with the mark that the message is
-        handled, and with its reply; if it raises, the database rolls all of them back.
-
-        The ReplyTo of a message requests a reply. A message without a ReplyTo, as gSOAP sends, is a request if its
-        handler is annotated with a return type, such as ``-> str``, or if the ``wsdl`` declares an output for it.
-        Otherwise it is one-way. From a WCF client, and from a sender that has named a ReplyTo in the same Sequence, it
-        is always one-way. If the handler of a request returns None, the reply is an empty element: the request's name
-        followed by ``Response``.
-
-        Args:
-            action: wsa:Action; "" for every action without its own handler.
-            reply_action: The wsa:Action of the replies, as the contract declares it. Default: the one in the ``wsdl``;
-                without a WSDL, the action followed by ``Response``, which is WCF's default too.
-
-        Raises:
-            ConfigurationError: the action has a handler already; the handler cannot be called with a message, or its
-                return annotation is not a body type, as ``-> int``; the destination runs without handlers; or the
-                parentheses of ``@app.on()`` are missing.
-        """
-        check_action(action)
-        check_action(reply_action)
-        if reply_action and not action:
-            raise ConfigurationError(
-                "reply_action needs an action", remedy='Write @app.on("urn:orders/Price", reply_action="…").'
-            )
-
-        def register(handler: HandlerT) -> HandlerT:
-            self._table.check(action, handler)
-            if self._started and self.dispatcher is None:
-                raise ConfigurationError(
-                    "the destination is already running without handlers",
-                    remedy="Register the first handler before you start it.",
-                )
-            if self._started:
-                self._check_transactions({action: handler})
-            self._table.add(action, handler, reply_action)
-            return handler
-
-        return register
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -579,32 +525,3 @@ class Destination(Operations):
     def _is_committing(self) -> bool:
         """Whether the destination is decoding, reading, sending, or writing to the store."""
         return self._started and (self.engine.is_busy or self._envelopes.is_busy or self.sender.is_busy)
-
-    # --- ASGI -----------------------------------------------------------------------------------------------------
-
-    async def __call__(
-        self,
-        scope: MutableMapping[str, Any],
-        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
-        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
-    ) -> None:
-        """The ASGI application: ``lifespan`` and ``http``."""
-        if scope["type"] == "lifespan":
-            await serve_lifespan(self, receive, send)
-        elif scope["type"] == "http":
-            await self.start()
-            await serve_asgi(self.handle, scope, receive, send, self.http.limits, self._buffered, refuse_as_soap)
-        else:
-            await send({"type": "websocket.close", "code": 1003})
-
-    @contextlib.asynccontextmanager
-    async def lifespan(self, _app: object = None) -> Any:
-        """Start and close the destination with a host that does not forward its lifespan to mounted applications.
-
-        For example: ``FastAPI(lifespan=app.lifespan)``.
-        """
-        await self.start()
-        try:
-            yield
-        finally:
-            await self.close()

@@ -1,7 +1,6 @@
-"""``Destination.operation``: a handler for an operation of the WSDL, which takes and returns values.
+"""OperationHandler: a handler of values for an operation of the WSDL, as a handler of messages.
 
-Owns the checks of such a handler and the wrapper that ``Destination.on`` registers. The conversion is
-``holdfast.wsdl``'s, which is imported with the first operation: it needs the extra ``wsdl``.
+This module owns the checks of such a handler, and its conversions. ``holdfast.wsdl`` converts.
 """
 
 from __future__ import annotations
@@ -9,110 +8,17 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from holdfast.endpoint.destination.handlers import CONNECTION, InvalidBody
 from holdfast.endpoint.envelopes.message import ApplicationFault, Message
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 
 if TYPE_CHECKING:
-    from holdfast.endpoint.destination.wsdl import ServiceDescription
     from holdfast.wsdl.contract import Contract, Operation
 
-HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 
-_BASE = "http://wsdl.invalid/"
-"""Base URL of the WSDL's documents for the WSDL reader, which fetches nothing from it."""
-
-
-class Operations:
-    """The part of a Destination that offers operations by name."""
-
-    _wsdl: ServiceDescription
-    _contract: Contract | None = None
-
-    def operation(self, name: str) -> Callable[[HandlerT], HandlerT]:
-        """Register the decorated function as the handler of an operation of the ``wsdl``. Needs the extra ``wsdl``.
-
-        The handler takes the fields of the operation's input as arguments with their names, and may take the
-        :class:`Message` in an argument annotated so. An absent optional field is None, or the argument's default. It
-        returns what the operation returns: the value of the only field of the output, or a dict of its fields. To
-        answer with a declared fault, it raises :meth:`fault`. Otherwise it behaves as a handler of :meth:`on`.
-
-        The body is validated against the WSDL's schema before the handler is called. A request with an invalid body is
-        answered with a Sender fault (Client in SOAP 1.1) that names the element. A one-way message with one becomes a
-        dead letter.
-
-        Args:
-            name: The name of the operation in the WSDL.
-
-        Raises:
-            ConfigurationError: the destination has no WSDL, the WSDL has no such operation, the handler's arguments are
-                not the fields of its input, zeep is not installed, or :meth:`on` raises it.
-        """
-        contract = self._offered()
-        found = contract.operation(name)
-
-        def register(handler: HandlerT) -> HandlerT:
-            wrapped = _Wrapped(contract, found, handler).as_handler()
-            self.on(found.actions.request, reply_action=found.actions.reply)(wrapped)
-            return handler
-
-        return register
-
-    def fault(self, name: str, reason: str, /, *, sender: bool = True, **values: Any) -> ApplicationFault:
-        """Return a fault that the ``wsdl`` declares, for a handler to raise.
-
-        For example: ``raise app.fault("OrderRefused", "Too many lines.", limit=3)``.
-
-        Args:
-            name: The name of the fault in the WSDL.
-            reason: English text for the requester.
-            sender: Whether the requester is to blame (Sender) or not (Receiver).
-            values: The fields of the fault's element, by name.
-
-        Raises:
-            ConfigurationError: no operation of the WSDL declares that fault.
-            EnvelopeError: the values do not fit the fault's element; the message names the element.
-        """
-        contract = self._offered()
-        declaring = [one for one in contract.operations.values() if name in one.faults]
-        if not declaring:
-            known = sorted({fault for one in contract.operations.values() for fault in one.faults})
-            raise ConfigurationError(
-                f"No operation of the WSDL declares the fault {name!r}.",
-                remedy=f"The WSDL declares: {', '.join(known) or 'none'}.",
-            )
-        detail = contract.fault_detail(declaring[0], name, values)
-        action = declaring[0].actions.faults.get(name, "")
-        return ApplicationFault(reason, sender=sender, detail=detail, action=action)
-
-    def _offered(self) -> Contract:
-        if self._contract is None:
-            if not self._wsdl.is_given:
-                raise ConfigurationError(
-                    "The destination has no WSDL, so it knows no operations.",
-                    remedy='Give it one: Destination(wsdl="service.wsdl"). Without one, use @app.on(action).',
-                )
-            from holdfast.wsdl.extra import require_zeep
-
-            require_zeep()
-            from holdfast.wsdl.contract import Contract
-            from holdfast.wsdl.documents import Documents
-
-            documents = Documents(f"{_BASE}?wsdl", lambda url: self._wsdl.document(url, _BASE))
-            contract = Contract(documents, None)
-            contract.compile_schema()
-            self._contract = contract
-        return self._contract
-
-    if TYPE_CHECKING:
-
-        def on(self, action: str = "", *, reply_action: str = "") -> Callable[[Any], Any]:
-            """See :meth:`Destination.on`."""
-
-
-class _Wrapped:
+class OperationHandler:
     """A handler of values, as a handler of messages."""
 
     def __init__(self, contract: Contract, operation: Operation, handler: Callable[..., Any]) -> None:

@@ -1,0 +1,77 @@
+"""ASGIApplication: a destination as an ASGI application, which starts and closes with the server that hosts it."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from holdfast.endpoint.destination.http_settings import DestinationHTTP
+from holdfast.endpoint.envelopes.envelopes import Elsewhere, refuse_as_soap
+from holdfast.http.exchange import Exchange
+from holdfast.http.server.asgi import Buffered, serve_asgi
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class ASGIApplication(ABC):
+    """The part of a Destination that a host calls."""
+
+    http: DestinationHTTP
+    _buffered: Buffered
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Begin to accept requests."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close everything."""
+
+    @abstractmethod
+    def handle(self, exchange: Exchange, is_elsewhere: Elsewhere | None = None) -> None:
+        """Accept one request."""
+
+    async def __call__(
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """The ASGI application: ``lifespan`` and ``http``."""
+        if scope["type"] == "lifespan":
+            await self._serve_lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self.start()
+            await serve_asgi(self.handle, scope, receive, send, self.http.limits, self._buffered, refuse_as_soap)
+        else:
+            await send({"type": "websocket.close", "code": 1003})
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _app: object = None) -> Any:
+        """Start and close the destination with a host that does not forward its lifespan to mounted applications.
+
+        For example: ``FastAPI(lifespan=app.lifespan)``.
+        """
+        await self.start()
+        try:
+            yield
+        finally:
+            await self.close()
+
+    async def _serve_lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    await self.start()
+                except Exception as error:
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    raise
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return

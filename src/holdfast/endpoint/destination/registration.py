@@ -1,0 +1,167 @@
+"""HandlerRegistration: the handlers of a destination, by action and by operation of its WSDL.
+
+This module owns when a handler may be registered. The checks of a handler are in ``handlers``, and the conversion of
+values in ``operations``; ``holdfast.wsdl`` is imported with the first operation: it needs the extra ``wsdl``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.core.policy import DestinationPolicy
+from holdfast.endpoint.destination.dispatcher import Dispatcher, MessageHandler
+from holdfast.endpoint.destination.handlers import HandlerTable, check_action, check_transactions
+from holdfast.endpoint.destination.operations import OperationHandler
+from holdfast.endpoint.destination.wsdl import ServiceDescription
+from holdfast.endpoint.envelopes.message import ApplicationFault
+from holdfast.exceptions import ConfigurationError
+from holdfast.store import Store, Transactional
+
+if TYPE_CHECKING:
+    from holdfast.wsdl.contract import Contract
+
+HandlerT = TypeVar("HandlerT", bound=MessageHandler)
+OperationHandlerT = TypeVar("OperationHandlerT", bound=Callable[..., Any])
+
+_BASE = "http://wsdl.invalid/"
+"""Base URL of the WSDL's documents for the WSDL reader, which fetches nothing from it."""
+
+
+class HandlerRegistration:
+    """The part of a Destination that registers handlers."""
+
+    store: Store
+    policy: DestinationPolicy
+    dispatcher: Dispatcher | None = None
+    _started = False
+    _table: HandlerTable
+    _wsdl: ServiceDescription
+    _contract: Contract | None = None
+
+    def on(self, action: str = "", *, reply_action: str = "") -> Callable[[HandlerT], HandlerT]:
+        """Register the decorated function as the handler of one action, or of all other actions.
+
+        A handler takes the :class:`Message` and may be async or plain; a plain one runs in a thread. It returns the
+        reply to a request as text, bytes or an lxml element. If the handler raises, the destination retries it with
+        exponential backoff, then makes the message a dead letter. If it raises :class:`ApplicationFault`, the
+        destination answers with a fault at once.
+
+        With a store in a database, a plain handler may use the store's transaction: it takes a second argument
+        ``connection``, a ``sqlalchemy.Connection``. Its statements commit together with the mark that the message is
+        handled, and with its reply; if it raises, the database rolls all of them back.
+
+        The ReplyTo of a message requests a reply. A message without a ReplyTo, as gSOAP sends, is a request if its
+        handler is annotated with a return type, such as ``-> str``, or if the ``wsdl`` declares an output for it.
+        Otherwise it is one-way. From a WCF client, and from a sender that has named a ReplyTo in the same Sequence, it
+        is always one-way. If the handler of a request returns None, the reply is an empty element: the request's name
+        followed by ``Response``.
+
+        Args:
+            action: wsa:Action; "" for every action without its own handler.
+            reply_action: The wsa:Action of the replies, as the contract declares it. Default: the one in the ``wsdl``;
+                without a WSDL, the action followed by ``Response``, which is WCF's default too.
+
+        Raises:
+            ConfigurationError: the action has a handler already; the handler cannot be called with a message, or its
+                return annotation is not a body type, as ``-> int``; the destination runs without handlers; or the
+                parentheses of ``@app.on()`` are missing.
+        """
+        check_action(action)
+        check_action(reply_action)
+        if reply_action and not action:
+            raise ConfigurationError(
+                "reply_action needs an action", remedy='Write @app.on("urn:orders/Price", reply_action="…").'
+            )
+
+        def register(handler: HandlerT) -> HandlerT:
+            self._table.check(action, handler)
+            if self._started and self.dispatcher is None:
+                raise ConfigurationError(
+                    "the destination is already running without handlers",
+                    remedy="Register the first handler before you start it.",
+                )
+            if self._started:
+                self._check_transactions({action: handler})
+            self._table.add(action, handler, reply_action)
+            return handler
+
+        return register
+
+    def operation(self, name: str) -> Callable[[OperationHandlerT], OperationHandlerT]:
+        """Register the decorated function as the handler of an operation of the ``wsdl``. Needs the extra ``wsdl``.
+
+        The handler takes the fields of the operation's input as arguments with their names, and may take the
+        :class:`Message` in an argument annotated so. An absent optional field is None, or the argument's default. It
+        returns what the operation returns: the value of the only field of the output, or a dict of its fields. To
+        answer with a declared fault, it raises :meth:`fault`. Otherwise it behaves as a handler of :meth:`on`.
+
+        The body is validated against the WSDL's schema before the handler is called. A request with an invalid body is
+        answered with a Sender fault (Client in SOAP 1.1) that names the element. A one-way message with one becomes a
+        dead letter.
+
+        Args:
+            name: The name of the operation in the WSDL.
+
+        Raises:
+            ConfigurationError: the destination has no WSDL, the WSDL has no such operation, the handler's arguments are
+                not the fields of its input, zeep is not installed, or :meth:`on` raises it.
+        """
+        contract = self._offered()
+        found = contract.operation(name)
+
+        def register(handler: OperationHandlerT) -> OperationHandlerT:
+            wrapped = OperationHandler(contract, found, handler).as_handler()
+            self.on(found.actions.request, reply_action=found.actions.reply)(wrapped)
+            return handler
+
+        return register
+
+    def fault(self, name: str, reason: str, /, *, sender: bool = True, **values: Any) -> ApplicationFault:
+        """Return a fault that the ``wsdl`` declares, for a handler to raise.
+
+        For example: ``raise app.fault("OrderRefused", "Too many lines.", limit=3)``.
+
+        Args:
+            name: The name of the fault in the WSDL.
+            reason: English text for the requester.
+            sender: Whether the requester is to blame (Sender) or not (Receiver).
+            values: The fields of the fault's element, by name.
+
+        Raises:
+            ConfigurationError: no operation of the WSDL declares that fault.
+            EnvelopeError: the values do not fit the fault's element; the message names the element.
+        """
+        contract = self._offered()
+        declaring = [one for one in contract.operations.values() if name in one.faults]
+        if not declaring:
+            known = sorted({fault for one in contract.operations.values() for fault in one.faults})
+            raise ConfigurationError(
+                f"No operation of the WSDL declares the fault {name!r}.",
+                remedy=f"The WSDL declares: {', '.join(known) or 'none'}.",
+            )
+        detail = contract.fault_detail(declaring[0], name, values)
+        action = declaring[0].actions.faults.get(name, "")
+        return ApplicationFault(reason, sender=sender, detail=detail, action=action)
+
+    def _offered(self) -> Contract:
+        if self._contract is None:
+            if not self._wsdl.is_given:
+                raise ConfigurationError(
+                    "The destination has no WSDL, so it knows no operations.",
+                    remedy='Give it one: Destination(wsdl="service.wsdl"). Without one, use @app.on(action).',
+                )
+            from holdfast.wsdl.extra import require_zeep
+
+            require_zeep()
+            from holdfast.wsdl.contract import Contract
+            from holdfast.wsdl.documents import Documents
+
+            documents = Documents(f"{_BASE}?wsdl", lambda url: self._wsdl.document(url, _BASE))
+            contract = Contract(documents, None)
+            contract.compile_schema()
+            self._contract = contract
+        return self._contract
+
+    def _check_transactions(self, handlers: Mapping[str, Any]) -> None:
+        check_transactions(handlers, self.policy.assurance, are_there=isinstance(self.store, Transactional))
