@@ -106,7 +106,7 @@ async def test_what_a_service_refuses_is_a_letter_and_goes_to_it_again_when_some
     async def order(message: holdfast.Message) -> None:
         got.append(message.body_bytes)
 
-    assert destination.forwarding.giving_up.requeue() == 1
+    assert destination.giving_up.requeue() == 1
     destination.engine.touch()
     await until(lambda: len(got) == 1)
     await until(lambda: destination.dead_letters.count == 0)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from holdfast.core.events import BackChannel, Effect, Handle, Incident, ReadWanted, Respond, Transmit
 from holdfast.core.faults import creation_refused
-from holdfast.core.forwarding.forwarded_requests import Forwarding
-from holdfast.core.handling.delivery import Handling
+from holdfast.core.forwarding.undeliverable import GivingUp
+from holdfast.core.handling.delivery import HandlerSettings
 from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.messages import ANONYMOUS, CreateSequence, Envelope, Fault
 from holdfast.core.origin import Origin, secret_in
@@ -125,7 +125,7 @@ class Party:
         """Requests that wait for its answer."""
         self.incidents: list[Incident] = []
         self.told: list[Effect] = []
-        self.letters = DeadLetters()
+        self.letters = DeadLetters(seal, unseal)
         self.on_start: Callable[[], None] = lambda: None
         self.start()
 
@@ -133,34 +133,33 @@ class Party:
         self.run += 1
         self.is_up = True
         self.pending.clear()
-        self.letters = DeadLetters()
+        self.letters = DeadLetters(seal, unseal)
         self.queue = Queue("inbox", self.partitions, drops_passed=self.drops_passed, dead_letters=self.letters)
         self.queue.divide(self.partitions, self.sessions)
         self.queue.deletion.is_handled = self.handler is not None
-        handling = None
-        if self.handler is not None:
-            policy = HandlingPolicy(concurrency=8)
-            handling = Handling(
-                self.queue, self.letters, policy, seal=seal, unseal=unseal, set_aside=lambda _record: None
-            )
-        self.forwarding = Forwarding(self.letters, seal=seal, unseal=unseal, tell=fault_as_reply)
+        settings = HandlerSettings(HandlingPolicy(concurrency=8), lambda _record: None)
         self.protocol = RMProtocol(
             self.queue,
             Environment(self.store.read, self.new_identifier, lambda: 0.0, local=self.local),
-            handling=handling,
-            forwarding=self.forwarding,
+            letters=self.letters,
+            handling=settings if self.handler is not None else None,
             policies=Policies(
                 destination=self.policy or DestinationPolicy(), source=SourcePolicy(retransmission=STEADY)
             ),
-            rules=MessageRules(allows=lambda _address: True),
+            rules=MessageRules(allows=lambda _address: True, tell=fault_as_reply),
         )
         self.protocol.recover(self.store.load(), self.chain.now)
         if not self.queue.description.epoch:
             self.queue.description.begin("e")
-        if handling is not None:
-            handling.start(self.chain.now)
+        if self.protocol.handling is not None:
+            self.protocol.handling.start(self.chain.now)
         self.on_start()
         self.settle()
+
+    @property
+    def giving_up(self) -> GivingUp:
+        assert self.protocol.forwarding is not None
+        return self.protocol.forwarding.giving_up
 
     def new_identifier(self) -> str:
         self.identifiers += 1

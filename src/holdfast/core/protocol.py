@@ -15,7 +15,7 @@ from holdfast.core.commit import GroupCommit
 from holdfast.core.events import BackChannel, Effect, ReadWanted, Transmit
 from holdfast.core.faults import not_understood
 from holdfast.core.forwarding.forwarded_requests import Forwarding
-from holdfast.core.handling.delivery import Handling
+from holdfast.core.handling.delivery import HandlerSettings, Handling
 from holdfast.core.messages import Control, Envelope, Fault
 from holdfast.core.origin import STRANGER, Origin
 from holdfast.core.protocol_messages.make_connection import Polling
@@ -24,6 +24,7 @@ from holdfast.core.protocol_messages.sequence_creation import Granting
 from holdfast.core.protocol_messages.sequence_termination import Ending
 from holdfast.core.protocol_messages.table import CONTROLS
 from holdfast.core.protocol_settings import Environment, MessageRules, Policies
+from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.queues import Queues
 from holdfast.core.receiving.acceptance import Accepting
@@ -55,8 +56,8 @@ class RMProtocol:
         further: Other queues, for messages that are routed there.
         policies: For its Sequences and sinks.
         rules: Which messages the application accepts, answers and may send.
-        handling: The handlers of the queue; None for a queue without handlers.
-        forwarding: The forwarders of inbound messages; None if forwarders are not supported.
+        letters: The queue of dead letters. With it, forwarders are supported.
+        handling: How the handlers of the queue are called; None for a queue without handlers.
     """
 
     def __init__(
@@ -67,8 +68,8 @@ class RMProtocol:
         further: Iterable[Queue] = (),
         policies: Policies | None = None,
         rules: MessageRules | None = None,
-        handling: Handling | None = None,
-        forwarding: Forwarding | None = None,
+        letters: DeadLetters | None = None,
+        handling: HandlerSettings | None = None,
     ):
         policies, rules = policies or Policies(), rules or MessageRules()
         new_identifier = environment.new_identifier
@@ -112,13 +113,16 @@ class RMProtocol:
             rules.replies,
             rules.always_replies,
         )
-        if forwarding is not None:
-            forwarding.join(self.outbound, self.replies)
         self.hearing = Hearing(self.inbound, self.outbound, self.authority, self.replies, self.receive)
         self.staging = Staging(policies.staging, self.commit, self.effects, self.queues, self.inbound, new_identifier)
-        self.handling = handling
-        if handling is not None:
-            handling.join(self.inbound, self.replies, self.commit, self.effects)
+        self.forwarding: Forwarding | None = None
+        self.handling: Handling | None = None
+        if letters is not None:
+            self.forwarding = Forwarding(letters, rules.tell, self.outbound, self.replies)
+            self.outbound.context.forwarders = self.forwarding
+        if letters is not None and handling is not None:
+            self.handling = Handling(queue, letters, handling, self.inbound, self.replies)
+            self.inbound.handling = self.handling
 
     # --- outputs --------------------------------------------------------------------------------------------------
 

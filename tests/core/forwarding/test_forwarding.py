@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from examples import examples
 from holdfast.core.events import Delivered, ReadWanted, Stopped, Submitted, Transmit
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
-from holdfast.core.forwarding.forwarded_requests import Forwarding
 from holdfast.core.forwarding.undeliverable import discard
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
@@ -68,7 +67,7 @@ class Relay:
         self.options: dict[str, Any] = {**(before.options if before is not None else {}), **options}
         options = dict(self.options)
         is_handled, window = options.pop("is_handled", False), options.pop("window", 8)
-        self.letters = DeadLetters()
+        self.letters = DeadLetters(seal, unseal)
         self.queue = Queue("inbox", dead_letters=self.letters, **options)
         self.queue.deletion.is_handled = is_handled
         self.told: list[object] = []
@@ -77,9 +76,9 @@ class Relay:
         self.protocol = RMProtocol(
             self.queue,
             Environment(self.store.read, lambda: f"urn:id:{next(self.identifiers)}", lambda: 0.0),
-            forwarding=Forwarding(self.letters, seal=seal, unseal=unseal, tell=fault_as_reply),
+            letters=self.letters,
             policies=Policies(source=SourcePolicy(retransmission=STEADY, initial_window=window, window=window)),
-            rules=MessageRules(replies=lambda _action: False),
+            rules=MessageRules(replies=lambda _action: False, tell=fault_as_reply),
         )
         self.protocol.recover(self.store.load(), self.now)
         if not self.queue.description.epoch:

@@ -218,7 +218,7 @@ class Mixed(Chain):
 
     def requeued(self) -> None:
         if self.broker.is_up:
-            self.broker.forwarding.giving_up.requeue()
+            self.broker.giving_up.requeue()
 
     def ended(self) -> None:
         outbox = self.chance.choice(self.forwarders)
@@ -339,7 +339,7 @@ def ask_for_letters(broker: Party) -> None:
     """Somebody wants every letter sent once more."""
 
     def ask() -> None:
-        broker.forwarding.giving_up.requeue()
+        broker.giving_up.requeue()
 
     broker.happen(broker.run, ask)
 

@@ -338,13 +338,13 @@ def test_a_letter_goes_into_its_queue_again_and_arrives_once_the_service_takes_i
     chain.go(300.0)
     assert len(chain.letters) == 2 and len(chain.replies) == 3
     chain.refuse()
-    giving_up = chain.broker.forwarding.giving_up
+    giving_up = chain.broker.giving_up
     assert giving_up.requeue() == 2
     chain.broker.settle()
     chain.broker.kill()
     chain.settle()
     if chain.letters:  # what was asked for was not durable
-        chain.broker.forwarding.giving_up.requeue()
+        chain.broker.giving_up.requeue()
         chain.broker.settle()
     chain.go()
     assert sorted(chain.bodies) == ["m0", "m1", "m2"] and chain.letters == []

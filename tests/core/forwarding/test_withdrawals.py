@@ -43,7 +43,7 @@ class Forwarder:
         assert self.outbox.source is not None
         self.source, self.flight = self.outbox.source, self.outbox.source.flight
         assert [*self.flight] == [REFUSED, OTHER, REQUEST, NEXT] and [*self.source.waiting.unreplied] == [REQUEST]
-        self.withdrawals = self.chain.broker.forwarding.giving_up._withdrawals
+        self.withdrawals = self.chain.broker.giving_up._withdrawals
         self.now = self.chain.now
         self.refuse(REFUSED)
         assert self.outbox.withdrawal is not None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from holdfast.core.events import Effect, Handle, Incident, ReadWanted, Respond
-from holdfast.core.handling.delivery import Handling
+from holdfast.core.handling.delivery import HandlerSettings
 from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Offer, Sequence
 from holdfast.core.policy import Assurance, Delivery, DestinationPolicy
@@ -49,18 +49,18 @@ class Home:
         self.options = {"policy": policy, "handling": handling, "partitions": partitions}
         self.now = 1_000_000_000.0
         self.made = 0
-        letters = DeadLetters()
+        letters = DeadLetters(seal, unseal)
         queue = Queue("inbox", partitions, drops_passed=True, dead_letters=letters)
         queue.deletion.is_handled = True
-        self.handling = Handling(
-            queue, letters, handling or HandlingPolicy(concurrency=4), seal=seal, unseal=unseal, set_aside=set_aside
-        )
         self.protocol = RMProtocol(
             queue,
             Environment(self.store.read, self.new_identifier, float),
-            handling=self.handling,
+            letters=letters,
+            handling=HandlerSettings(handling or HandlingPolicy(concurrency=4), set_aside),
             policies=Policies(destination=policy or DestinationPolicy()),
         )
+        assert self.protocol.handling is not None
+        self.handling = self.protocol.handling
         self.handles: list[Handle] = []
         self.reads: list[ReadWanted] = []
         self.told: list[Effect] = []

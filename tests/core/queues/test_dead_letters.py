@@ -9,14 +9,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.queues.cursors import ASIDE
-from holdfast.core.queues.dead_letters import LETTERS, DeadLetters
+from holdfast.core.queues.dead_letters import LETTERS, DeadLetters, Letter
 from holdfast.core.queues.description import DEAD_LETTERS
 from holdfast.core.records import Batch, Record
 from holdfast.store.memory import MemoryStore
 
 
-def record(name: str) -> Record:
-    return Record("urn:s", 1, "urn:a", name.encode(), 0.0)
+def letter(name: str) -> Letter:
+    return Letter(Record("urn:s", 1, "urn:a", name.encode(), 0.0), "it failed", 1, 0.0)
 
 
 class Home:
@@ -26,7 +26,7 @@ class Home:
         self.store = store or MemoryStore()
         self.commit = GroupCommit()
         self.effects: list[Any] = []
-        self.letters = DeadLetters()
+        self.letters = DeadLetters(lambda letter: letter.record, lambda record: Letter(record, "", 0, None))
         self.letters.join(self.commit, self.effects, self.store.read)
         self.letters.recover(self.store.load(), 0.0)
 
@@ -47,20 +47,20 @@ class Home:
 def filled(count: int) -> Home:
     home = Home()
     for number in range(count):
-        home.letters.add(record(f"m{number}"))
+        home.letters.add(letter(f"m{number}"))
     home.settle()
     return home
 
 
 def test_a_letter_is_there_when_it_is_durable_and_for_ever() -> None:
     home = Home()
-    assert home.letters.add(record("m0")) == 0
+    assert home.letters.add(letter("m0")) == 0
     assert (home.letters.count, home.letters.is_there(0)) == (0, False)
     home.settle()
     assert (home.letters.count, home.letters.is_there(0)) == (1, True)
     again = Home(home.store)
     assert again.there == {0: "m0"}
-    assert again.letters.add(record("m1")) == 1
+    assert again.letters.add(letter("m1")) == 1
 
 
 def test_what_is_over_is_deleted_when_all_before_it_is_over_too() -> None:
@@ -85,7 +85,7 @@ def test_asking_is_durable_and_is_over_with_the_letter() -> None:
     home.settle()
     home = Home(home.store)
     assert (home.letters.next_asked(), home.letters.asked) == (1, 1)
-    assert home.letters.failed_again(1, record("m1")) == 3
+    assert home.letters.failed_again(1, letter("m1")) == 3
     home.settle()
     for one in (home, Home(home.store)):
         assert one.there == {0: "m0", 2: "m2", 3: "m1"}
@@ -98,7 +98,7 @@ def test_a_letter_that_was_given_up_while_it_was_tried_again_does_not_come_back(
     home = filled(1)
     home.letters.ask(0)
     home.letters.discard(0)
-    assert home.letters.failed_again(0, record("m0")) is None
+    assert home.letters.failed_again(0, letter("m0")) is None
     home.settle()
     assert Home(home.store).there == {}
 
@@ -140,7 +140,7 @@ class Crashes(RuleBasedStateMachine):
 
     @rule()
     def comes(self) -> None:
-        self.home.letters.add(record(f"m{self.made}"))
+        self.home.letters.add(letter(f"m{self.made}"))
         self.open.add(f"m{self.made}")
         self.made += 1
 
@@ -166,7 +166,7 @@ class Crashes(RuleBasedStateMachine):
             self.open.discard(name)
             self.asked.discard(name)
         else:
-            self.home.letters.failed_again(number, record(name))
+            self.home.letters.failed_again(number, letter(name))
             self.asked.discard(name)
 
     @rule(what=st.sampled_from(["ask", "discard"]))

@@ -96,7 +96,7 @@ def test_a_dead_letter_that_is_tried_again_after_its_client_ended_shares_no_sequ
     end(chain, "a")
     chain.go(400.0)
     chain.refuse()
-    assert chain.broker.forwarding.giving_up.requeue() == 1
+    assert chain.broker.giving_up.requeue() == 1
     chain.broker.settle()
     chain.go(1.0)
     assert sequences(chain)

@@ -267,8 +267,9 @@ def ending(*, forwards: bool = False) -> tuple[Sending, Outbox, Transmit]:
     sending = Sending()
     sending.choices = [(OLD, False)]
     if forwards:
-        Forwarding(DeadLetters(), seal=seal, unseal=unseal, tell=lambda _request, _fault, _wsa: None).join(
-            sending.protocol.outbound, sending.protocol.replies
+        protocol = sending.protocol
+        protocol.outbound.context.forwarders = Forwarding(
+            DeadLetters(seal, unseal), lambda _request, _fault, _wsa: None, protocol.outbound, protocol.replies
         )
     outbox, (message,) = sending.opened("a", "1")
     if forwards:

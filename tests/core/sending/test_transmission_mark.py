@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from examples import examples
 from holdfast.core.events import Effect, Incident, ReadWanted, Stopped, Transmit
 from holdfast.core.forwarding.undeliverable import discard
-from holdfast.core.handling.delivery import Handling
+from holdfast.core.handling.delivery import HandlerSettings
 from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.messages import (
     Acknowledge,
@@ -67,19 +67,19 @@ class Side:
         self.told: list[Effect] = []
         self.pending: deque[Batch] = deque()
         self.batches: list[Batch] = []
-        letters = DeadLetters()
+        letters = DeadLetters(seal, unseal)
         queue = Queue("inbox", partitions, RetentionPolicy(), dead_letters=letters)
         queue.deletion.is_handled = True
-        self.handling = Handling(
-            queue, letters, HandlingPolicy(concurrency=4), seal=seal, unseal=unseal, set_aside=lambda record: None
-        )
         chance = random.Random(1)
         self.protocol = RMProtocol(
             queue,
             Environment(store.read, lambda: f"urn:id:{chance.random()}", lambda: 0.0),
-            handling=self.handling,
+            letters=letters,
+            handling=HandlerSettings(HandlingPolicy(concurrency=4), lambda _record: None),
             policies=Policies(source=SourcePolicy(initial_window=window, window=window, mark_ahead=ahead)),
         )
+        assert self.protocol.handling is not None
+        self.handling = self.protocol.handling
         self.protocol.recover(store.load(), self.now)
         if not queue.description.epoch:
             queue.description.begin("epoch")

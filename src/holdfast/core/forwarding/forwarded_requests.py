@@ -14,7 +14,7 @@ from holdfast.core.events import Incident
 from holdfast.core.faults import no_reply
 from holdfast.core.forwarding.undeliverable import GivingUp
 from holdfast.core.messages import Envelope, Fault
-from holdfast.core.queues.dead_letters import DeadLetters, Letter
+from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.sending.outbound import Outbound
@@ -62,27 +62,22 @@ class Forwarding:
 
     Args:
         letters: The queue of dead letters.
-        seal, unseal: Convert a dead letter to the stored record, and back.
         tell: Makes the reply that carries a fault, in that version of WS-Addressing; None if no reply is wanted.
+        outbound: Forwards.
+        replies: Receives replies to requests.
     """
 
     def __init__(
         self,
         letters: DeadLetters,
-        *,
-        seal: Callable[[Letter], Record],
-        unseal: Callable[[Record], Letter],
         tell: Callable[[Record, Fault, Addressing], Record | None],
+        outbound: Outbound,
+        replies: Replies,
     ) -> None:
         self._tell = tell
-        self.giving_up = GivingUp(letters, seal, unseal, tell)
-
-    def join(self, outbound: Outbound, replies: Replies) -> None:
-        """Connect the outbound side, which forwards, and the receiver of replies."""
         self._outbound = outbound
         self._replies = replies
-        outbound.context.forwarders = self
-        self.giving_up.join(outbound, replies)
+        self.giving_up = GivingUp(letters, tell, outbound, replies)
 
     def has(self, outbox: Outbox, number: int, again: Callable[[float], None]) -> bool:
         """Whether request ``number`` is in memory; if not, ``again(now)`` follows its read.

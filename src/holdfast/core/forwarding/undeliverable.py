@@ -63,27 +63,23 @@ class GivingUp:
 
     Args:
         letters: The queue of dead letters.
-        seal, unseal: Convert a dead letter to the stored record, and back.
         tell: Makes the reply that carries a fault, in that version of WS-Addressing; None if no reply is wanted.
+        outbound: Forwards.
+        replies: Receives replies to requests.
     """
 
     def __init__(
         self,
         letters: DeadLetters,
-        seal: Callable[[Letter], Record],
-        unseal: Callable[[Record], Letter],
         tell: Callable[[Record, Fault, Addressing], Record | None],
+        outbound: Outbound,
+        replies: Replies,
     ) -> None:
         self.letters = letters
-        self._seal = seal
-        self._unseal = unseal
         self._tell = tell
-        self._is_requeueing = False
-
-    def join(self, outbound: Outbound, replies: Replies) -> None:
-        """Connect the outbound side, which forwards, and the receiver of replies."""
         self._outbound = outbound
         self._replies = replies
+        self._is_requeueing = False
         self._commit = outbound.commit
         self._effects = outbound.effects
         self._expiry = Expiry(outbound, replies)
@@ -251,7 +247,7 @@ class GivingUp:
         """Turn a message into a dead letter and send its requester the fault."""
         record = outbox.here[offset]
         origin = Origin(outbox.queue.name, outbox.partition, offset, outbox.key, fault.code)
-        self.letters.add(self._seal(Letter(record, fault.reason, times, now, origin)))
+        self.letters.add(Letter(record, fault.reason, times, now, origin))
         self._answer(record, fault, now)
 
     def _answer(self, record: Record, fault: Fault, now: float) -> None:
@@ -353,7 +349,7 @@ class GivingUp:
     def _requeue(self, letter: int, found: list[tuple[int, Record]], now: float) -> None:
         self._is_requeueing = False
         if self.letters.is_there(letter):
-            opened = self._unseal(found[0][1])
+            opened = self.letters.unseal(found[0][1])
             origin = opened.origin
             queue = self._outbound.queue(origin.queue) if origin is not None else None
             if origin is None or queue is None or origin.partition >= len(queue.partitions):

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from holdfast.core.commit import GroupCommit
-from holdfast.core.events import Effect, Handle, Incident, ReadWanted
+from holdfast.core.events import Handle, Incident, ReadWanted
 from holdfast.core.handling.handler_cursor import HandlerCursor, HandlingPolicy
 from holdfast.core.policy import Delivery
 from holdfast.core.queues.cursors import HANDLER
@@ -31,6 +30,19 @@ is room."""
 
 
 _ONCE = "and at-most-once allows no second attempt"
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerSettings:
+    """How handlers are called, and what a requester gets whose request no handler could process.
+
+    Args:
+        policy: How often and with what pauses a failing handler is retried.
+        set_aside: Makes the answer to a request that is dead-lettered; None if no reply is wanted.
+    """
+
+    policy: HandlingPolicy
+    set_aside: Callable[[Record], Record | None]
 
 
 @dataclass(slots=True)
@@ -73,24 +85,22 @@ class Handling:
     Args:
         queue: The queue.
         letters: The queue of dead letters, from which an operator may request retries.
-        policy: How handlers are called.
-        seal, unseal: Convert a dead letter to the stored record, and back.
-        set_aside: Makes the answer to a request that is dead-lettered; None if no reply is wanted.
+        settings: How handlers are called.
+        inbound: The inbound Sequences.
+        replies: Receives the handlers' replies.
     """
 
     def __init__(
         self,
         queue: Queue,
         letters: DeadLetters,
-        policy: HandlingPolicy,
-        *,
-        seal: Callable[[Letter], Record],
-        unseal: Callable[[Record], Letter],
-        set_aside: Callable[[Record], Record | None],
+        settings: HandlerSettings,
+        inbound: Inbound,
+        replies: Replies,
     ) -> None:
         self.queue = queue
         self.letters = letters
-        self.policy = policy
+        self.policy = settings.policy
         self.running = 0
         """Records with a handler, or on their way to one."""
         self.succeeded = 0
@@ -98,9 +108,12 @@ class Handling:
         self.dead = 0
         """Number of successful handlings, of failed handlings, and of messages dead-lettered."""
         self.cursors: list[HandlerCursor] = []
-        self._seal = seal
-        self._unseal = unseal
-        self._set_aside = set_aside
+        self._inbound = inbound
+        self._replies = replies
+        self._commit = inbound.commit
+        self._effects = inbound.effects
+        self._is_at_most_once = inbound.policy.assurance.delivery is Delivery.AT_MOST_ONCE
+        self._set_aside = settings.set_aside
         self._lines: list[_Line] = []
         self._held_bytes = 0
         self._ready: dict[int, None] = {}
@@ -113,15 +126,6 @@ class Handling:
         self._retrying: int | None = None
         self._is_stopped = False
         self._when_done: list[Callable[[], None]] = []
-
-    def join(self, inbound: Inbound, replies: Replies, commit: GroupCommit, effects: list[Effect]) -> None:
-        """Connect the inbound side, the receiver of replies, the commit and the effects."""
-        self._inbound = inbound
-        self._replies = replies
-        self._commit = commit
-        self._effects = effects
-        self._is_at_most_once = inbound.policy.assurance.delivery is Delivery.AT_MOST_ONCE
-        inbound.handling = self
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -344,7 +348,7 @@ class Handling:
         if self._is_letter(handle):
             assert self._letter is not None
             again = replace(self._letter, reason=reason, attempts=handle.attempt, failed_at=now)
-            place = self.letters.failed_again(handle.offset, self._seal(again))
+            place = self.letters.failed_again(handle.offset, again)
             detail = {"letter": handle.offset, "place": place, "exception": reason}
             self._retried(handle, Incident("dead_letter.failed_again", level="error", detail=detail))
         elif self._is_at_most_once:
@@ -359,7 +363,7 @@ class Handling:
         else:
             self._tell(handle, Incident("dead_letter.added", level="error", detail={"exception": reason}))
             self.dead += 1
-            self.letters.add(self._seal(Letter(record, reason, handle.attempt, now)))
+            self.letters.add(Letter(record, reason, handle.attempt, now))
             self._finish(handle, self._set_aside(record), now)
         self._begin(now)
 
@@ -464,7 +468,7 @@ class Handling:
             self.running -= 1
             self._begin(now)
             return
-        self._letter = self._unseal(found[0][1])
+        self._letter = self.letters.unseal(found[0][1])
         record = replace(self._letter.record, wants_reply=False)
         self._effects.append(Handle(self.letters.name, 0, letter, record, self._letter.attempts + 1))
 

@@ -9,7 +9,7 @@ completed too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from holdfast.core.queues.cursors import ASIDE
@@ -59,10 +59,17 @@ class Letter:
 
 
 class DeadLetters(Queue):
-    """The dead letters of one destination."""
+    """The dead letters of one destination.
 
-    def __init__(self) -> None:
+    Args:
+        seal: Converts a dead letter to the record to store.
+        unseal: Converts that record back to the dead letter.
+    """
+
+    def __init__(self, seal: Callable[[Letter], Record], unseal: Callable[[Record], Letter]) -> None:
         super().__init__(DEAD_LETTERS, kind=DEAD_LETTERS)
+        self._seal = seal
+        self.unseal = unseal
         # Internally, offsets are stored as numbers from 1, because ranges start at 1.
         self._over = AcknowledgementRanges()
         self._asked = AcknowledgementRanges()
@@ -152,18 +159,17 @@ class DeadLetters(Queue):
             self._save()
         return sum(end - first for first, end in given_up)
 
-    def failed_again(self, letter: int, record: Record) -> int | None:
-        """Replace a dead letter that failed again with ``record``.
+    def failed_again(self, letter: int, again: Letter) -> int | None:
+        """Replace a dead letter that failed again.
 
         Returns:
             The offset of the new dead letter; None if the old one was discarded meanwhile.
         """
-        return self.add(record) if self.discard(letter) else None
+        return self.add(again) if self.discard(letter) else None
 
-    def add(self, record: Record) -> int:
+    def add(self, letter: Letter) -> int:
         """Append a dead letter in the open batch, and return its offset."""
-
-        offset = self.records.append(0, record)
+        offset = self.records.append(0, self._seal(letter))
         self.records.commit.then(lambda now: self.stored(0, offset, now))
         return offset
 

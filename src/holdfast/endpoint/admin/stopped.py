@@ -31,6 +31,7 @@ from holdfast.endpoint.admin.resources.rates import Rates
 from holdfast.endpoint.admin.resources.sequences import SequenceRoutes
 from holdfast.endpoint.admin.responses import refuse, respond, split_target
 from holdfast.endpoint.admin.routes import Refused, Routes
+from holdfast.endpoint.destination.dead_letters import seal, unseal
 from holdfast.endpoint.destination.readers import Readers
 from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.engine.engine import Engine, new_identifier
@@ -119,7 +120,7 @@ class StoppedStore:
         snapshot = store.load()
         self.engine: Engine = StoppedEngine(store, snapshot, clock)
         now, queues, parts = self.engine.clock(), self.engine.protocol.queues, snapshot.by_queue()
-        self.dead_letters = DeadLetters()
+        self.dead_letters = DeadLetters(seal, unseal)
         queues.add(self.dead_letters).recover(snapshot, now)
         names = sorted(
             name

@@ -30,8 +30,8 @@ from holdfast.core.events import (
     Transmit,
     Unheard,
 )
-from holdfast.core.forwarding.forwarded_requests import Forwarding
-from holdfast.core.handling.delivery import Handling
+from holdfast.core.forwarding.undeliverable import GivingUp
+from holdfast.core.handling.delivery import HandlerSettings
 from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.policy import Assurance, DestinationPolicy
 from holdfast.core.protocol_settings import MessageRules, Policies
@@ -144,9 +144,6 @@ class Destination(HandlerRegistration, ASGIApplication):
     _started = False
     _starting: asyncio.Lock | None = None
 
-    forwarding: Forwarding
-    """The forwarders; created at the start."""
-
     def __init__(
         self,
         store: str | Path | Store = "inbox",
@@ -173,7 +170,7 @@ class Destination(HandlerRegistration, ASGIApplication):
         self.http = http or DestinationHTTP()
         self.incidents: Counter[str] = Counter()
         self.unanswered = Unanswered()
-        self.dead_letters = DeadLetters()
+        self.dead_letters = DeadLetters(seal, unseal)
         self.queues = new_queues(queues, partitions)
         """Every queue that stores messages, by name; the first takes the messages without a route."""
         self.queue = next(iter(self.queues.values()))
@@ -300,9 +297,7 @@ class Destination(HandlerRegistration, ASGIApplication):
 
     async def _recover(self) -> None:
         self.queue.deletion.is_handled = bool(self.handlers)
-        handling = self._new_handling() if self.handlers else None
         worker, http = self.worker, self.http
-        self.forwarding = Forwarding(self.dead_letters, seal=seal, unseal=unseal, tell=passed_on)
         snapshot = self.engine.start(
             self.queue,
             further=[one for one in self.queues.values() if one is not self.queue],
@@ -319,8 +314,8 @@ class Destination(HandlerRegistration, ASGIApplication):
                 always_replies=self._table.always_replies,
                 tell=passed_on,
             ),
-            handling=handling,
-            forwarding=self.forwarding,
+            letters=self.dead_letters,
+            handling=HandlerSettings(self._handling, set_aside) if self.handlers else None,
             is_restored=self._restored and not (worker is not None and worker.is_restart),
             worker=worker,
             divide=self._divide_queues,
@@ -335,6 +330,7 @@ class Destination(HandlerRegistration, ASGIApplication):
         self.journal = self.engine.keep_journal(
             self.journal_policy, self.store_location, self.worker, self.policy, snapshot
         )
+        handling = self.engine.protocol.handling
         if handling is not None:
             self._check_transactions(self.handlers)
             self.dispatcher = Dispatcher(self.engine, handling, self.handlers, self._table.reply_actions)
@@ -345,7 +341,7 @@ class Destination(HandlerRegistration, ASGIApplication):
             handling.start(self.engine.clock())
         self.on_recovered()
         if handling is None:
-            self.forwarding.giving_up.requeue_next(self.engine.clock())
+            self.giving_up.requeue_next(self.engine.clock())
         self.engine.touch()
         await self.engine.settled()
         await self.engine.caught_up()  # handlers read waiting messages: report damage before the start completes
@@ -386,15 +382,12 @@ class Destination(HandlerRegistration, ASGIApplication):
         first = worker.partitions if worker is not None else None
         self.partitioning.divide(self.queues, snapshot, first, is_joined=worker is not None and worker.count > 1)
 
-    def _new_handling(self) -> Handling:
-        return Handling(
-            self.queue,
-            self.dead_letters,
-            self._handling,
-            seal=seal,
-            unseal=unseal,
-            set_aside=set_aside,
-        )
+    @property
+    def giving_up(self) -> GivingUp:
+        """Decides which messages are not forwarded, and puts dead letters back into their queues."""
+        forwarding = self.engine.protocol.forwarding
+        assert forwarding is not None
+        return forwarding.giving_up
 
     async def close(self, grace: float = 10.0) -> None:
         """Wait up to ``grace`` seconds for running handlers, commit all pending writes, and close the store."""

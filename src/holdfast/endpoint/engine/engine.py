@@ -17,12 +17,12 @@ from types import MappingProxyType
 from typing import Any
 
 from holdfast.core.events import Effect, ReadWanted
-from holdfast.core.forwarding.forwarded_requests import Forwarding
-from holdfast.core.handling.delivery import Handling
+from holdfast.core.handling.delivery import HandlerSettings
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.protocol_settings import Environment, MessageRules, Policies
+from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record, Snapshot
 from holdfast.endpoint.engine.clock import Cancellable, Clock
@@ -93,8 +93,8 @@ class Engine:
         policies: Policies | None = None,
         rules: MessageRules | None = None,
         local: str = ANONYMOUS,
-        handling: Handling | None = None,
-        forwarding: Forwarding | None = None,
+        letters: DeadLetters | None = None,
+        handling: HandlerSettings | None = None,
         is_restored: bool = False,
         worker: Worker | None = None,
         divide: Callable[[Snapshot], None] = lambda _snapshot: None,
@@ -129,8 +129,8 @@ class Engine:
                 claims=None if worker is None else worker.claims,
             ),
             further=further,
+            letters=letters,
             handling=handling,
-            forwarding=forwarding,
             policies=policies,
             rules=rules or MessageRules(tell=passed_on),
         )

@@ -25,9 +25,8 @@ from holdfast.core.events import (
     Submitted,
     Transmit,
 )
-from holdfast.core.forwarding.forwarded_requests import Forwarding
 from holdfast.core.forwarding.undeliverable import GivingUp
-from holdfast.core.handling.delivery import Handling
+from holdfast.core.handling.delivery import HandlerSettings, Handling
 from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.messages import ANONYMOUS, Acknowledge, Envelope, Fault, Routed
 from holdfast.core.origin import CERTIFIED, Origin, secret_in
@@ -252,32 +251,23 @@ class Node:
 
     def make_protocol(self, read: ReadRecords, new_identifier: Callable[[], str]) -> RMProtocol:
         """Make its core, before recovery."""
-        letters = DeadLetters()
+        letters = DeadLetters(seal, unseal)
         setup = self.setup
         if setup.forwards:
             queue = Queue(INBOX, drops_passed=setup.trims, dead_letters=letters)
             queue.divide(setup.partitions, setup.sessions)
-            forwarding = Forwarding(letters, seal=seal, unseal=unseal, tell=lambda request, *_fault: reply_to(request))
-            return self._build(queue, read, new_identifier, None, forwarding)
+            return self._build(queue, letters, read, new_identifier, None)
         queue = Queue(INBOX, setup.partitions, setup.retention, drops_passed=setup.trims, dead_letters=letters)
         queue.deletion.is_handled = True
-        handling = Handling(
-            queue,
-            letters,
-            self.setup.handling,
-            seal=seal,
-            unseal=unseal,
-            set_aside=reply_to,
-        )
-        return self._build(queue, read, new_identifier, handling)
+        return self._build(queue, letters, read, new_identifier, HandlerSettings(setup.handling, reply_to))
 
     def _build(
         self,
         queue: Queue,
+        letters: DeadLetters,
         read: ReadRecords,
         new_identifier: Callable[[], str],
-        handling: Handling | None,
-        forwarding: Forwarding | None = None,
+        handling: HandlerSettings | None,
     ) -> RMProtocol:
         setup = self.setup
         protocol = self.build(
@@ -285,9 +275,9 @@ class Node:
             Environment(read, new_identifier, self.world.jitter, setup.address or ANONYMOUS),
             further=[self._further(name) for name in setup.routed],
             policies=Policies(setup.destination_policy, setup.source_policy, staging=setup.staging),
-            rules=MessageRules(allows=always),
+            rules=MessageRules(allows=always, tell=lambda request, *_fault: reply_to(request)),
+            letters=letters,
             handling=handling,
-            forwarding=forwarding,
         )
         if setup.block_bytes is not None:
             protocol.inbound.held.block_bytes = setup.block_bytes
@@ -310,9 +300,8 @@ class Node:
     @property
     def giving_up(self) -> GivingUp:
         """The part of a broker that makes dead letters and requeues them."""
-        giving_up = self.protocol.outbound.context.forwarders.giving_up
-        assert isinstance(giving_up, GivingUp)
-        return giving_up
+        assert self.protocol.forwarding is not None
+        return self.protocol.forwarding.giving_up
 
     def crash(self, survivors: int) -> None:
         """Die; the oldest ``survivors`` of the batches that await the disk become durable."""

@@ -124,5 +124,5 @@ def retry_letters(app: Destination, letter: int | None) -> int:
     if app.dispatcher is not None:
         return app.dispatcher.handling.retry(letter)
     if any(outbox.forwarding for outbox in app.engine.protocol.outbound.outboxes.values()):
-        return app.forwarding.giving_up.requeue(letter)
+        return app.giving_up.requeue(letter)
     raise Refused(409, "this destination has no handlers", "Start it with the handler for these messages.")
