@@ -25,6 +25,7 @@ ROW = """
             faults=_FAULTS | {exceptions.LastMessageNumberExceeded.code},
             closes=False,
             answers_terminate=True,
+            marks_last=True,
             has_last_message=True,
             names_last_number=False,
             has_final=True,
@@ -44,7 +45,7 @@ from holdfast.wire.dialects.dialect import Dialect
 DIALECT = Dialect(
     rm=RM.V2_0,
     namespace="urn:made-up:rm",
-    policy_assertion="{urn:made-up:policy}RMAssertion",
+    policy_assertions=("{urn:made-up:policy}RMAssertion",),
     nothing_accepted="<wsrm:None/>",
     range_of_nothing=None,
     detail_wrapped=False,
@@ -127,8 +128,8 @@ def made(tmp_path: Path, *, dialect: str = DIALECT, entered: bool = True) -> Pat
         table = dialects / "versions.py"
         text = table.read_text()
         for known, more in (
-            ("import rm_200502", "import rm_209901, rm_200502"),
-            ("(rm_200502.DIALECT,", "(rm_209901.DIALECT, rm_200502.DIALECT,"),
+            ("import rm_200403,", "import rm_209901, rm_200403,"),
+            ("in (rm_200403.DIALECT,", "in (rm_209901.DIALECT, rm_200403.DIALECT,"),
         ):
             assert text.count(known) == 1, known
             text = text.replace(known, more)

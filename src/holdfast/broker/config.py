@@ -37,7 +37,7 @@ from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.versions import RM_OF_NAME, SOAP, Addressing, Versions
 from holdfast.endpoint.destination.http_settings import DestinationHTTP
 from holdfast.endpoint.journal.policy import JournalPolicy
-from holdfast.endpoint.source.profiles import PREFERRED, PROFILES
+from holdfast.endpoint.source.profiles import BY_PREFERENCE, PREFERRED, PROFILES
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
 from holdfast.http.tls import ClientTLS, ServerTLS
@@ -368,7 +368,7 @@ class ForwarderConfig:
         rm = RM_OF_NAME[self.rm] if self.rm is not None else None
         return tuple(
             one
-            for one in PREFERRED
+            for one in (BY_PREFERENCE if self.rm or self.addressing else PREFERRED)
             if rm in (None, one.rm) and self.addressing in (None, one.addressing) and self.soap in (None, one.soap)
         )
 

@@ -25,6 +25,7 @@ from holdfast.config.tables import Wrong, did_you_mean
 from holdfast.config.unreadable import is_given, readable
 from holdfast.config.values import Secret, Unfit, host_of, told_value
 from holdfast.core.messages import Expects
+from holdfast.core.versions import RM, RM_OF_NAME
 from holdfast.endpoint.admin.token import checked_token
 from holdfast.endpoint.arguments import LONGEST_ADDRESS
 from holdfast.endpoint.destination.allow_list import AllowList
@@ -323,7 +324,9 @@ def _of_its_versions(path: KeyPath, one: ForwarderConfig) -> Iterator[Wrong]:
         yield (*path, given[0]), "the profile already sets the versions", "Remove this key or the profile."
     elif not one.versions:
         what = f"{' and '.join(f'{key} {getattr(one, key)}' for key in given)} cannot be combined"
-        yield (*path, given[0]), what, "WS-ReliableMessaging 1.1 is defined with WS-Addressing 2005/08 only."
+        rm = RM_OF_NAME[one.rm or RM.V1_1.value]
+        remedy = f"WS-ReliableMessaging {rm.value} is defined with WS-Addressing {rm.addressing_in_words} only."
+        yield (*path, given[0]), what, remedy
 
 
 def _of_its_destination(path: KeyPath, one: ForwarderConfig, config: BrokerConfig) -> Iterator[Wrong]:

@@ -14,6 +14,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.sending.outboxes.lifecycle import Choice
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import Steering
+from holdfast.core.versions import creation_choices
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.http_settings import HTTPSettings
@@ -32,8 +33,7 @@ UNCONFIGURED = "not in the configuration"
 
 def choices_of(config: ForwarderConfig) -> list[Choice]:
     """Return the versions and offers that a forwarder tries with CreateSequence, in order."""
-    offers = (True, False) if config.offer is None else (config.offer,)
-    return [(versions, offer) for offer in offers for versions in config.versions]
+    return creation_choices(config.versions, config.offer)
 
 
 class Forwarders:

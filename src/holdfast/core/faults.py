@@ -131,7 +131,7 @@ _NAMES_OF_2005_08 = {old: new for new, old in _NAMES_OF_2004_08.items()}
 
 def addressing_code(code: str, addressing: Addressing) -> str:
     """Return the name that a fault code of WS-Addressing has in that version."""
-    names = _NAMES_OF_2004_08 if addressing is Addressing.V2004_08 else _NAMES_OF_2005_08
+    names = _NAMES_OF_2005_08 if addressing is Addressing.V2005_08 else _NAMES_OF_2004_08
     return names.get(code, code)
 
 
@@ -160,6 +160,6 @@ def not_reliable(action: str, addressing: Addressing | None) -> Fault:
     fault = sequence_fault(WSRM_REQUIRED)
     # WCF's security modes Message and TransportWithMessageCredential begin with a request for a token.
     reason = _NO_MESSAGE_SECURITY if action.startswith(_WS_TRUST) else f"{fault.reason}. {_HOW_TO_ENABLE}"
-    if addressing is Addressing.V2004_08:
+    if addressing not in (None, Addressing.V2005_08):
         return addressing_fault(ACTION_NOT_SUPPORTED, reason)
     return replace(fault, reason=reason)

@@ -6,6 +6,7 @@ modules do not compare versions. A Sequence keeps the versions of its creation; 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -14,8 +15,10 @@ from holdfast.exceptions import ConfigurationError
 
 
 class Addressing(str, Enum):
-    """WS-Addressing: the member submission of 2004/08 or the W3C's 1.0 of 2005/08."""
+    """WS-Addressing, oldest first: two early drafts, the member submission of 2004/08, and the W3C's 1.0 of 2005/08."""
 
+    V2003_03 = "2003/03"
+    V2004_03 = "2004/03"
     V2004_08 = "2004/08"
     V2005_08 = "2005/08"
 
@@ -34,7 +37,6 @@ _FAULTS = frozenset(
         exceptions.UnknownSequence,
         exceptions.InvalidAcknowledgement,
         exceptions.MessageNumberRollover,
-        exceptions.CreateSequenceRefused,
     )
 )
 """The faults that every version has."""
@@ -45,11 +47,15 @@ class Capabilities:
     """Capabilities of a version of WS-ReliableMessaging.
 
     Args:
-        addressing: The versions of WS-Addressing for which it is defined.
+        addressing: The versions of WS-Addressing for which it is defined, the usual one last.
         faults: The codes of its faults.
         closes: Whether a Sequence can be closed before it is terminated, by either side.
+        creates: Whether CreateSequence begins a Sequence; else the first message with a new Identifier does.
+        negotiates: Whether CreateSequence and its response have content: AcksTo, Expires, and an Offer.
+        is_tried: Whether a source that detects the versions of its destination tries it.
         answers_terminate: Whether TerminateSequence is answered, and either side may send it; else the source alone
             sends it, one way.
+        marks_last: Whether the Sequence header can mark the last message.
         has_last_message: Whether a source announces the end with a separate, numbered message.
         names_last_number: Whether CloseSequence and TerminateSequence name the last number.
         has_final: Whether an acknowledgement can declare itself final.
@@ -62,7 +68,11 @@ class Capabilities:
     addressing: tuple[Addressing, ...]
     faults: frozenset[str]
     closes: bool
+    creates: bool = True
+    negotiates: bool = True
+    is_tried: bool = True
     answers_terminate: bool
+    marks_last: bool
     has_last_message: bool
     names_last_number: bool
     has_final: bool
@@ -87,13 +97,33 @@ class RM(str, Enum):
         member.can = can
         return member
 
+    V2004_03 = (
+        "2004/03",
+        Capabilities(
+            addressing=(Addressing.V2004_03, Addressing.V2003_03),
+            faults=_FAULTS | {exceptions.LastMessageNumberExceeded.code},
+            closes=False,
+            negotiates=False,
+            is_tried=False,
+            answers_terminate=False,
+            marks_last=True,
+            # No document says that a message of its own may carry the mark, and a peer's application would receive it.
+            has_last_message=False,
+            names_last_number=False,
+            has_final=False,
+            acknowledges_nothing=False,
+            offers_endpoint=False,
+            rollover_ends=True,
+        ),
+    )
     V1_0 = (
         "1.0",
         Capabilities(
             addressing=(Addressing.V2004_08, Addressing.V2005_08),
-            faults=_FAULTS | {exceptions.LastMessageNumberExceeded.code},
+            faults=_FAULTS | {exceptions.CreateSequenceRefused.code, exceptions.LastMessageNumberExceeded.code},
             closes=False,
             answers_terminate=False,
+            marks_last=True,
             has_last_message=True,
             names_last_number=False,
             has_final=False,
@@ -107,9 +137,15 @@ class RM(str, Enum):
         "1.1",
         Capabilities(
             addressing=(Addressing.V2005_08,),
-            faults=_FAULTS | {exceptions.SequenceClosed.code, exceptions.WSRMRequired.code},
+            faults=_FAULTS
+            | {
+                exceptions.CreateSequenceRefused.code,
+                exceptions.SequenceClosed.code,
+                exceptions.WSRMRequired.code,
+            },
             closes=True,
             answers_terminate=True,
+            marks_last=False,
             has_last_message=False,
             names_last_number=True,
             has_final=True,
@@ -120,6 +156,11 @@ class RM(str, Enum):
         ),
     )
 
+    @property
+    def addressing_in_words(self) -> str:
+        """The versions of WS-Addressing for which it is defined, in readable form."""
+        return " and ".join(sorted(self.can.addressing))
+
 
 RM_OF_NAME: dict[str, RM] = {name: rm for rm in RM for name in (rm.value, *rm.can.aliases)}
 """Each name of a version -> the version."""
@@ -128,6 +169,17 @@ RM_OF_NAME: dict[str, RM] = {name: rm for rm in RM for name in (rm.value, *rm.ca
 def newest_rm(addressing: str | None) -> RM:
     """Return the newest WS-RM defined for a version of WS-Addressing; None: for any version."""
     return [rm for rm in RM if addressing is None or addressing in rm.can.addressing][-1]
+
+
+def creation_choices(versions: Iterable[Versions], offer: bool | None) -> list[tuple[Versions, bool]]:
+    """Return the variants of CreateSequence to try, in order: the versions, and whether to offer a Sequence.
+
+    Args:
+        versions: The versions to try.
+        offer: Whether to offer a Sequence for replies; None: first with an Offer, then without.
+    """
+    offers = (True, False) if offer is None else (offer,)
+    return list(dict.fromkeys((one, offer and one.rm.can.negotiates) for offer in offers for one in versions))
 
 
 def _told(values: object) -> str:
@@ -140,23 +192,26 @@ class Versions:
     """One valid combination of versions.
 
     Args:
-        rm: "1.0" or "1.1" (1.1 is 1.2 too).
-        addressing: "2004/08" or "2005/08".
+        rm: "2004/03", "1.0" (February 2005) or "1.1" (1.1 is 1.2 too).
+        addressing: "2003/03", "2004/03", "2004/08" or "2005/08"; None: "2005/08", and with an ``rm`` that is not
+            defined with it, "2003/03".
         soap: "1.1" or "1.2".
 
     Raises:
-        ConfigurationError: the combination is WS-RM 1.1 with WS-Addressing 2004/08, which no specification defines,
-            or a value is not listed above.
+        ConfigurationError: no specification defines this WS-RM with this WS-Addressing, or a value is not listed
+            above. WS-RM 1.1 is defined with WS-Addressing 2005/08, 1.0 with 2004/08 and 2005/08, and 2004/03 with
+            2003/03 and 2004/03.
     """
 
     rm: RM
     addressing: Addressing
     soap: SOAP
 
-    def __init__(self, rm: str = "1.1", addressing: str = "2005/08", soap: str = "1.2") -> None:
+    def __init__(self, rm: str = "1.1", addressing: str | None = None, soap: str = "1.2") -> None:
         try:
             object.__setattr__(self, "rm", RM_OF_NAME[rm])
-            object.__setattr__(self, "addressing", Addressing(addressing))
+            chosen = self.rm.can.addressing[-1] if addressing is None else addressing
+            object.__setattr__(self, "addressing", Addressing(chosen))
             object.__setattr__(self, "soap", SOAP(soap))
         except (KeyError, ValueError) as error:
             raise ConfigurationError(
@@ -167,7 +222,7 @@ class Versions:
         if self.addressing not in defined:
             others = [other for other in RM if self.addressing in other.can.addressing]
             raise ConfigurationError(
-                f"WS-RM {self.rm.value} is defined with WS-Addressing {' and '.join(defined)} only",
+                f"WS-RM {self.rm.value} is defined with WS-Addressing {self.rm.addressing_in_words} only",
                 remedy=f"use addressing={_told(defined)}, or rm={_told(others)}",
             )
 
@@ -180,3 +235,6 @@ class Versions:
 ALL_VERSIONS: tuple[Versions, ...] = tuple(
     Versions(rm, addressing, soap) for rm in RM for addressing in rm.can.addressing for soap in SOAP
 )
+TRIED_VERSIONS: tuple[Versions, ...] = tuple(versions for versions in ALL_VERSIONS if versions.rm.can.is_tried)
+EARLY_VERSIONS: tuple[Versions, ...] = tuple(versions for versions in ALL_VERSIONS if not versions.rm.can.is_tried)
+"""Versions that are used only where they are named."""

@@ -10,7 +10,7 @@ from holdfast.core.messages import MAX_MESSAGE_NUMBER, IncompleteSequenceBehavio
 from holdfast.core.policy import Assurance, Delivery, DestinationPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.retransmission import RetransmissionPolicy
-from holdfast.core.versions import ALL_VERSIONS, Versions
+from holdfast.core.versions import EARLY_VERSIONS, TRIED_VERSIONS, Versions, creation_choices
 from holdfast.simulation.nodes.network import PERFECT, NetworkFaults
 from holdfast.simulation.nodes.node import USUAL_RETENTION, USUAL_STAGING, Setup
 from holdfast.simulation.nodes.routed_queues import names_of
@@ -152,7 +152,7 @@ class Options:
     @classmethod
     def draw(cls, chance: random.Random) -> Options:
         """Draw one world. Some worlds omit each kind of fault, to test the others alone (swarm testing)."""
-        versions = chance.choice(ALL_VERSIONS)
+        versions = chance.choice(TRIED_VERSIONS)
         pattern = chance.choice(("one-way", "one-way", "offer", "offer", "plain"))
         # At-most-once in order may drop a request, which would then get no reply. So it needs an Offer.
         delivery = chance.choice(
@@ -222,7 +222,8 @@ class Options:
         drawn = drawn.with_twin(random.Random(f"twin of {seed}"))
         drawn = drawn.with_strangers(random.Random(f"strangers of {seed}"))
         drawn = drawn.with_queues(random.Random(f"queues of {seed}"))
-        return drawn.with_broker_queues(random.Random(f"queues of the broker of {seed}"))
+        drawn = drawn.with_broker_queues(random.Random(f"queues of the broker of {seed}"))
+        return drawn.with_early_versions(random.Random(f"early versions of {seed}"))
 
     def turned_to_the_rare(self, chance: random.Random) -> Options:
         """Turn every third world to rare cases and leave the others unchanged.
@@ -270,7 +271,7 @@ class Options:
             return self
         return replace(
             self,
-            broker=chance.choice(ALL_VERSIONS),
+            broker=chance.choice(TRIED_VERSIONS),
             crash_broker=chance.choice((0.0, 0.01, 0.05)),
             broker_offers=chance.random() < 0.5,
             writer=chance.random() < 0.5,
@@ -281,6 +282,24 @@ class Options:
             inactivity_timeout=None,
             ends=0,
             sessions=chance.choice((0, 1, 2)),
+        )
+
+    def with_early_versions(self, chance: random.Random) -> Options:
+        """Let the source of every eighth world speak an early version, or the forwarder of its broker."""
+        if chance.random() >= 1 / 8:
+            return self
+        versions = chance.choice(EARLY_VERSIONS)
+        if self.broker is not None and chance.random() < 1 / 2:
+            return replace(self, broker=versions)
+        return replace(
+            self,
+            versions=versions,
+            offer=False,
+            # As without an Offer in a later version.
+            assurance=Assurance(Delivery.EXACTLY_ONCE, self.assurance.in_order) if self.requests else self.assurance,
+            # MessageNumberRollover ends the Sequence, and CreateSequence does not ask for a life.
+            destination_limit=None,
+            expires=None,
         )
 
     def with_refusals(self, chance: random.Random) -> Options:
@@ -453,7 +472,7 @@ class Options:
             inactivity_timeout=None,
         )
         address = SOURCE_ADDRESS if self.listener else ""
-        choices = ((self.versions, self.offer),)
+        choices = tuple(creation_choices([self.versions], self.offer))
         handling = HandlingPolicy(attempts=3, backoff=0.2, backoff_cap=2.0)
         source = Setup(
             address, replies_policy, source_policy, handling, choices, batches=self.batches, certified=self.certified
@@ -485,7 +504,7 @@ class Options:
             policy,
             # Otherwise the numbers alone would end its Sequences along with its sessions.
             replace(source_policy, max_message_number=MAX_MESSAGE_NUMBER) if self.sessions else source_policy,
-            choices=((versions, self.broker_offers),),
+            choices=tuple(creation_choices([versions], self.broker_offers)),
             partitions=self.partitions,
             sessions=self.sessions,
             batches=self.batches,

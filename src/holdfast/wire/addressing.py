@@ -1,4 +1,4 @@
-"""WS-Addressing 2004/08 and 2005/08: endpoint references and message addressing properties, both ways.
+"""WS-Addressing, all versions: endpoint references and message addressing properties, both ways.
 
 This module handles only those elements, and knows neither reliable messaging nor SOAP bodies.
 """
@@ -28,7 +28,7 @@ HEADER_NAMES: dict[str, Addressing] = {
 # An enum's members are slow to look up by its class, and as keys, because they hash in Python.
 _V2005_08 = Addressing.V2005_08
 _ANONYMOUS_2005_08 = ANONYMOUS_URI[Addressing.V2005_08]
-_ANONYMOUS_2004_08 = ANONYMOUS_URI[Addressing.V2004_08]
+_WITH_PARAMETERS = frozenset({Addressing.V2004_08, Addressing.V2005_08})
 
 _NONE_EPR = EndpointReference(NONE)
 _TEXT_FIELDS = {"Action": "action", "To": "to", "MessageID": "message_id", "RelatesTo": "relates_to"}
@@ -44,7 +44,7 @@ def endpoint_reference(address: str, addressing: Addressing) -> EndpointReferenc
 
 
 def decode_epr(node: Node, *, soap: str = "") -> EndpointReference:
-    """Decode an EndpointReferenceType of either version (2004/08 section 2, 2005/08 section 2).
+    """Decode an EndpointReferenceType of any version (2004/08 section 2, 2005/08 section 2).
 
     Its version is that of its Address: WCF and CXF put 2005/08 references into WS-RM 1.0.
 
@@ -91,11 +91,11 @@ def decode_header(node: Node, envelope: Envelope, addressing: Addressing, seen: 
     local, soap = node.local, envelope.soap.value
     if local == "RelatesTo":
         relation = node.attributes.get("RelationshipType", REPLY_RELATION[addressing])
-        if addressing is Addressing.V2004_08:
-            namespace, relation = node.resolve(relation)
-            reply = relation == "Reply" and namespace in ("", WSA_NS[addressing])
-        else:
+        if addressing is _V2005_08:
             reply = strip(relation) == REPLY_RELATION[addressing]
+        else:
+            namespace, relation = node.resolve(relation)
+            reply = relation == REPLY_RELATION[addressing] and namespace in ("", WSA_NS[addressing])
         if not reply:
             return
     if local in seen:
@@ -110,7 +110,7 @@ def decode_header(node: Node, envelope: Envelope, addressing: Addressing, seen: 
 def written_address(address: str, addressing: Addressing) -> str:
     """Return an address in the form of that version, escaped."""
     if address == ANONYMOUS:
-        return _ANONYMOUS_2005_08 if addressing is _V2005_08 else _ANONYMOUS_2004_08
+        return _ANONYMOUS_2005_08 if addressing is _V2005_08 else ANONYMOUS_URI[addressing]
     return NONE_URI if address == NONE else escape(address)
 
 
@@ -119,5 +119,7 @@ def encode_epr_content(reference: EndpointReference, addressing: Addressing) -> 
     content = f"<wsa:Address>{written_address(reference.address, addressing)}</wsa:Address>"
     if reference.reference_parameters:
         inner = b"".join(reference.reference_parameters).decode()
-        content += f"<wsa:ReferenceParameters>{inner}</wsa:ReferenceParameters>"
+        # Before 2004/08 there are only ReferenceProperties, which become headers in the same way.
+        carrier = "ReferenceParameters" if addressing in _WITH_PARAMETERS else "ReferenceProperties"
+        content += f"<wsa:{carrier}>{inner}</wsa:{carrier}>"
     return content

@@ -22,7 +22,7 @@ from holdfast.wire.dialects.dialect import Dialect
 from holdfast.wire.dialects.versions import DIALECTS
 from holdfast.wire.make_connection import encode_detail
 from holdfast.wire.names import MC_FAULT_ACTION, NETRM_NS, RM_FAULT_ACTIONS, RM_NS, RM_OF_NS, SOAP_NS, WSA_NS, WSA_OF_NS
-from holdfast.wire.rm import decode_acknowledgement, encode_acknowledgement
+from holdfast.wire.rm import decode_acknowledgement, encode_acknowledgement, write_identifier
 from holdfast.wire.text import escape, escape_attribute
 from holdfast.wire.tree import Node
 
@@ -150,13 +150,13 @@ def _classify(codes: list[_Code], reason: str) -> tuple[RM | None, Fault]:
 def _read_details(fault: Fault, details: list[Node], dialect: Dialect | None, max_ranges: int) -> None:
     rest: list[Node] = []
     for child in details:
-        if dialect is None or child.namespace != dialect.namespace:
-            rest.append(child)
-        elif child.local == "Identifier" and fault.identifier is None:
+        if dialect is not None and child.name == dialect.identifier_name and fault.identifier in (None, child.text):
             fault.identifier = child.text
+        elif dialect is None or child.namespace != dialect.namespace:
+            rest.append(child)
         elif child.local == "MaxMessageNumber" and fault.max_message_number is None:
             fault.max_message_number = min(text.number(child.text, "MaxMessageNumber"), MAX_MESSAGE_NUMBER)
-        elif child.local == "SequenceAcknowledgement" and fault.acknowledgement is None:
+        elif child.local == dialect.acknowledgement and fault.acknowledgement is None:
             fault.acknowledgement = decode_acknowledgement(child, dialect, max_ranges)
             fault.identifier = fault.identifier or fault.acknowledgement.identifier
         else:
@@ -178,7 +178,7 @@ def action_of_fault(rm: RM | None, addressing: Addressing, fault: Fault) -> str:
         return RM_FAULT_ACTIONS[rm]
     if fault.code_namespace == MC_NS:
         return MC_FAULT_ACTION
-    if addressing is Addressing.V2004_08 or fault.is_addressing:
+    if addressing is not Addressing.V2005_08 or fault.is_addressing:
         return WSA_NS[addressing] + "/fault"
     return WSA_NS[addressing] + "/soap/fault"
 
@@ -191,25 +191,34 @@ def translated_fault_action(action: str, addressing: Addressing) -> str:
     return _TRANSLATED_ACTIONS[addressing].get(action, action)
 
 
+_OLDER = [addressing for addressing in Addressing if addressing is not Addressing.V2005_08]
 _TRANSLATED_ACTIONS = {
-    Addressing.V2004_08: {
-        WSA_NS[Addressing.V2005_08] + end: WSA_NS[Addressing.V2004_08] + "/fault" for end in ("/fault", "/soap/fault")
-    },
-    Addressing.V2005_08: {WSA_NS[Addressing.V2004_08] + "/fault": WSA_NS[Addressing.V2005_08] + "/soap/fault"},
+    to: {
+        **{WSA_NS[of] + "/fault": WSA_NS[to] + "/fault" for of in _OLDER},
+        **{WSA_NS[Addressing.V2005_08] + end: WSA_NS[to] + "/fault" for end in ("/fault", "/soap/fault")},
+    }
+    for to in _OLDER
+} | {
+    Addressing.V2005_08: {WSA_NS[of] + "/fault": WSA_NS[Addressing.V2005_08] + "/soap/fault" for of in _OLDER},
 }
-"""2004/08 (section 4) has one action for all faults. 2005/08 (SOAP binding section 6) has ``/fault`` for addressing
-faults and ``/soap/fault`` for all others. A stored fault of 2004/08 is rewritten to ``/fault`` only if it is an
-addressing fault."""
+"""2004/08 (section 4) and older versions have one action for all faults. 2005/08 (SOAP binding section 6) has
+``/fault`` for addressing faults and ``/soap/fault`` for all others. A stored fault of an older version is rewritten to
+``/fault`` only if it is an addressing fault."""
 
 
 def encode_fault_header(fault: Fault, dialect: Dialect | None, addressing: Addressing | None) -> str:
     """Encode the SOAP 1.1 header block for a detail that the body must not contain: "" without one (WS-RM 4.1)."""
     if _is_about_rm_header(fault, dialect):
         assert dialect is not None
-        detail = _write_detail(fault, dialect)
+        before, detail = "", _write_detail(fault, dialect)
+        if dialect.fault_identified and fault.identifier is not None:
+            before = write_identifier(fault.identifier, dialect)
+            rest = detail.removeprefix(before)
+            detail = rest or (before if dialect.fault_detailed else "")
         if dialect.detail_wrapped and detail:
             detail = f"<wsrm:Detail>{detail}</wsrm:Detail>"
-        return f"<wsrm:SequenceFault><wsrm:FaultCode>wsrm:{fault.code}</wsrm:FaultCode>{detail}</wsrm:SequenceFault>"
+        code = f"<wsrm:FaultCode>wsrm:{fault.code}</wsrm:FaultCode>"
+        return f"<wsrm:SequenceFault>{before}{code}{detail}</wsrm:SequenceFault>"
     return encode_fault_detail(fault, addressing)
 
 
@@ -304,7 +313,7 @@ def _write_detail(fault: Fault, dialect: Dialect | None) -> str:
         return encode_acknowledgement(fault.acknowledgement, dialect) + detail
     known = ""
     if fault.identifier is not None:
-        known = f"<wsrm:Identifier>{escape(fault.identifier)}</wsrm:Identifier>"
+        known = write_identifier(fault.identifier, dialect)
     if fault.max_message_number is not None and not dialect.rm.can.rollover_ends:
         known += f"<wsrm:MaxMessageNumber>{fault.max_message_number}</wsrm:MaxMessageNumber>"
     return known + detail

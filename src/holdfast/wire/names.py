@@ -16,6 +16,8 @@ SOAP_NS: dict[SOAP, str] = {
     SOAP.V1_2: "http://www.w3.org/2003/05/soap-envelope",
 }
 WSA_NS: dict[Addressing, str] = {
+    Addressing.V2003_03: "http://schemas.xmlsoap.org/ws/2003/03/addressing",
+    Addressing.V2004_03: "http://schemas.xmlsoap.org/ws/2004/03/addressing",
     Addressing.V2004_08: "http://schemas.xmlsoap.org/ws/2004/08/addressing",
     Addressing.V2005_08: "http://www.w3.org/2005/08/addressing",
 }
@@ -28,22 +30,24 @@ WSA_OF_NS: dict[str, Addressing] = {uri: addressing for addressing, uri in WSA_N
 RM_OF_NS: dict[str, RM] = {uri: rm for rm, uri in RM_NS.items()}
 
 ANONYMOUS_URI: dict[Addressing, str] = {
-    Addressing.V2004_08: WSA_NS[Addressing.V2004_08] + "/role/anonymous",
-    Addressing.V2005_08: WSA_NS[Addressing.V2005_08] + "/anonymous",
+    addressing: namespace + ("/anonymous" if addressing is Addressing.V2005_08 else "/role/anonymous")
+    for addressing, namespace in WSA_NS.items()
 }
 NONE_URI = WSA_NS[Addressing.V2005_08] + "/none"
-"""2004/08 has no such address; for ``none``, a peer of that version gets this one, as CXF writes it."""
+"""Older versions have no such address; for ``none``, a peer of one of them gets this one, as CXF writes it."""
 
 SPECIAL_ADDRESSES: dict[Addressing, dict[str, str]] = {
-    Addressing.V2004_08: {ANONYMOUS_URI[Addressing.V2004_08]: ANONYMOUS, NONE_URI: NONE},
-    Addressing.V2005_08: {ANONYMOUS_URI[Addressing.V2005_08]: ANONYMOUS, NONE_URI: NONE},
+    addressing: {anonymous: ANONYMOUS, NONE_URI: NONE} for addressing, anonymous in ANONYMOUS_URI.items()
 }
 """Address as written -> its form in :class:`~holdfast.core.messages.EndpointReference`."""
 
 REPLY_RELATION: dict[Addressing, str] = {
+    Addressing.V2003_03: "Response",
+    Addressing.V2004_03: "Reply",
     Addressing.V2004_08: "Reply",
     Addressing.V2005_08: WSA_NS[Addressing.V2005_08] + "/reply",
 }
+"""RelatesTo's RelationshipType of a reply: before 2005/08, the local part of a QName in the version's namespace."""
 
 ROLES_OF_OURS: dict[SOAP, frozenset[str]] = {
     SOAP.V1_1: frozenset({"", "http://schemas.xmlsoap.org/soap/actor/next"}),
@@ -81,11 +85,15 @@ RM_FAULT_ACTIONS: dict[RM, str] = {
 }
 """The action of every RM fault, including CreateSequenceRefused, in the versions that define one."""
 
-RM_OF_ACTION: dict[str, RM] = {action: rm for rm, table in actions.items() for action in table.values()}
+RM_OF_ACTION: dict[str, RM] = {action: rm for rm, dialect in DIALECTS.items() for action in dialect.read_actions}
 RM_OF_ACTION |= {action: rm for rm, action in RM_FAULT_ACTIONS.items()}
 
 EMPTY_CONTROLS: dict[str, type[Bodiless]] = {
-    table[kind]: kind for table in actions.values() for kind in WITHOUT_BODY if kind in table
+    action: kind
+    for dialect in DIALECTS.values()
+    for kind in WITHOUT_BODY
+    for action, read in dialect.read_actions.items()
+    if read is kind
 }
 """The control messages with an empty body, which only their action identifies."""
 
@@ -102,9 +110,9 @@ RESERVED_ACTIONS = FAULT_ACTIONS | RM_OF_ACTION.keys() | {MC_ACTION}
 """The actions that determine the Body's type; application messages must not use them."""
 
 RM_HEADER_NAMES: dict[str, RM] = {
-    f"{namespace}}}{local}": rm
-    for rm, namespace in RM_NS.items()
-    for local in ("Sequence", "SequenceAcknowledgement", "AckRequested")
+    dialect.name(local): rm
+    for rm, dialect in DIALECTS.items()
+    for local in ("Sequence", dialect.acknowledgement, "AckRequested")
 }
 """The header blocks of WS-RM, except SOAP 1.1's SequenceFault, and the version of each."""
 

@@ -38,8 +38,8 @@ _MAX_BUFFER = 2**31 - 1
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _identifier(node: Node) -> str:
-    child = node.only(f"{node.namespace}}}Identifier")
+def _identifier(node: Node, dialect: Dialect) -> str:
+    child = node.only(dialect.identifier_name)
     value = child.text if child is not None else ""
     if not value:
         raise EnvelopeError(f"{node.local} has no Identifier")
@@ -67,14 +67,14 @@ def decode_sequence(node: Node, dialect: Dialect) -> Sequence:
     number = node.only(dialect.name("MessageNumber"))
     if number is None:
         raise EnvelopeError("Sequence has no MessageNumber")
-    last = dialect.rm.can.has_last_message and node.only(dialect.name("LastMessage")) is not None
-    return Sequence(_identifier(node), message_number(number.text), last)
+    last = dialect.rm.can.marks_last and node.only(dialect.name("LastMessage")) is not None
+    return Sequence(_identifier(node, dialect), message_number(number.text), last)
 
 
 def _range(node: Node) -> tuple[int, int]:
     lower, upper = node.attributes.get("Lower"), node.attributes.get("Upper")
     if lower is None or upper is None:
-        raise EnvelopeError("AcknowledgementRange lacks Lower or Upper")
+        raise EnvelopeError(f"{node.local} lacks Lower or Upper")
     return text.number(lower, "Lower"), text.number(upper, "Upper")
 
 
@@ -87,19 +87,19 @@ def decode_acknowledgement(node: Node, dialect: Dialect, max_ranges: int) -> Seq
         EnvelopeError: if it is malformed, or has neither ranges, nor Nacks, nor (1.1) None.
         LimitExceeded: for more than ``max_ranges`` ranges or Nacks.
     """
-    range_name, nack_name = dialect.name("AcknowledgementRange"), dialect.name("Nack")
+    range_name, nack_name = dialect.name(dialect.acknowledgement_range), dialect.name("Nack")
     ranges = [child for child in node.children if child.name == range_name]
     nacks = [child for child in node.children if child.name == nack_name]
     if len(ranges) > max_ranges or len(nacks) > max_ranges:
         raise LimitExceeded(f"an acknowledgement with more than {max_ranges} ranges or Nacks")
     if not ranges and not nacks and node.only(dialect.name("None")) is None:
-        raise EnvelopeError("SequenceAcknowledgement has no AcknowledgementRange, None or Nack")
+        raise EnvelopeError(f"{node.local} has no {dialect.acknowledgement_range}, None or Nack")
     pairs = tuple(_range(child) for child in ranges)
     if pairs == (dialect.range_of_nothing,):
         pairs = ()
     final = dialect.rm.can.has_final and node.only(dialect.name("Final")) is not None
     numbers = tuple(text.number(child.text, "Nack") for child in nacks)
-    return SequenceAcknowledgement(_identifier(node), pairs, numbers, final, _buffer_remaining(node))
+    return SequenceAcknowledgement(_identifier(node, dialect), pairs, numbers, final, _buffer_remaining(node))
 
 
 def _buffer_remaining(node: Node) -> int | None:
@@ -112,9 +112,9 @@ def _buffer_remaining(node: Node) -> int | None:
     return value
 
 
-def decode_ack_requested(node: Node) -> AckRequested:
+def decode_ack_requested(node: Node, dialect: Dialect) -> AckRequested:
     """Decode an AckRequested header (WS-RM 3.8); 1.0's number is a hint and is dropped."""
-    return AckRequested(_identifier(node))
+    return AckRequested(_identifier(node, dialect))
 
 
 def _expires(node: Node) -> float | None:
@@ -142,7 +142,9 @@ def _offer(node: Node, dialect: Dialect) -> Offer:
     # WS-RM 3.4: its children; 1.0 has only Identifier and Expires.
     endpoint = node.only(dialect.name("Endpoint")) if dialect.rm.can.offers_endpoint else None
     behavior = _behavior(node) if dialect.has_behavior else IncompleteSequenceBehavior.NO_DISCARD
-    return Offer(_identifier(node), decode_epr(endpoint) if endpoint is not None else None, _expires(node), behavior)
+    return Offer(
+        _identifier(node, dialect), decode_epr(endpoint) if endpoint is not None else None, _expires(node), behavior
+    )
 
 
 def _last_number(node: Node, dialect: Dialect) -> int | None:
@@ -156,13 +158,20 @@ def _last_number(node: Node, dialect: Dialect) -> int | None:
     return number
 
 
-def decode_control(node: Node, dialect: Dialect) -> Control:
+def decode_control(node: Node, dialect: Dialect, sender: EndpointReference) -> Control:
     """Decode an RM protocol message from the Body's child (WS-RM 3.4, 3.5, 3.6).
+
+    Args:
+        node: The child.
+        dialect: The version of its namespace.
+        sender: Where answers to its sender go; in 2004/03, where acknowledgements go too.
 
     Raises:
         EnvelopeError: The element is not a message of WS-RM, or is malformed.
     """
     kind = dialect.bodies.get(node.local)
+    if kind is CreateSequence and not dialect.rm.can.negotiates:
+        return CreateSequence(sender)
     if kind is CreateSequence:
         offer = node.only(dialect.name("Offer"))
         return CreateSequence(_acks_to(node), _expires(node), _offer(offer, dialect) if offer is not None else None)
@@ -170,40 +179,36 @@ def decode_control(node: Node, dialect: Dialect) -> Control:
         accept = node.only(dialect.name("Accept"))
         behavior = _behavior(node) if dialect.has_behavior else IncompleteSequenceBehavior.NO_DISCARD
         accept_acks_to = _acks_to(accept) if accept is not None else None
-        return CreateSequenceResponse(_identifier(node), _expires(node), behavior, accept_acks_to)
+        return CreateSequenceResponse(_identifier(node, dialect), _expires(node), behavior, accept_acks_to)
     if kind is TerminateSequence:
-        return TerminateSequence(_identifier(node), _last_number(node, dialect))
+        return TerminateSequence(_identifier(node, dialect), _last_number(node, dialect))
     if kind is CloseSequence:
-        return CloseSequence(_identifier(node), _last_number(node, dialect))
+        return CloseSequence(_identifier(node, dialect), _last_number(node, dialect))
     if kind is CloseSequenceResponse:
-        return CloseSequenceResponse(_identifier(node))
+        return CloseSequenceResponse(_identifier(node, dialect))
     if kind is TerminateSequenceResponse:
-        return TerminateSequenceResponse(_identifier(node))
+        return TerminateSequenceResponse(_identifier(node, dialect))
     raise EnvelopeError(f"{node.told!r} is not a message of WS-RM {dialect.rm.value}")
 
 
-# --- writing; the prefixes s, wsa and wsrm must be in scope ----------------------------------------------------------
+# --- writing; the prefixes s and wsa, and those of the dialect, must be in scope --------------------------------------
 
 
 def encode_sequence(header: Sequence, dialect: Dialect) -> str:
     """Encode a Sequence header, which is always mustUnderstand."""
-    last = "<wsrm:LastMessage/>" if header.last_message and dialect.rm.can.has_last_message else ""
+    last = "<wsrm:LastMessage/>" if header.last_message and dialect.rm.can.marks_last else ""
     return (
-        f'<wsrm:Sequence s:mustUnderstand="1"><wsrm:Identifier>{escape(header.identifier)}</wsrm:Identifier>'
+        f'<wsrm:Sequence s:mustUnderstand="1">{write_identifier(header.identifier, dialect)}'
         f"<wsrm:MessageNumber>{header.message_number}</wsrm:MessageNumber>{last}</wsrm:Sequence>"
     )
 
 
 def encode_acknowledgement(header: SequenceAcknowledgement, dialect: Dialect) -> str:
     """Encode a SequenceAcknowledgement header, children in the schema's order, BufferRemaining last."""
-    if len(header.ranges) == 1:
-        ((lower, upper),) = header.ranges
-        said = f'<wsrm:AcknowledgementRange Lower="{lower}" Upper="{upper}"/>'
-    elif header.ranges:
-        said = "".join(
-            [f'<wsrm:AcknowledgementRange Lower="{lower}" Upper="{upper}"/>' for lower, upper in header.ranges]
-        )
-    elif header.nacks:
+    if header.ranges:
+        name = dialect.acknowledgement_range
+        said = "".join([f'<wsrm:{name} Lower="{lower}" Upper="{upper}"/>' for lower, upper in header.ranges])
+    elif header.nacks and dialect.has_nack:
         said = "".join([f"<wsrm:Nack>{number}</wsrm:Nack>" for number in header.nacks])
     else:
         said = dialect.nothing_accepted
@@ -211,19 +216,19 @@ def encode_acknowledgement(header: SequenceAcknowledgement, dialect: Dialect) ->
         said += "<wsrm:Final/>"
     if header.buffer_remaining is not None:
         said += f'<netrm:BufferRemaining xmlns:netrm="{NETRM_NS}">{header.buffer_remaining}</netrm:BufferRemaining>'
-    return (
-        f"<wsrm:SequenceAcknowledgement><wsrm:Identifier>{escape(header.identifier)}</wsrm:Identifier>{said}"
-        "</wsrm:SequenceAcknowledgement>"
-    )
+    local = dialect.acknowledgement
+    return f"<wsrm:{local}>{write_identifier(header.identifier, dialect)}{said}</wsrm:{local}>"
 
 
-def encode_ack_requested(header: AckRequested) -> str:
+def encode_ack_requested(header: AckRequested, dialect: Dialect) -> str:
     """Encode an AckRequested header."""
-    return f"<wsrm:AckRequested>{_write_identifier(header.identifier)}</wsrm:AckRequested>"
+    return f"<wsrm:AckRequested>{write_identifier(header.identifier, dialect)}</wsrm:AckRequested>"
 
 
-def _write_identifier(identifier: str) -> str:
-    return f"<wsrm:Identifier>{escape(identifier)}</wsrm:Identifier>"
+def write_identifier(identifier: str, dialect: Dialect) -> str:
+    """Encode an Identifier."""
+    tag = dialect.identifier_tag
+    return f"<{tag}>{escape(identifier)}</{tag}>"
 
 
 def _write_expires(expires: float | None) -> str:
@@ -236,7 +241,7 @@ def _write_behavior(behavior: IncompleteSequenceBehavior) -> str:
 
 def _write_offer(offer: Offer, dialect: Dialect, addressing: Addressing, acks_to: EndpointReference) -> str:
     # WS-RM 3.4: in the schema's order
-    content = _write_identifier(offer.identifier)
+    content = write_identifier(offer.identifier, dialect)
     if dialect.rm.can.offers_endpoint:
         # The schema requires Endpoint; the default is the address for acknowledgements.
         endpoint = encode_epr_content(offer.endpoint or acks_to, addressing)
@@ -250,6 +255,8 @@ def _write_offer(offer: Offer, dialect: Dialect, addressing: Addressing, acks_to
 def encode_control(control: Control, dialect: Dialect, addressing: Addressing) -> str:
     """Encode an RM protocol message as the Body's content; "" for those with an empty body."""
     match control:
+        case CreateSequence() if not dialect.rm.can.negotiates:
+            content = ""
         case CreateSequence():
             offer = control.offer
             content = (
@@ -258,18 +265,20 @@ def encode_control(control: Control, dialect: Dialect, addressing: Addressing) -
                 + (_write_offer(offer, dialect, addressing, control.acks_to) if offer is not None else "")
             )
         case CreateSequenceResponse():
-            content = _write_identifier(control.identifier) + _write_expires(control.expires)
+            content = write_identifier(control.identifier, dialect)
+            if dialect.rm.can.negotiates:
+                content += _write_expires(control.expires)
             if dialect.has_behavior:
                 content += _write_behavior(control.incomplete_sequence_behavior)
-            if control.accept_acks_to is not None:
+            if control.accept_acks_to is not None and dialect.rm.can.negotiates:
                 acks_to = encode_epr_content(control.accept_acks_to, addressing)
                 content += f"<wsrm:Accept><wsrm:AcksTo>{acks_to}</wsrm:AcksTo></wsrm:Accept>"
         case CloseSequence() | TerminateSequence():
-            content = _write_identifier(control.identifier)
+            content = write_identifier(control.identifier, dialect)
             if dialect.rm.can.names_last_number and control.last_message_number:
                 content += f"<wsrm:LastMsgNumber>{control.last_message_number}</wsrm:LastMsgNumber>"
         case CloseSequenceResponse() | TerminateSequenceResponse():
-            content = _write_identifier(control.identifier)
+            content = write_identifier(control.identifier, dialect)
         case _:
             return ""
     local = type(control).__name__

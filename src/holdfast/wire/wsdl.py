@@ -31,6 +31,8 @@ ADDRESSING_ASSERTIONS = {
     f"{{{ADDRESSING_DRAFTS[0]}}}UsingAddressing": Addressing.V2005_08,
     f"{{{ADDRESSING_METADATA}}}Addressing": Addressing.V2005_08,
 }
+TRIED = {rm for rm in RM if rm.can.is_tried}
+"""The versions of WS-RM that a description without a policy leaves open. Older ones must be named."""
 ACTIONS = (f"{{{ADDRESSING_METADATA}}}Action", f"{{{ADDRESSING_DRAFTS[0]}}}Action")
 
 
@@ -284,7 +286,7 @@ class Description:
         found = set[Versions]()
         for alternative in alternatives:
             names = [*(one.name for one in alternative), *extensions]
-            rm = {RM_ASSERTIONS[one] for one in names if one in RM_ASSERTIONS} or set(RM)
+            rm = {RM_ASSERTIONS[one] for one in names if one in RM_ASSERTIONS} or TRIED
             addressing = {ADDRESSING_ASSERTIONS[one] for one in names if one in ADDRESSING_ASSERTIONS}
             found |= {
                 one

@@ -23,7 +23,7 @@ from holdfast.core.messages import (
     Sequence,
 )
 from holdfast.core.policy import Assurance, ForwardingPolicy, SourcePolicy
-from holdfast.core.versions import Addressing, Versions
+from holdfast.core.versions import Addressing, Versions, newest_rm
 from holdfast.store import MemoryStore
 from tests.support.chain import BROKER, SERVICE, STEADY, WAYS, Chain, Journey, echo
 
@@ -142,10 +142,12 @@ def as_addressing_fault(envelope: Envelope) -> None:
 
 
 WSA_FAULT = {
+    Addressing.V2003_03: "http://schemas.xmlsoap.org/ws/2003/03/addressing/fault",
+    Addressing.V2004_03: "http://schemas.xmlsoap.org/ws/2004/03/addressing/fault",
     Addressing.V2004_08: "http://schemas.xmlsoap.org/ws/2004/08/addressing/fault",
     Addressing.V2005_08: "http://www.w3.org/2005/08/addressing/fault",
 }
-SPEAKS = {addressing: Versions("1.0", addressing) for addressing in Addressing}
+SPEAKS = {addressing: Versions(newest_rm(addressing), addressing) for addressing in Addressing}
 
 
 def between(requester: Addressing, service: Addressing, **told: Any) -> Chain:

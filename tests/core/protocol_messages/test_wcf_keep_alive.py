@@ -31,7 +31,7 @@ def offer_of_wcf(versions: Versions) -> Offer:
 
 def asked(versions: Versions, *, is_named: bool = False, **other: Any) -> bool:
     """Whether a two-way WCF client's CreateSequence counts, if one part of it is another."""
-    reply_to = ANONYMOUS_EPR if versions.addressing is Addressing.V2004_08 else None
+    reply_to = ANONYMOUS_EPR if versions.addressing is not Addressing.V2005_08 else None
     envelope = Envelope(versions.soap, versions.addressing, versions.rm, reply_to=other.pop("reply_to", reply_to))
     create = CreateSequence(**{"acks_to": ANONYMOUS_EPR, "offer": offer_of_wcf(versions), **other})
     return is_kept_alive(envelope, create, Origin(is_named=is_named))

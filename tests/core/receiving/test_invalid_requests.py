@@ -15,7 +15,7 @@ def test_a_message_without_an_action_is_refused_in_its_addressing_versions_own_w
     fault = refusal(envelope)
     assert fault is not None
     assert fault.is_addressing
-    is_old = versions.addressing is Addressing.V2004_08
+    is_old = versions.addressing is not Addressing.V2005_08
     assert fault.code == ("MessageInformationHeaderRequired" if is_old else "MessageAddressingHeaderRequired")
     envelope.action = "urn:a"
     assert refusal(envelope) is None
@@ -26,7 +26,7 @@ def test_a_body_that_contradicts_its_action_is_an_invalid_header(versions: Versi
     envelope = Envelope(versions.soap, versions.addressing, versions.rm, action="urn:a", contradiction="It does.")
     fault = refusal(envelope)
     assert fault is not None
-    is_old = versions.addressing is Addressing.V2004_08
+    is_old = versions.addressing is not Addressing.V2005_08
     assert fault.code == ("InvalidMessageInformationHeader" if is_old else "InvalidAddressingHeader")
     assert fault.reason == "It does."
 

@@ -223,7 +223,7 @@ def _versions(rm: str | None, addressing: str | None, soap: str | None, profile:
         return None
     if profile is not None:
         raise click.UsageError("--profile sets the versions; omit --rm, --addressing and --soap.")
-    return Versions(rm or newest_rm(addressing), addressing or "2005/08", soap or "1.2")
+    return Versions(rm or newest_rm(addressing), addressing, soap or "1.2")
 
 
 def _credentials(username: str | None, password_file: str | None, digest: bool) -> dict[str, Any]:

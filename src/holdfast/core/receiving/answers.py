@@ -5,6 +5,7 @@ The callers decide what is answered, and when.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from holdfast.core.commit import GroupCommit
@@ -114,7 +115,8 @@ class Answering:
         # A peer without WS-Addressing (WCF's BasicHttpBinding) cannot read its headers, which must be understood.
         rm = envelope.rm or newest_rm(envelope.addressing or Addressing.V2005_08)
         answer = Envelope(envelope.soap, envelope.addressing, rm)
-        answer.fault = fault
+        # A version without this code, such as 2004/03 without CreateSequenceRefused, has the reason alone.
+        answer.fault = fault if fault.code in rm.can.faults else replace(fault, is_rm=False)
         answer.not_understood = envelope.not_understood
         answer.relates_to = envelope.message_id
         answer.acknowledgements = acknowledgements

@@ -25,7 +25,7 @@ def refusal(envelope: Envelope) -> Fault | None:
     lacks_action = envelope.sequence is not None and not envelope.action and envelope.control is None
     if envelope.fault is not None or not (lacks_action or envelope.contradiction):
         return None
-    is_old = envelope.addressing is Addressing.V2004_08
+    is_old = envelope.addressing not in (None, Addressing.V2005_08)
     if not envelope.action:
         code = MESSAGE_INFORMATION_HEADER_REQUIRED if is_old else MESSAGE_ADDRESSING_HEADER_REQUIRED
         return addressing_fault(code, "A message needs a wsa:Action; this one has none.")

@@ -79,7 +79,7 @@ class Composer:
         if request is not Request.ACK_REQUESTED:
             if envelope.message_id is None:
                 envelope.message_id = source.control.message_ids[request.value] = self._new_identifier()
-            if not self.is_anonymous(source) or source.versions.addressing is Addressing.V2004_08:
+            if not self.is_anonymous(source) or source.versions.addressing is not Addressing.V2005_08:
                 envelope.reply_to = self._address_for(source)
         if request is Request.CREATE:
             envelope.control = self._create_sequence(source)

@@ -172,7 +172,7 @@ def _set_address(port: etree._Element, address: str) -> bool:
 def _assert_polling(root: etree._Element) -> bool:
     """Add MakeConnection's optional policy assertion beside each one of WS-RM 1.1; return whether one was added."""
     # WS-MakeConnection 3.4
-    reliable = DIALECTS[RM.V1_1].policy_assertion
+    (reliable,) = DIALECTS[RM.V1_1].policy_assertions
     alone = [
         (one, namespace)
         for one in root.iter(reliable)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.versions import ALL_VERSIONS, Versions
+from holdfast.core.versions import ALL_VERSIONS, TRIED_VERSIONS, Versions
 
 PROFILES = {
     "wcf": Versions("1.0", "2005/08", "1.2"),
@@ -11,5 +11,8 @@ PROFILES = {
 }
 """Default versions of named peers: WSHttpBinding, WS2007HttpBinding, and Apache CXF's RMFeature."""
 
-PREFERRED = sorted(ALL_VERSIONS, key=lambda one: (one.soap.value, one.addressing.value, one.rm.value), reverse=True)
-"""Versions that a source or forwarder tries by default, in order: versions of WCF's bindings come first."""
+BY_PREFERENCE = sorted(ALL_VERSIONS, key=lambda one: (one.soap.value, one.addressing.value, one.rm.value), reverse=True)
+"""All versions. Those of WCF's bindings come first."""
+
+PREFERRED = [one for one in BY_PREFERENCE if one in TRIED_VERSIONS]
+"""Versions that a source or forwarder tries by default, in order."""

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from holdfast.core.policy import Assurance, SourcePolicy
-from holdfast.core.versions import Versions
+from holdfast.core.versions import Versions, creation_choices
 from holdfast.endpoint.arguments import (
     check_class,
     check_length,
@@ -201,8 +201,7 @@ class Source(OperationCalls):
 
     def _make_choices(self) -> list[tuple[Versions, bool]]:
         versions = [self._versions] if isinstance(self._versions, Versions) else self._versions or PREFERRED
-        offers = (True, False) if self._offer is None else (self._offer,)
-        return [(one, offer) for offer in offers for one in versions]
+        return creation_choices(versions, self._offer)
 
     # --- life -----------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.policies import Policy, SequencePolicies, to_policies
 from holdfast.endpoint.source.http_settings import SourceHTTP
-from holdfast.endpoint.source.profiles import PREFERRED
+from holdfast.endpoint.source.profiles import BY_PREFERENCE
 from holdfast.wire.policy.assertions import ANONYMOUS, CLIENT_CERTIFICATE, HTTP_BASIC, LISTENER, Ability
 from holdfast.wire.policy.settings import for_source
 from holdfast.wire.wsdl import Port
@@ -78,7 +78,7 @@ def source_options(port: Port, options: Mapping[str, Any]) -> dict[str, Any]:
     """A source's options: those given, each before what the port says."""
     said: dict[str, Any] = {"offer": port.has_replies}
     if options.get("profile") is None:
-        said["versions"] = [one for one in PREFERRED if one in port.versions]
+        said["versions"] = [one for one in BY_PREFERENCE if one in port.versions]
     said |= {name: value for name, value in options.items() if value is not None}
     policy = to_policies(options.get("policy"), for_source(port.settings, SourcePolicy()))
     return said | {"policy": policy}

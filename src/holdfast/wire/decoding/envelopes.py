@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from holdfast.core.messages import Envelope, MakeConnection
+from holdfast.core.messages import ANONYMOUS_EPR, Envelope, MakeConnection
 from holdfast.core.versions import RM
 from holdfast.exceptions import EnvelopeError, LimitExceeded
 from holdfast.wire import addressing as wsa
@@ -34,7 +34,6 @@ from holdfast.wire.names import (
     ROLES_OF_OURS,
     SECURITY_BINDING_NAMES,
     SOAP_NS,
-    actions,
     is_for_receiver,
 )
 from holdfast.wire.tree import Document, Node, has_many_attributes, parse
@@ -84,8 +83,7 @@ def _contradiction(envelope: Envelope) -> str:
     if isinstance(control, MakeConnection):
         return "" if action == MC_ACTION else f"The Body is a MakeConnection message, but the Action is {action!r}."
     if control is not None:
-        said = actions[envelope.rm].get(type(control)) if envelope.rm is not None else None
-        if action == said:
+        if envelope.rm is not None and DIALECTS[envelope.rm].read_actions.get(action) is type(control):
             return ""
         return f"The Body is a {type(control).__name__} message of WS-ReliableMessaging, but the Action is {action!r}."
     if action in FAULT_ACTIONS and envelope.fault is not None:
@@ -210,7 +208,7 @@ def _read_rm_header(node: Node, envelope: Envelope, limits: Limits) -> None:
             raise EnvelopeError("the message has two Sequence headers; one is allowed (WS-RM section 3.7)")
         envelope.sequence = rm.decode_sequence(node, dialect)
     elif node.local == "AckRequested":
-        envelope.ack_requested += (rm.decode_ack_requested(node),)
+        envelope.ack_requested += (rm.decode_ack_requested(node, dialect),)
     else:
         acknowledgement = rm.decode_acknowledgement(node, dialect, limits.max_ranges)
         if any(other.identifier == acknowledgement.identifier for other in envelope.acknowledgements):
@@ -225,7 +223,8 @@ def _read_content(
     version = RM_OF_NS.get(content.namespace)
     if version is not None:
         _speak(envelope, version)
-        envelope.control = rm.decode_control(content, DIALECTS[version])
+        sender = envelope.reply_to or envelope.from_ or ANONYMOUS_EPR
+        envelope.control = rm.decode_control(content, DIALECTS[version], sender)
         return foreign
     if content.name == MC_NAME:
         envelope.control = decode_make_connection(content)

@@ -59,6 +59,7 @@ from holdfast.wire.tree import feed, parser_for
 ) = range(17)
 
 _SLOTS = {"Action": 0, "To": 1, "MessageID": 2, "RelatesTo": 3, "ReplyTo": 4, "FaultTo": 5, "From": 6}
+_V2005_08 = Addressing.V2005_08
 _MAX_SEEN = 4_096
 _MAX_TAG = 2_048
 
@@ -177,6 +178,8 @@ def _classify(parent: Shape, name: str, attributes: dict[str, str], scope: dict[
             kind = ADDRESS
     elif namespace == NETRM_NS:
         kind = BUFFER if local == "BufferRemaining" and parent.kind == ACKNOWLEDGEMENT and not empty else ODD
+    elif parent.rm is not None and name == DIALECTS[parent.rm].identifier_name:
+        kind = ODD if empty else IDENTIFIER
     elif RM_HEADER_NAMES.get(f"{namespace}}}Sequence") is parent.rm:
         kind = _classify_part(parent, local, empty)
     return Shape(kind, scope, soap)
@@ -184,12 +187,10 @@ def _classify(parent: Shape, name: str, attributes: dict[str, str], scope: dict[
 
 def _classify_part(parent: Shape, local: str, empty: bool) -> int:
     """Classify a child of an RM header block, in the block's own namespace."""
-    if local == "Identifier":
-        return ODD if empty else IDENTIFIER
     if parent.kind == SEQUENCE:
         if local == "MessageNumber" and not empty:
             return NUMBER
-        if local == "LastMessage" and empty and parent.rm is not None and parent.rm.can.has_last_message:
+        if local == "LastMessage" and empty and parent.rm is not None and parent.rm.can.marks_last:
             return LAST
     elif parent.kind == ACKNOWLEDGEMENT and empty and parent.rm is not None and parent.rm.can.has_final:
         return {"None": NONE, "Final": FINAL}.get(local, ODD)
@@ -203,7 +204,8 @@ def _classify_block(name: str, attributes: dict[str, str], scope: dict[str, str]
     addressing, version = HEADER_NAMES.get(name), RM_HEADER_NAMES.get(name)
     if addressing is not None or version is not None:
         relation = attributes.get("RelationshipType", "")
-        if empty or not ours or relation not in ("", REPLY_RELATION[Addressing.V2005_08]):
+        is_reply = not relation or (addressing is _V2005_08 and relation == REPLY_RELATION[_V2005_08])
+        if empty or not ours or not is_reply:
             return _ODD_SHAPE
         if version is not None:
             kind = {"Sequence": SEQUENCE, "AckRequested": REQUEST}.get(local, ACKNOWLEDGEMENT)

@@ -9,7 +9,7 @@ from holdfast.wire.dialects.dialect import Dialect
 DIALECT = Dialect(
     rm=RM.V1_0,
     namespace="http://schemas.xmlsoap.org/ws/2005/02/rm",
-    policy_assertion="{http://schemas.xmlsoap.org/ws/2005/02/rm/policy}RMAssertion",
+    policy_assertions=("{http://schemas.xmlsoap.org/ws/2005/02/rm/policy}RMAssertion",),
     # 1.0 has no None. WCF writes it like this, and accepts no other form.
     nothing_accepted='<wsrm:AcknowledgementRange Lower="0" Upper="0"/>',
     range_of_nothing=(0, 0),

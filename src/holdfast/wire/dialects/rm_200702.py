@@ -9,7 +9,7 @@ from holdfast.wire.dialects.dialect import Dialect
 DIALECT = Dialect(
     rm=RM.V1_1,
     namespace="http://docs.oasis-open.org/ws-rx/wsrm/200702",
-    policy_assertion="{http://docs.oasis-open.org/ws-rx/wsrmp/200702}RMAssertion",
+    policy_assertions=("{http://docs.oasis-open.org/ws-rx/wsrmp/200702}RMAssertion",),
     nothing_accepted="<wsrm:None/>",
     range_of_nothing=None,
     detail_wrapped=True,

@@ -29,8 +29,13 @@ _TRUE = re.compile(r"""(mustUnderstand\s*=\s*)(["'])true["']""")
 """SOAP 1.1 allows only 0 and 1 (4.2.3)."""
 
 
-_TO_ANONYMOUS = f'<wsa:To s:mustUnderstand="1">{ANONYMOUS_URI[Addressing.V2004_08]}</wsa:To>'
-"""2004/08 requires a To (WS-Addressing 2004/08, 3.1); answers on the sender's connection have this address."""
+_TO_ANONYMOUS: dict[Addressing, str] = {
+    addressing: f'<wsa:To s:mustUnderstand="1">{ANONYMOUS_URI[addressing]}</wsa:To>'
+    for addressing in Addressing
+    if addressing is not Addressing.V2005_08
+}
+"""Versions before 2005/08 require a To (WS-Addressing 2004/08, 3.1); answers on the sender's connection have this
+address."""
 
 
 class _Frame:
@@ -44,13 +49,13 @@ class _Frame:
 
     def __init__(self, soap: SOAP, addressing: Addressing | None, dialect: Dialect | None) -> None:
         wsa = f' xmlns:wsa="{WSA_NS[addressing]}"' if addressing is not None else ""
-        wsrm = f' xmlns:wsrm="{dialect.namespace}"' if dialect is not None else ""
+        wsrm = dialect.declarations if dialect is not None else ""
         self.head = f'<s:Envelope xmlns:s="{SOAP_NS[soap]}"{wsa}{wsrm}><s:Header>'
         self.dialect = dialect
         self.foot = ""
         if addressing is not None and dialect is not None:
             action = dialect.actions[Acknowledge]
-            to = _TO_ANONYMOUS if addressing is Addressing.V2004_08 else ""
+            to = _TO_ANONYMOUS.get(addressing, "")
             self.foot = (
                 f'<wsa:Action s:mustUnderstand="1">{action}</wsa:Action>{to}</s:Header><s:Body></s:Body></s:Envelope>'
             )
@@ -94,9 +99,9 @@ def control_action(version: RM, control: Control) -> str:
 def encode(envelope: Envelope) -> bytes:
     """Encode an envelope as UTF-8 bytes.
 
-    Action, To and Sequence are marked mustUnderstand; prefixes are ``s``, ``wsa`` and ``wsrm``. WS-Addressing 2004/08
-    requires a To; the default is the anonymous address, the connection's other end. An empty ``action`` is filled in
-    (see :func:`action_of`). ``headers``, ``body`` and reference parameters are written unchanged and must be
+    Action, To and Sequence are marked mustUnderstand; prefixes are ``s``, ``wsa`` and ``wsrm``. WS-Addressing before
+    2005/08 requires a To; the default is the anonymous address, the connection's other end. An empty ``action`` is
+    filled in (see :func:`action_of`). ``headers``, ``body`` and reference parameters are written unchanged and must be
     self-contained XML.
 
     Args:
@@ -118,7 +123,7 @@ def encode(envelope: Envelope) -> bytes:
         if envelope.sequence is not None:
             parts.append(rm.encode_sequence(envelope.sequence, dialect))
         parts += [rm.encode_acknowledgement(header, dialect) for header in envelope.acknowledgements]
-        parts += [rm.encode_ack_requested(header) for header in envelope.ack_requested]
+        parts += [rm.encode_ack_requested(header, dialect) for header in envelope.ack_requested]
     elif _needs_rm(envelope):
         raise ConfigurationError("an envelope with WS-RM headers or bodies needs its rm version set")
     if addressing is not None:
@@ -191,8 +196,8 @@ def _append_addressing(parts: list[str], envelope: Envelope, addressing: Address
         parts.append(_epr_header("FaultTo", envelope.fault_to, addressing))
     if envelope.to is not None:
         parts.append(_to_header(envelope.to, addressing))
-    elif addressing is Addressing.V2004_08:
-        parts.append(_TO_ANONYMOUS)
+    elif addressing in _TO_ANONYMOUS:
+        parts.append(_TO_ANONYMOUS[addressing])
 
 
 def _epr_header(local: str, reference: EndpointReference, addressing: Addressing) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.core.messages import MC_NS
+from holdfast.core.versions import RM
+from holdfast.wire.dialects.dialect import EARLY_ASSERTIONS
 from holdfast.wire.dialects.versions import DIALECTS
 from holdfast.wire.policy.expressions import Alternative, Assertion
 
@@ -129,10 +131,14 @@ _BINDINGS = {
     **lacking("Sequences secured by a token", RMP_1_1, "SequenceSTR"),
     **lacking("Sequences bound to one TLS session", RMP_1_1, "SequenceTransportSecurity"),
 }
-RM_ASSERTIONS = {dialect.policy_assertion: rm for rm, dialect in DIALECTS.items()}
+RM_ASSERTIONS = {name: rm for rm, dialect in DIALECTS.items() for name in dialect.policy_assertions}
 """Assertion that demands reliable messaging -> its version."""
+EARLY = tuple(DIALECTS[rm].namespace for rm in RM if not rm.can.negotiates)
+"""Namespaces of the versions before 1.0, which have their assertions beside each other."""
 _RM = {
     **dict.fromkeys(RM_ASSERTIONS, Row(within={**_DELIVERY, **_TIMERS, **_FLOW_CONTROL, **_BINDINGS})),
+    **rows(EARLY, **dict.fromkeys(EARLY_ASSERTIONS, MET)),
+    **lacking("Sequences that are chosen by their Identifier", EARLY, "SequenceRef"),
     **_FLOW_CONTROL,
     **rows(
         METRO,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from holdfast.core.policy import Assurance, Delivery, SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.exceptions import ConfigurationError
-from holdfast.wire.policy.assertions import METRO, METRO_2006, NET_RMP_1_0, NET_RMP_1_1, RMP_1_0, RMP_1_1
+from holdfast.wire.policy.assertions import EARLY, METRO, METRO_2006, NET_RMP_1_0, NET_RMP_1_1, RMP_1_0, RMP_1_1
 from holdfast.wire.policy.expressions import Alternative, Assertion
 
 DELIVERIES = {
@@ -16,6 +16,7 @@ DELIVERIES = {
     f"{{{RMP_1_1}}}AtLeastOnce": Delivery.AT_LEAST_ONCE,
     f"{{{RMP_1_1}}}ExactlyOnce": Delivery.EXACTLY_ONCE,
 }
+_EARLY_DELIVERIES = {name.rpartition("}")[2]: delivery for name, delivery in DELIVERIES.items()}
 LONGEST_INTERVAL = 3600.0
 """Seconds; longest interval between two transmissions that a policy may state. A message lost once would arrive later
 than that, so a longer one is a mistake."""
@@ -66,12 +67,14 @@ def stated(alternative: Alternative) -> StatedSettings:
     def of(*names: str) -> Iterator[Assertion]:
         return (part for name in names for part in parts.get(name, ()))
 
-    timers = (RMP_1_0, NET_RMP_1_1)
-    retransmission = (*_in((RMP_1_0, NET_RMP_1_1), "BaseRetransmissionInterval"), f"{{{METRO}}}Interval")
+    timers = (RMP_1_0, NET_RMP_1_1, *EARLY)
+    retransmission = (*_in(timers, "BaseRetransmissionInterval"), f"{{{METRO}}}Interval")
     retransmission += (f"{{{METRO_2006[1]}}}ResendInterval",)
     requests = (f"{{{METRO}}}AckRequestInterval", f"{{{METRO_2006[1]}}}AckRequestInterval")
     return StatedSettings(
-        _assurance(list(of(*DELIVERIES)), any(True for _ in of(f"{{{RMP_1_1}}}InOrder"))) or _metro_assurance(parts),
+        _assurance(list(of(*DELIVERIES)), any(True for _ in of(f"{{{RMP_1_1}}}InOrder")))
+        or _metro_assurance(parts)
+        or _early_assurance(list(of(*_in(EARLY, "DeliveryAssurance")))),
         _least(of(*_in(timers, "InactivityTimeout")), _seconds),
         _greatest(of(*retransmission), _interval),
         any(True for _ in of(*_in(timers, "ExponentialBackoff"))) or any(map(_doubles, of(f"{{{METRO}}}Algorithm"))),
@@ -137,6 +140,15 @@ def _metro_assurance(parts: dict[str, list[Assertion]]) -> Assurance | None:
     if not ordered and not repeated:
         return None
     return Assurance(Delivery.AT_LEAST_ONCE if repeated else Delivery.EXACTLY_ONCE, ordered)
+
+
+def _early_assurance(stated: list[Assertion]) -> Assurance | None:
+    """The same before WS-RM 1.0, where each DeliveryAssurance has one value; InOrder is one of them."""
+    values = {one.element.get("Value", "").strip().rpartition(":")[2] for one in stated}
+    deliveries = {_EARLY_DELIVERIES[value] for value in values if value in _EARLY_DELIVERIES}
+    if stated and (len(deliveries) > 1 or values - {*_EARLY_DELIVERIES, "InOrder"}):
+        raise _wrong(stated[-1], f"states {' and '.join(sorted(map(repr, values)))}, which is not one assurance")
+    return Assurance(deliveries.pop() if deliveries else Delivery.EXACTLY_ONCE, "InOrder" in values) if stated else None
 
 
 def _least(found: Iterator[Assertion], read: Callable[[Assertion], float]) -> float | None:
