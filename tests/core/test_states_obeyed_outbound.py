@@ -78,10 +78,11 @@ class Outbound:
         self.store = MemoryStore()
         self.now = 1000.0
         self.effects: list[Any] = []
-        identifiers = itertools.count()
+        # Without CreateSequence, the source makes the Identifier: its first.
+        identifiers = itertools.chain(() if rm.can.creates else (NAME,), (f"urn:{n}" for n in itertools.count()))
         self.protocol = RMProtocol(
             Queue("inbox"),
-            Environment(self.store.read, lambda: f"urn:{next(identifiers)}", lambda: 0.0),
+            Environment(self.store.read, lambda: next(identifiers), lambda: 0.0),
             policies=Policies(
                 source=SourcePolicy(
                     initial_window=2,
@@ -120,10 +121,11 @@ class Outbound:
         self.commit()
         if state is S.CREATING:
             return self.rest()
-        self.hear(control=CreateSequenceResponse(NAME, 500.0), relates_to=self.source.local_id)
-        if state is S.GRANTED:
-            return self.rest()
-        self.commit()
+        if self.versions.rm.can.creates:
+            self.hear(control=CreateSequenceResponse(NAME, 500.0), relates_to=self.source.local_id)
+            if state is S.GRANTED:
+                return self.rest()
+            self.commit()
         acknowledged = 1 if state in IN_DOUBT else 3
         while self.source.acknowledged.highest < acknowledged:
             upper = min(self.source.numbers.highest_sent, acknowledged)

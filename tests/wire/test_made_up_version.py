@@ -128,8 +128,8 @@ def made(tmp_path: Path, *, dialect: str = DIALECT, entered: bool = True) -> Pat
         table = dialects / "versions.py"
         text = table.read_text()
         for known, more in (
-            ("import rm_200403,", "import rm_209901, rm_200403,"),
-            ("in (rm_200403.DIALECT,", "in (rm_209901.DIALECT, rm_200403.DIALECT,"),
+            ("import rm_200303, rm_200403,", "import rm_209901, rm_200303, rm_200403,"),
+            ("in (rm_200303.DIALECT,", "in (rm_209901.DIALECT, rm_200303.DIALECT,"),
         ):
             assert text.count(known) == 1, known
             text = text.replace(known, more)

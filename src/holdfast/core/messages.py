@@ -161,7 +161,7 @@ class CloseSequenceResponse:
 
 @dataclass(slots=True)
 class TerminateSequence:
-    """The Sequence is over. ``last_message_number`` in 1.1 only."""
+    """The Sequence is over. ``last_message_number`` in 1.1 only. 2003/03 says it in a header."""
 
     identifier: str
     last_message_number: int | None = None
@@ -305,6 +305,7 @@ class Envelope:
         sequence: The Sequence header.
         acknowledgements: Every SequenceAcknowledgement header.
         ack_requested: Every AckRequested header.
+        terminates: In only: the Sequence that a SequenceTerminate header ends beside the message (2003/03); "": none.
         control: The RM protocol message in the body, None for an application's message.
         fault: The fault in the body.
         headers: Foreign header blocks, each a self-contained XML element. (Out: written as they are.)
@@ -335,6 +336,7 @@ class Envelope:
     sequence: Sequence | None = None
     acknowledgements: tuple[SequenceAcknowledgement, ...] = ()
     ack_requested: tuple[AckRequested, ...] = ()
+    terminates: str = ""
     control: Control | None = None
     fault: Fault | None = None
     headers: tuple[bytes, ...] = ()

@@ -116,6 +116,8 @@ def inbound_names(envelope: Envelope) -> list[str]:
     names = [] if envelope.sequence is None else [envelope.sequence.identifier]
     if envelope.control is not None and isinstance(envelope.control, _NAMING):
         names.append(envelope.control.identifier)
+    if envelope.terminates:
+        names.append(envelope.terminates)
     if envelope.ack_requested:
         names += [requested.identifier for requested in envelope.ack_requested]
     if envelope.fault is not None and envelope.fault.identifier is not None:

@@ -277,13 +277,16 @@ class RMProtocol:
         if problem is not None and self.answering.fault_beside(envelope, problem):
             problem = None
         if envelope.sequence is not None:
-            self.accepting.receive(envelope, back_channel, now, problem, origin)
+            if self.granting.begins(envelope, back_channel, origin, now):
+                self.accepting.receive(envelope, back_channel, now, problem, origin)
             if any(one.final for one in envelope.acknowledgements):
                 self.commit.then(partial(self.hearing.ends, envelope, origin, sent))
         elif envelope.control is None:
             self.accepting.receive_plain(Incoming(envelope, back_channel, now, origin, problem, asked))
         else:
             self._receive_control(envelope.control, Incoming(envelope, back_channel, now, origin, problem, asked))
+        if envelope.terminates:
+            self.ending.terminate_beside(envelope.terminates, now)
 
     def refuse(self, envelope: Envelope, fault: Fault, back_channel: BackChannel) -> None:
         """Reject a message: process no part of it, and answer it with the fault."""

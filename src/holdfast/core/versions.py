@@ -97,6 +97,25 @@ class RM(str, Enum):
         member.can = can
         return member
 
+    V2003_03 = (
+        "2003/03",
+        Capabilities(
+            addressing=(Addressing.V2003_03,),
+            faults=_FAULTS,
+            closes=False,
+            creates=False,
+            negotiates=False,
+            is_tried=False,
+            answers_terminate=False,
+            marks_last=True,
+            has_last_message=False,
+            names_last_number=False,
+            has_final=False,
+            acknowledges_nothing=False,
+            offers_endpoint=False,
+            rollover_ends=True,
+        ),
+    )
     V2004_03 = (
         "2004/03",
         Capabilities(
@@ -192,15 +211,15 @@ class Versions:
     """One valid combination of versions.
 
     Args:
-        rm: "2004/03", "1.0" (February 2005) or "1.1" (1.1 is 1.2 too).
+        rm: "2003/03", "2004/03", "1.0" (February 2005) or "1.1" (1.1 is 1.2 too).
         addressing: "2003/03", "2004/03", "2004/08" or "2005/08"; None: "2005/08", and with an ``rm`` that is not
             defined with it, "2003/03".
         soap: "1.1" or "1.2".
 
     Raises:
         ConfigurationError: no specification defines this WS-RM with this WS-Addressing, or a value is not listed
-            above. WS-RM 1.1 is defined with WS-Addressing 2005/08, 1.0 with 2004/08 and 2005/08, and 2004/03 with
-            2003/03 and 2004/03.
+            above. WS-RM 1.1 is defined with WS-Addressing 2005/08, 1.0 with 2004/08 and 2005/08, 2004/03 with
+            2003/03 and 2004/03, and 2003/03 with 2003/03.
     """
 
     rm: RM

@@ -112,7 +112,8 @@ RESERVED_ACTIONS = FAULT_ACTIONS | RM_OF_ACTION.keys() | {MC_ACTION}
 RM_HEADER_NAMES: dict[str, RM] = {
     dialect.name(local): rm
     for rm, dialect in DIALECTS.items()
-    for local in ("Sequence", dialect.acknowledgement, "AckRequested")
+    for local in ("Sequence", dialect.acknowledgement, "AckRequested", dialect.terminate_header)
+    if local
 }
 """The header blocks of WS-RM, except SOAP 1.1's SequenceFault, and the version of each."""
 

@@ -117,6 +117,11 @@ def decode_ack_requested(node: Node, dialect: Dialect) -> AckRequested:
     return AckRequested(_identifier(node, dialect))
 
 
+def decode_terminate_header(node: Node, dialect: Dialect) -> str:
+    """Decode a SequenceTerminate header (2003/03), and return its Identifier."""
+    return _identifier(node, dialect)
+
+
 def _expires(node: Node) -> float | None:
     child = node.only(f"{node.namespace}}}Expires")
     return text.duration(child.text) if child is not None else None
@@ -223,6 +228,12 @@ def encode_acknowledgement(header: SequenceAcknowledgement, dialect: Dialect) ->
 def encode_ack_requested(header: AckRequested, dialect: Dialect) -> str:
     """Encode an AckRequested header."""
     return f"<wsrm:AckRequested>{write_identifier(header.identifier, dialect)}</wsrm:AckRequested>"
+
+
+def encode_terminate_header(identifier: str, dialect: Dialect) -> str:
+    """Encode a SequenceTerminate header (2003/03)."""
+    local = dialect.terminate_header
+    return f"<wsrm:{local}>{write_identifier(identifier, dialect)}</wsrm:{local}>"
 
 
 def write_identifier(identifier: str, dialect: Dialect) -> str:

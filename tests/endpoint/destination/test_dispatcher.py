@@ -355,7 +355,7 @@ def test_a_code_of_ws_addressing_has_the_name_of_the_requesters_version(required
     assert reply is not None
     with pytest.raises(PeerFault) as caught:
         Message.from_record(reply).raise_for_fault()
-    is_old = addressing is Addressing.V2004_08
+    is_old = addressing is not Addressing.V2005_08
     assert caught.value.code == ("MessageInformationHeaderRequired" if is_old else "MessageAddressingHeaderRequired")
 
 

@@ -40,6 +40,7 @@ class Taciturn:
 
     def __init__(self, *, is_mute: bool = False) -> None:
         self.is_mute = is_mute
+        self.identifier = "urn:s"
         self.got = AcknowledgementRanges()
         self.came: defaultdict[int, list[Envelope]] = defaultdict(list)
         self.server = HTTPServer()
@@ -55,12 +56,13 @@ class Taciturn:
         envelope = decode(exchange.request.body)
         control = envelope.control
         if isinstance(control, CreateSequence):
-            self.answer(exchange, envelope, CreateSequenceResponse("urn:s"))
+            self.answer(exchange, envelope, CreateSequenceResponse(self.identifier))
         elif isinstance(control, CloseSequence) and not self.is_mute:
-            self.answer(exchange, envelope, CloseSequenceResponse("urn:s"))
+            self.answer(exchange, envelope, CloseSequenceResponse(self.identifier))
         elif isinstance(control, TerminateSequence) and envelope.rm is RM.V1_1:
-            self.answer(exchange, envelope, TerminateSequenceResponse("urn:s"))
+            self.answer(exchange, envelope, TerminateSequenceResponse(self.identifier))
         elif envelope.sequence is not None:
+            self.identifier = envelope.sequence.identifier  # which the source made, if it did not ask for one
             self.got.add(envelope.sequence.message_number)
             self.came[envelope.sequence.message_number].append(envelope)
             if envelope.ack_requested and not self.is_mute:
@@ -75,7 +77,7 @@ class Taciturn:
         answer = Envelope(envelope.soap, envelope.addressing, envelope.rm, control=control)
         answer.relates_to = envelope.message_id
         if not isinstance(control, CreateSequenceResponse):
-            answer.acknowledgements = (SequenceAcknowledgement("urn:s", self.got.as_pairs()),)
+            answer.acknowledgements = (SequenceAcknowledgement(self.identifier, self.got.as_pairs()),)
         exchange.respond(200, encode(answer), content_type(envelope.soap).encode())
 
 
@@ -91,7 +93,7 @@ async def test_all_is_acknowledged_by_a_destination_that_acknowledges_only_what_
             await source.end(timeout=60)
     assert peer.got.covers(30)
     asked = [one for envelopes in peer.came.values() for envelope in envelopes for one in envelope.ack_requested]
-    assert {one.identifier for one in asked} == {"urn:s"}
+    assert {one.identifier for one in asked} == {peer.identifier}
     assert all(len(one.ack_requested) <= 1 for envelopes in peer.came.values() for one in envelopes), "WCF takes one"
 
 

@@ -38,7 +38,7 @@ from holdfast import (
 )
 from holdfast.core.messages import CreateSequence, CreateSequenceResponse, Envelope, Fault
 from holdfast.core.records import Batch
-from holdfast.core.versions import ALL_VERSIONS, RM, Addressing
+from holdfast.core.versions import ALL_VERSIONS, RM, TRIED_VERSIONS, Addressing
 from holdfast.exceptions import StoreFailed
 from holdfast.http.exchange import Exchange
 from holdfast.http.server.server import HTTPServer
@@ -224,7 +224,7 @@ async def test_a_listener_that_is_not_allowed_is_refused_with_a_reason_that_says
 # --- finding out the version ------------------------------------------------------------------------------------------
 
 
-@EVERY_VERSION
+@pytest.mark.parametrize("versions", TRIED_VERSIONS, ids=lambda v: f"{v.rm}-{v.addressing}-{v.soap}")
 async def test_the_version_is_found_out_from_a_peer_that_refuses_every_other(versions: Versions) -> None:
     asked = []
 

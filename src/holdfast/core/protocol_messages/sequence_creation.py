@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.core.events import Incident
+from holdfast.core.events import BackChannel, Incident
 from holdfast.core.faults import creation_refused
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
@@ -22,6 +22,7 @@ from holdfast.core.origin import Origin, owner_of, whole_party
 from holdfast.core.policy import for_forwarded_replies
 from holdfast.core.protocol_messages.wcf_keep_alive import is_kept_alive
 from holdfast.core.receiving.answers import Answering, response_to
+from holdfast.core.receiving.awaited_beginnings import AwaitedBeginnings
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.receiving.replies import Replies
@@ -54,6 +55,7 @@ class Granting:
         self._answering = answering
         self._new_identifier = new_identifier
         self._mailboxes = outbound.context.mailboxes
+        self._awaited = AwaitedBeginnings()
 
     # --- what a source asks for -----------------------------------------------------------------------------------
 
@@ -113,19 +115,22 @@ class Granting:
         assert versions is not None
         destination = RMDestination(self._new_identifier(), versions, create.acks_to, self._inbound.policy, now)
         destination.create_message_id = envelope.message_id or None
-        destination.party = origin.party
         destination.is_kept_alive = is_kept_alive(envelope, create, origin)
         destination.expires = self._life(create.expires)
         if destination.expires is not None:
             destination.expires_at = now + destination.expires
         if create.offer is not None:
             destination.offered = create.offer.identifier
-        self._inbound.add(destination)
-        self._know_mailbox(destination)
-        self._inbound.effects.append(Incident("sequence.created", destination.identifier))
+        self._add(destination, origin)
         if create.offer is not None:
             self._accept(envelope, create, create.offer, destination, now)
         return destination
+
+    def _add(self, destination: RMDestination, origin: Origin) -> None:
+        destination.party = origin.party
+        self._inbound.add(destination)
+        self._know_mailbox(destination)
+        self._inbound.effects.append(Incident("sequence.created", destination.identifier))
 
     def _life(self, asked: float | None) -> float | None:
         # The destination may shorten the life asked for, never lengthen it (WS-RM 3.4); None is the longest.
@@ -141,6 +146,51 @@ class Granting:
         target = offer.endpoint or envelope.reply_to or create.acks_to
         to = None if target.is_anonymous or target.is_none else target.address
         self._replies.outboxes.accept_offer(destination, to, now)
+
+    # --- what a source begins without asking -----------------------------------------------------------------------
+
+    def begins(self, envelope: Envelope, back_channel: BackChannel | None, origin: Origin, now: float) -> bool:
+        """Begin the Sequence of a message, if its version has no CreateSequence and this is message 1 (2003/03).
+
+        Any peer may begin one, as with CreateSequence, and the same limits hold. A Sequence that ended keeps its end as
+        long as it is remembered. Later messages do not begin one: it could be one that ended longer ago, and what is
+        delivered must have no gap.
+
+        Returns:
+            Whether the message may be received; if not, it is answered.
+        """
+        if envelope.rm is None or envelope.rm.can.creates:
+            return True
+        sequence, versions = envelope.sequence, envelope.versions
+        assert sequence is not None
+        identifier, number = sequence.identifier, sequence.message_number
+        if versions is None or back_channel is None or identifier in self._inbound.destinations:
+            return True
+        if number != 1:
+            if not self._awaited.may_still_begin(identifier, self._inbound.policy.remember_terminated, now):
+                return True  # which is answered as any unknown Sequence
+            self._inbound.effects.append(Incident("message.not_held", identifier, number, "debug"))
+            self._answering.done(back_channel)
+            return False
+        if self._is_taken(identifier):
+            fault: Fault | None = creation_refused(f"The Identifier {identifier} is in use.")
+        else:
+            full = self._is_full(origin.party)
+            fault = creation_refused(f"{full} Try again later.", sender=False) if full else None
+        if fault is not None:
+            self._answering.fault(envelope, fault, back_channel)
+            return False
+        self._awaited.begun(identifier)
+        acks_to = next(filter(self._may_acknowledge_to, (envelope.from_, envelope.reply_to)), None) or ANONYMOUS_EPR
+        destination = RMDestination(identifier, versions, acks_to, self._inbound.policy, now)
+        self._add(destination, origin)
+        return True
+
+    def _may_acknowledge_to(self, reference: EndpointReference | None) -> bool:
+        """Whether acknowledgements go to an address that a message names, and not into the answers to messages."""
+        if reference is None or reference.is_answered or reference.is_none:
+            return False
+        return self._answering.addresses.may_send_to(reference)
 
     # --- what a destination grants --------------------------------------------------------------------------------
 

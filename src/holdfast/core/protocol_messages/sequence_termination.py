@@ -27,7 +27,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.receiving.answers import Answering, envelope_in, response_to
 from holdfast.core.receiving.authority import Authority
-from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.inbound import Inbound, nothing
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.outbound import Outbound
@@ -124,6 +124,12 @@ class Ending:
             answer = envelope_in(destination.versions)
             answer.control = TerminateSequence(destination.offered)
         self._end(destination, terminate.last_message_number, incoming, answer)
+
+    def terminate_beside(self, identifier: str, now: float) -> None:
+        """Handle a SequenceTerminate header of a message (2003/03), after the message."""
+        destination = self._inbound.destinations.get(identifier)
+        if destination is not None and destination.handle(DestinationEvent.TERMINATE_SEQUENCE) is not None:
+            self._inbound.end(destination, None, nothing, now, by_source=True)
 
     def _terminate_outbound(self, incoming: Incoming, identifier: str) -> None:
         rm = incoming.envelope.rm

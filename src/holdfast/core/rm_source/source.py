@@ -58,7 +58,7 @@ class RMSource:
 
     Args:
         local_id: Its name in the store, which it has before it has an Identifier: the MessageID of its CreateSequence.
-            If either side offered the Sequence, the Identifier itself.
+            If either side offered the Sequence, or its version has no CreateSequence, the Identifier itself.
         key: The key of its outbox.
         versions: Its protocol versions.
         policy: Its limits and timers.
@@ -168,7 +168,7 @@ class RMSource:
         return cell[0]
 
     def create(self, now: float) -> None:
-        """Schedule CreateSequence for now."""
+        """Schedule CreateSequence for now; in a version without it, begin to send."""
         if self.handle(SourceEvent.WANT_SEQUENCE) is SourceAction.SEND_CREATE:
             self.control.due = now
 

@@ -108,6 +108,8 @@ class Composer:
         if record is not None and record.wants_reply:
             wants_reply = envelope.message_id
             envelope.reply_to = self._address_for(source)
+        if not source.versions.rm.can.creates and not self.is_anonymous(source):
+            envelope.from_ = self._address_for(source)  # where it can be acknowledged: there was no AcksTo
         if source.offer is not None:
             self._piggyback(source, envelope)
         elif outbox.answers is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.states.table import OURS, Event, Name
 from holdfast.core.versions import RM, Capabilities
-from holdfast.exceptions import LastMessageNumberExceeded
+from holdfast.exceptions import LastMessageNumberExceeded, SequenceClosed
 
 
 class DestinationState(Name):
@@ -152,6 +152,8 @@ def _destination_table(can: Capabilities) -> DestinationTable:
         table[_D.CREATED, _E.MESSAGE_ABOVE_LIMIT] = (_A.RAISE_MESSAGE_NUMBER_ROLLOVER, _D.TERMINATED)
     if LastMessageNumberExceeded.code in can.faults:  # WS-RM 1.0 4
         table[_D.CREATED, _E.MESSAGE_AFTER_LAST] = (_A.RAISE_LAST_MESSAGE_NUMBER_EXCEEDED, _D.TERMINATED)
+    elif SequenceClosed.code not in can.faults:
+        table[_D.CREATED, _E.MESSAGE_AFTER_LAST] = (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATED)
     return table
 
 

@@ -114,7 +114,8 @@ def _way(can: Capabilities) -> SourceTable:
     """Return the regular course of a Sequence, without faults and interruptions."""
     first_step = (_T.SEND_CLOSE, _S.CLOSING) if can.closes else (_T.SEND_TERMINATE, _S.TERMINATING)
     return {
-        (_S.NONE, _V.WANT_SEQUENCE): (_T.SEND_CREATE, _S.CREATING),
+        # Without CreateSequence, the source makes the Identifier itself.
+        (_S.NONE, _V.WANT_SEQUENCE): (_T.SEND_CREATE, _S.CREATING) if can.creates else (_T.BEGIN, _S.CREATED),
         (_S.NONE, _V.CREATE_SEQUENCE_RESPONSE): (_T.NOTHING, _S.NONE),
         (_S.CREATING, _V.TURN): (_T.SEND_CREATE, _S.CREATING),
         (_S.CREATING, _V.CREATE_SEQUENCE_RESPONSE): (_T.KEEP, _S.GRANTED),
@@ -197,8 +198,11 @@ def _source_table(can: Capabilities) -> SourceTable:
         table.setdefault((state, _V.RESUMED), (_T.GO_ON, state))
     for state in (_S.CREATING, *_KNOWN):
         table[state, _V.UNSENDABLE] = (_T.STOP, state)
-    absent_states = () if can.closes else (_S.CLOSING,)
-    absent_events = (_V.ROLLOVER_FAULT, _V.TAKES_NO_NUMBER, _V.DOUBT_STAYS) if can.rollover_ends else ()
+    absent_states = {*(() if can.closes else (_S.CLOSING,)), *(() if can.creates else (_S.CREATING, _S.GRANTED))}
+    absent_events = {
+        *((_V.ROLLOVER_FAULT, _V.TAKES_NO_NUMBER, _V.DOUBT_STAYS) if can.rollover_ends else ()),
+        *(() if can.creates else (_V.EXPIRED, _V.EXPIRED_WHEN_DONE)),  # no grant says how long it lives
+    }
     return {cell: table[cell] for cell in table if cell[0] not in absent_states and cell[1] not in absent_events}
 
 

@@ -344,9 +344,11 @@ class Node:
         service = self.world.service
         if service is not None and self is self.world.nodes[-1] and service.refuses(envelope.body, journey.number):
             self.world.count("messages refused")
-            self.protocol.refuse(envelope, replace(REFUSED), BackChannel(arrival))
-            return
-        if self.setup.routed and envelope.sequence is not None:
+            if envelope.rm is None or envelope.rm.can.creates:
+                self.protocol.refuse(envelope, replace(REFUSED), BackChannel(arrival))
+                return
+            envelope.routed = replace(REFUSED)  # by the application: reliable messaging knows the Sequence then
+        elif self.setup.routed and envelope.sequence is not None:
             envelope.routed = Routed((INBOX, *self.route_of(envelope.body)))
         self.protocol.receive(envelope, BackChannel(arrival), self.now, origin=self.origin_of(journey))
 

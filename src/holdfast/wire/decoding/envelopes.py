@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from holdfast.core.messages import ANONYMOUS_EPR, Envelope, MakeConnection
+from holdfast.core.messages import ANONYMOUS_EPR, Envelope, MakeConnection, TerminateSequence
 from holdfast.core.versions import RM
 from holdfast.exceptions import EnvelopeError, LimitExceeded
 from holdfast.wire import addressing as wsa
@@ -83,8 +83,11 @@ def _contradiction(envelope: Envelope) -> str:
     if isinstance(control, MakeConnection):
         return "" if action == MC_ACTION else f"The Body is a MakeConnection message, but the Action is {action!r}."
     if control is not None:
-        if envelope.rm is not None and DIALECTS[envelope.rm].read_actions.get(action) is type(control):
+        dialect = DIALECTS[envelope.rm] if envelope.rm is not None else None
+        if dialect is not None and dialect.read_actions.get(action) is type(control):
             return ""
+        if dialect is not None and dialect.terminate_header and action not in RESERVED_ACTIONS:
+            return ""  # a header says it, which any message may carry
         return f"The Body is a {type(control).__name__} message of WS-ReliableMessaging, but the Action is {action!r}."
     if action in FAULT_ACTIONS and envelope.fault is not None:
         return ""
@@ -181,6 +184,8 @@ def _read(document: Document, envelope: Envelope, limits: Limits) -> None:
         envelope.body = document.body
         if not document.body and (empty := EMPTY_CONTROLS.get(envelope.action)) is not None:
             envelope.control = empty()
+    if envelope.terminates and not document.body and not (envelope.sequence or envelope.control or envelope.fault):
+        envelope.control, envelope.terminates = TerminateSequence(envelope.terminates), ""
     if envelope.action in RM_OF_ACTION and envelope.rm is None:
         envelope.rm = RM_OF_ACTION[envelope.action]
     envelope.headers = tuple([node.raw() for node in foreign])
@@ -209,6 +214,10 @@ def _read_rm_header(node: Node, envelope: Envelope, limits: Limits) -> None:
         envelope.sequence = rm.decode_sequence(node, dialect)
     elif node.local == "AckRequested":
         envelope.ack_requested += (rm.decode_ack_requested(node, dialect),)
+    elif node.local == dialect.terminate_header:
+        if envelope.terminates:
+            raise EnvelopeError(f"the message has two {node.local} headers")
+        envelope.terminates = rm.decode_terminate_header(node, dialect)
     else:
         acknowledgement = rm.decode_acknowledgement(node, dialect, limits.max_ranges)
         if any(other.identifier == acknowledgement.identifier for other in envelope.acknowledgements):

@@ -208,7 +208,8 @@ def _classify_block(name: str, attributes: dict[str, str], scope: dict[str, str]
         if empty or not ours or not is_reply:
             return _ODD_SHAPE
         if version is not None:
-            kind = {"Sequence": SEQUENCE, "AckRequested": REQUEST}.get(local, ACKNOWLEDGEMENT)
+            kinds = {"Sequence": SEQUENCE, "AckRequested": REQUEST, DIALECTS[version].acknowledgement: ACKNOWLEDGEMENT}
+            kind = kinds.get(local, ODD)
         else:
             kind = TEXT if _SLOTS[local] < 4 else REFERENCE
         shape = Shape(kind, scope, soap)
@@ -453,14 +454,19 @@ def _sequence(tokens: list[bytes], i: int, shape: Shape) -> tuple[Sequence, int]
 
 
 RANGE = re.compile(
-    rb"([^\s<>/\"'=:]+:|)AcknowledgementRange\s+(?:Lower=[\"'](\d{1,64})[\"']\s+Upper=[\"'](\d{1,64})[\"']"
+    rb"([^\s<>/\"'=:]+:|)Acknowledge?mentRange\s+(?:Lower=[\"'](\d{1,64})[\"']\s+Upper=[\"'](\d{1,64})[\"']"
     rb"|Upper=[\"'](\d{1,64})[\"']\s+Lower=[\"'](\d{1,64})[\"'])\s*/"
 )
+
+
+_RANGE_NAMES = {rm: dialect.acknowledgement_range.encode() for rm, dialect in DIALECTS.items()}
 
 
 def _acknowledgement(tokens: list[bytes], i: int, shape: Shape, max_ranges: int) -> tuple[SequenceAcknowledgement, int]:
     identifier = _identifier(tokens, i, shape)
     ranges: list[tuple[int, int]] = []
+    assert shape.rm is not None
+    range_name = _RANGE_NAMES[shape.rm]
     none = final = False
     buffer_remaining: int | None = None
     i += 3
@@ -472,7 +478,8 @@ def _acknowledgement(tokens: list[bytes], i: int, shape: Shape, max_ranges: int)
             prefix, lower, upper, other_upper, other_lower = match.groups()
             stand_in = prefix + b"None/"
             child = shape.kids.get(stand_in) or _learn(shape, stand_in)
-            if _namespace_of(child, prefix) is not shape.rm or len(ranges) >= max_ranges:
+            is_range = _namespace_of(child, prefix) is shape.rm and tag.startswith(range_name, len(prefix))
+            if not is_range or len(ranges) >= max_ranges:
                 raise _Odd
             ranges.append((int(lower or other_lower), int(upper or other_upper)))
             i += 1
@@ -493,7 +500,6 @@ def _acknowledgement(tokens: list[bytes], i: int, shape: Shape, max_ranges: int)
         i += 1
     if not ranges and not none:
         raise _Odd
-    assert shape.rm is not None
     if ranges == [DIALECTS[shape.rm].range_of_nothing]:
         ranges = []
     return SequenceAcknowledgement(identifier, tuple(ranges), (), final, buffer_remaining), i + 1

@@ -61,6 +61,8 @@ def _uris(envelope: Envelope) -> Iterator[tuple[str, str | None]]:
         yield "SequenceAcknowledgement's Identifier", acknowledgement.identifier
     for requested in envelope.ack_requested:
         yield "AckRequested's Identifier", requested.identifier
+    if envelope.terminates:
+        yield "SequenceTerminate's Identifier", envelope.terminates
     control, fault = envelope.control, envelope.fault
     if isinstance(control, _ABOUT_ONE):
         yield f"{type(control).__name__}'s Identifier", control.identifier

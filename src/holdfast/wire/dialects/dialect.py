@@ -32,13 +32,7 @@ EARLY_ASSERTIONS = (
 UTILITY_NS = "http://schemas.xmlsoap.org/ws/2002/07/utility"
 """The namespace of Identifier before WS-RM 1.0."""
 
-_ALWAYS: tuple[type[Control], ...] = (
-    CreateSequence,
-    CreateSequenceResponse,
-    TerminateSequence,
-    Acknowledge,
-    RequestAcknowledgement,
-)
+_ALWAYS: tuple[type[Control], ...] = (TerminateSequence, Acknowledge, RequestAcknowledgement)
 Bodiless = LastMessage | Acknowledge | RequestAcknowledgement
 WITHOUT_BODY: tuple[type[Bodiless], ...] = (LastMessage, Acknowledge, RequestAcknowledgement)
 """The messages with an empty body, which only their action identifies."""
@@ -66,6 +60,7 @@ class Dialect:
         identifier_namespace: The namespace of Identifier; "": its own.
         acknowledgement: The local name of the acknowledgement's header.
         acknowledgement_range: The local name of its ranges.
+        terminate_header: The local name of the header that ends a Sequence, where no body does.
         separators: What may stand between the namespace and the name in an action, the written one first.
         further_bodies: Local names of further body elements that it reads.
         never_ignored: Local names of header blocks that bind a Sequence to a security context: never ignored, mandatory
@@ -86,6 +81,7 @@ class Dialect:
     identifier_namespace: str = ""
     acknowledgement: str = "SequenceAcknowledgement"
     acknowledgement_range: str = "AcknowledgementRange"
+    terminate_header: str = ""
     separators: str = "/"
     further_bodies: Mapping[str, type[Control]] = field(default_factory=dict)
     never_ignored: tuple[str, ...] = ()
@@ -95,10 +91,13 @@ class Dialect:
         """Type of the control message -> its wsa:Action (section 3 of each version)."""
         can = self.rm.can
         kinds = [*_ALWAYS]
+        kinds += [CreateSequence, CreateSequenceResponse] if can.creates else []
         kinds += [CloseSequence, CloseSequenceResponse] if can.closes else []
         kinds += [TerminateSequenceResponse] if can.answers_terminate else []
         kinds += [LastMessage] if can.has_last_message else []
-        locals_ = {Acknowledge: self.acknowledgement, RequestAcknowledgement: "AckRequested"}
+        locals_: dict[type[Control], str] = {Acknowledge: self.acknowledgement, RequestAcknowledgement: "AckRequested"}
+        if self.terminate_header:
+            locals_[TerminateSequence] = self.terminate_header
         return {kind: f"{self.namespace}{self.separators[0]}{locals_.get(kind, kind.__name__)}" for kind in kinds}
 
     @cached_property
@@ -114,7 +113,8 @@ class Dialect:
     @cached_property
     def bodies(self) -> dict[str, type[Control]]:
         """Local names of the body elements that this version reads, and the message type of each."""
-        named = {kind.__name__: kind for kind in self.actions if kind not in WITHOUT_BODY}
+        without = (*WITHOUT_BODY, TerminateSequence) if self.terminate_header else WITHOUT_BODY
+        named = {kind.__name__: kind for kind in self.actions if kind not in without}
         return {**named, **self.further_bodies}
 
     def name(self, local: str) -> str:

@@ -6,7 +6,15 @@ import re
 from functools import lru_cache
 
 from holdfast.core.faults import MUST_UNDERSTAND, VERSION_MISMATCH
-from holdfast.core.messages import Acknowledge, Control, EndpointReference, Envelope, LastMessage, MakeConnection
+from holdfast.core.messages import (
+    Acknowledge,
+    Control,
+    EndpointReference,
+    Envelope,
+    LastMessage,
+    MakeConnection,
+    TerminateSequence,
+)
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.exceptions import ConfigurationError
 from holdfast.wire import rm
@@ -236,6 +244,9 @@ def _fault_or_control(parts: list[str], envelope: Envelope) -> str:
         control_action(version, envelope.control)
         if isinstance(envelope.control, LastMessage) and envelope.sequence is None:
             raise ConfigurationError("a LastMessage message needs its Sequence header")
+        if isinstance(envelope.control, TerminateSequence) and DIALECTS[version].terminate_header:
+            parts.append(rm.encode_terminate_header(envelope.control.identifier, DIALECTS[version]))
+            return ""
         return rm.encode_control(envelope.control, DIALECTS[version], addressing)
     dialect = DIALECTS[version] if version is not None else None
     if fault.is_rm and dialect is None:

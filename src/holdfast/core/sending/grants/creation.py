@@ -61,8 +61,13 @@ class OutboundCreation:
         source.address = outbox.address
         if not context.composer.is_anonymous(source):
             source.secret = self._secrets.get(outbox.to) or self._new_identifier().rpartition(":")[2]
+        if not versions.rm.can.creates:
+            source.identifier = source.local_id
         outbox.adopt(source)
         context.commit.save_new(source.local_id, source, outbox.queue.name, outbox.partition)
+        if source.identifier is not None:
+            context.marking.save(source)
+            context.effects.append(Incident("sequence.created", source.identifier, detail={"key": outbox.key}))
         context.commit.then(partial(self._create, outbox, source))
 
     def _create(self, outbox: Outbox, source: RMSource, now: float) -> None:
