@@ -48,8 +48,10 @@ if TYPE_CHECKING:
     )
     from holdfast.http.tls import PeerCertificate
     from holdfast.security.username_token import UsernameToken, UsernameTokenValidator
+    from holdfast.security.x509 import X509
 
 __all__ = [
+    "X509",
     "ApplicationFault",
     "Assurance",
     "Attachment",
@@ -124,6 +126,7 @@ _HOMES = {
     "UsernameTokenValidator": "security.username_token",
     "Versions": "core.versions",
     "WithAttachments": "endpoint.envelopes.attachments",
+    "X509": "security.x509",
     "trace": "endpoint.trace",
 }
 

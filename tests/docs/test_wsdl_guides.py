@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 import subprocess
 import sys
@@ -11,22 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from guides import blocks, environment, run
 from order_service import WSDL
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-GUIDES = ROOT / "docs" / "how-to"
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ADDRESS = "http://localhost:8080/"
-
-
-def blocks(guide: str, language: str) -> list[str]:
-    found = BLOCK.findall((GUIDES / guide).read_text(encoding="utf-8"))
-    return [text for one, text in found if one == language]
-
-
-def environment() -> dict[str, str]:
-    paths = [str(ROOT / "src"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +36,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
     process.communicate(timeout=60)
 
 
-def run(url: str, place: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=place, env=environment(), capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def at(url: str, text: str) -> str:
     return text.replace(ADDRESS, url)
 
@@ -65,14 +43,14 @@ def at(url: str, text: str) -> str:
 def test_the_words_of_the_guide_are_those_of_the_command(service: tuple[str, Path]) -> None:
     url, place = service
     (told,) = blocks("call-by-name.md", "text")
-    assert run(url, place, "-m", "holdfast", "wsdl", f"{url}?wsdl") == at(url, told)
+    assert run(place, "-m", "holdfast", "wsdl", f"{url}?wsdl") == at(url, told)
 
 
 def test_the_programs_of_the_guide_call_the_service(service: tuple[str, Path]) -> None:
     url, place = service
     stubs = next(line for text in blocks("call-by-name.md", "bash") for line in text.splitlines() if "--stubs" in line)
-    run(url, place, "-m", *at(url, stubs).split())
-    said = [run(url, place, "-c", at(url, program)) for program in blocks("call-by-name.md", "python")]
+    run(place, "-m", *at(url, stubs).split())
+    said = [run(place, "-c", at(url, program)) for program in blocks("call-by-name.md", "python")]
     refused = "Too many of nail. OrderRefused {'item': 'nail', 'limit': 100}\n"
     assert said == ["1 12.50\n", "1\n", refused, "1.25\n"]
 
@@ -82,4 +60,4 @@ def test_the_command_of_the_guide_sends_values_from_json(service: tuple[str, Pat
     (commands,) = [text for text in blocks("call-by-name.md", "bash") if "order.json" in text]
     write, send = at(url, commands).splitlines()
     subprocess.run(["sh", "-c", write], cwd=place, check=True)
-    assert run(url, place, "-m", *send.split()) == '{"number": 1, "total": "12.50"}\n'
+    assert run(place, "-m", *send.split()) == '{"number": 1, "total": "12.50"}\n'

@@ -138,7 +138,8 @@ def addressing_code(code: str, addressing: Addressing) -> str:
 _WS_SECURITY = "{http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-secext-1.0.xsd}Security"
 _WS_TRUST = ("http://schemas.xmlsoap.org/ws/2005/02/trust/", "http://docs.oasis-open.org/ws-sx/ws-trust/")
 _NO_MESSAGE_SECURITY = (
-    "This endpoint does not support WS-Security. Set the client's security mode to Transport (https) or None (WCF: "
+    "This endpoint does not support WS-Security, unless its operator sets it up (a broker: [security] in its file). "
+    "Set the client's security mode to Transport (https) or None (WCF: "
     '<security mode="Transport" />).'
 )
 _HOW_TO_ENABLE = (

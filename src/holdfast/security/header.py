@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -100,8 +101,17 @@ def read_security(context: MessageContext) -> Security | None:
     Raises:
         Invalid: There is more than one, or it is malformed.
     """
-    roles = ROLES_OF_OURS[context.envelope.soap]
-    ours = [one for one in context.headers if one.tag == SECURITY and _role(one, context.envelope.soap) in roles]
+    return read_security_of(context.headers, context.envelope.soap)
+
+
+def read_security_of(blocks: Iterable[etree._Element], soap: SOAP) -> Security | None:
+    """Return the Security header among header blocks that is addressed to this endpoint, None without one.
+
+    Raises:
+        Invalid: There is more than one, or it is malformed.
+    """
+    roles = ROLES_OF_OURS[soap]
+    ours = [one for one in blocks if one.tag == SECURITY and _role(one, soap) in roles]
     if not ours:
         return None
     if len(ours) > 1:
@@ -118,7 +128,7 @@ def read_security(context: MessageContext) -> Security | None:
 
 def _role(block: etree._Element, soap: SOAP) -> str:
     name = "actor" if soap is SOAP.V1_1 else "role"
-    return str(block.get(f"{{{SOAP_NS[soap]}}}{name}", ""))
+    return str(block.get(f"{{{SOAP_NS[soap]}}}{name}", "")).strip()
 
 
 class _Parts:

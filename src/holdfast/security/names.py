@@ -10,6 +10,10 @@ WSU: Final = _OASIS + "wssecurity-utility-1.0.xsd"
 PASSWORD_TEXT: Final = _OASIS + "username-token-profile-1.0#PasswordText"
 PASSWORD_DIGEST: Final = _OASIS + "username-token-profile-1.0#PasswordDigest"
 BASE64: Final = _OASIS + "soap-message-security-1.0#Base64Binary"
+_X509: Final = _OASIS + "x509-token-profile-1.0#"
+X509_V3: Final = _X509 + "X509v3"
+SUBJECT_KEY_IDENTIFIER: Final = _X509 + "X509SubjectKeyIdentifier"
+THUMBPRINT: Final = "http://docs.oasis-open.org/wss/oasis-wss-soap-message-security-1.1#ThumbprintSHA1"
 
 SECURITY: Final = f"{{{WSSE}}}Security"
 USES_SEQUENCE_STR: Final = "{http://docs.oasis-open.org/ws-rx/wsrm/200702}UsesSequenceSTR"
@@ -22,6 +26,11 @@ CONVERSATIONS: Final = (CONVERSATION_2005, CONVERSATION_1_3)
 
 DS: Final = "http://www.w3.org/2000/09/xmldsig#"
 EXCLUSIVE_C14N: Final = "http://www.w3.org/2001/10/xml-exc-c14n#"
+EXCLUSIVE_C14N_WITH_COMMENTS: Final = EXCLUSIVE_C14N + "WithComments"
+RSA_SHA1: Final = DS + "rsa-sha1"
+RSA_SHA256: Final = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
+SHA1: Final = DS + "sha1"
+SHA256: Final = "http://www.w3.org/2001/04/xmlenc#sha256"
 
 # The reasons are the texts of SOAP Message Security 1.1, section 12. They say nothing of the cause, which helps only
 # an attacker: the log has it.

@@ -11,7 +11,7 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from lxml import etree
@@ -32,7 +32,7 @@ _SIGNATURES: Final[Mapping[str, str]] = {
 """Algorithm -> hash function. WCF, CXF and Metro sign with SHA-1 in all their suites; as an HMAC it is not broken."""
 
 ID: Final = f"{{{WSU}}}Id"
-_IDS: Final = etree.XPath(
+IDS: Final = etree.XPath(
     ".//@u:Id | .//@xml:id | .//@Id | .//@ID | .//@id",
     namespaces={"u": WSU, "xml": "http://www.w3.org/XML/1998/namespace"},
     smart_strings=False,
@@ -40,7 +40,7 @@ _IDS: Final = etree.XPath(
 
 
 def _ids_in(element: etree._Element) -> list[str]:
-    found: list[str] = _IDS(element)
+    found: list[str] = IDS(element)
     return found
 
 
@@ -57,31 +57,39 @@ def check_signature(security: etree._Element, timestamp: etree._Element, token: 
         Invalid: There is no such signature, or it has another shape.
     """
     _check_ids(security)
-    signed, value, key_info = _children(_only(security, DS, "Signature"), "SignedInfo", "SignatureValue", "KeyInfo")
-    canonicalization, method, reference = _children(signed, "CanonicalizationMethod", "SignatureMethod", "Reference")
+    signed, value, key_info = children(only(security, DS, "Signature"), "SignedInfo", "SignatureValue", "KeyInfo")
+    canonicalization, method, reference = children(signed, "CanonicalizationMethod", "SignatureMethod", "Reference")
     _check_algorithm(canonicalization, EXCLUSIVE_C14N)
-    (to_token,) = _children(key_info, "SecurityTokenReference", namespace=WSSE)
-    (named,) = _children(to_token, "Reference", namespace=WSSE)
+    (to_token,) = children(key_info, "SecurityTokenReference", namespace=WSSE)
+    (named,) = children(to_token, "Reference", namespace=WSSE)
     if named.get("URI") != f"#{token.get(ID)}" or not token.get(ID):
         raise Invalid("the signature names another token")
     digest_is_right = _check_reference(reference, timestamp)
-    wanted = hmac.digest(key, canonical(signed), _algorithm(method, _SIGNATURES))
-    return hmac.compare_digest(wanted, _bytes(value)) and digest_is_right
+    wanted = hmac.digest(key, canonical(signed), algorithm(method, _SIGNATURES))
+    return hmac.compare_digest(wanted, decoded(value)) and digest_is_right
 
 
 def _check_reference(reference: etree._Element, timestamp: etree._Element) -> bool:
     if reference.get("URI") != f"#{timestamp.get(ID)}" or not timestamp.get(ID):
         raise Invalid("the signature is not over the Timestamp")
-    transforms, method, value = _children(reference, "Transforms", "DigestMethod", "DigestValue")
-    (transform,) = _children(transforms, "Transform")
+    transforms, method, value = children(reference, "Transforms", "DigestMethod", "DigestValue")
+    (transform,) = children(transforms, "Transform")
     _check_algorithm(transform, EXCLUSIVE_C14N)
-    digest = _algorithm(method, _DIGESTS)(canonical(timestamp)).digest()
-    return hmac.compare_digest(digest, _bytes(value))
+    digest = algorithm(method, _DIGESTS)(canonical(timestamp)).digest()
+    return hmac.compare_digest(digest, decoded(value))
 
 
-def canonical(element: etree._Element) -> bytes:
-    """Return an element in exclusive canonical form, without comments."""
-    return etree.tostring(element, method="c14n", exclusive=True, with_comments=False)
+def canonical(element: etree._Element, prefixes: Sequence[str] = (), *, with_comments: bool = False) -> bytes:
+    """Return an element in exclusive canonical form (Exclusive XML Canonicalization 1.0).
+
+    Args:
+        element: The element.
+        prefixes: Prefixes whose namespaces it has even where it does not use them.
+        with_comments: Whether it keeps its comments.
+    """
+    return etree.tostring(
+        element, method="c14n", exclusive=True, with_comments=with_comments, inclusive_ns_prefixes=prefixes
+    )
 
 
 def _check_ids(security: etree._Element) -> None:
@@ -90,14 +98,15 @@ def _check_ids(security: etree._Element) -> None:
         raise Invalid("two elements have the same Id")
 
 
-def _only(parent: etree._Element, namespace: str, local: str) -> etree._Element:
+def only(parent: etree._Element, namespace: str, local: str) -> etree._Element:
+    """Return the child of that name, of which there must be one."""
     found = parent.findall(f"{{{namespace}}}{local}")
     if len(found) != 1:
         raise Invalid(f"{len(found)} elements {local}, not 1")
     return found[0]
 
 
-def _children(parent: etree._Element, *wanted: str, namespace: str = DS) -> list[etree._Element]:
+def children(parent: etree._Element, *wanted: str, namespace: str = DS) -> list[etree._Element]:
     """Return an element's children, which must have these local names, in this order."""
     found = list(parent)
     if [child.tag for child in found] != [f"{{{namespace}}}{local}" for local in wanted]:
@@ -106,10 +115,10 @@ def _children(parent: etree._Element, *wanted: str, namespace: str = DS) -> list
 
 
 def _check_algorithm(element: etree._Element, wanted: str) -> None:
-    _algorithm(element, {wanted: wanted})
+    algorithm(element, {wanted: wanted})
 
 
-def _algorithm(element: etree._Element, known: Mapping[str, _T]) -> _T:
+def algorithm(element: etree._Element, known: Mapping[str, _T]) -> _T:
     """Return what an element's algorithm stands for. It has no parameters: HMACOutputLength would shorten the proof."""
     name = element.get("Algorithm", "")
     if name not in known or len(element):
@@ -117,8 +126,9 @@ def _algorithm(element: etree._Element, known: Mapping[str, _T]) -> _T:
     return known[name]
 
 
-def _bytes(element: etree._Element) -> bytes:
+def decoded(element: etree._Element) -> bytes:
+    """Return the bytes that an element has in base64."""
     try:
         return base64.b64decode("".join((element.text or "").split()), validate=True)
     except binascii.Error:
-        raise Invalid("the signature is not base64") from None
+        raise Invalid(f"{etree.QName(element).localname} is not base64") from None

@@ -123,7 +123,7 @@ class UsernameToken(Processor):
             if security is not None and security.timestamp is not None:
                 check_timestamp(security.timestamp, self._clock(), self._life, self._skew)
         except Invalid as error:
-            raise _refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
+            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
 
 
 class UsernameTokenValidator(Processor):
@@ -229,10 +229,10 @@ class UsernameTokenValidator(Processor):
             if not context.is_answer:
                 self._check_request(context, security, now)
         except Invalid as error:
-            raise _refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error), _claimed(security)) from None
+            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error), _claimed(security)) from None
         except Unproven as error:
             code, reason = FAILED_AUTHENTICATION, FAILED_AUTHENTICATION_REASON
-            raise _refused(context, code, reason, str(error), _claimed(security)) from None
+            raise refused(context, code, reason, str(error), _claimed(security)) from None
         context.remove_header(SECURITY)
 
     def _check_request(self, context: MessageContext, security: Security | None, now: float) -> None:
@@ -267,8 +267,8 @@ class UsernameTokenValidator(Processor):
         if why:
             raise Unproven(why)
         if token.nonce and not self._is_new(token, now):
-            is_full = self._nonces.is_full
-            _tell(context, "too many nonces are remembered" if is_full else "the nonce was used before", token.name)
+            full = "too many nonces are remembered"
+            tell_refusal(context, full if self._nonces.is_full else "the nonce was used before", token.name)
             raise MessageFlowError("The token was used before. Send the message again with a new one.")
         self._warn_of_plain_text(context, token)
         return token.name
@@ -358,12 +358,14 @@ def _claimed(security: Security | None) -> str:
     return security.token.name if security is not None and security.token is not None else ""
 
 
-def _refused(context: MessageContext, code: str, reason: str, why: str, user: str = "") -> ProcessingError:
-    _tell(context, why, user)
+def refused(context: MessageContext, code: str, reason: str, why: str, user: str = "") -> ProcessingError:
+    """Return the error that refuses a message with a fault that does not tell the cause; the log does."""
+    tell_refusal(context, why, user)
     return ProcessingError(reason, code=code)
 
 
-def _tell(context: MessageContext, why: str, user: str) -> None:
+def tell_refusal(context: MessageContext, why: str, user: str) -> None:
+    """Log why a message is refused."""
     log.warning("security.refused", peer=context.peer or context.to, user=user[:100], why=why)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from holdfast.wire.attachments.package import pack, receive_package
 from holdfast.wire.attachments.references import MissingPart
 from holdfast.wire.body import parse_element
-from holdfast.wire.decoding.envelopes import decode
+from holdfast.wire.decoding.envelopes import as_utf8, decode
 from holdfast.wire.encoding.envelopes import action_of, control_action, encode
 from holdfast.wire.encoding.outgoing import (
     AROUND,
@@ -33,6 +33,7 @@ __all__ = [
     "MissingPart",
     "action_of",
     "actions",
+    "as_utf8",
     "body_content",
     "check_action",
     "check_header_blocks",

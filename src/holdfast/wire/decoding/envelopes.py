@@ -60,7 +60,7 @@ def decode(data: bytes, *, limits: Limits = DEFAULT) -> Envelope:
         raise LimitExceeded(f"the message has {len(data)} bytes, but the limit is {limits.max_bytes}")
     start = data[:2]
     if start == b"<?" or start == b"<\0" or start[:1] != b"<":
-        data = _as_utf8(data)
+        data = as_utf8(data)
     if len(data) > limits.max_attributes and has_many_attributes(data, limits.max_attributes):
         raise LimitExceeded(f"an element has more than {limits.max_attributes} attributes")
     envelope = decode_known(data, limits)
@@ -107,8 +107,12 @@ _CODECS = re.compile(
 )
 
 
-def _as_utf8(data: bytes) -> bytes:
-    """Remove the byte order mark and XML declaration, and re-encode other encodings as UTF-8."""
+def as_utf8(data: bytes) -> bytes:
+    """Remove the byte order mark and XML declaration, and re-encode other encodings as UTF-8.
+
+    Raises:
+        EnvelopeError: The encoding is not supported, or the bytes are not in it.
+    """
     codec = ""
     for mark, name in _MARKS:
         if data.startswith(mark):

@@ -1,0 +1,363 @@
+"""Certificates: the one that an endpoint signs with, and those that it trusts. All cryptography is the library's.
+
+Needs the extra ``x509``, the package cryptography.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.security.header import Invalid, Unproven
+from holdfast.security.names import RSA_SHA1, RSA_SHA256
+
+try:
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import padding, rsa
+    from cryptography.x509 import verification
+except ImportError:
+    raise ConfigurationError(
+        "Messages signed by certificates need the package cryptography, which is not installed.",
+        remedy="pip install 'holdfast[x509]'",
+    ) from None
+
+MAX_FILE: Final = 1024 * 1024
+"""Maximum bytes of a file of certificates."""
+MIN_BITS: Final = 2048
+"""Minimum size of an RSA key."""
+REMEMBERED: Final = 1024
+"""Maximum number of certificates with a remembered check."""
+REMEMBER: Final = 60.0
+"""Seconds for which the check of a certificate counts."""
+
+Kind = Literal["token", "subject-key-identifier", "issuer-serial", "thumbprint"]
+
+DistinguishedName = list[frozenset[tuple[str, str]]]
+"""The parts of a name, the most specific last; each has types and values."""
+
+_HASHES: Final[dict[str, hashes.HashAlgorithm]] = {RSA_SHA256: hashes.SHA256(), RSA_SHA1: hashes.SHA1()}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyReference:
+    """How a message names a certificate (X.509 Certificate Token Profile 1.1, section 3.2).
+
+    Args:
+        kind: Which form.
+        value: The certificate in DER for "token"; the identifier; b"" for "issuer-serial".
+        issuer: The issuer's name, for "issuer-serial".
+        serial: The serial number, for "issuer-serial".
+    """
+
+    kind: Kind
+    value: bytes = b""
+    issuer: str = ""
+    serial: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The owner of a trusted certificate.
+
+    Args:
+        subject: The distinguished name, as in RFC 4514.
+        issued_by: A URI for the issuer; or for the certificate, if the files contain it. A renewed certificate of the
+            same issuer has the same.
+        is_known: Whether the files contain the certificate, and not only its issuer.
+    """
+
+    subject: str
+    issued_by: str
+    is_known: bool
+
+
+class Certificate:
+    """A certificate with an RSA key, and the ways to name it.
+
+    Args:
+        found: The certificate.
+
+    Raises:
+        Invalid: The key is not an RSA key, or too short.
+    """
+
+    def __init__(self, found: x509.Certificate) -> None:
+        key = found.public_key()
+        if not isinstance(key, rsa.RSAPublicKey) or key.key_size < MIN_BITS:
+            raise Invalid(f"the certificate has no RSA key of at least {MIN_BITS} bits")
+        self.found = found
+        self._key = key
+        self.der = found.public_bytes(serialization.Encoding.DER)
+
+    @classmethod
+    def from_der(cls, data: bytes) -> Certificate:
+        """Read a certificate.
+
+        Raises:
+            Invalid: It is not one, or has no RSA key.
+        """
+        try:
+            return cls(x509.load_der_x509_certificate(data))
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            raise Invalid("the token is not an X.509 certificate") from None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Certificate) and self.der == other.der
+
+    def __hash__(self) -> int:
+        return hash(self.der)
+
+    @property
+    def subject(self) -> str:
+        """The owner's distinguished name."""
+        return self.found.subject.rfc4514_string()
+
+    @property
+    def key_identifier(self) -> bytes:
+        """The value of its extension SubjectKeyIdentifier, b"" without one."""
+        try:
+            return self.found.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest
+        except (x509.ExtensionNotFound, ValueError):
+            return b""
+
+    def reference(self, kind: Kind) -> KeyReference:
+        """Return its name in a form."""
+        if kind == "token":
+            return KeyReference(kind, self.der)
+        if kind == "issuer-serial":
+            issuer = self.found.issuer.rfc4514_string()
+            return KeyReference(kind, issuer=issuer, serial=self.found.serial_number)
+        if kind == "subject-key-identifier":
+            return KeyReference(kind, self.key_identifier)
+        return KeyReference(kind, hashlib.sha1(self.der).digest())
+
+    def is_named_by(self, reference: KeyReference) -> bool:
+        """Whether a name is its name."""
+        if reference.kind != "issuer-serial":
+            return bool(reference.value) and self.reference(reference.kind).value == reference.value
+        is_its_number = reference.serial == self.found.serial_number
+        return is_its_number and _name_in(reference.issuer) == _parts(self.found.issuer)
+
+    def has_signed(self, data: bytes, signature: bytes, algorithm: str) -> bool:
+        """Return whether a signature over some bytes was made with its key."""
+        try:
+            self._key.verify(signature, data, padding.PKCS1v15(), _HASHES[algorithm])
+        except InvalidSignature:
+            return False
+        return True
+
+
+class Credential:
+    """A certificate and its private key.
+
+    Args:
+        certificate: A file in PEM. The first certificate counts.
+        key: A file in PEM with its private key, without a password.
+
+    Raises:
+        ConfigurationError: A file cannot be read, or the two do not belong together.
+    """
+
+    def __init__(self, certificate: str | Path, key: str | Path) -> None:
+        self.certificate = read_certificates(certificate)[0]
+        try:
+            private = serialization.load_pem_private_key(_content(key), None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            raise ConfigurationError(
+                f"{key} has no private key in PEM, or one with a password",
+                remedy="Convert it: openssl rsa -in key.pem -out plain.pem, readable only by the endpoint's user.",
+            ) from None
+        if not isinstance(private, rsa.RSAPrivateKey) or private.public_key() != self.certificate.found.public_key():
+            raise ConfigurationError(
+                f"{key} is not the private key of {certificate}", remedy="Name the key that the certificate is for."
+            )
+        self._key = private
+
+    def sign(self, data: bytes, algorithm: str) -> bytes:
+        """Return the signature of some bytes."""
+        return self._key.sign(data, padding.PKCS1v15(), _HASHES[algorithm])
+
+    def __reduce__(self) -> Any:
+        raise TypeError("private keys cannot be serialized")
+
+
+class Trust:
+    """The certificates that an endpoint trusts: those of peers themselves, and those of issuers.
+
+    Args:
+        files: Files in PEM.
+        own: The endpoint's own certificate. A peer that signs with it would be the endpoint itself.
+
+    Raises:
+        ConfigurationError: A file cannot be read, has no certificate, or has the endpoint's own.
+    """
+
+    def __init__(self, files: Sequence[str | Path], own: Certificate) -> None:
+        self._known = [one for file in files for one in read_certificates(file)]
+        if own in self._known:
+            raise ConfigurationError(
+                "trusted= contains the endpoint's own certificate: its own messages, sent back to it, would count",
+                remedy="Give each side another certificate, and trust that of the other side.",
+            )
+        if not self._known:
+            raise ConfigurationError("trusted= names no certificate", remedy="Name the file of the peer's certificate.")
+        issuers = [one.found for one in self._known if _is_issuer(one.found)]
+        self._store = verification.Store(issuers) if issuers else None
+        self._own = own
+        self._checked: dict[Certificate, tuple[Owner, float, float]] = {}
+        """Certificate -> its owner, and from when until when that counts."""
+
+    def find(self, reference: KeyReference) -> Certificate:
+        """Return the certificate that a message names.
+
+        Raises:
+            Invalid: It contains one that is not valid.
+            Unproven: None of those in the files has the name, or several have.
+        """
+        if reference.kind == "token":
+            return Certificate.from_der(reference.value)
+        found = [one for one in self._known if one.is_named_by(reference)]
+        if len(found) != 1:
+            raise Unproven(f"{len(found)} of the trusted certificates have the {reference.kind} of the message")
+        return found[0]
+
+    def check(self, certificate: Certificate, now: float) -> Owner:
+        """Return the owner of a certificate (RFC 5280, section 6.1; without lists of revoked ones).
+
+        Raises:
+            Unproven: It is not trusted, or not valid at that time.
+        """
+        owner, since, until = self._checked.get(certificate, (None, 0.0, 0.0))
+        if owner is not None and since <= now < until:
+            return owner
+        owner = self._owner_of(certificate, datetime.fromtimestamp(now, UTC))
+        if len(self._checked) >= REMEMBERED:
+            self._checked.clear()
+        until = min(now + REMEMBER, certificate.found.not_valid_after_utc.timestamp())
+        self._checked[certificate] = owner, now, until
+        return owner
+
+    def _owner_of(self, certificate: Certificate, at: datetime) -> Owner:
+        found = certificate.found
+        if certificate == self._own:
+            raise Unproven("the message is signed with our own certificate")
+        if not found.not_valid_before_utc <= at <= found.not_valid_after_utc:
+            raise Unproven(f"the certificate of {certificate.subject} is not valid now")
+        if not _may_sign(found) or not certificate.subject:
+            raise Unproven(f"the certificate of {certificate.subject} is not for signatures")
+        if certificate in self._known:
+            return Owner(certificate.subject, _uri(certificate.der), True)
+        if self._store is None:
+            raise Unproven(f"the certificate of {certificate.subject} is not a trusted one")
+        try:
+            _verifier(self._store, at).verify(found, [])
+        except verification.VerificationError as error:
+            raise Unproven(f"the certificate of {certificate.subject} is not of a trusted issuer: {error}") from None
+        return Owner(certificate.subject, _uri(found.issuer.public_bytes()), False)
+
+
+def distinguished_name(text: str) -> DistinguishedName:
+    """Return the parts of a distinguished name as in RFC 4514.
+
+    Raises:
+        ConfigurationError: It is not one.
+    """
+    parts = _name_in(text)
+    if not parts:
+        raise ConfigurationError(
+            f"{text!r} is not a distinguished name",
+            remedy="Write it as in openssl x509 -in FILE -noout -subject -nameopt RFC2253.",
+        )
+    return parts
+
+
+def read_certificates(file: str | Path) -> list[Certificate]:
+    """Return the certificates in a file in PEM.
+
+    Raises:
+        ConfigurationError: It cannot be read, has no certificate, or one without a usable key.
+    """
+    try:
+        found = x509.load_pem_x509_certificates(_content(file))
+        return [Certificate(one) for one in found]
+    except (Invalid, ValueError, UnsupportedAlgorithm) as error:
+        told = str(error) if isinstance(error, Invalid) else "it has no certificate in PEM"
+        raise ConfigurationError(
+            f"{file}: {told}", remedy="Convert it: openssl x509 -in FILE -inform DER -out certificate.pem."
+        ) from None
+
+
+def _content(file: str | Path) -> bytes:
+    try:
+        with Path(file).open("rb") as opened:
+            content = opened.read(MAX_FILE + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be read: {error.strerror}", remedy="Correct the path.") from None
+    if len(content) > MAX_FILE:
+        raise ConfigurationError(f"{file} is longer than {MAX_FILE:,} bytes", remedy="Name fewer certificates.")
+    return content
+
+
+def _uri(identity: bytes) -> str:
+    return f"urn:holdfast:x509:{hashlib.sha256(identity).hexdigest()}"
+
+
+def _is_issuer(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+
+
+def _may_sign(certificate: x509.Certificate) -> bool:
+    """Whether its key is for signatures (RFC 5280, 4.2.1.3). Without the extension, it is for anything."""
+    try:
+        usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
+    except x509.ExtensionNotFound:
+        return True
+    except ValueError:
+        return False
+    return usage.digital_signature or usage.content_commitment
+
+
+def _verifier(store: verification.Store, at: datetime) -> verification.ClientVerifier:
+    """Return what checks a chain. The issuers need no more than that they are: private ones omit what the web needs."""
+    issuers = verification.ExtensionPolicy.permit_all().require_present(
+        x509.BasicConstraints, verification.Criticality.AGNOSTIC, _check_issuer
+    )
+    issuers = issuers.may_be_present(x509.KeyUsage, verification.Criticality.AGNOSTIC, _check_issuer_usage)
+    builder = verification.PolicyBuilder().store(store).time(at)
+    return builder.extension_policies(
+        ca_policy=issuers, ee_policy=verification.ExtensionPolicy.permit_all()
+    ).build_client_verifier()
+
+
+def _check_issuer(_policy: object, _certificate: object, constraints: x509.BasicConstraints) -> None:
+    if not constraints.ca:
+        raise ValueError("it is no issuer")
+
+
+def _check_issuer_usage(_policy: object, _certificate: object, usage: x509.KeyUsage | None) -> None:
+    if usage is not None and not usage.key_cert_sign:
+        raise ValueError("its key is not for certificates")
+
+
+def _parts(name: x509.Name) -> DistinguishedName:
+    return [frozenset((one.oid.dotted_string, str(one.value)) for one in part) for part in name.rdns]
+
+
+def _name_in(text: str) -> DistinguishedName | None:
+    """Return the parts of a distinguished name, None if it is not one. Peers write blanks after the commas, or not."""
+    for form in (text.strip(), text.strip().replace(", ", ",")):
+        try:
+            return _parts(x509.Name.from_rfc4514_string(form))
+        except ValueError:
+            continue
+    return None

@@ -1,0 +1,414 @@
+"""Signed messages: the signature of a whole envelope, written and checked (SOAP Message Security 1.1, section 8).
+
+Of XML Signature it accepts one shape: references to parts of this envelope, each in exclusive canonical form. Each part
+is found by its position, and what the endpoint acts on must be signed, so that a signed part cannot be moved away and
+another take its place. It knows no key: ``certificates`` does.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from lxml import etree
+
+from holdfast.core.messages import MC_NS
+from holdfast.core.versions import SOAP
+from holdfast.exceptions import EnvelopeError
+from holdfast.security.certificates import Certificate, Credential, KeyReference, Kind
+from holdfast.security.header import Invalid, Security, Unproven, read_security_of, write_timestamp
+from holdfast.security.names import (
+    BASE64,
+    DS,
+    EXCLUSIVE_C14N,
+    EXCLUSIVE_C14N_WITH_COMMENTS,
+    RSA_SHA1,
+    RSA_SHA256,
+    SECURITY,
+    SHA1,
+    SHA256,
+    SUBJECT_KEY_IDENTIFIER,
+    THUMBPRINT,
+    WSSE,
+    WSU,
+    X509_V3,
+)
+from holdfast.security.signature import ID, IDS, algorithm, canonical, children, decoded, only
+from holdfast.wire import as_utf8, parse_element
+from holdfast.wire.names import NETRM_NS, RM_NS, SOAP_NS, WSA_NS
+from holdfast.wire.text import escape
+
+MAX_REFERENCES: Final = 64
+"""Maximum number of parts that a signature may name. Metro names each of its headers twice."""
+MAX_OF_ONE: Final = 2
+"""How often it may name one part."""
+MAX_TOKEN: Final = 32 * 1024
+"""Maximum characters of a certificate, an identifier or an issuer's name."""
+MAX_PREFIXES: Final = 64
+"""Maximum number of prefixes for a canonical form."""
+
+OURS: Final = frozenset({*WSA_NS.values(), *RM_NS.values(), *SOAP_NS.values(), MC_NS, NETRM_NS})
+"""Namespaces of the header blocks that the endpoint itself acts on: each of them must be signed."""
+
+for _prefix, _namespace in (("wsu", WSU), ("wsse", WSSE), ("ds", DS)):
+    etree.register_namespace(_prefix, _namespace)
+
+SuiteName = Literal["rsa-sha256", "Basic256Sha256", "Basic256"]
+
+_HASHES: Final[Mapping[str, Callable[[bytes], Any]]] = {SHA256: hashlib.sha256, SHA1: hashlib.sha1}
+_FORMS: Final = {EXCLUSIVE_C14N: False, EXCLUSIVE_C14N_WITH_COMMENTS: True}
+"""Canonical form -> whether it keeps comments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Algorithms of a signature.
+
+    Args:
+        signature: Of the signature.
+        digest: Of each part.
+    """
+
+    signature: str
+    digest: str
+
+
+SUITES: Final[Mapping[str, Suite]] = {
+    "rsa-sha256": Suite(RSA_SHA256, SHA256),
+    "Basic256Sha256": Suite(RSA_SHA1, SHA256),
+    "Basic256": Suite(RSA_SHA1, SHA1),
+}
+"""The suites of SecurityPolicy 1.2, 6.1, as CXF and Metro read them, and the one without SHA-1."""
+
+ACCEPTED: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
+    "rsa-sha256": (frozenset({RSA_SHA256}), frozenset({SHA256})),
+    "Basic256Sha256": (frozenset({RSA_SHA256, RSA_SHA1}), frozenset({SHA256})),
+    "Basic256": (frozenset({RSA_SHA256, RSA_SHA1}), frozenset({SHA256, SHA1})),
+}
+"""Suite -> the algorithms that an endpoint with it accepts, of signatures and of digests."""
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SignedMessage:
+    """The parts of a received message that a signature concerns, by their positions.
+
+    Attributes:
+        envelope: The envelope.
+        header, body: Its two parts.
+        security: The Security header.
+        signature: The signature in it.
+        key: How it names the key that made it.
+    """
+
+    envelope: etree._Element
+    header: etree._Element
+    body: etree._Element
+    security: Security
+    signature: etree._Element
+    key: KeyReference
+
+    @property
+    def timestamp(self) -> etree._Element:
+        """The Timestamp."""
+        assert self.security.timestamp is not None and self.security.timestamp.element is not None
+        return self.security.timestamp.element
+
+    @property
+    def value(self) -> bytes:
+        """The value of the signature."""
+        return decoded(only(self.signature, DS, "SignatureValue"))
+
+
+def read_signed(data: bytes, soap: SOAP) -> SignedMessage:
+    """Find the signature of a message, before anything of it is checked.
+
+    Args:
+        data: The message as received.
+        soap: Its version of SOAP.
+
+    Raises:
+        Invalid: It has no signature or no Timestamp, or another shape.
+    """
+    try:
+        envelope = parse_element(as_utf8(data))
+    except EnvelopeError as error:
+        raise Invalid(error.message) from None
+    names = [f"{{{SOAP_NS[soap]}}}{local}" for local in ("Envelope", "Header", "Body")]
+    if [envelope.tag, *(child.tag for child in envelope)] != names:
+        raise Invalid("the Envelope is not a Header and a Body")
+    header, body = envelope
+    if not all(isinstance(block.tag, str) for block in header):
+        raise Invalid("the Header has a comment or an instruction")
+    security = read_security_of(header, soap)
+    if security is None:
+        raise Invalid("no Security header")
+    if security.timestamp is None or security.timestamp.created is None:
+        raise Invalid("no Timestamp, or one without Created")
+    signature = only(security.element, DS, "Signature")
+    _, _, key_info = children(signature, "SignedInfo", "SignatureValue", "KeyInfo")
+    (named,) = children(key_info, "SecurityTokenReference", namespace=WSSE)
+    return SignedMessage(envelope, header, body, security, signature, read_key_reference(named, security.element))
+
+
+def read_key_reference(named: etree._Element, security: etree._Element) -> KeyReference:
+    """Return the certificate that a SecurityTokenReference names (X.509 Certificate Token Profile 1.1, section 3.2).
+
+    Args:
+        named: The reference.
+        security: The Security header, which has the token.
+
+    Raises:
+        Invalid: It has none of the four forms, or names a token that is not in the header.
+    """
+    if len(named) != 1 or not isinstance(named[0].tag, str):
+        raise Invalid("a SecurityTokenReference does not have one part")
+    part = named[0]
+    if part.tag == f"{{{WSSE}}}Reference":
+        return KeyReference("token", _token(part.get("URI", ""), security))
+    if part.tag == f"{{{WSSE}}}KeyIdentifier":
+        kinds: dict[str, Kind] = {SUBJECT_KEY_IDENTIFIER: "subject-key-identifier", THUMBPRINT: "thumbprint"}
+        kind = kinds.get(part.get("ValueType", ""))
+        if kind is None or part.get("EncodingType", BASE64) != BASE64:
+            raise Invalid(f"a KeyIdentifier of the type {part.get('ValueType', '')[:100]!r}")
+        return KeyReference(kind, _short(part))
+    (both,) = children(named, "X509Data")
+    (pair,) = children(both, "X509IssuerSerial")
+    issuer, serial = children(pair, "X509IssuerName", "X509SerialNumber")
+    number = (serial.text or "").strip()
+    if len(issuer.text or "") > MAX_TOKEN or not (number.isascii() and number.isdigit() and len(number) < 64):
+        raise Invalid("the X509IssuerSerial is malformed, or very long")
+    return KeyReference("issuer-serial", issuer=issuer.text or "", serial=int(number))
+
+
+def _token(uri: str, security: etree._Element) -> bytes:
+    """Return the certificate in the only BinarySecurityToken. More would leave it open which one counts."""
+    token = only(security, WSSE, "BinarySecurityToken")
+    if not token.get(ID) or uri != f"#{token.get(ID)}":
+        raise Invalid("the signature names another token")
+    if token.get("ValueType") != X509_V3 or token.get("EncodingType", BASE64) != BASE64:
+        raise Invalid(f"a token of the type {token.get('ValueType', '')[:100]!r}")
+    return _short(token)
+
+
+def _short(element: etree._Element) -> bytes:
+    if len(element) or len(element.text or "") > MAX_TOKEN:
+        raise Invalid(f"{etree.QName(element).localname} is very long, or not text")
+    return decoded(element)
+
+
+def check_signed(message: SignedMessage, certificate: Certificate, suite: SuiteName) -> Suite:
+    """Check the signature of a message: that a certificate's key made it, and that it is over each part that counts.
+
+    The algorithms are those of the suite alone (SecurityPolicy 1.2, section 6.1), whatever the message names. A part
+    is signed by its position (SOAP Message Security 1.1, section 8).
+
+    The Body, the Timestamp and each header block of SOAP, addressing or reliable messaging must be signed. Other header
+    blocks need not be: :func:`unsigned_headers` names them.
+
+    Args:
+        message: The message.
+        certificate: The certificate, which is trusted.
+        suite: What is accepted.
+
+    Returns:
+        The algorithms that the signer used.
+
+    Raises:
+        Invalid: A part is not signed, or the signature has another shape or another algorithm.
+        Unproven: The key did not make it, or a part was changed.
+    """
+    signed = message.signature[0]
+    if not 3 <= len(signed) <= 2 + MAX_REFERENCES:
+        raise Invalid(f"the signature is over {len(signed) - 2} parts")
+    form, method, *references = children(
+        signed, "CanonicalizationMethod", "SignatureMethod", *["Reference"] * (len(signed) - 2)
+    )
+    signatures, digests = ACCEPTED[suite]
+    used = algorithm(method, {one: one for one in signatures})
+    # First the signature, then the parts: a peer without a key can make us compute no more than this.
+    if not certificate.has_signed(_canonical(signed, form), message.value, used):
+        raise Unproven("the signature was made with another key, or changed")
+    parts = _parts(message)
+    count = Counter(reference.get("URI", "") for reference in references)
+    found = set[etree._Element]()
+    digest = SHA256
+    for reference in references:
+        uri = reference.get("URI", "")
+        part = parts.get(uri)
+        if part is None:
+            raise Invalid(f"the signature is over {uri[:100]!r}, which is no part of the message")
+        if count[uri] > MAX_OF_ONE:
+            raise Invalid(f"the signature is over {uri[:100]!r} {count[uri]} times")
+        digest = _check_reference(reference, part, digests)
+        found.add(part)
+    _check_ids(message.envelope, count)
+    for part in (message.body, message.timestamp, *_blocks_of_ours(message.header)):
+        if part not in found:
+            raise Invalid(f"{etree.QName(part).localname} is not signed")
+    return Suite(used, digest)
+
+
+def unsigned_headers(message: SignedMessage) -> set[str]:
+    """Return the names of header blocks that the signature of a checked message is not over, or not over all."""
+    uris = {reference.get("URI", "") for reference in message.signature[0].findall(f"{{{DS}}}Reference")}
+    return {str(block.tag) for block in message.header if f"#{block.get(ID)}" not in uris} - {SECURITY}
+
+
+def _parts(message: SignedMessage) -> dict[str, etree._Element]:
+    """Return what a signature may be over: the Body, the header blocks, and the parts of the Security header."""
+    security = message.security.element
+    blocks = [block for block in message.header if block is not security]
+    parts = [part for part in security if isinstance(part.tag, str) and part is not message.signature]
+    return {f"#{one.get(ID)}": one for one in (*blocks, *parts, message.body) if one.get(ID)}
+
+
+def _blocks_of_ours(header: etree._Element) -> list[etree._Element]:
+    return [block for block in header if etree.QName(block).namespace in OURS]
+
+
+def _check_ids(envelope: etree._Element, referenced: Mapping[str, int]) -> None:
+    """Check that each Id that the signature names is that of one element, in whatever attribute."""
+    found: list[str] = IDS(envelope)
+    for one, times in Counter(found).items():
+        if times > 1 and f"#{one}" in referenced:
+            raise Invalid("two elements have the same Id")
+
+
+def _check_reference(reference: etree._Element, part: etree._Element, digests: frozenset[str]) -> str:
+    """Check one part, and return the algorithm of its digest."""
+    transforms, method, value = children(reference, "Transforms", "DigestMethod", "DigestValue")
+    (transform,) = children(transforms, "Transform")
+    used = algorithm(method, {one: one for one in digests})
+    found = _HASHES[used](_canonical(part, transform)).digest()
+    if not hmac.compare_digest(found, decoded(value)):
+        raise Unproven(f"{etree.QName(part).localname} was changed")
+    return used
+
+
+def _canonical(element: etree._Element, form: etree._Element) -> bytes:
+    """Return an element in the canonical form that a message names."""
+    name = form.get("Algorithm", "")
+    if name not in _FORMS:
+        raise Invalid(f"the signature has the transform {name[:100]!r}")
+    prefixes: list[str] = []
+    if len(form):
+        (inclusive,) = children(form, "InclusiveNamespaces", namespace=EXCLUSIVE_C14N)
+        prefixes = inclusive.get("PrefixList", "").split()
+        if len(prefixes) > MAX_PREFIXES or len(inclusive):
+            raise Invalid("the InclusiveNamespaces are malformed, or very many")
+    if not _FORMS[name] and next(element.iter(etree.Comment), None) is not None:
+        raise Invalid(f"{etree.QName(element).localname} has a comment, which is not signed")
+    try:
+        return canonical(element, prefixes, with_comments=_FORMS[name])
+    except (ValueError, etree.LxmlError):
+        raise Invalid("the message has no canonical form") from None
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Signing:
+    """How an endpoint signs.
+
+    Args:
+        credential: Certificate and key.
+        reference: How a message names the certificate.
+        suite: Algorithms.
+        life: Seconds for which a message is valid.
+    """
+
+    credential: Credential
+    reference: Kind
+    suite: Suite
+    life: float
+
+
+def sign(data: bytes, soap: SOAP, signing: Signing, now: float, *, must_understand: bool) -> bytes:
+    """Return a message with a Security header: a Timestamp, and a signature over it, the Body and all header blocks.
+
+    Args:
+        data: The envelope in UTF-8.
+        soap: Its version of SOAP.
+        signing: How to sign.
+        now: Seconds since 1970.
+        must_understand: Whether the receiver must understand the header.
+    """
+    envelope = parse_element(data)
+    space = SOAP_NS[soap]
+    header = envelope.find(f"{{{space}}}Header")
+    if header is None:
+        header = etree.Element(f"{{{space}}}Header")
+        envelope.insert(0, header)
+    mark = f"_{secrets.token_hex(8)}"  # also makes each signature another one
+    parts = [block for block in header if block.tag != SECURITY]
+    parts += envelope.findall(f"{{{space}}}Body")
+    for number, part in enumerate(parts, 1):
+        if part.get(ID) is None:
+            part.set(ID, f"{mark}-{number}")
+    reference, token = _write_key(signing, mark)
+    security = etree.SubElement(header, SECURITY, nsmap={"wsse": WSSE, "wsu": WSU})
+    if must_understand:
+        security.set(f"{{{space}}}mustUnderstand", "1")
+    timestamp = write_timestamp(now, signing.life).replace(">", f' wsu:Id="{mark}-t">', 1)
+    security.extend(_elements(timestamp + token))
+    references = "".join(_write_reference(part, signing.suite) for part in (*parts, *security))
+    form = f'<ds:CanonicalizationMethod Algorithm="{EXCLUSIVE_C14N}"/>'
+    security.extend(
+        _elements(
+            f'<ds:Signature xmlns:ds="{DS}"><ds:SignedInfo>{form}'
+            f'<ds:SignatureMethod Algorithm="{signing.suite.signature}"/>{references}</ds:SignedInfo>'
+            f"<ds:SignatureValue/><ds:KeyInfo><wsse:SecurityTokenReference>{reference}</wsse:SecurityTokenReference>"
+            "</ds:KeyInfo></ds:Signature>"
+        )
+    )
+    signed, value, _ = security[-1]
+    value.text = _base64(signing.credential.sign(canonical(signed), signing.suite.signature))
+    return etree.tostring(envelope, encoding="utf-8", xml_declaration=False)
+
+
+def _elements(content: str) -> list[etree._Element]:
+    return list(parse_element(f'<wsse:S xmlns:wsse="{WSSE}" xmlns:wsu="{WSU}">{content}</wsse:S>'.encode()))
+
+
+def _write_key(signing: Signing, mark: str) -> tuple[str, str]:
+    """Return how the signature names the certificate, and the token, if the message has it."""
+    named = signing.credential.certificate.reference(signing.reference)
+    if named.kind == "token":
+        token = (
+            f'<wsse:BinarySecurityToken EncodingType="{BASE64}" ValueType="{X509_V3}" wsu:Id="{mark}-c">'
+            f"{_base64(named.value)}</wsse:BinarySecurityToken>"
+        )
+        return f'<wsse:Reference URI="#{mark}-c" ValueType="{X509_V3}"/>', token
+    if named.kind == "issuer-serial":
+        issuer = f"<ds:X509IssuerName>{escape(named.issuer)}</ds:X509IssuerName>"
+        serial = f"<ds:X509SerialNumber>{named.serial}</ds:X509SerialNumber>"
+        return f"<ds:X509Data><ds:X509IssuerSerial>{issuer}{serial}</ds:X509IssuerSerial></ds:X509Data>", ""
+    kind = THUMBPRINT if named.kind == "thumbprint" else SUBJECT_KEY_IDENTIFIER
+    value = _base64(named.value)
+    return f'<wsse:KeyIdentifier EncodingType="{BASE64}" ValueType="{kind}">{value}</wsse:KeyIdentifier>', ""
+
+
+def _write_reference(part: etree._Element, suite: Suite) -> str:
+    has_comment = next(part.iter(etree.Comment), None) is not None
+    form = EXCLUSIVE_C14N_WITH_COMMENTS if has_comment else EXCLUSIVE_C14N
+    digest = _HASHES[suite.digest](canonical(part, with_comments=has_comment)).digest()
+    return (
+        f'<ds:Reference URI="#{escape(part.get(ID, ""))}">'
+        f'<ds:Transforms><ds:Transform Algorithm="{form}"/></ds:Transforms>'
+        f'<ds:DigestMethod Algorithm="{suite.digest}"/>'
+        f"<ds:DigestValue>{_base64(digest)}</ds:DigestValue></ds:Reference>"
+    )
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

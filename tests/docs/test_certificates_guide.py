@@ -1,0 +1,40 @@
+"""The programs and commands of the guide on certificates, run against each other as they stand."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from guides import blocks, environment, run
+
+GUIDE = "certificates.md"
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="the guide makes its certificates with openssl")
+def test_the_programs_of_the_guide_send_and_check_signed_messages(tmp_path: Path) -> None:
+    make, serve, *_ = blocks(GUIDE, "bash")
+    send, check, issuers, *_ = blocks(GUIDE, "python")
+    subprocess.run(["sh", "-ec", make], cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "orders.py").write_text(check, encoding="utf-8")
+    arguments = serve.replace("8080", "0").split()[1:]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", *arguments],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().rpartition(" ")[2].strip()
+        assert run(tmp_path, "-c", send.replace("https://shop.example/orders", url)) == "acknowledged\n"
+        assert process.stdout.readline() == "CN=alice,O=Example {urn:shop}order\n"
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+    authority = make.splitlines()[0].replace("shop", "authority")
+    subprocess.run(["sh", "-ec", authority], cwd=tmp_path, check=True, capture_output=True)
+    run(tmp_path, "-c", issuers)

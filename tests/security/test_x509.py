@@ -1,0 +1,502 @@
+"""X509 at both ends of a socket: who is believed, whose a Sequence is, and what becomes of what is not signed."""
+
+from __future__ import annotations
+
+import base64
+import re
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from lxml import etree
+from signers import Issued, authority, issue
+from waiting import until
+
+from holdfast import (
+    X509,
+    Attachment,
+    ConfigurationError,
+    Destination,
+    DestinationHTTP,
+    Message,
+    MessageContext,
+    PeerFault,
+    Processor,
+    Source,
+    SourceHTTP,
+    Versions,
+)
+from holdfast.core.messages import CreateSequence, Envelope, Fault
+from holdfast.core.policy import SourcePolicy
+from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.core.versions import ALL_VERSIONS, SOAP
+from holdfast.endpoint.serve import Listeners, Service
+from holdfast.security.certificates import Certificate, Credential, Kind
+from holdfast.security.names import SECURITY, THUMBPRINT, WSSE
+from holdfast.security.signed_message import SUITES, Signing, SuiteName, sign
+from holdfast.testing import lossy, pair
+from holdfast.wire import encode
+
+HASTY = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.05, floor=0.05, cap=0.2))
+ALICE, BOB = issue("CN=alice,O=Example", authority()), issue("CN=bob,O=Example", authority())
+SHOP = issue("CN=shop,O=Example", authority())
+SUBJECTS = ["CN=shop,O=Example"]
+KINDS: tuple[Kind, ...] = ("token", "subject-key-identifier", "issuer-serial", "thumbprint")
+IDENTIFIER = re.compile(rb"Identifier>([^<]+)<")
+ANONYMOUS = "<a:Address>http://www.w3.org/2005/08/addressing/anonymous</a:Address>"
+NS = "http://docs.oasis-open.org/ws-rx/wsrm/200702"
+
+
+def of(one: Issued, directory: Path, *trusted: Issued, **options: Any) -> X509:
+    """The processor of one of them, who trusts these."""
+    files = [other.files(directory).certificate for other in trusted or [authority()]]
+    return X509(*one.files(directory), trusted=files, **options)
+
+
+class Served:
+    """A destination at a socket."""
+
+    def __init__(self, directory: Path, processor: Processor | None, **options: Any) -> None:
+        self.got: list[Message] = []
+        processors = [] if processor is None else [processor]
+        self.app = Destination(directory / "inbox", processors=processors, **options)
+        self.app.on()(self._take)
+        self.service = Service(self.app, Listeners(port=0))
+
+    def _take(self, message: Message) -> str:
+        self.got.append(message)
+        return "<taken/>"
+
+    async def __aenter__(self) -> Served:
+        await self.service.start()
+        self.client = httpx.AsyncClient(timeout=30, verify=False)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.client.aclose()
+        await self.service.close()
+
+    @property
+    def url(self) -> str:
+        return self.service.url
+
+    @property
+    def sequences(self) -> list[str]:
+        return list(self.app.engine.protocol.inbound.destinations)
+
+    async def post(self, body: bytes, media: str = "application/soap+xml", to: str = "") -> httpx.Response:
+        return await self.client.post(to or self.url, content=body, headers={"Content-Type": media})
+
+
+def envelope(action: str, body: str, headers: str = "", number: int = 1) -> bytes:
+    action = action if ":" in action else f"{NS}/{action}"
+    return (
+        f'<s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope" xmlns:a="http://www.w3.org/2005/08/addressing" '
+        f'xmlns:r="{NS}"><s:Header><a:Action>{action}</a:Action><a:MessageID>urn:m:{number}</a:MessageID>'
+        f"<a:To>http://shop/</a:To>{headers}</s:Header><s:Body>{body}</s:Body></s:Envelope>"
+    ).encode()
+
+
+def creation(more: str = "", headers: str = "") -> bytes:
+    body = f"<r:CreateSequence><r:AcksTo>{ANONYMOUS}</r:AcksTo>{more}</r:CreateSequence>"
+    return envelope("CreateSequence", body, headers)
+
+
+def numbered(sequence: str, number: int = 1) -> bytes:
+    header = (
+        f"<r:Sequence><r:Identifier>{sequence}</r:Identifier><r:MessageNumber>{number}</r:MessageNumber></r:Sequence>"
+    )
+    return envelope("urn:shop/order", "<order/>", header, number)
+
+
+@dataclass
+class Signer:
+    """Signs envelopes that the test writes."""
+
+    credential: Credential
+    kind: Kind = "token"
+
+    def __call__(self, data: bytes, at: float | None = None, suite: SuiteName = "rsa-sha256") -> bytes:
+        signing = Signing(self.credential, self.kind, SUITES[suite], 300.0)
+        return sign(data, SOAP.V1_2, signing, time.time() if at is None else at, must_understand=True)
+
+
+def signer(one: Issued, directory: Path) -> Signer:
+    return Signer(Credential(*one.files(directory)))
+
+
+def fault_of(answer: httpx.Response) -> str:
+    assert answer.status_code in (400, 500), answer.text
+    fault = etree.fromstring(answer.content).find(".//{*}Fault")
+    assert fault is not None, answer.text
+    return " ".join(fault.itertext())
+
+
+# --- both ends -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)
+async def test_messages_and_replies_are_signed_in_every_version(tmp_path: Path, versions: Versions) -> None:
+    seen: list[bytes] = []
+
+    class Witness(Processor):
+        def inbound(self, context: MessageContext) -> None:
+            seen.append(context.data)
+
+    async with Served(tmp_path, of(SHOP, tmp_path)) as served:
+        alice = of(ALICE, tmp_path, subjects=SUBJECTS)
+        processors = [Witness(), alice]
+        async with Source(
+            served.url, tmp_path / "out", processors=processors, policy=HASTY, versions=versions
+        ) as source:
+            await source.send("<note/>", action="urn:note")
+            with await source.request("<ask/>", action="urn:ask", timeout=30) as reply:
+                assert etree.QName(reply.body).localname == "taken"
+            await source.flush(timeout=30)
+            await source.end(timeout=30)
+        await served.app.handled()
+    assert [message.user for message in served.got] == ["CN=alice,O=Example"] * 2
+    assert not any(message.header_bytes for message in served.got), "the Security header is not stored"
+    assert len(seen) >= 3
+    assert all(b"SignatureValue" in data for data in seen)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_each_reference_to_a_certificate_is_written_and_read(tmp_path: Path, kind: Kind) -> None:
+    async with Served(tmp_path, of(SHOP, tmp_path, ALICE, reference=kind)) as served:
+        alice = of(ALICE, tmp_path, SHOP, reference=kind)
+        async with Source(served.url, ":memory:", processors=[alice], policy=HASTY) as source:
+            await (await source.send("<note/>", action="urn:note")).acknowledged(timeout=30)
+
+
+async def test_signed_messages_arrive_once_through_a_bad_network(tmp_path: Path) -> None:
+    attempts: set[int] = set()
+    signatures: list[bytes] = []
+
+    class Witness(Processor):
+        def outbound(self, context: MessageContext) -> None:
+            attempts.add(context.attempt)
+
+        def encoded(self, context: MessageContext, data: bytes) -> bytes:
+            signatures.extend(re.findall(rb"SignatureValue>([^<]+)<", data))
+            return data
+
+    got: list[str | None] = []
+    app = Destination(":memory:", processors=[of(SHOP, tmp_path)])
+
+    @app.on()
+    def take(message: Message) -> str:
+        got.append(message.body.text)
+        return "<ok/>"
+
+    both = [Witness(), of(ALICE, tmp_path, subjects=SUBJECTS)]
+    async with pair(app, network=lossy(0.2, seed=5), processors=both, policy=HASTY) as source:
+        for number in range(20):
+            assert (await source.request(f"<n>{number}</n>", action="urn:ask")).body.tag == "ok"
+    assert got == [str(number) for number in range(20)]
+    assert max(attempts) > 1, "something was retransmitted"
+    assert len(set(signatures)) == len(signatures), "and signed again"
+
+
+async def test_a_destination_answers_with_the_algorithms_of_the_request(tmp_path: Path) -> None:
+    async with Served(tmp_path, of(SHOP, tmp_path, suite="Basic256")) as served:
+        alice = signer(ALICE, tmp_path)
+        for suite in SUITES:
+            answer = await served.post(alice(creation(), suite=suite))  # type: ignore[arg-type]
+            assert answer.status_code == 200
+            assert SUITES[suite].signature.encode() in answer.content
+            assert SUITES[suite].digest.encode() in answer.content
+
+
+# --- whom a destination believes -------------------------------------------------------------------------------------
+
+
+async def test_every_refusal_has_the_same_fault_and_changes_nothing(tmp_path: Path) -> None:
+    """A fault is no oracle: it is the same for a missing signature, an untrusted one, and one over too little."""
+    alice, stranger = signer(ALICE, tmp_path), signer(issue("CN=stranger"), tmp_path)
+    expired = issue("CN=old", authority(), until=datetime(2021, 1, 1, tzinfo=UTC))
+    future = issue("CN=young", authority(), since=datetime(2059, 1, 1, tzinfo=UTC))
+    now = time.time()
+    good = alice(creation())
+    refused: dict[str, bytes] = {
+        "no Security header": creation(),
+        "an untrusted signer": stranger(creation()),
+        "an expired certificate": signer(expired, tmp_path)(creation()),
+        "a certificate that is not yet valid": signer(future, tmp_path)(creation()),
+        "our own certificate": signer(SHOP, tmp_path)(creation()),
+        "an algorithm that is not allowed": alice(creation(), suite="Basic256Sha256"),
+        "a changed Body": good.replace(b"/anonymous", b"/anonymouz"),
+        "a changed value": re.sub(rb"<ds:SignatureValue>....", b"<ds:SignatureValue>AAAA", good),
+        "an old Timestamp": alice(creation(), at=now - 400),
+        "a Timestamp of the future": alice(creation(), at=now + 100),
+        "an unsigned header": good.replace(b"</s:Header>", b"<a:RelatesTo>urn:x</a:RelatesTo></s:Header>"),
+    }
+    texts = {}
+    async with Served(tmp_path, of(SHOP, tmp_path)) as served:
+        for what, data in refused.items():
+            texts[what] = fault_of(await served.post(data))
+        assert not served.sequences
+        assert (await served.post(good)).status_code == 200, "and others go on"
+    assert len(set(texts.values())) == 1, texts
+    assert "alice" not in texts["a changed Body"]
+
+
+async def test_a_repeated_message_is_put_off_even_after_a_restart(tmp_path: Path) -> None:
+    data = signer(ALICE, tmp_path)(creation())
+    for expected in ([200, 503], [503]):
+        async with Served(tmp_path, of(SHOP, tmp_path, nonces=tmp_path / "signatures.db")) as served:
+            assert [(await served.post(data)).status_code for _ in expected] == expected
+    remembered = sqlite3.connect(tmp_path / "signatures.db").execute("SELECT count(*) FROM nonces").fetchone()
+    assert remembered == (1,), "and what is refused fills no memory"
+
+
+async def test_only_the_named_subjects_are_accepted(tmp_path: Path) -> None:
+    async with Served(tmp_path, of(SHOP, tmp_path, subjects=["CN=bob, O=Example"])) as served:
+        assert (await served.post(signer(ALICE, tmp_path)(creation()))).status_code in (400, 500)
+        assert (await served.post(signer(BOB, tmp_path)(creation()))).status_code == 200
+
+
+async def test_headers_that_are_not_signed_do_not_reach_a_handler(tmp_path: Path) -> None:
+    async with Served(tmp_path, of(SHOP, tmp_path)) as served:
+        alice = signer(ALICE, tmp_path)
+        sequence = IDENTIFIER.findall((await served.post(alice(creation()))).content)[0].decode()
+        tenant = b"<t:Tenant xmlns:t='urn:t'>a</t:Tenant>"
+        data = alice(numbered(sequence).replace(b"</s:Header>", tenant + b"</s:Header>"))
+        trace = b"<t:Trace xmlns:t='urn:t'>b</t:Trace>"
+        assert (await served.post(data.replace(b"</s:Header>", trace + b"</s:Header>"))).status_code < 300
+        await served.app.handled()
+    assert [one.tag for one in served.got[0].headers] == ["{urn:t}Tenant"]
+
+
+# --- whose a Sequence is ---------------------------------------------------------------------------------------------
+
+WORDS: dict[str, Callable[[str], bytes]] = {
+    "sends on it": numbered,
+    "asks for its state": lambda sequence: envelope(
+        "AckRequested", "", f"<r:AckRequested><r:Identifier>{sequence}</r:Identifier></r:AckRequested>"
+    ),
+    "closes it": lambda sequence: envelope(
+        "CloseSequence", f"<r:CloseSequence><r:Identifier>{sequence}</r:Identifier></r:CloseSequence>"
+    ),
+    "terminates it": lambda sequence: envelope(
+        "TerminateSequence", f"<r:TerminateSequence><r:Identifier>{sequence}</r:Identifier></r:TerminateSequence>"
+    ),
+}
+
+
+async def test_nobody_else_speaks_for_a_sequence(tmp_path: Path) -> None:
+    impostor = issue("CN=alice,O=Example", authority("CN=other authority"))
+    renewed = issue("CN=alice,O=Example", authority(), serial=7)
+    alice, others = signer(ALICE, tmp_path), [signer(one, tmp_path) for one in (BOB, impostor)]
+    async with Served(tmp_path, of(SHOP, tmp_path, authority(), authority("CN=other authority"))) as served:
+        for what, words in WORDS.items():
+            sequence = IDENTIFIER.findall((await served.post(alice(creation()))).content)[0].decode()
+            for other in others:
+                answer = await served.post(other(words(sequence)))
+                assert answer.status_code in (400, 500), (what, answer.text)
+                assert b"AcknowledgementRange" not in answer.content
+            assert sequence in served.sequences
+            assert (await served.post(signer(renewed, tmp_path)(words(sequence)))).status_code < 300, what
+        await served.app.handled()
+    assert [message.user for message in served.got] == ["CN=alice,O=Example"]
+
+
+async def test_nobody_else_acknowledges_what_an_answer_carries(tmp_path: Path) -> None:
+    """The destination's own Sequence, which alice offered, is acknowledged by alice alone."""
+    async with Served(tmp_path, of(SHOP, tmp_path)) as served:
+        alice, bob = signer(ALICE, tmp_path), signer(BOB, tmp_path)
+        offered = (
+            f"<r:Offer><r:Identifier>urn:alice:replies</r:Identifier><r:Endpoint>{ANONYMOUS}</r:Endpoint></r:Offer>"
+        )
+        sequence = IDENTIFIER.findall((await served.post(alice(creation(offered)))).content)[0].decode()
+        to = f"<a:ReplyTo>{ANONYMOUS}</a:ReplyTo>"
+        asked = numbered(sequence).replace(b"</s:Header>", to.encode() + b"</s:Header>")
+        assert b"taken" in (await served.post(alice(asked))).content
+        (outbox,) = served.app.engine.protocol.outbound.sequences.by_local_id.values()
+        assert outbox.source is not None
+        acknowledgement = (
+            "<r:SequenceAcknowledgement><r:Identifier>urn:alice:replies</r:Identifier>"
+            '<r:AcknowledgementRange Lower="1" Upper="1"/></r:SequenceAcknowledgement>'
+        )
+        for speaker, count in ((bob, 0), (alice, 1)):
+            await served.post(speaker(envelope("SequenceAcknowledgement", "", acknowledgement)))
+            assert outbox.source.acknowledged.count == count
+
+
+def binding(kind: str) -> tuple[str, str]:
+    """What goes into CreateSequence, and into its header."""
+
+    def named(one: Issued) -> str:
+        value = base64.b64encode(Certificate(one.found).reference("thumbprint").value).decode()
+        return (
+            f'<o:SecurityTokenReference xmlns:o="{WSSE}"><o:KeyIdentifier ValueType="{THUMBPRINT}">{value}'
+            "</o:KeyIdentifier></o:SecurityTokenReference>"
+        )
+
+    header = '<r:UsesSequenceSTR s:mustUnderstand="1"/>'
+    return {
+        "alice": (named(ALICE), header),
+        "bob": (named(BOB), header),
+        "both": (named(ALICE) + named(BOB), header),
+        "nobody": ("", header),
+        "nonsense": (f'<o:SecurityTokenReference xmlns:o="{WSSE}"/>', header),
+    }[kind]
+
+
+async def test_a_creation_may_bind_its_sequence_to_the_signer_only(tmp_path: Path) -> None:
+    async with Served(tmp_path, of(SHOP, tmp_path, ALICE, BOB)) as served:
+        alice = signer(ALICE, tmp_path)
+        for kind in ("bob", "both", "nobody", "nonsense"):
+            fault_of(await served.post(alice(creation(*binding(kind)))))
+        assert not served.sequences
+        assert (await served.post(alice(creation(*binding("alice"))))).status_code == 200
+
+
+# --- whom a source believes ------------------------------------------------------------------------------------------
+
+
+class Interceptor(Processor):
+    """Stands between the destination's signature and the network, and changes the first answers."""
+
+    def __init__(self, change: Callable[[bytes], bytes], times: int = 3) -> None:
+        self.change = change
+        self.left = times
+
+    def encoded(self, context: MessageContext, data: bytes) -> bytes:
+        if not context.is_answer or self.left <= 0:
+            return data
+        self.left -= 1
+        return self.change(data)
+
+
+def without_security(data: bytes) -> bytes:
+    return re.sub(rb"<wsse:Security.*</wsse:Security>", b"", data, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("what", ["unsigned", "by another", "by the source itself", "a fault", "too much acknowledged"])
+async def test_an_answer_that_the_service_did_not_sign_does_not_count(tmp_path: Path, what: str) -> None:
+    fault = encode(Envelope(SOAP.V1_2, fault=Fault("Sender", "Go away.")))
+    changes: dict[str, Callable[[bytes], bytes]] = {
+        "unsigned": without_security,
+        "by another": lambda data: signer(BOB, tmp_path)(without_security(data)),
+        "by the source itself": lambda data: signer(ALICE, tmp_path)(without_security(data)),
+        "a fault": lambda _data: fault,
+        "too much acknowledged": lambda data: data.replace(b"anonymous", b"anonymouz").replace(
+            b'Upper="1"', b'Upper="9"'
+        ),
+    }
+    interceptor = Interceptor(changes[what])
+    served = Served(tmp_path, None)
+    served.app.reception.envelopes.process_with([interceptor, of(SHOP, tmp_path)])
+    async with served:
+        alice = of(ALICE, tmp_path, subjects=SUBJECTS)
+        versions = Versions("1.1", "2005/08", "1.2")
+        async with Source(served.url, ":memory:", processors=[alice], policy=HASTY, versions=versions) as source:
+            await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=30)
+        await served.app.handled()
+    assert interceptor.left == 0
+    assert len(served.got) == 1
+
+
+async def test_a_source_does_not_take_any_owner_of_a_certificate_for_its_service(tmp_path: Path) -> None:
+    """Without a name or the certificate itself, bob could answer in the shop's place."""
+    refused: list[str] = []
+
+    class Told(X509):
+        def inbound(self, context: MessageContext) -> None:
+            try:
+                super().inbound(context)
+            except Exception as error:
+                refused.append(str(error))
+                raise
+
+    async with Served(tmp_path, of(SHOP, tmp_path)) as served:
+        files = ALICE.files(tmp_path)
+        alice = Told(*files, trusted=authority().files(tmp_path).certificate)
+        async with Source(served.url, ":memory:", processors=[alice], policy=HASTY) as source:
+            await source.send("<n/>", action="urn:note")
+            await until(lambda: len(refused) > 2)
+            assert source.sequences()[0]["state"] == "creating"
+
+
+async def test_a_source_that_is_refused_stops_and_says_why(tmp_path: Path) -> None:
+    async with Served(tmp_path, of(SHOP, tmp_path, BOB)) as served:
+        alice = of(ALICE, tmp_path, SHOP)
+        async with Source(served.url, ":memory:", processors=[alice], policy=HASTY) as source:
+            sent = await source.send("<n/>", action="urn:note")
+            with pytest.raises(PeerFault, match="InvalidSecurity") as raised:
+                await sent.acknowledged(timeout=30)
+    assert "requires other credentials" in raised.value.remedy
+
+
+async def test_what_comes_to_the_address_of_a_source_is_checked_too(tmp_path: Path) -> None:
+    allowed = DestinationHTTP(allow_addresses=["http://127.0.0.1"])
+    async with Served(tmp_path, of(SHOP, tmp_path), http=allowed) as served:
+        alice = of(ALICE, tmp_path, subjects=SUBJECTS)
+        addresses: set[str] = set()
+
+        class Witness(Processor):
+            def outbound(self, context: MessageContext) -> None:
+                if isinstance(context.envelope.control, CreateSequence):
+                    addresses.add(context.envelope.control.acks_to.address)
+
+        http = SourceHTTP(listen=("127.0.0.1", 0))
+        async with Source(served.url, ":memory:", processors=[Witness(), alice], policy=HASTY, http=http) as source:
+            with await source.request("<ask/>", action="urn:ask", timeout=30) as reply:
+                assert etree.QName(reply.body).localname == "taken"
+            (address,) = addresses
+            answer = await served.post(envelope("SequenceAcknowledgement", ""), to=address)
+            assert "processing the Security header" in fault_of(answer)
+
+
+# --- settings and what cannot be signed ------------------------------------------------------------------------------
+
+
+async def test_a_message_with_attachments_is_neither_sent_nor_accepted(tmp_path: Path) -> None:
+    async with Served(tmp_path, of(SHOP, tmp_path)) as served:
+        alice = of(ALICE, tmp_path, subjects=SUBJECTS)
+        async with Source(served.url, ":memory:", processors=[alice], policy=HASTY) as source:
+            sent = await source.send("<n/>", action="urn:note", attachments=[Attachment(b"data")])
+            with pytest.raises(Exception, match="cannot be signed"):
+                await sent.acknowledged(timeout=30)
+        (created,) = served.sequences
+        include = b"<order><x:Include xmlns:x='http://www.w3.org/2004/08/xop/include' href='cid:x'/></order>"
+        package = (
+            b'--b\r\nContent-Type: application/xop+xml; type="application/soap+xml"\r\nContent-ID: <r>\r\n\r\n'
+            + signer(ALICE, tmp_path)(numbered(created).replace(b"<order/>", include))
+            + b"\r\n--b\r\nContent-ID: <x>\r\n\r\ndata\r\n--b--\r\n"
+        )
+        media = 'multipart/related; type="application/xop+xml"; boundary="b"; start="<r>"; start-info="{}"'
+        answer = await served.post(package, media.format("application/soap+xml"))
+        assert "processing the Security header" in fault_of(answer)
+    assert not served.got
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"suite": "Basic128"}, "does not know 'Basic128'"),
+        ({"reference": "name"}, "does not know 'name'"),
+        ({"subjects": "CN=shop"}, "single name"),
+        ({"subjects": ["shop"]}, "not a distinguished name"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        of(ALICE, tmp_path, **options)
+
+
+def test_an_identifier_that_a_certificate_lacks_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no SubjectKeyIdentifier"):
+        of(issue("CN=bare", has_identifier=False), tmp_path, reference="subject-key-identifier")
+
+
+def test_its_text_shows_whose_it_is_and_no_key(tmp_path: Path) -> None:
+    assert repr(of(ALICE, tmp_path)) == "X509('CN=alice,O=Example', …)"
+    assert SECURITY in X509.understands

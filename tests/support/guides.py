@@ -1,0 +1,33 @@
+"""Programs and commands of the how-to guides, run as they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+GUIDES = ROOT / "docs" / "how-to"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(guide: str, language: str) -> list[str]:
+    """The blocks of a guide in a language."""
+    found = BLOCK.findall((GUIDES / guide).read_text(encoding="utf-8"))
+    return [text for one, text in found if one == language]
+
+
+def environment() -> dict[str, str]:
+    paths = [str(ROOT / "src"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
+
+
+def run(place: Path, *arguments: str) -> str:
+    """Run Python in a directory, and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=place, env=environment(), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
