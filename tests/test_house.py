@@ -184,7 +184,8 @@ def test_a_silenced_type_error_is_named() -> None:
 
 
 def test_acknowledgement_is_spelt_as_the_specification_spells_it() -> None:
-    misspelt = lines_matching(r"(?i)acknowledgment", SOURCES)
+    of_2003 = ROOT / "src/holdfast/wire/dialects/rm_200303.py"  # the schema of 2003/03 has no second "e"
+    misspelt = lines_matching(r"(?i)acknowledgment", [path for path in SOURCES if path != of_2003])
     assert not misspelt, "\n".join(misspelt)
 
 

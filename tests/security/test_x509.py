@@ -163,7 +163,7 @@ async def test_messages_and_replies_are_signed_in_every_version(tmp_path: Path, 
         await served.app.handled()
     assert [message.user for message in served.got] == ["CN=alice,O=Example"] * 2
     assert not any(message.header_bytes for message in served.got), "the Security header is not stored"
-    assert len(seen) >= 3
+    assert len(seen) >= 2, "2003/03 has no CreateSequence"
     assert all(b"SignatureValue" in data for data in seen)
 
 
