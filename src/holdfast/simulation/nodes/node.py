@@ -39,7 +39,7 @@ from holdfast.core.queues.queue_records import ReadRecords
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.records import Batch, Record
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.versions import Versions
+from holdfast.core.versions import Addressing, Versions
 from holdfast.endpoint.destination.dead_letters import seal, unseal
 from holdfast.simulation.nodes.routed_queues import route_of, service_address
 from holdfast.simulation.nodes.store import SimStore
@@ -178,6 +178,10 @@ class Setup:
     staging: StagingPolicy = USUAL_STAGING
 
 
+def _tell(request: Record, _fault: Fault, _addressing: Addressing) -> Record | None:
+    return reply_to(request)
+
+
 class Node:
     """One endpoint.
 
@@ -275,7 +279,7 @@ class Node:
             Environment(read, new_identifier, self.world.jitter, setup.address or ANONYMOUS),
             further=[self._further(name) for name in setup.routed],
             policies=Policies(setup.destination_policy, setup.source_policy, staging=setup.staging),
-            rules=MessageRules(allows=always, tell=lambda request, *_fault: reply_to(request)),
+            rules=MessageRules(allows=always, tell=_tell) if setup.forwards else MessageRules(allows=always),
             letters=letters,
             handling=handling,
         )
