@@ -92,7 +92,7 @@ async def test_a_thousand_idle_connections_take_neither_the_stores_files_nor_the
         _, log = await process.communicate()
     assert process.returncode == 0
     assert b"listener.file_limit" in log
-    assert b"store failed" not in log
+    assert b"store.failed" not in log
 
 
 async def test_where_nothing_is_left_for_peers_it_says_so_at_the_start(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from holdfast.broker.routing import Router
 from holdfast.core.queues.queue_limit import QueueLimit
 from holdfast.endpoint.admin.token import read_token
 from holdfast.endpoint.destination.destination import Destination
-from holdfast.endpoint.destination.partitioning import Partitioning
+from holdfast.endpoint.destination.queues import Partitioning
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.endpoint.workers.supervisor import Post

@@ -52,8 +52,7 @@ from holdfast.endpoint.destination.dead_letters import seal, unseal
 from holdfast.endpoint.destination.dispatcher import Dispatcher, MessageHandler
 from holdfast.endpoint.destination.handlers import HandlerTable
 from holdfast.endpoint.destination.http_settings import DestinationHTTP
-from holdfast.endpoint.destination.partitioning import Partitioning
-from holdfast.endpoint.destination.queues import Queues, check_queues, new_queues
+from holdfast.endpoint.destination.queues import Partitioning, Queues, check_queues, new_queues
 from holdfast.endpoint.destination.readers import Readers
 from holdfast.endpoint.destination.reception import Reception, Router, refuse_all
 from holdfast.endpoint.destination.registration import HandlerRegistration
@@ -458,7 +457,7 @@ class Destination(HandlerRegistration, ASGIApplication):
 
     def _store_failed(self, error: BaseException) -> None:
         log.critical(
-            "store failed",
+            "store.failed",
             error=repr(error),
             what="no message is accepted or acknowledged any longer",
             remedy=getattr(error, "remedy", ""),

@@ -20,7 +20,9 @@ from holdfast.core.messages import ANONYMOUS
 from holdfast.core.policy import Assurance, DestinationPolicy
 from holdfast.core.protocol_settings import Policies
 from holdfast.core.queues.queue import Queue
-from holdfast.core.records import Record
+from holdfast.core.records import Record, Snapshot
+from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outboxes.records import stored_outboxes
 from holdfast.core.versions import Versions
 from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.engine.engine import SOURCES_QUEUE, Engine
@@ -39,8 +41,7 @@ from holdfast.endpoint.source.enqueued_messages import Collecting
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.pending_sends import Progress, note_answer, note_failure
 from holdfast.endpoint.source.replies import Replies
-from holdfast.endpoint.source.store_owner import destination_of
-from holdfast.exceptions import DeliveryError, StoreError, StoreFailed
+from holdfast.exceptions import ConfigurationError, DeliveryError, StoreError, StoreFailed
 from holdfast.http.exchange import Exchange
 from holdfast.http.server.server import HTTPServer
 from holdfast.store import Store, Transactional, shown, store_exists
@@ -151,7 +152,7 @@ class RunningSource:
         engine.protocol.accepting.takes_only_replies = True
         kept = policies.of(settings.to or "", "").kept_replies
         calls.here = Replies(kept, queue, engine, self._in_the_loop, calls.replied)
-        calls.to = destination_of(settings.location, settings.to, snapshot, engine.protocol.outbound)
+        calls.to = _destination_of(settings.location, settings.to, snapshot, engine.protocol.outbound)
         self._journal = engine.keep_journal(settings.journal, settings.location, None, _REPLIES, snapshot)
         calls.take_up()
         await calls.here.take_up(*snapshot.bounds.get((SOURCES_QUEUE, 0), (0, 0)))
@@ -260,5 +261,42 @@ class RunningSource:
         self._tell_progress()
 
     def _store_failed(self, error: BaseException) -> None:
-        log.critical("store failed", error=repr(error), unacknowledged=self._progress.outstanding)
+        log.critical("store.failed", error=repr(error), unacknowledged=self._progress.outstanding)
         self.calls.store_failed(error)
+
+
+def _destination_of(location: str | Path | Store, to: str | None, snapshot: Snapshot, outbound: Outbound) -> str:
+    """Check that a store belongs to a source of this destination, and return the destination's address.
+
+    Args:
+        location: The location of the store.
+        to: The destination's address; None: the one in the store.
+        snapshot: The contents of the store.
+        outbound: Of the source: outboxes with nothing left are directed to another address.
+
+    Raises:
+        ConfigurationError: It belongs to another destination, or to none.
+    """
+    foreign = [
+        name for name, queue in snapshot.queues.items() if queue.get("kind") == "inbox" and name != SOURCES_QUEUE
+    ]
+    if foreign:
+        raise ConfigurationError(
+            f"the store {shown(location)} belongs to a destination: it contains the queue {foreign[0]!r}",
+            remedy="Name another store: a destination and a source each need their own.",
+        )
+    known = {str(outbox.about["to"]) for outbox in stored_outboxes(snapshot)}
+    if to is None and len(known) == 1:
+        return known.pop()
+    if to is None:
+        raise nothing_to_resume(shown(location))
+    if known - {to}:
+        outboxes = outbound.outboxes.values()
+        if not all(outbox.is_empty and outbox.source is None for outbox in outboxes):
+            raise ConfigurationError(
+                f"the store {shown(location)} holds messages for {', '.join(sorted(known))}, not for {to}",
+                remedy="Give that address, or use another store: a store serves one destination at a time.",
+            )
+        for outbox in outboxes:  # nothing waits in it and no Sequence is open: it may serve another one
+            outbound.redirect(outbox, to)
+    return to
