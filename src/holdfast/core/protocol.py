@@ -77,7 +77,7 @@ class RMProtocol:
         self.commit = GroupCommit()
         self.effects: list[Effect] = []
         self.queues = Queues(self.commit, self.effects, environment.read)
-        self.inbound = Inbound(self.policy, self.commit, self.effects, queue, further)
+        self.inbound = Inbound(self.policy, self.commit, self.effects, queue, further, environment.trouble)
         for one in self.inbound.queues.values():
             self.queues.add(one)
         sending = SendingContext(
@@ -192,10 +192,6 @@ class RMProtocol:
             self.sessions.recover(now)
         self.staging.recover(snapshot, now)
         self.inbound.held.go_on(now)
-
-    def watch(self, trouble: Callable[[], str]) -> None:
-        """Move no records within the store while ``trouble`` returns a reason not to write to it."""
-        self.staging.moves.trouble = self.inbound.held.trouble = trouble
 
     def stop(self) -> None:
         """Stop moving records within the store; the next start continues."""

@@ -35,6 +35,7 @@ class Environment:
         jitter: Returns a number in [0, 1), a new one at each call.
         local: The address to which the peer can send; :data:`ANONYMOUS` for a source without a listener.
         claims: The Identifiers that other workers use; None in a server of one process.
+        trouble: Returns a reason not to move records within the store, "" without one.
     """
 
     read: ReadRecords
@@ -42,6 +43,7 @@ class Environment:
     jitter: Callable[[], float]
     local: str = ANONYMOUS
     claims: IdentifierClaims | None = None
+    trouble: Callable[[], str] = str
 
 
 @dataclass(frozen=True, slots=True)

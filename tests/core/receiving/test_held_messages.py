@@ -241,7 +241,7 @@ def test_an_end_is_answered_when_all_that_was_held_is_in_the_queue():
 def test_an_end_is_answered_at_once_while_nothing_can_move():
     node = _held(35)
     answers = sum(isinstance(one, Respond) for one in node.effects)
-    node.protocol.watch(lambda: "the disk is nearly full")
+    node.protocol.inbound.held._trouble = lambda: "the disk is nearly full"
     node.terminate()
     node.settle()
     assert sum(isinstance(one, Respond) for one in node.effects) == answers + 1
@@ -267,7 +267,7 @@ def test_a_sequence_is_not_forgotten_before_all_that_it_holds_has_moved():
 def test_nothing_moves_while_the_store_has_no_room_for_anything_new():
     node = _held(35)
     why = ["the disk is nearly full"]
-    node.protocol.watch(lambda: why[0])
+    node.protocol.inbound.held._trouble = lambda: why[0]
     node.come(1)
     node.settle()
     left = len(node.held_there())

@@ -48,6 +48,7 @@ class HeldMessages:
         queue: Holds the messages, and is where most of them go afterwards.
         queues: Every queue that a message may go to, by name.
         delivered: Called with the messages that have entered their queues, once they are durable there.
+        trouble: Returns why the store should accept nothing new for now; "" if it may.
     """
 
     def __init__(
@@ -57,12 +58,11 @@ class HeldMessages:
         queue: Queue,
         queues: Mapping[str, Queue],
         delivered: Callable[[list[Delivery], float], None],
+        trouble: Callable[[], str],
     ) -> None:
         self.policy = policy
         self.bytes = 0
         """The held bytes of all Sequences."""
-        self.trouble: Callable[[], str] = str
-        """Returns why the store should accept nothing new for now; "" if it may."""
         self.retry_at: float | None = None
         """When :meth:`pump` is due; None if nothing waits for room."""
         self.block_bytes = BLOCK_BYTES
@@ -72,6 +72,7 @@ class HeldMessages:
         self._queues = queues
         self._usual = (queue,)
         self._delivered = delivered
+        self._trouble = trouble
         self._of_party: Counter[str] = Counter()
         self._counted: dict[str, int] = {}
         """Identifier of a Sequence -> its share of ``bytes``."""
@@ -181,7 +182,7 @@ class HeldMessages:
         while self._line and not self._is_stopped:
             if self._opened is self._commit.opened and self._room <= 0:
                 return  # this batch has its block; the move continues once it is durable
-            if self.trouble():
+            if self._trouble():
                 self.retry_at = now + LOOK_AGAIN
                 return
             self.release(self._line.pop(next(iter(self._line))), now)
@@ -192,7 +193,7 @@ class HeldMessages:
 
     def is_moving(self, destination: RMDestination) -> bool:
         """Return whether more blocks of the Sequence follow without delay."""
-        return destination.is_releasing and not self._is_stopped and not self.trouble()
+        return destination.is_releasing and not self._is_stopped and not self._trouble()
 
     def pump(self, now: float) -> None:
         """Retry the release that the store had no room for, if it is due."""

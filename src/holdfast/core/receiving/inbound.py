@@ -99,6 +99,7 @@ class Inbound:
         queue: The default queue of messages.
         further: Other queues, for messages routed to them. All have the same number of partitions, so a Sequence has
             the same partition in each.
+        trouble: Returns a reason not to move records within the store, "" without one.
     """
 
     answers: Answers
@@ -115,8 +116,10 @@ class Inbound:
         effects: list[Effect],
         queue: Queue,
         further: Iterable[Queue] = (),
+        trouble: Callable[[], str] = str,
     ):
         self.policy = policy
+        self.trouble = trouble
         self.commit = commit
         self.effects = effects
         self.queue = queue
@@ -130,7 +133,7 @@ class Inbound:
         """Offered Identifier -> the Sequence it was offered with, as long as that is remembered."""
         self.creations = Creations()
         self.shares = Shares(policy.max_remembered)
-        self.held = HeldMessages(policy, commit, queue, self.queues, self.delivered)
+        self.held = HeldMessages(policy, commit, queue, self.queues, self.delivered, trouble)
         self._deadlines = Deadlines()
 
     # --- the Sequences --------------------------------------------------------------------------------------------

@@ -48,8 +48,6 @@ class Moves:
         parts: Parts,
         on_emptied: Callable[[Sink], None],
     ) -> None:
-        self.trouble: Callable[[], str] = str
-        """Returns the reason why the store should accept no new records, such as moved rows; "" for none."""
         self.retry_at: float | None = None
         """When :meth:`pump` is due; None if no row waits."""
         self._commit = commit
@@ -67,7 +65,7 @@ class Moves:
         """Read the next chunk of published rows."""
         if sink.is_busy or not sink.moving or self._is_stopped:
             return
-        if why := self.trouble():
+        if why := self._inbound.trouble():
             self._wait(sink, why, now)
             return
         sink.is_busy = True

@@ -324,7 +324,6 @@ class Destination(HandlerRegistration, ASGIApplication):
                 f"the store {shown(self.store_location)} belongs to a source: it contains its sent messages",
                 remedy="Name another store: a destination and a source each need their own.",
             )
-        self.engine.protocol.watch(lambda: self.store.trouble)
         check_queues(self.queues, snapshot)
         self.journal = self.engine.keep_journal(
             self.journal_policy, self.store_location, self.worker, self.policy, snapshot

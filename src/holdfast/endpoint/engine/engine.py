@@ -127,6 +127,7 @@ class Engine:
                 random.random,
                 local=local,
                 claims=None if worker is None else worker.claims,
+                trouble=lambda: self.store.trouble,
             ),
             further=further,
             letters=letters,

@@ -405,7 +405,7 @@ class SQLStore(Reads):
         Raises:
             StoreFailed: The database does not answer for longer than the patience.
         """
-        return self._trying(lambda: Transaction(self), "begin a transaction")
+        return self._trying(lambda: Transaction(self.engine, self.find_all, self.commit_within), "begin a transaction")
 
     def commit_within(self, connection: Connection, batch: Batch) -> None:
         """Write the batch as the last part of a connection's open transaction, and commit; called like :meth:`commit`.

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from holdfast.core.records import Batch
 from holdfast.exceptions import ConfigurationError
-
-if TYPE_CHECKING:
-    from holdfast.store.sql.store import SQLStore
 
 
 class Transaction:
     """A transaction for a handler's work.
 
     Args:
-        store: The store; the transaction is in its database.
+        engine: The store's database.
+        find_all: Lets the database report every error that it would find at the commit.
+        commit_within: Writes a batch as the last part of the transaction, and commits.
 
     Attributes:
         connection: The open connection.
     """
 
-    def __init__(self, store: SQLStore) -> None:
-        self._store = store
-        self.connection = store.engine.connect()
+    def __init__(
+        self,
+        engine: Engine,
+        find_all: Callable[[Connection], None],
+        commit_within: Callable[[Connection, Batch], None],
+    ) -> None:
+        self._find_all = find_all
+        self._commit_within = commit_within
+        self.connection = engine.connect()
         try:
             self.connection.exec_driver_sql("SELECT 1")  # the pool's connection may be lost
             self._mine = self.connection.get_transaction()
@@ -46,12 +52,12 @@ class Transaction:
                 "the handler committed or rolled back its transaction",
                 remedy="Let Holdfast do that: it commits when the handler returns, and rolls back when it raises.",
             )
-        self._store.find_all(self.connection)
+        self._find_all(self.connection)
 
     def commit(self, batch: Batch) -> None:
         """Commit the transaction with the batch; see :meth:`SQLStore.commit_within`."""
         try:
-            self._store.commit_within(self.connection, batch)
+            self._commit_within(self.connection, batch)
         finally:
             self.end()
 

@@ -76,7 +76,7 @@ class XSD:
         """
         from holdfast.pipeline.mediation.transformations.xsd_columns import element_of
 
-        return element_of(self, name)
+        return element_of(self.documents, name)
 
     def columns(self, name: str = "") -> T.StructType:
         """Return the content of an element as Spark's type; each field's metadata gives its place in the element.
@@ -89,7 +89,7 @@ class XSD:
         """
         from holdfast.pipeline.mediation.transformations.xsd_columns import columns_of
 
-        return columns_of(self, name)
+        return columns_of(self.documents, name)
 
     def required(self, name: str = "") -> frozenset[str]:
         """Return the names of an element's mandatory columns.
@@ -102,7 +102,7 @@ class XSD:
         """
         from holdfast.pipeline.mediation.transformations.xsd_columns import required_of
 
-        return required_of(self, name)
+        return required_of(self.documents, name)
 
     def validator(self) -> etree.XMLSchema:
         """Return the validator, made once in each process.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import xmlschema
 from pyspark.sql import types as T
@@ -16,9 +16,8 @@ from xmlschema.validators import XsdComplexType, XsdElement, XsdGroup
 
 from holdfast.exceptions import ConfigurationError
 
-if TYPE_CHECKING:
-    from holdfast.pipeline.mediation.transformations.xsd import XSD
-
+Documents = tuple[tuple[str, bytes], ...]
+"""Place and content of each document of a schema, the main one first."""
 _XS = "{http://www.w3.org/2001/XMLSchema}"
 
 _TYPES: dict[str, T.DataType] = {
@@ -41,9 +40,9 @@ _TYPES: dict[str, T.DataType] = {
 """XSD type -> Spark's type for it and all derived types; any other becomes a STRING."""
 
 
-def element_of(schema: XSD, name: str) -> str:
+def element_of(documents: Documents, name: str) -> str:
     """See ``XSD.element``."""
-    declared = sorted(one.name for one in _declared(schema).elements.values())
+    declared = sorted(one.name for one in _declared(documents).elements.values())
     found = [one for one in declared if name in ("", one, one.rpartition("}")[2])]
     if len(found) == 1:
         return str(found[0])
@@ -51,39 +50,39 @@ def element_of(schema: XSD, name: str) -> str:
     near = get_close_matches(name, [one.rpartition("}")[2] for one in declared], 1, 0.6)
     what = f"declares {len(found)} elements" if found else "declares no element"
     raise ConfigurationError(
-        f"the schema {schema.place} {what}{f' {name!r}' if name else ''}",
+        f"the schema {documents[0][0]} {what}{f' {name!r}' if name else ''}",
         remedy=f"did you mean {near[0]!r}?" if near and not found else f"name one of them: {told}",
     )
 
 
-def columns_of(schema: XSD, name: str) -> T.StructType:
+def columns_of(documents: Documents, name: str) -> T.StructType:
     """See ``XSD.columns``."""
-    element = _element(schema, name)
+    element = _element(documents, name)
     kind = _kind(element, ())
     if isinstance(kind, T.StructType):
         return kind
     return T.StructType([T.StructField("value", kind, metadata={"xml": "text"})])
 
 
-def required_of(schema: XSD, name: str) -> frozenset[str]:
+def required_of(documents: Documents, name: str) -> frozenset[str]:
     """See ``XSD.required``."""
-    element = _element(schema, name)
+    element = _element(documents, name)
     if isinstance(element.type, XsdComplexType):
         return frozenset(_fields(element, ()).required)
     return frozenset() if _may_be_empty(element, element.type) else frozenset({"value"})
 
 
-def _element(schema: XSD, name: str) -> Any:
-    wanted = element_of(schema, name)
-    return next(one for one in _declared(schema).elements.values() if one.name == wanted)
+def _element(documents: Documents, name: str) -> Any:
+    wanted = element_of(documents, name)
+    return next(one for one in _declared(documents).elements.values() if one.name == wanted)
 
 
 @lru_cache(32)
-def _declared(schema: XSD) -> Any:
+def _declared(documents: Documents) -> Any:
     try:
-        return xmlschema.XMLSchema(schema.place, allow="local", defuse="always", validation="lax")
+        return xmlschema.XMLSchema(documents[0][0], allow="local", defuse="always", validation="lax")
     except (xmlschema.XMLSchemaException, OSError) as error:
-        raise ConfigurationError(f"the schema {schema.place} cannot be used: {error}", remedy="check it") from error
+        raise ConfigurationError(f"the schema {documents[0][0]} cannot be used: {error}", remedy="check it") from error
 
 
 class _Fields:
