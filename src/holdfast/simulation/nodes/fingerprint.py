@@ -23,6 +23,7 @@ from holdfast.core.messages import EndpointReference
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.retransmission import RoundTrip
 from holdfast.core.rm_destination.destination import RMDestination
+from holdfast.core.rm_source.doubt import SequenceDoubt
 from holdfast.core.rm_source.flight import InFlight
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.rm_source.transmissions import Transmissions
@@ -215,6 +216,8 @@ class _Walk:
             return self._of_arrival(value)
         if kind is EndpointReference:
             return (value.address, value.reference_parameters)
+        if kind is SequenceDoubt:
+            return value.state.name  # its other parts are the source's
         met = self._met.get(id(value))
         if met is not None:
             return ("met", met[0])
