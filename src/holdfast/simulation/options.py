@@ -291,6 +291,10 @@ class Options:
         versions = chance.choice(EARLY_VERSIONS)
         if self.broker is not None and chance.random() < 1 / 2:
             return replace(self, broker=versions)
+        return self.in_early_version(versions)
+
+    def in_early_version(self, versions: Versions) -> Options:
+        """Let the source speak an early version, without what that does not have."""
         return replace(
             self,
             versions=versions,
