@@ -400,3 +400,44 @@ def test_operations_are_known_by_their_actions_and_one_way_ones_have_no_reply() 
         "here",
     )
     assert description.operations() == {"urn:a": "urn:a:r", "urn:b": "", "urn:c": "urn:cResponse"}
+
+
+EARLY = "http://schemas.xmlsoap.org/ws/{}/rm"
+
+
+def early(rm: str, *assurances: str) -> str:
+    """The assertions of an early version, which stand beside each other."""
+    stated = "".join(f'<r:DeliveryAssurance Value="r:{assurance}"/>' for assurance in assurances)
+    together = (
+        '<r:InactivityTimeout Milliseconds="86400000"/><r:BaseRetransmissionInterval Milliseconds="3000"/>'
+        f'<r:ExponentialBackoff/><r:AcknowledgementInterval Milliseconds="1000"/>{stated}'
+    )
+    return together.replace("/>", f' xmlns:r="{EARLY.format(rm)}"/>')
+
+
+@pytest.mark.parametrize("rm", ["2003/03", "2004/03"])
+def test_the_assertions_of_early_versions_name_the_version_and_set_the_source(rm: str) -> None:
+    port = read(wsdl(policy=early(rm, "ExactlyOnce", "InOrder"), soap=SOAP_1_1))
+    assert port.is_reliable
+    assert {(one.rm.value, one.soap.value) for one in port.versions} == {(rm, "1.1")}
+    assert {one.addressing.value for one in port.versions} == set(Versions(rm).rm.can.addressing)
+    assert port.settings == StatedSettings(
+        Assurance(Delivery.EXACTLY_ONCE, in_order=True), 86400.0, 3.0, has_backoff=True, acknowledgement_interval=1.0
+    )
+    assert read(wsdl(policy=early(rm, "AtMostOnce"))).settings.assurance == Assurance(
+        Delivery.AT_MOST_ONCE, in_order=False
+    )
+    assert read(wsdl(policy=early(rm, "InOrder"))).settings.assurance == Assurance(Delivery.EXACTLY_ONCE, in_order=True)
+    assert read(wsdl(policy=early(rm))).settings.assurance is None
+
+
+@pytest.mark.parametrize("assurances", [("AtMostOnce", "ExactlyOnce"), ("Sometimes",)])
+def test_an_early_assurance_that_is_none_or_two_is_named(assurances: tuple[str, ...]) -> None:
+    assert "DeliveryAssurance, line" in refused(wsdl(policy=early("2003/03", *assurances)))
+
+
+def test_a_policy_for_sequences_by_their_identifier_is_refused() -> None:
+    chosen = f'<r:SequenceRef Identifier="urn:s" xmlns:r="{EARLY.format("2003/03")}"/>'
+    assert "SequenceRef (Sequences that are chosen by their Identifier)" in refused(
+        wsdl(policy=early("2003/03") + chosen)
+    )

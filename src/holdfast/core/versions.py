@@ -126,7 +126,7 @@ class RM(str, Enum):
             is_tried=False,
             answers_terminate=False,
             marks_last=True,
-            # No document says that a message of its own may carry the mark, and a peer's application would receive it.
+            # No document says that an empty message may carry the mark, and a peer's application would receive it.
             has_last_message=False,
             names_last_number=False,
             has_final=False,

@@ -9,7 +9,7 @@ MOST_AWAITED = 1_024
 
 
 class AwaitedBeginnings:
-    """Times of the earliest messages of Sequences whose message 1 has not arrived."""
+    """Times of the earliest messages of Sequences without their message 1."""
 
     def __init__(self) -> None:
         self._since: OrderedDict[str, float] = OrderedDict()
@@ -30,5 +30,5 @@ class AwaitedBeginnings:
         return now - since <= patience
 
     def begun(self, identifier: str) -> None:
-        """Forget a Sequence whose message 1 has arrived."""
+        """Forget a Sequence once its message 1 has arrived."""
         self._since.pop(identifier, None)

@@ -1,6 +1,6 @@
 """The dialect of WS-ReliableMessaging 2003/03 (March 2003).
 
-Its schema is published, but no text of it that names the actions, so they are formed as in 2004/03.
+Its schema is published. No public text names its actions, so they have the form of those of 2004/03.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The dialect of WS-ReliableMessaging 2004/03 (March 2004), as Sandesha 1 and OpenLink Virtuoso speak it.
 
-No schema of this version is published. Its headers have the content of 2003/03, whose schema is, in the spelling of
-1.0.
+No schema of this version is published. Its headers have the content of 2003/03 in the spelling of 1.0.
 """
 
 from __future__ import annotations
