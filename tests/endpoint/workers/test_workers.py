@@ -234,6 +234,21 @@ async def test_one_connection_may_carry_sequences_of_several_workers(standing: s
         assert ended.status == 200
 
 
+@pytest.mark.parametrize("number", ["", "001", "007"])
+async def test_a_sequence_that_its_sender_begins_and_names_has_one_worker(
+    standing: str, peer: Any, number: str
+) -> None:
+    """WS-RM 2003/03: the Identifier may be one that a worker of another server made."""
+    identifier = f"urn:uuid:12345678-1234-8{number}-8234-123456789012" if number else "urn:any"
+    for message in range(1, 7):
+        one = peer(standing, holdfast.Versions("2003/03"))
+        one.identifier = identifier
+        assert (await one.message(message)).ranges == ((1, message),)
+    one = peer(standing, holdfast.Versions("2003/03"))
+    assert (await one.say(control=TerminateSequence(identifier))).status == 202
+    assert (await one.message(7, identifier=identifier)).fault == "SequenceTerminated"
+
+
 async def test_a_large_message_reaches_its_worker(standing: str, peer: Any) -> None:
     _, found = await sequences(standing, peer, 3)
     body = b"<a>" + b"x" * 3_000_000 + b"</a>"

@@ -159,18 +159,23 @@ class Neighbours:
             owner = worker_in(exchange.request.body) if owner is None else owner
         if owner is None:
             self._app.handle(exchange, self._is_elsewhere)
-        elif owner == self._number or owner >= self._count:
+        elif self._is_here(owner):
             self._app.handle(exchange)
         else:
-            self._pass_on(exchange, owner)
+            self._pass_on(exchange, owner % self._count)
+
+    def _is_here(self, owner: int) -> bool:
+        """Whether this worker is the owner. In WS-RM 2003/03 a peer's server makes the Identifier, and that server may
+        have more workers."""
+        return owner % self._count == self._number
 
     def _is_elsewhere(self, exchange: Exchange, envelope: Envelope) -> bool:
         """Whether an envelope is another worker's, which gets it then."""
         named = owner_of(envelope, self._count)
         if named.worker is not None:
-            if named.worker == self._number or named.worker >= self._count:
+            if self._is_here(named.worker):
                 return False
-            self._pass_on(exchange, named.worker)
+            self._pass_on(exchange, named.worker % self._count)
             return True
         if not named.identifiers or any(self._app.reception.knows(one) for one in named.identifiers):
             return False
