@@ -22,6 +22,7 @@ from holdfast.simulation.promises.invariant import Invariant
 from holdfast.simulation.world import World
 
 WS_RM_1_0 = Versions("1.0")
+WS_RM_2003_03, WS_RM_2004_03 = Versions("2003/03"), Versions("2004/03")
 
 
 def load_mutants() -> ModuleType:
@@ -52,6 +53,7 @@ def deep(bounds: Bounds, least: int) -> Any:
         (Bounds(messages=1, losses=1, crashes=1, requests=True, versions=WS_RM_1_0), 1_000),
         (Bounds(messages=1, losses=1, listener=True), 3_000),
         (Bounds(messages=1, losses=1, late=1), 1_000),
+        (Bounds(messages=1, losses=1, crashes=1, requests=True, versions=WS_RM_2003_03), 500),
         # What is above, with more of it at a time.
         deep(Bounds(messages=2, losses=2, crashes=1), 8_000),
         deep(Bounds(messages=3, losses=0, duplicates=1), 25_000),
@@ -61,6 +63,9 @@ def deep(bounds: Bounds, least: int) -> Any:
         deep(Bounds(messages=2, losses=1, crashes=1, requests=True), 6_000),
         deep(Bounds(messages=2, losses=1, crashes=1, versions=WS_RM_1_0), 5_000),
         deep(Bounds(messages=1, losses=0, crashes=1, late=1), 5_000),
+        deep(Bounds(messages=2, losses=1, duplicates=1, versions=WS_RM_2003_03), 2_000),
+        deep(Bounds(messages=2, losses=1, crashes=1, versions=WS_RM_2003_03), 3_000),
+        deep(Bounds(messages=2, losses=1, duplicates=1, versions=WS_RM_2004_03), 7_000),
     ],
     ids=str,
 )
