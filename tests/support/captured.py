@@ -130,7 +130,8 @@ class _Maker:
     def something(self) -> dict[str, Any]:
         if self.random.random() < 0.8:
             return self.message()
-        rest = [self.end, self.acknowledgement, self.asked, self.created, self.rubbish, self.plain]
+        created = self.created if self.versions.rm.can.creates else self.asked
+        rest = [self.end, self.acknowledgement, self.asked, created, self.rubbish, self.plain]
         return self.random.choice(rest)()
 
     def envelope(self, action: str = "urn:put") -> Envelope:
@@ -158,9 +159,10 @@ class _Maker:
         envelope = self.envelope()
         variant = self.random.randrange(2) if self.conflicts and self.random.random() < 0.05 else 0
         body = f'<o:put xmlns:o="urn:o">{number} {variant} é&amp;</o:put>'.encode()
-        is_last = number == self.length and self.random.random() < 0.5 and self.versions.rm.can.has_last_message
+        is_last = number == self.length and self.random.random() < 0.5 and self.versions.rm.can.marks_last
         envelope.sequence = Sequence(self.identifier, number, is_last)
-        marker = is_last and (not self.conflicts or self.random.random() < 0.5) and number % 2 == 0
+        has_marker = is_last and self.versions.rm.can.has_last_message
+        marker = has_marker and (not self.conflicts or self.random.random() < 0.5) and number % 2 == 0
         if marker:
             envelope.control, envelope.action, body = LastMessage(), "", b""
         envelope.body = body

@@ -145,9 +145,9 @@ def test_wrong_usage_is_told_before_spark_starts(given: list[str], told: str) ->
 
 def test_the_wild_capture_is_wild() -> None:
     """What the tests stand on: each seed has losses, repeats, conflicts, rubbish, and more than one version."""
-    capture: list[Captured] = [one for seed in range(4) for one in wild_capture(seed)]
+    capture: list[Captured] = [one for seed in range(10) for one in wild_capture(seed)]
     assert {one.why for one in capture} == {"", "plain", "unreadable"}
-    assert {one.key[1] for one in capture if one.key} == {"1.0", "1.1"}
+    assert {one.key[1] for one in capture if one.key} >= {"1.0", "1.1"}
     assert any(one.marker for one in capture) and any(one.ended == "terminated" for one in capture)
 
 

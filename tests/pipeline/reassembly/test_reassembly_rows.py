@@ -18,6 +18,7 @@ from holdfast.core.messages import (
     Offer,
     Sequence,
     SequenceAcknowledgement,
+    TerminateSequence,
 )
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.pipeline.reassembly import rows as reassembly_rows
@@ -67,6 +68,20 @@ def test_every_envelope_of_a_wild_capture_is_a_message_or_says_something_or_is_u
         assert (heard.seen, heard.highest_last) == (outcome.seen, outcome.last)
         told = {number for lower, upper in heard.acknowledged for number in range(lower, upper + 1)}
         assert told == outcome.acknowledged
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_header_of_2003_03_ends_a_sequence_alone_or_beside_a_message(beside: bool) -> None:
+    message = Envelope(SOAP.V1_1, Addressing.V2003_03, RM.V2003_03, action="urn:a", sequence=Sequence("urn:s", 1))
+    message.body = b"<x/>"
+    header = b"<wsrm:SequenceTerminate><wsu:Identifier>urn:s</wsu:Identifier></wsrm:SequenceTerminate></s:Header>"
+    reader = read(encode(message).replace(b"</s:Header>", header))
+    if not beside:
+        ending = Envelope(SOAP.V1_1, Addressing.V2003_03, RM.V2003_03, control=TerminateSequence("urn:s"))
+        reader = read(encode(ending))
+    heard = reader.heard["urn:s", "2003/03"]
+    assert heard.terminated
+    assert (heard.seen, len(reader.messages), len(reader.unplaced)) == (int(beside), int(beside), 0)
 
 
 def test_batches_for_spark_hold_all_of_it_however_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:

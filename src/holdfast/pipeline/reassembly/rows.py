@@ -147,10 +147,12 @@ class Reader:
             heard.final |= acknowledgement.final
         for request in envelope.ack_requested:
             self._of(request.identifier, rm, at)
+        if envelope.terminates:
+            self._of(envelope.terminates, rm, at).terminated = True
         control, fault = envelope.control, envelope.fault
         if control is None:
             if fault is None or not fault.is_rm or fault.identifier is None:
-                return bool(envelope.acknowledgements or envelope.ack_requested)
+                return bool(envelope.acknowledgements or envelope.ack_requested or envelope.terminates)
             self._of(fault.identifier, rm, at).faults.add(fault.code)
         elif isinstance(control, CreateSequenceResponse):
             self._of(control.identifier, rm, at).created = True
