@@ -201,17 +201,21 @@ def decode_control(node: Node, dialect: Dialect, sender: EndpointReference) -> C
 
 def encode_sequence(header: Sequence, dialect: Dialect) -> str:
     """Encode a Sequence header, which is always mustUnderstand."""
+    tag = dialect.identifier_tag
     last = "<wsrm:LastMessage/>" if header.last_message and dialect.rm.can.marks_last else ""
     return (
-        f'<wsrm:Sequence s:mustUnderstand="1">{write_identifier(header.identifier, dialect)}'
+        f'<wsrm:Sequence s:mustUnderstand="1"><{tag}>{escape(header.identifier)}</{tag}>'
         f"<wsrm:MessageNumber>{header.message_number}</wsrm:MessageNumber>{last}</wsrm:Sequence>"
     )
 
 
 def encode_acknowledgement(header: SequenceAcknowledgement, dialect: Dialect) -> str:
     """Encode a SequenceAcknowledgement header, children in the schema's order, BufferRemaining last."""
-    if header.ranges:
-        name = dialect.acknowledgement_range
+    name = dialect.acknowledgement_range
+    if len(header.ranges) == 1:
+        ((lower, upper),) = header.ranges
+        said = f'<wsrm:{name} Lower="{lower}" Upper="{upper}"/>'
+    elif header.ranges:
         said = "".join([f'<wsrm:{name} Lower="{lower}" Upper="{upper}"/>' for lower, upper in header.ranges])
     elif header.nacks and dialect.has_nack:
         said = "".join([f"<wsrm:Nack>{number}</wsrm:Nack>" for number in header.nacks])
@@ -221,8 +225,8 @@ def encode_acknowledgement(header: SequenceAcknowledgement, dialect: Dialect) ->
         said += "<wsrm:Final/>"
     if header.buffer_remaining is not None:
         said += f'<netrm:BufferRemaining xmlns:netrm="{NETRM_NS}">{header.buffer_remaining}</netrm:BufferRemaining>'
-    local = dialect.acknowledgement
-    return f"<wsrm:{local}>{write_identifier(header.identifier, dialect)}{said}</wsrm:{local}>"
+    local, tag = dialect.acknowledgement, dialect.identifier_tag
+    return f"<wsrm:{local}><{tag}>{escape(header.identifier)}</{tag}>{said}</wsrm:{local}>"
 
 
 def encode_ack_requested(header: AckRequested, dialect: Dialect) -> str:
