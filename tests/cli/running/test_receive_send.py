@@ -175,6 +175,8 @@ def test_a_fault_of_the_service_is_a_sentence_that_names_the_file(run: Any, serv
         (["--rm", "1.0"], "RM 1.0, WSA 2005/08, SOAP 1.2"),
         (["--addressing", "2004/08", "--soap", "1.1"], "RM 1.0, WSA 2004/08, SOAP 1.1"),
         (["--profile", "cxf"], "RM 1.0, WSA 2004/08, SOAP 1.1"),
+        (["--rm", "2003/03", "--soap", "1.1"], "RM 2003/03, WSA 2003/03, SOAP 1.1"),
+        (["--addressing", "2004/03"], "RM 2004/03, WSA 2004/03, SOAP 1.2"),
         (["--rm", "1.2"], "RM 1.1, WSA 2005/08, SOAP 1.2"),
         ([], "RM 1.1, WSA 2005/08, SOAP 1.2"),
     ],
