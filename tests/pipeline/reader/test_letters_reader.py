@@ -17,7 +17,6 @@ from holdfast import Destination, HandlingPolicy
 from holdfast.core.queues.dead_letters import Letter, Origin
 from holdfast.core.records import Record
 from holdfast.endpoint.destination import dead_letters as endpoint_letters
-from holdfast.endpoint.destination.dead_letters import seal
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.source import WsrmDataSource
@@ -45,7 +44,7 @@ async def admin(tmp_path: Path) -> AsyncIterator[str]:
         await source.flush(60)
     await asyncio.wait_for(app.handled(), 60)
     origin = Origin("orders", 2, 77, "forwarder/next/2", "Sender")
-    app.dead_letters.add(seal(Letter(FORWARDED, "first line\nit cannot be read", 9, 1_700_000_000.5, origin)))
+    app.dead_letters.add(Letter(FORWARDED, "first line\nit cannot be read", 9, 1_700_000_000.5, origin))
     await app.engine.durable()
     yield service.admin_url
     await service.close()
