@@ -16,14 +16,13 @@ from holdfast.endpoint.envelopes.processors import MessageContext
 from holdfast.exceptions import EnvelopeError, MessageFlowError
 from holdfast.security.contexts import SecurityContext, SecurityContexts
 from holdfast.security.header import Invalid, Security, Unproven
-from holdfast.security.names import USES_SEQUENCE_STR, WSSE
-from holdfast.security.signature import check_signature
+from holdfast.security.names import WSSE
+from holdfast.security.signature import check_named_token, check_signature
 from holdfast.security.trust import TokenRequest, p_sha1, write_cancelled, write_issued
 from holdfast.wire import parse_element
 
 SESSION: Final = 54_000.0
 """Seconds for which a token is valid: as long as WCF's own server grants."""
-_STR: Final = f"{{{WSSE}}}SecurityTokenReference"
 
 
 class SecuritySessions:
@@ -149,15 +148,8 @@ def check_binding(context: MessageContext, proven: str) -> None:
         envelope = parse_element(context.data)
     except EnvelopeError:
         raise Invalid("CreateSequence is not in UTF-8") from None
-    named = _named_tokens(envelope)
-    if len(named) > 1:
-        raise Invalid("CreateSequence names several tokens")
-    if named and named != [proven]:
-        raise Invalid("CreateSequence binds the Sequence to a token that did not sign it")
-    if not named and envelope.find(f"{{*}}Header/{USES_SEQUENCE_STR}") is not None:
-        raise Invalid("CreateSequence has the header UsesSequenceSTR, and names no token")
+    check_named_token(envelope, lambda reference: _named_token(reference) == proven)
 
 
-def _named_tokens(envelope: etree._Element) -> list[str]:
-    references = envelope.findall(f"{{*}}Body/{{*}}CreateSequence/{_STR}")
-    return ["".join(one.get("URI", "") for one in reference.iter(f"{{{WSSE}}}Reference")) for reference in references]
+def _named_token(reference: etree._Element) -> str:
+    return "".join(one.get("URI", "") for one in reference.iter(f"{{{WSSE}}}Reference"))

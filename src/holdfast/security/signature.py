@@ -3,6 +3,8 @@
 Of XML Signature it accepts this one shape, each part by its position in the Security header. It searches nothing by an
 Id, so an element elsewhere in the message cannot take the place of the one that is read. The names of algorithms choose
 from a list; a key has one use; all else is refused (XML Signature 1.0, sections 4 and 6).
+
+Signed messages (``signed_message``) are checked with the same steps.
 """
 
 from __future__ import annotations
@@ -17,14 +19,12 @@ from typing import Any, Final, TypeVar
 from lxml import etree
 
 from holdfast.security.header import Invalid
-from holdfast.security.names import DS, EXCLUSIVE_C14N, WSSE, WSU
+from holdfast.security.names import DS, EXCLUSIVE_C14N, SHA1, SHA256, USES_SEQUENCE_STR, WSSE, WSU
 
 _T = TypeVar("_T")
 
-_DIGESTS: Final[Mapping[str, Callable[[bytes], Any]]] = {
-    DS + "sha1": hashlib.sha1,
-    "http://www.w3.org/2001/04/xmlenc#sha256": hashlib.sha256,
-}
+DIGESTS: Final[Mapping[str, Callable[[bytes], Any]]] = {SHA1: hashlib.sha1, SHA256: hashlib.sha256}
+"""Algorithm -> hash function of a digest."""
 _SIGNATURES: Final[Mapping[str, str]] = {
     DS + "hmac-sha1": "sha1",
     "http://www.w3.org/2001/04/xmldsig-more#hmac-sha256": "sha256",
@@ -37,6 +37,7 @@ IDS: Final = etree.XPath(
     namespaces={"u": WSU, "xml": "http://www.w3.org/XML/1998/namespace"},
     smart_strings=False,
 )
+_BOUND_TO: Final = f"{{*}}Body/{{*}}CreateSequence/{{{WSSE}}}SecurityTokenReference"
 
 
 def _ids_in(element: etree._Element) -> list[str]:
@@ -75,8 +76,27 @@ def _check_reference(reference: etree._Element, timestamp: etree._Element) -> bo
     transforms, method, value = children(reference, "Transforms", "DigestMethod", "DigestValue")
     (transform,) = children(transforms, "Transform")
     _check_algorithm(transform, EXCLUSIVE_C14N)
-    digest = algorithm(method, _DIGESTS)(canonical(timestamp)).digest()
+    digest = algorithm(method, DIGESTS)(canonical(timestamp)).digest()
     return hmac.compare_digest(digest, decoded(value))
+
+
+def check_named_token(envelope: etree._Element, has_signed: Callable[[etree._Element], bool]) -> None:
+    """Check that a CreateSequence binds its Sequence to the token that signed it, if to any (WS-RM 6.1).
+
+    Args:
+        envelope: An envelope with a CreateSequence.
+        has_signed: Returns whether the token that a SecurityTokenReference names has signed the envelope.
+
+    Raises:
+        Invalid: It names another token, or several; or its header says that it names one, and it does not.
+    """
+    named = envelope.findall(_BOUND_TO)
+    if len(named) > 1:
+        raise Invalid("CreateSequence names several tokens")
+    if named and not has_signed(named[0]):
+        raise Invalid("CreateSequence binds the Sequence to a token that did not sign it")
+    if not named and envelope.find(f"{{*}}Header/{USES_SEQUENCE_STR}") is not None:
+        raise Invalid("CreateSequence has the header UsesSequenceSTR, and names no token")
 
 
 def canonical(element: etree._Element, prefixes: Sequence[str] = (), *, with_comments: bool = False) -> bytes:

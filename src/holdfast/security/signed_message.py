@@ -8,13 +8,12 @@ another take its place. It knows no key: ``certificates`` does.
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from lxml import etree
 
@@ -39,7 +38,7 @@ from holdfast.security.names import (
     WSU,
     X509_V3,
 )
-from holdfast.security.signature import ID, IDS, algorithm, canonical, children, decoded, only
+from holdfast.security.signature import DIGESTS, ID, IDS, algorithm, canonical, children, decoded, only
 from holdfast.wire import as_utf8, parse_element
 from holdfast.wire.names import NETRM_NS, RM_NS, SOAP_NS, WSA_NS
 from holdfast.wire.text import escape
@@ -61,7 +60,6 @@ for _prefix, _namespace in (("wsu", WSU), ("wsse", WSSE), ("ds", DS)):
 
 SuiteName = Literal["rsa-sha256", "Basic256Sha256", "Basic256"]
 
-_HASHES: Final[Mapping[str, Callable[[bytes], Any]]] = {SHA256: hashlib.sha256, SHA1: hashlib.sha1}
 _FORMS: Final = {EXCLUSIVE_C14N: False, EXCLUSIVE_C14N_WITH_COMMENTS: True}
 """Canonical form -> whether it keeps comments."""
 
@@ -288,7 +286,7 @@ def _check_reference(reference: etree._Element, part: etree._Element, digests: f
     transforms, method, value = children(reference, "Transforms", "DigestMethod", "DigestValue")
     (transform,) = children(transforms, "Transform")
     used = algorithm(method, {one: one for one in digests})
-    found = _HASHES[used](_canonical(part, transform)).digest()
+    found = DIGESTS[used](_canonical(part, transform)).digest()
     if not hmac.compare_digest(found, decoded(value)):
         raise Unproven(f"{etree.QName(part).localname} was changed")
     return used
@@ -401,7 +399,7 @@ def _write_key(signing: Signing, mark: str) -> tuple[str, str]:
 def _write_reference(part: etree._Element, suite: Suite) -> str:
     has_comment = next(part.iter(etree.Comment), None) is not None
     form = EXCLUSIVE_C14N_WITH_COMMENTS if has_comment else EXCLUSIVE_C14N
-    digest = _HASHES[suite.digest](canonical(part, with_comments=has_comment)).digest()
+    digest = DIGESTS[suite.digest](canonical(part, with_comments=has_comment)).digest()
     return (
         f'<ds:Reference URI="#{escape(part.get(ID, ""))}">'
         f'<ds:Transforms><ds:Transform Algorithm="{form}"/></ds:Transforms>'

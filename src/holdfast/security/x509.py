@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
+
+from lxml import etree
 
 from holdfast.core.messages import CreateSequence
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
@@ -18,9 +21,9 @@ from holdfast.security.names import (
     INVALID_SECURITY_REASON,
     SECURITY,
     USES_SEQUENCE_STR,
-    WSSE,
 )
 from holdfast.security.nonces import Nonces
+from holdfast.security.signature import check_named_token
 from holdfast.security.signed_message import (
     SUITES,
     SignedMessage,
@@ -37,7 +40,6 @@ from holdfast.security.username_token import LIFE, SKEW, check_timestamp, refuse
 KINDS: Final[tuple[Kind, ...]] = ("token", "subject-key-identifier", "issuer-serial", "thumbprint")
 _SUITE: Final = "holdfast.security.suite"
 """Note with the algorithms of a request: the answer is signed with the same."""
-_STR: Final = f"{{*}}CreateSequence/{{{WSSE}}}SecurityTokenReference"
 
 
 class X509(Processor):
@@ -173,20 +175,13 @@ class X509(Processor):
             raise Unproven(f"{owner.subject} answers: name it in subjects=, or trust its own certificate")
         suite = check_signed(message, certificate, self._suite)
         if isinstance(context.envelope.control, CreateSequence):
-            self._check_binding(message, certificate)
+            check_named_token(message.envelope, partial(self._is_named, certificate, message))
         if not context.is_answer:
             context.notes[_SUITE] = suite
         return owner
 
-    def _check_binding(self, message: SignedMessage, certificate: Certificate) -> None:
-        """Check that a CreateSequence binds its Sequence to the certificate that signed it, if to any (WS-RM 6.1)."""
-        named = message.body.findall(_STR)
-        if len(named) > 1:
-            raise Invalid("CreateSequence names several tokens")
-        if named and self._trust.find(read_key_reference(named[0], message.security.element)) != certificate:
-            raise Invalid("CreateSequence binds the Sequence to a token that did not sign it")
-        if not named and message.header.find(USES_SEQUENCE_STR) is not None:
-            raise Invalid("CreateSequence has the header UsesSequenceSTR, and names no token")
+    def _is_named(self, certificate: Certificate, message: SignedMessage, reference: etree._Element) -> bool:
+        return self._trust.find(read_key_reference(reference, message.security.element)) == certificate
 
     def _is_new(self, message: SignedMessage, now: float) -> bool:
         """Remember a valid signature. Return False if it is known. Only valid ones count: strangers fill nothing."""
