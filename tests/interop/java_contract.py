@@ -83,6 +83,13 @@ class Caller:
                 await self.settle()
                 first = max(delivered()) + 1
 
+    async def call_through(self, proxy: LossyProxy) -> None:
+        """Make ``COUNT`` calls, the last through a repaired network: what ends a Sequence, CXF says once."""
+        await self.call(1, COUNT - 1)
+        await self.settle()
+        proxy.faults = CLEAN
+        await self.call(COUNT, COUNT, is_the_end=True)
+
     async def settle(self) -> None:
         """Wait until everything is acknowledged, as it sees it."""
         await self._peer.ask("settle", caller=self._ticket, seconds=PATIENCE)

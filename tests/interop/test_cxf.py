@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 import pytest
 from java_contract import (
     BAD,
-    CLEAN,
     COUNT,
     LIVE,
     PATIENCE,
@@ -88,10 +87,7 @@ async def test_cxf_sends_to_holdfast_through_a_bad_network(
     shop = Shop(tmp_path / "inbox")
     async with running_destination(shop.app) as url, LossyProxy(url, BAD, seed=3) as proxy:
         caller = await connected(cxf, proxy.url, operation, decoupled=decoupled, **words(versions))
-        await caller.call(1, COUNT - 1)
-        await caller.settle()
-        proxy.faults = CLEAN  # what ends a Sequence, CXF says once
-        await caller.call(COUNT, COUNT, is_the_end=True)
+        await caller.call_through(proxy)
         await assert_it_ends(shop, decoupled)
         assert proxy.counts.lost > 0
         assert shop.numbers == list(range(1, COUNT + 1))

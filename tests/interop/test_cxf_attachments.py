@@ -90,10 +90,7 @@ async def test_cxf_sends_attachments_to_holdfast_and_repeats_those_whose_answer_
     async with running_destination(shop.app) as url, LossyProxy(url, ANSWERS_LOST, seed=3) as proxy:
         setup = words(versions, mtom=True, bytes=SIZE)
         caller = await connected(cxf, proxy.url, operation, decoupled=False, **setup)
-        await caller.call(1, COUNT - 1)
-        await caller.settle()
-        proxy.faults = CLEAN  # what ends a Sequence, CXF says once
-        await caller.call(COUNT, COUNT, is_the_end=True)
+        await caller.call_through(proxy)
         await until(lambda: shop.ends() == ["terminated"], PATIENCE)
         assert proxy.counts.lost > 0
         assert shop.numbers == list(range(1, COUNT + 1))

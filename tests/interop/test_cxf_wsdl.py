@@ -27,10 +27,7 @@ async def test_cxf_reads_the_generated_wsdl_and_sends_reliably(
         setup = words(RM11, wsdl=f"{proxy.url.rstrip('/')}/?wsdl")
         caller = await connected(cxf, proxy.url, operation, decoupled=False, **setup)
         proxy.faults = BAD
-        await caller.call(1, COUNT - 1)
-        await caller.settle()
-        proxy.faults = CLEAN  # what ends a Sequence, CXF says once
-        await caller.call(COUNT, COUNT, is_the_end=True)
+        await caller.call_through(proxy)
         await until(lambda: shop.ends() == ["terminated"], PATIENCE)
         assert proxy.counts.lost > 0
         assert shop.numbers == list(range(1, COUNT + 1))
