@@ -20,9 +20,9 @@ from holdfast.core.messages import (
 )
 from holdfast.core.origin import Origin, owner_of, whole_party
 from holdfast.core.policy import for_forwarded_replies
+from holdfast.core.protocol_messages.awaited_beginnings import AwaitedBeginnings
 from holdfast.core.protocol_messages.wcf_keep_alive import is_kept_alive
 from holdfast.core.receiving.answers import Answering, response_to
-from holdfast.core.receiving.awaited_beginnings import AwaitedBeginnings
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.receiving.replies import Replies

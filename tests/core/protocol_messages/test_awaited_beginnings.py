@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.receiving.awaited_beginnings import MOST_AWAITED, AwaitedBeginnings
+from holdfast.core.protocol_messages.awaited_beginnings import MOST_AWAITED, AwaitedBeginnings
 
 
 def test_it_may_begin_within_the_patience_after_the_first_of_its_later_messages() -> None:
