@@ -141,6 +141,37 @@ def for_forwarded_replies(policy: DestinationPolicy) -> DestinationPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class PollingPolicy:
+    """How often a source that polls with MakeConnection asks its destination for messages.
+
+    The source polls only while a message can come: a reply, an acknowledgement or the answer to its request, or any
+    message of an open Sequence of replies. Each poll without a message makes the pause half as long again, so a reply
+    waits no longer than half of the time that the service took. A new request, and a message in the answer, begin with
+    the shortest pause again. If the answer says that another message waits, the next poll leaves at once.
+
+    Args:
+        first: Shortest pause in seconds.
+        cap: Longest pause in seconds. With this pause, the source polls an idle Sequence of replies.
+        jitter: Random share added to each pause, so that many sources do not poll in step.
+
+    Raises:
+        ConfigurationError: A number is out of its range, or two numbers contradict each other.
+    """
+
+    first: Seconds = 0.1
+    cap: Seconds = 10.0
+    jitter: Share = 0.25
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.first > self.cap:
+            raise ConfigurationError(
+                f"PollingPolicy(first={self.first:g}) is above cap={self.cap:g}",
+                remedy="first is the shortest pause between polls, cap the longest. Lower first or raise cap.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class SourcePolicy:
     """Limits and timers of an RM Source's Sequences.
 
@@ -163,6 +194,7 @@ class SourcePolicy:
             messages may be in doubt, and the source reads them before it sends. A lower number costs more writes.
         kept_replies: Number of replies that the program has received but not marked as done. Beyond it, the source
             treats the oldest as done, so that a program that never marks them does not fill the store.
+        polling: How often the source polls with MakeConnection, if it does.
 
     Raises:
         ConfigurationError: A number is out of its range.
@@ -180,6 +212,7 @@ class SourcePolicy:
     poll_interval: Seconds = 3.75
     mark_ahead: int = 256
     kept_replies: int = 10_000
+    polling: PollingPolicy = PollingPolicy()
 
     def __post_init__(self) -> None:
         check_settings(self)

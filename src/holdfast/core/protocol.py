@@ -130,7 +130,7 @@ class RMProtocol:
         """Return the pending effects in order, each once."""
         effects = self.effects[:]
         self.effects.clear()
-        return effects
+        return self.outbound.context.pollers.posted(effects)
 
     @property
     def wants_commit(self) -> bool:
@@ -309,6 +309,7 @@ class RMProtocol:
         self.outbound.exchanges.ended(sent, now)
         self.outbound.exchanges.failed(sent, now, unreachable, has_left=has_left)
         self.acknowledging.failed(sent, now)
+        self.outbound.context.pollers.failed(sent, now)
 
     # --- RM protocol messages -------------------------------------------------------------------------------------
 

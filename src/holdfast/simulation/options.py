@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, fields, replace
 
 from holdfast.core.handling.handler_cursor import HandlingPolicy
-from holdfast.core.messages import MAX_MESSAGE_NUMBER, IncompleteSequenceBehavior
+from holdfast.core.messages import MAX_MESSAGE_NUMBER, MC_ANONYMOUS, IncompleteSequenceBehavior
 from holdfast.core.policy import Assurance, Delivery, DestinationPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.retransmission import RetransmissionPolicy
@@ -82,6 +82,7 @@ class Options:
         writers: Sinks with a writer at the same time, if there is a writer.
         repeats: How often a request of a writer arrives twice.
         remembers: Seconds that a sink is remembered after its last batch; None: the core's default.
+        polls: Whether the source and the broker poll with MakeConnection for acknowledgements and replies; never drawn.
         asked_only: Whether the destination acknowledges only on request; never drawn.
         hides_limit: Whether its MessageNumberRollover omits the limit; never drawn.
         drops_early: Whether a destination in order drops messages that overtake others; never drawn.
@@ -145,6 +146,7 @@ class Options:
     writers: int = 1
     repeats: float = 0.0
     remembers: float | None = None
+    polls: bool = False
     asked_only: bool = False
     hides_limit: bool = False
     drops_early: bool = False
@@ -475,7 +477,7 @@ class Options:
             max_message_number=MAX_MESSAGE_NUMBER,
             inactivity_timeout=None,
         )
-        address = SOURCE_ADDRESS if self.listener else ""
+        address = MC_ANONYMOUS if self.polls else SOURCE_ADDRESS if self.listener else ""
         choices = tuple(creation_choices([self.versions], self.offer))
         handling = HandlingPolicy(attempts=3, backoff=0.2, backoff_cap=2.0)
         source = Setup(
@@ -516,6 +518,7 @@ class Options:
             certified=self.certified,
             forwarding=FORWARDING if self.refuses else PATIENT,
             forwards=True,
+            polls=self.polls,
             routed=names_of(self.broker_queues),
             block_bytes=self.block_bytes,
             staging=StagingPolicy(remember=self.remembers) if self.remembers is not None else USUAL_STAGING,

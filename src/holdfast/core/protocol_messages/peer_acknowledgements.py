@@ -22,6 +22,7 @@ from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.polling.pollers import Posted, is_poll, is_request
 
 ABANDONED = "abandoned by its source"
 """Why a Sequence ended: its source ended the Sequence that it had offered for replies."""
@@ -111,7 +112,11 @@ class Hearing:
     def _answer(self, sent: Transmit, envelope: Envelope | None, now: float) -> None:
         if isinstance(sent.envelope.control, TerminateSequence):
             self._outbound.terminate_sent(sent.source, envelope is None, now)
-        if envelope is not None:
+        if is_poll(sent):
+            if envelope is not None:
+                self._polled(sent, envelope, now)
+            self._outbound.context.pollers.answered(sent, envelope, now)
+        elif envelope is not None:
             self._receive(envelope, None, now, sent)
             if envelope.not_understood:
                 self._outbound.exchanges.failed(sent, now)  # the destination processed nothing of it
@@ -124,6 +129,20 @@ class Hearing:
         if envelope is None or envelope.fault is None:
             self._outbound.exchanges.answered(sent, now, was_empty=envelope is None)
 
+    def _polled(self, sent: Transmit, envelope: Envelope, now: float) -> None:
+        """Receive the message in the answer to a poll. It may be a request: its answer is posted to its sender."""
+        pollers = self._outbound.context.pollers
+        why = pollers.misdirected(sent, envelope)
+        if why:
+            detail = {"what": why, "party": sent.to}
+            self._inbound.effects.append(Incident("message.unauthorized", level="warning", detail=detail))
+            return
+        named = self._inbound.destinations.get(envelope.sequence.identifier) if envelope.sequence is not None else None
+        if named is not None and (named.create_message_id is None or named.acks_to.is_anonymous):
+            pollers.owe(sent, named.identifier)
+        channel = BackChannel(Posted(sent.to)) if is_request(envelope.control) else None
+        self._receive(envelope, channel, now, sent)
+
     def fault(self, envelope: Envelope, fault: Fault, sent: Transmit | None, origin: Origin, now: float) -> None:
         """Handle a fault, either the answer to ``sent`` or a separate message."""
         self._inbound.effects.append(FaultReceived(fault))
@@ -135,7 +154,7 @@ class Hearing:
         else:
             outbox = self._outbox_of(envelope, fault, sent, origin)
             number = sent.number if sent is not None else 0
-            if outbox is None and sent is None and not fault.is_rm:
+            if outbox is None and (sent is None or is_poll(sent)) and not fault.is_rm:
                 outbox, number = self._refused_request(envelope, origin)
             if outbox is not None and fault.is_rm and fault.code == SEQUENCE_TERMINATED and outbox.answers is not None:
                 self._abandoned(outbox, outbox.answers, fault, now)
@@ -177,7 +196,7 @@ class Hearing:
             if destination is None or sequence.message_number in destination.accepted:
                 return
         else:
-            outbox = self._outbound.sequences.by_local_id.get(sent.source) if sent is not None else None
+            outbox = self._answered(envelope, sent)
         source = outbox.source if outbox is not None else None
         if outbox is None or source is None:
             return
@@ -194,6 +213,15 @@ class Hearing:
         self._inbound.effects.append(Declined(outbox.key, offset, relates_to, fault))
         if outbox.forwarding is not None and number:
             self._outbound.context.forwarders.giving_up.declined(outbox, number, fault, now)
+
+    def _answered(self, envelope: Envelope, sent: Transmit | None) -> Outbox | None:
+        """Return the outbox of the message that a fault without a Sequence answers; None if unknown."""
+        if sent is None:
+            return None
+        if not is_poll(sent):
+            return self._outbound.sequences.by_local_id.get(sent.source)
+        outboxes = self._outbound.context.pollers.outboxes(sent)
+        return next((outbox for outbox in outboxes if outbox.number_of(envelope.relates_to)), None)
 
     def _abandoned(self, outbox: Outbox, answered: str, fault: Fault, now: float) -> None:
         """Handle a requester's termination of the Sequence that it offered for replies.
@@ -217,7 +245,7 @@ class Hearing:
             self._authority.ignore(fault.code, identifier, origin)
             if sent is None:
                 return None
-        if sent is not None:
+        if sent is not None and not is_poll(sent):
             return self._outbound.sequences.by_local_id.get(sent.source)
         # A refusal posted as a separate message names its CreateSequence by RelatesTo: only the destination knows that
         # MessageID. But a peer that offered a Sequence chose the name of that one.
@@ -229,8 +257,10 @@ class Hearing:
 
         A destination may answer a repeat with a stored reply, with an acknowledgement of the same age.
         """
-        if sent is None or isinstance(envelope.control, Acknowledge | CloseSequenceResponse):
-            return sent.left_at if sent is not None else None
+        if sent is None or is_poll(sent):
+            return None
+        if isinstance(envelope.control, Acknowledge | CloseSequenceResponse):
+            return sent.left_at
         outbox = self._outbound.sequences.by_local_id.get(sent.source)
         source = outbox.source if outbox is not None else None
         is_first = sent.attempt == 1 and source is not None and sent.number > source.numbers.sent_before

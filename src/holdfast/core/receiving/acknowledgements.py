@@ -123,8 +123,8 @@ class Acknowledging:
             return
         if back_channel is not None:
             self._effects.append(Respond(back_channel, None))
-        elif destination.accept_acks_to is None and not at_once:
-            return  # replies at a source: acknowledged on its next request
+        elif destination.accept_acks_to is None and destination.create_message_id is None and not at_once:
+            return  # replies at a source that offered the Sequence: acknowledged on its next request
         self.owe(destination, now, at_once=at_once)
 
     def owe(self, destination: RMDestination, now: float, *, at_once: bool = False) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.events import Effect, Incident
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
-from holdfast.core.messages import Envelope, Fault
+from holdfast.core.messages import Envelope, Fault, is_polled
 from holdfast.core.origin import PROVEN, Origin, Requester, inbound_names
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.rm_destination.destination import RMDestination
@@ -58,6 +58,8 @@ class Authority:
             return self._may_speak_of_replies(outbox, source, origin)
         if origin.address:
             return origin.address == outbox.to
+        if is_polled(source.address):
+            return False  # what its destination says comes in answers to polls and to other requests of this side
         if source.secret:
             return compare_digest(source.secret.encode(), origin.secret.encode())
         # Either the saved state comes from a version that had no secrets yet, or this process had no listener when it
@@ -84,7 +86,11 @@ class Authority:
         """Return the fault for a message that names an inbound Sequence of another proven party, else None."""
         for identifier in inbound_names(envelope):
             destination = self._inbound.destinations.get(identifier)
-            if destination is not None and not self._may_use(destination, origin):
+            if destination is None:
+                continue
+            only_from = self._outbound.context.pollers.only_from(identifier)
+            is_elsewhere = only_from is not None and origin.address != only_from
+            if is_elsewhere or not self._may_use(destination, origin):
                 detail = {"what": "it names a Sequence that another party created", "party": origin.party}
                 self._effects.append(Incident("message.unauthorized", identifier, 0, "warning", detail))
                 return sequence_fault(UNKNOWN_SEQUENCE, identifier)

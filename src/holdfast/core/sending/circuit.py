@@ -124,6 +124,10 @@ class Circuits:
         """Return the circuit of an address that a forwarder sends to."""
         return self._circuits[to]
 
+    def paused_until(self, to: str) -> float:
+        """Return until when an address asks to be left alone; 0 if it does not."""
+        return self._paused.get(to, 0.0)
+
     # --- permission to send ---------------------------------------------------------------------------------------
 
     def holds(self, outbox: Outbox, now: float) -> bool:

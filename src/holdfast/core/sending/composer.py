@@ -8,6 +8,7 @@ from typing import Protocol
 from holdfast.core.messages import (
     ANONYMOUS,
     ANONYMOUS_EPR,
+    MC_ANONYMOUS,
     AckRequested,
     CloseSequence,
     CreateSequence,
@@ -19,6 +20,7 @@ from holdfast.core.messages import (
     Sequence,
     SequenceAcknowledgement,
     TerminateSequence,
+    is_polled,
 )
 from holdfast.core.origin import with_secret
 from holdfast.core.records import Record
@@ -52,13 +54,14 @@ class Composer:
     """Makes the envelopes of outbound Sequences.
 
     Args:
-        local: The address the peer can send to; :data:`ANONYMOUS` for one without a listener.
+        local: The address the peer can send to; :data:`ANONYMOUS` for one without a listener, :data:`MC_ANONYMOUS` for
+            one that polls: each Sequence has its address.
         offered: The Sequences that this side offered for replies, which are acknowledged along with all else.
         new_identifier: Makes a URI never used before.
     """
 
     def __init__(self, local: str, offered: Offered, new_identifier: Callable[[], str]) -> None:
-        self._local = EndpointReference(local) if local != ANONYMOUS else ANONYMOUS_EPR
+        self._local = ANONYMOUS_EPR if local in (ANONYMOUS, MC_ANONYMOUS) else EndpointReference(local)
         self._offered = offered
         self._new_identifier = new_identifier
 
@@ -68,6 +71,8 @@ class Composer:
 
     def _address_for(self, source: RMSource) -> EndpointReference:
         """Return the address for messages from the peer of a Sequence. No other peer knows it."""
+        if is_polled(source.address):
+            return EndpointReference(source.address)
         if self.is_anonymous(source) or not source.secret:
             return self._local
         return EndpointReference(with_secret(source.address or self._local.address, source.secret))

@@ -17,6 +17,7 @@ from holdfast.core.sending.outbound_room import OutboundRoom
 from holdfast.core.sending.outbound_sequences import OutboundSequences
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.polling.mailboxes import Mailboxes
+from holdfast.core.sending.polling.pollers import Pollers
 from holdfast.core.sending.read_ahead import ReadingAhead
 from holdfast.core.sending.read_ahead_buffer import Buffers
 from holdfast.core.sending.transmission_mark import Marking
@@ -30,7 +31,8 @@ class SendingContext:
         effects: The list that collects their effects.
         new_identifier: Makes a URI never used before.
         jitter: Returns a number in [0, 1), another at each call.
-        local: The address the peer can send to; :data:`ANONYMOUS` for an endpoint without a listener.
+        local: The address the peer can send to; :data:`ANONYMOUS` for an endpoint without a listener, and
+            :data:`MC_ANONYMOUS` for one that polls.
         offered: The Sequences that this endpoint offered for replies.
         claims: The Identifiers that other workers use; None in a server of one process.
     """
@@ -48,6 +50,7 @@ class SendingContext:
         offered: Offered,
         claims: IdentifierClaims | None = None,
     ):
+        self.local = local
         self.commit = commit
         self.effects = effects
         self.jitter = jitter
@@ -67,5 +70,7 @@ class SendingContext:
         self.reading = ReadingAhead(effects, self.outboxes, self.ready, self.room)
         self.buffers = Buffers()
         self.mailboxes = Mailboxes()
+        pause_of = self.circuits.paused_until
+        self.pollers = Pollers(effects, self.sequences, offered, new_identifier, jitter, pause_of)
         self.marking = Marking(commit, self.ready)
         self.creation = OutboundCreation(self, new_identifier)

@@ -47,6 +47,8 @@ class Exchanges:
         if found is None:
             return
         outbox, source = found
+        if not sent.number:
+            self._context.pollers.asked(source)
         is_request = sent.number in source.waiting.unreplied
         source.flight.ended(sent.number, now + source.policy.retransmission.floor if is_request else None)
         if is_request:

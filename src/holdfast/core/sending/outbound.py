@@ -99,7 +99,7 @@ class Outbound:
             start: The offset where a new outbox begins; None: the first record in the queue.
             policy: The forwarding policy. It is not saved: pass it at each start, before anything is sent.
             address: The address for the destination's replies and acknowledgements of the next Sequence, "" for this
-                endpoint's own. A Sequence keeps the address that it began with.
+                endpoint's own, ``MC_ANONYMOUS`` to poll for them. A Sequence keeps the address that it began with.
         """
         outbox = self._open(key, to, choices, queue, partition, start)
         outbox.address = address
@@ -226,6 +226,8 @@ class Outbound:
                 if room.is_waited_for:
                     room.end_turn(key, is_reading=self.reading.is_reading(outbox))
         self.polls.serve(now)
+        if not self.reading.is_recovering:
+            self.context.pollers.pump(now)
 
     @property
     def is_idle(self) -> bool:
@@ -234,6 +236,10 @@ class Outbound:
         return self.polls.is_idle and all(key not in outboxes or outboxes[key].is_idle for key in self.context.ready)
 
     def _give_turn(self, outbox: Outbox, now: float) -> None:
+        self._take_turn(outbox, now)
+        self.context.pollers.see(outbox, now)
+
+    def _take_turn(self, outbox: Outbox, now: float) -> None:
         if outbox.forwarding is not None and not self.context.forwarders.giving_up.turn(outbox, now):
             return
         if self.circuits.holds(outbox, now):
@@ -248,8 +254,10 @@ class Outbound:
 
     def deadline(self) -> float | None:
         """Return when :meth:`pump` must be called next; None: not before an event."""
-        due, until = None if self.reading.is_recovering else self.context.deadlines.next(), self.polls.deadline()
-        return due if until is None else until if due is None else min(due, until)
+        times = [self.polls.deadline()]
+        if not self.reading.is_recovering:
+            times += [self.context.deadlines.next(), self.context.pollers.deadline()]
+        return min((time for time in times if time is not None), default=None)
 
     def pause(self, to: str, seconds: float, now: float) -> float:
         """Send nothing to a destination for the time it requested (Retry-After).

@@ -27,6 +27,9 @@ DISCARDED = "a message was given up"
 NO_ANSWER_WHAT_ARRIVED = "nobody knows what arrived"
 """Why an outbox is stopped: it dead-letters a message, and its destination does not report which others it has."""
 
+NOT_POLLED = "polls refused"
+"""Why an outbox is stopped: its destination does not answer the polls for replies and acknowledgements."""
+
 
 class Why(NamedTuple):
     """Report of an event of a Sequence.

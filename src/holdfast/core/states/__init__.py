@@ -6,8 +6,8 @@ or ours. If a table has no cell for the peer's event, the peer refers to an unkn
 accordingly. If it has no cell for our own event (a call, a timer), Holdfast has a bug and raises :class:`NoSuchMove`.
 
 This package owns states, events, actions and cells. It knows no object that has a state. Open ``outbound`` first.
-``inbound`` has the tables of the other end, and ``outbox`` those of objects that outlive a Sequence. ``drawing`` makes
-the diagrams of the docs (``python -m holdfast.core.states``).
+``inbound`` has the tables of the other end, and ``outbox`` and ``poller`` those of objects that outlive a Sequence.
+``drawing`` makes the diagrams of the docs (``python -m holdfast.core.states``).
 """
 
 from __future__ import annotations
@@ -56,6 +56,12 @@ from holdfast.core.states.outbox import (
     WithdrawalEvent,
     WithdrawalState,
 )
+from holdfast.core.states.poller import (
+    POLLER_TABLE,
+    PollerAction,
+    PollerEvent,
+    PollerState,
+)
 from holdfast.core.states.table import (
     Event,
     NoSuchMove,
@@ -68,6 +74,7 @@ __all__ = [
     "DOUBT_TABLE",
     "END_TABLE",
     "OUTBOX_TABLE",
+    "POLLER_TABLE",
     "REQUESTS",
     "SETTLING_TABLE",
     "SOURCE_TABLES",
@@ -90,6 +97,9 @@ __all__ = [
     "OutboxAction",
     "OutboxEvent",
     "OutboxState",
+    "PollerAction",
+    "PollerEvent",
+    "PollerState",
     "Request",
     "SettlingAction",
     "SettlingEvent",

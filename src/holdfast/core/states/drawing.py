@@ -44,6 +44,7 @@ from holdfast.core.states.outbox import (
     WithdrawalEvent,
     WithdrawalState,
 )
+from holdfast.core.states.poller import POLLER_TABLE, PollerAction, PollerEvent, PollerState
 from holdfast.core.states.table import Event
 from holdfast.core.versions import RM
 
@@ -69,6 +70,7 @@ TABLES: dict[str, Drawn] = {
     "outbox": Drawn(OUTBOX_TABLE, OutboxState, OutboxEvent, OutboxAction),
     "circuit": Drawn(CIRCUIT_TABLE, CircuitState, CircuitEvent, CircuitAction),
     "withdrawal": Drawn(WITHDRAWAL_TABLE, WithdrawalState, WithdrawalEvent, WithdrawalAction),
+    "poller": Drawn(POLLER_TABLE, PollerState, PollerEvent, PollerAction),
 }
 """Every table, by the name of its diagram."""
 

@@ -110,6 +110,7 @@ class DurableState:
             elif queue == DEAD_LETTERS:
                 self.letters.append(Queued(record.sequence, record.message_number, record.body))
             elif not is_staged(queue) and not is_routed(queue):
+                del self.outbound[queue][offset:]  # the outbox was discarded, and began again
                 self.outbound[queue].append(record)
                 if record.body.startswith(b"r"):
                     self.replies.add(record.body)

@@ -28,7 +28,7 @@ from holdfast.core.events import (
 from holdfast.core.forwarding.undeliverable import GivingUp
 from holdfast.core.handling.delivery import HandlerSettings, Handling
 from holdfast.core.handling.handler_cursor import HandlingPolicy
-from holdfast.core.messages import ANONYMOUS, Acknowledge, Envelope, Fault, Routed
+from holdfast.core.messages import ANONYMOUS, MC_ANONYMOUS, Acknowledge, Envelope, Fault, Routed
 from holdfast.core.origin import CERTIFIED, Origin, secret_in
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.protocol import RMProtocol
@@ -134,7 +134,7 @@ class Setup:
     """How one endpoint is built; the same after every restart.
 
     Args:
-        address: Its address; "" for a source without a listener.
+        address: Its address; "" for a source without a listener, ``MC_ANONYMOUS`` for one that polls.
         destination_policy, source_policy: Policies for the core.
         handling: How the handler is called.
         choices: The versions that its outbox tries with CreateSequence, in order.
@@ -150,6 +150,7 @@ class Setup:
         certified: Whether every sender presents its own client certificate.
         forwarding: When a broker makes a message a dead letter; None: the default.
         forwards: Whether it is a broker, which has no handlers and forwards its messages to the last endpoint.
+        polls: Whether a broker polls the services behind it.
         routed: Names of its further queues: see :mod:`holdfast.simulation.nodes.routed_queues`.
         routed_retention: How long further queues keep records; a broker's also keep every record not yet forwarded.
         block_bytes: Bytes of held messages released in one batch; None: the core's default.
@@ -172,6 +173,7 @@ class Setup:
     certified: bool = False
     forwarding: ForwardingPolicy | None = None
     forwards: bool = False
+    polls: bool = False
     routed: tuple[str, ...] = ()
     routed_retention: RetentionPolicy = USUAL_RETENTION
     block_bytes: int | None = None
@@ -236,7 +238,7 @@ class Node:
                 self.outbox.want_end(now)
 
     def _forward(self) -> None:
-        inbound = self.protocol.inbound
+        inbound, polls = self.protocol.inbound, self.setup.polls
         forwarders = [(FORWARD, inbound.queue, self.world.nodes[-1].setup.address, [*self.setup.choices])]
         for name in self.setup.routed:
             choices = [(versions, False) for versions, _ in self.setup.choices]
@@ -244,8 +246,8 @@ class Node:
 
         def follow(partition: int) -> None:
             for prefix, queue, to, choices in forwarders:
-                key, policy = f"{prefix}{partition}", self.setup.forwarding
-                self.protocol.outbound.forward(key, to, choices, queue, partition, policy=policy)
+                key, policy, address = f"{prefix}{partition}", self.setup.forwarding, MC_ANONYMOUS if polls else ""
+                self.protocol.outbound.forward(key, to, choices, queue, partition, policy=policy, address=address)
 
         for partition, one in enumerate(inbound.queue.partitions):
             if partition < inbound.queue.description.shared or one.end:

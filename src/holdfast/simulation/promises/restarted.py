@@ -10,7 +10,7 @@ from copy import deepcopy
 from dataclasses import fields, replace
 
 from holdfast.core.events import BackChannel, ReadWanted, Respond
-from holdfast.core.messages import ANONYMOUS_EPR, Envelope
+from holdfast.core.messages import ANONYMOUS_EPR, Envelope, MakeConnection
 from holdfast.core.origin import Origin
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.receiving.replies import APART
@@ -35,8 +35,9 @@ class Heard:
         self._envelopes: dict[str, tuple[Envelope, Origin]] = {}
 
     def hear(self, envelope: Envelope, origin: Origin) -> None:
-        """Record a request and its origin."""
-        self._envelopes.setdefault(repr(envelope), (replace(envelope), origin))
+        """Record a request and its origin, except for a poll: its answer waits for reads that a living one has done."""
+        if not isinstance(envelope.control, MakeConnection):
+            self._envelopes.setdefault(repr(envelope), (replace(envelope), origin))
 
     def compare(self) -> bool:
         """Check that a restart would change no answer.

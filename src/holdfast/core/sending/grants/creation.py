@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.events import Incident, Transmit
 from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, REFUSES_CREDENTIALS
-from holdfast.core.messages import CreateSequenceResponse
+from holdfast.core.messages import MC_ANONYMOUS, CreateSequenceResponse, is_polled
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.grants.identifier_claims import ClaimResult, claim_grant
 from holdfast.core.sending.grants.unusable_grants import why_unusable
@@ -58,8 +58,11 @@ class OutboundCreation:
         source.numbers.start = outbox.first
         source.offer = self._new_identifier() if with_offer else None
         source.control.message_ids[Request.CREATE.value] = source.local_id
-        source.address = outbox.address
-        if not context.composer.is_anonymous(source):
+        if MC_ANONYMOUS in (outbox.address, context.local) and not outbox.is_for_replies:
+            source.address = context.pollers.address_for(outbox.to or "")
+        else:
+            source.address = outbox.address
+        if not is_polled(source.address) and not context.composer.is_anonymous(source):
             source.secret = self._secrets.get(outbox.to) or self._new_identifier().rpartition(":")[2]
         if not versions.rm.can.creates:
             source.identifier = source.local_id

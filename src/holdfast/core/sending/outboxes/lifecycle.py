@@ -46,7 +46,8 @@ class OutboxLifecycle(OutboxRecords):
         self._commit, self._effects = context.commit, context.effects
         self.policy = policy
         self.address = ""
-        """Address for answers of a forwarder's destination in the next Sequence; "" for this side's default address."""
+        """Address for answers of a forwarder's destination in the next Sequence: "" for this side's default address,
+        :data:`MC_ANONYMOUS` to poll for them."""
         self.owner = ""
         """The authenticated party that alone may poll for its messages; "" without one, or if its Sequence tells."""
         self.choices: list[Choice] = []
@@ -316,6 +317,7 @@ class OutboxLifecycle(OutboxRecords):
         assert source is not None, self.key
         self._context.requests.forget(source)
         self._context.sequences.remove(source)
+        self._context.pollers.remove(source)
         release_claim(self._context.claims, source, self._commit)
         if source.offer is not None:
             self._context.offered.forget_offered(source.offer, now)

@@ -75,6 +75,7 @@ class Outbox(OutboxLifecycle):
         if self.is_polled and source.requester is not None:
             self._context.mailboxes.add_outbox(self.to, self.key, owner_of(source.requester.party))
         self._context.sequences.add(self, source)
+        self._context.pollers.add(self, source)
         self._context.creation.adopt(self, source)
         self.update_available()
 
@@ -180,6 +181,8 @@ class Outbox(OutboxLifecycle):
             assert source.identifier is not None
             envelope.ack_requested = (AckRequested(source.identifier),)
         attempt = source.sent(number, wants_reply, self._context.jitter(), now, asks=asks)
+        if wants_reply is not None and attempt == 1:
+            self._context.pollers.expect(source, now)
         assert self.to is not None
         query, size = self.query(number), 0 if self.is_polled else len(envelope.body) + len(envelope.attachments)
         self._effects.append(Transmit(self.to, envelope, source.local_id, number, attempt, now, query, size))

@@ -1,4 +1,5 @@
-"""Peers that poll with MakeConnection: what waits for them, and how a poll is answered.
+"""WS-MakeConnection, both roles: what waits for peers that poll, and when this side polls.
 
-This room owns which message a poll gets. It does not know who may poll for which address. Open ``mailboxes`` first.
+This room owns which message a poll gets, and when a poll leaves. It does not know who may poll for which address. Open
+``mailboxes`` first for peers that poll, and ``poller`` for the polls of this side.
 """

@@ -104,6 +104,7 @@ class ServedPolls:
         """Return the next message for a poll, and without one, whether the store reads one."""
         envelope = self._context.mailboxes.take(box) if poll.keys is None else None
         if envelope is not None:
+            self._renew(envelope)
             return envelope, False
         is_reading = False
         for key in self._keys(box, poll):
@@ -115,6 +116,12 @@ class ServedPolls:
                 return sent.envelope, False
             is_reading = is_reading or self._context.reading.is_reading(outbox)
         return None, is_reading
+
+    def _renew(self, envelope: Envelope) -> None:
+        """Let a message that waited acknowledge what is acknowledged now, so that no peer takes it for a retraction."""
+        present = (self._context.offered.acknowledgement(one.identifier) for one in envelope.acknowledgements)
+        renewed = zip(envelope.acknowledgements, present, strict=True)
+        envelope.acknowledgements = tuple(old if new is None or old.final else new for old, new in renewed)
 
     @staticmethod
     def _keys(box: Mailbox, poll: Poll) -> list[str]:
