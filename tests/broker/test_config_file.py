@@ -233,6 +233,7 @@ ROUTE = "[queues.a]\n[queues.b]\n"
             "destination",
         ),
         (FORWARDER + "address = 'broker'", "forwarders.a.address", '"broker"', "http"),
+        (FORWARDER + "address = 'http://b/'\npoll = true", "forwarders.a.poll", "in one way only", "Remove poll"),
         (FORWARDER + f"address = 'http://b/{'x' * 2000}'", "forwarders.a.address", "2,009 characters", "shorter"),
         (FORWARDER + f"address = 'http://b/{'x' * 2100}'", "forwarders.a.address", "2,109 characters", "shorter"),
         (

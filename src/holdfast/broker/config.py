@@ -331,6 +331,8 @@ class ForwarderConfig:
         address: URL of the broker's own listener, as the destination reaches it. With it, the destination posts
             replies and acknowledgements there. Without it, they arrive in its HTTP responses. Set it if a lost
             response would lose the reply, as with Apache CXF.
+        poll: Whether the forwarder polls the destination for replies and acknowledgements (WS-MakeConnection). Set it
+            if the destination cannot connect to this broker and some replies take longer than ``timeout``.
         policy: Limits and timers. Each setting here overrides ``policies``.
         tls: Certificate authorities and client certificate, instead of the system's.
         proxy: HTTP proxy to the destination.
@@ -349,6 +351,7 @@ class ForwarderConfig:
     paused: bool = False
     timeout: Seconds = 60.0
     address: Url | None = None
+    poll: bool = False
     policy: ForwardingPolicy = field(default_factory=ForwardingPolicy)
     tls: ClientTLS | None = None
     proxy: ProxyConfig | None = None
@@ -358,7 +361,7 @@ class ForwarderConfig:
     @property
     def may_reply(self) -> bool:
         """Whether the destination's replies can reach the broker."""
-        return self.offer is not False or self.address is not None
+        return self.offer is not False or self.address is not None or self.poll
 
     @property
     def versions(self) -> tuple[Versions, ...]:

@@ -241,7 +241,7 @@ def _of_what_is_expected(config: BrokerConfig) -> Iterator[Wrong]:
 def _of_a_request(path: KeyPath, route: RouteConfig, replied: set[str]) -> Iterator[Wrong]:
     if route.expects is Expects.REQUEST and replied.isdisjoint(route.queues):
         what = "no forwarder of these queues can bring a reply"
-        yield path, what, 'Add a forwarder that offers a Sequence or sets an address, or write "one_way".'
+        yield path, what, 'Add a forwarder that offers a Sequence, sets an address or polls, or write "one_way".'
 
 
 def _of_a_header(path: KeyPath, route: RouteConfig, config: BrokerConfig) -> Iterator[Wrong]:
@@ -340,6 +340,9 @@ def _of_its_address(path: KeyPath, one: ForwarderConfig) -> Iterator[Wrong]:
     if one.address == one.to:
         what = "this is the destination's own URL: replies would not reach this broker"
         yield (*path, "address"), what, "Set the URL at which the destination reaches this broker."
+    if one.address is not None and one.poll:
+        what = "poll and address are both set, but replies arrive in one way only"
+        yield (*path, "poll"), what, "Remove poll if the destination can connect to this broker, else remove address."
     if one.address is not None and len(one.address) > LONGEST_ADDRESS:
         what = f"this URL has {len(one.address):,} characters, but destinations accept at most {LONGEST_ADDRESS:,}"
         yield (*path, "address"), what, "Use a shorter URL."

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from holdfast.broker.config import ForwarderConfig
+from holdfast.core.messages import MC_ANONYMOUS
 from holdfast.core.queues.queue import Queue
 from holdfast.core.sending.outboxes.lifecycle import Choice
 from holdfast.core.sending.outboxes.outbox import Outbox
@@ -146,7 +147,7 @@ class Forwarders:
             destination.queues[config.queue],
             partition,
             policy=config.policy,
-            address=config.address or "",
+            address=MC_ANONYMOUS if config.poll else config.address or "",
         )
         if outbox.to != config.to:
             protocol.outbound.redirect(outbox, config.to)

@@ -157,8 +157,9 @@ def test_a_receiver_that_cannot_be_says_why(run: Any, tmp_path: Path, options: l
 # --- send -------------------------------------------------------------------------------------------------------------
 
 
-def test_replies_are_printed_in_the_order_of_the_files(run: Any, served: Any, tmp_path: Path) -> None:
-    result = run("send", "--to", served.url, "--action", "urn:price", "--request", *orders(tmp_path, 5))
+@pytest.mark.parametrize("how", [[], ["--poll"]], ids=["plain", "poll"])
+def test_replies_are_printed_in_the_order_of_the_files(run: Any, served: Any, tmp_path: Path, how: list[str]) -> None:
+    result = run("send", "--to", served.url, "--action", "urn:price", "--request", *how, *orders(tmp_path, 5))
     assert result.code == 0, result.err
     assert result.out.splitlines() == [f"<price>{number}</price>" for number in range(5)]
 

@@ -192,3 +192,26 @@ async def test_a_wsdl_without_a_policy_of_reliable_messaging_is_warned_of(
         told = [line for line in caplog.messages if "wsdl.no_rm_policy" in line]
         assert len(told) == (0 if is_reliable else 1)
         assert is_reliable or "url='http://host/'" in told[0]
+
+
+MC_SUPPORTED = '<mc:MCSupported xmlns:mc="http://docs.oasis-open.org/ws-rx/wsmc/200702"{}/>'
+
+
+@pytest.mark.parametrize(
+    ("optional", "poll", "expected"),
+    [("", None, True), ("", True, True), (' wsp:Optional="true"', None, None), (' wsp:Optional="true"', True, True)],
+)
+async def test_a_source_polls_a_service_that_demands_it(
+    tmp_path: Path, optional: str, poll: bool | None, expected: bool | None
+) -> None:
+    (tmp_path / "main.wsdl").write_text(MAIN.format(imported="binding.wsdl", url="http://h/"))
+    demanded = f"</r:RMAssertion>{MC_SUPPORTED.format(optional)}"
+    binding = BINDING.format(main="main.wsdl", output=OUTPUT).replace("</r:RMAssertion>", demanded)
+    (tmp_path / "binding.wsdl").write_text(binding)
+    source = await Source.from_wsdl(tmp_path / "main.wsdl", ":memory:", http=SourceHTTP(poll=poll))
+    assert source._http.poll is expected
+    if not optional:
+        for http in (SourceHTTP(poll=False), SourceHTTP(listen=("127.0.0.1", 0))):
+            with pytest.raises(ConfigurationError, match="MCSupported") as raised:
+                await Source.from_wsdl(tmp_path / "main.wsdl", ":memory:", http=http)
+            assert "the Source then polls" in raised.value.remedy

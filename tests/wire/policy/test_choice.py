@@ -9,7 +9,7 @@ import pytest
 from policy_expressions import normal
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.wire.policy.assertions import ANONYMOUS, LISTENER, PASSWORD, PASSWORD_DIGEST, Ability
+from holdfast.wire.policy.assertions import ANONYMOUS, LISTENER, PASSWORD, PASSWORD_DIGEST, POLLS, Ability
 from holdfast.wire.policy.choice import choose
 from holdfast.wire.wsdl import Description
 
@@ -38,7 +38,6 @@ def refusal(inside: str, able: Collection[Ability] | None = None) -> str:
 @pytest.mark.parametrize(
     ("assertion", "told"),
     [
-        ("<mc:MCSupported/>", "MCSupported (replies that the client fetches with MakeConnection)"),
         ("<cdp:CompositeDuplex/>", "CompositeDuplex (messages that the service sends on its own initiative"),
         ("<ow:OneWay/>", "OneWay (datagrams"),
         ("<tx:ATAssertion/>", "ATAssertion (distributed transactions)"),
@@ -55,6 +54,12 @@ def test_no_demand_is_passed_over_in_silence(assertion: str, told: str) -> None:
     optional = assertion.replace("/>", ' wsp:Optional="true"/>', 1) if assertion.count("<") == 1 else ""
     ignorable = assertion.replace("/>", ' wsp:Ignorable="true"/>', 1) if optional else ""
     assert refusal(optional) == refusal(ignorable) == ""
+
+
+def test_a_service_may_demand_polls_of_a_source_that_can_poll() -> None:
+    demanded = "<mc:MCSupported/>"
+    assert "MCSupported (replies that the client fetches with MakeConnection)" in refusal(demanded, {ANONYMOUS})
+    assert refusal(demanded, {ANONYMOUS, POLLS}) == refusal('<mc:MCSupported wsp:Optional="true"/>', {ANONYMOUS}) == ""
 
 
 def test_a_service_may_demand_mtom() -> None:

@@ -114,6 +114,11 @@ class Run:
 @click.option("--profile", type=click.Choice(["wcf", "wcf-2007", "cxf"]), help="The versions of a known peer.")
 @click.option("--assurance", help="Delivery assurance.  [default: the WSDL's, else exactly-once in-order]")
 @click.option(
+    "--poll",
+    is_flag=True,
+    help="Poll for late replies and acknowledgements, as MakeConnection of the destination allows.",
+)
+@click.option(
     "--attach", multiple=True, metavar="FILE", help="Attach this file to every message; its name is the Content-ID."
 )
 @click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="HTTP header for every request.")
@@ -140,6 +145,7 @@ def send(
     password_file: str | None,
     password_digest: bool,
     attach: tuple[str, ...],
+    poll: bool,
     log_level: str,
     log_json: bool,
     **what: Any,
@@ -173,7 +179,7 @@ def send(
     peers = to_peers()
     with wrong_usage():
         versions = _versions(rm, addressing, soap, profile)
-        http = SourceHTTP(headers=parse_headers(headers), **peers)
+        http = SourceHTTP(headers=parse_headers(headers), poll=poll or None, **peers)
     options = {"versions": versions, "profile": profile, "assurance": assurance, "http": http}
     options |= _credentials(username, password_file, password_digest)
     try:

@@ -9,9 +9,9 @@ from typing import Any
 
 from holdfast.core.events import Incident, Stopped, Unanswered, Unheard
 from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, REFUSES_CREDENTIALS
-from holdfast.core.messages import ANONYMOUS
+from holdfast.core.messages import ANONYMOUS, MC_ANONYMOUS
 from holdfast.core.sending.outboxes.retraction import RETRACTED
-from holdfast.core.sending.reasons import UNSENDABLE
+from holdfast.core.sending.reasons import NOT_POLLED, UNSENDABLE
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.outboxes import forwarder_of
 from holdfast.exceptions import (
@@ -51,6 +51,10 @@ _NO_SEQUENCE = (
     "It granted no Sequence. Check that reliable messaging is enabled at that endpoint (WCF: reliableSession; CXF: "
     "the reliableMessaging feature), or fix the cause that the fault names"
 )
+_NOT_POLLED = (
+    "Enable MakeConnection there (Metro: the policy assertion MCSupported; Sandesha2: EnableMakeConnection). Or send "
+    "from another store without polls: omit poll of SourceHTTP, or --poll. To try it again"
+)
 
 
 def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str) -> HoldfastError:
@@ -86,6 +90,9 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
     if stopped.code == "given up":
         message = f"the destination {to} did not answer{because}"
         return NotAcknowledged(message, remedy=f"{safe} To retry: {resume}")
+    if stopped.code == NOT_POLLED:
+        message = f"the destination {to} does not answer polls (WS-MakeConnection): {stopped.reason}"
+        return DeliveryError(message, remedy=f"{safe} {_NOT_POLLED}: {resume}")
     is_http = stopped.code.startswith("HTTP ")
     if is_http:
         said = f"the destination {to} answered with {stopped.code} and {stopped.reason}"
@@ -156,12 +163,15 @@ def unheard_text(unheard: Unheard, to: str, local: str) -> str:
     Args:
         unheard: The event of the core.
         to: The destination's URL.
-        local: The address for its acknowledgements.
+        local: The address for its acknowledgements; :data:`MC_ANONYMOUS` if they are polled.
     """
     times = f"{unheard.times} times with success but no content"
     if not unheard.number:
         return f"{to} has answered the end of the Sequence {unheard.identifier} {times}"
     said = f"{to} has answered message {unheard.number} of the Sequence {unheard.identifier} {times}"
+    if local == MC_ANONYMOUS:
+        what = "reply" if unheard.wants_reply else "acknowledgement"
+        return f"{said}, and no poll has brought the {what} yet"
     if local != ANONYMOUS:
         return f"{said}: it must send its acknowledgements to {local}; check that it can reach that address"
     if unheard.wants_reply:

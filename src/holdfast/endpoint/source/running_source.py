@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self, cast
 
 from holdfast.core.events import Effect, Incident, Respond, Transmit
-from holdfast.core.messages import ANONYMOUS
+from holdfast.core.messages import ANONYMOUS, MC_ANONYMOUS
 from holdfast.core.policy import Assurance, DestinationPolicy
 from holdfast.core.protocol_settings import Policies
 from holdfast.core.queues.queue import Queue
@@ -172,7 +172,7 @@ class RunningSource:
         """Listen for answers if the settings say so, and return the address that they go to."""
         http = self._settings.http
         if http.listen is None:
-            return ANONYMOUS
+            return MC_ANONYMOUS if http.poll else ANONYMOUS
         self._listener = Listener(self.engine, self._settings.envelopes, self._sender.pauses)
         self.server = await listen_for_answers(self._listener.handle, *http.listen)
         return http.address or f"http://{http.listen[0]}:{self.server.port}/"

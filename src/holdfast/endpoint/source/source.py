@@ -75,7 +75,7 @@ class Source(OperationCalls):
         policy: Limits and timers. Or a list of :class:`Policy`, each for some of the Sequences; then the other settings
             are the defaults, or those of the WSDL. ``assurance`` replaces the assurance if given.
         http: HTTP headers such as Authorization, TLS, proxy, timeout, and a listener for acknowledgements and
-            replies. None: no headers, the system's trust, and no listener.
+            replies, or polls for them. None: no headers, the system's trust, and neither of the two.
         processors: The processors of every envelope, in and out, the first next to the network.
         journal: Whether it keeps an event journal, in ``journal`` of its store's directory, or where and how long it
             keeps it.

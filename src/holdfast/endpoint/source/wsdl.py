@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -18,7 +19,8 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.policies import Policy, SequencePolicies, to_policies
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.profiles import BY_PREFERENCE
-from holdfast.wire.policy.assertions import ANONYMOUS, CLIENT_CERTIFICATE, HTTP_BASIC, LISTENER, Ability
+from holdfast.exceptions import ConfigurationError
+from holdfast.wire.policy.assertions import ANONYMOUS, CLIENT_CERTIFICATE, HTTP_BASIC, LISTENER, POLLS, Ability
 from holdfast.wire.policy.settings import for_source
 from holdfast.wire.wsdl import Port
 from holdfast.wsdl.documents import Documents, fetcher
@@ -51,7 +53,13 @@ async def read_port(documents: Documents, name: str | None, to: str | None, opti
         ConfigurationError: It is no WSDL 1.1, imports what is not loaded, or has no port that can be used.
     """
     able = abilities(options.get("http") or SourceHTTP(), options.get("processors") or ())
-    port = (await asyncio.to_thread(documents.description)).port(name, able, to)
+    description = await asyncio.to_thread(documents.description)
+    try:
+        port = description.port(name, able - {POLLS}, to)  # a source polls only if the service demands it
+    except ConfigurationError:
+        if POLLS not in able:
+            raise
+        port = description.port(name, able, to)
     if not port.is_reliable:
         log.warning(
             "wsdl.no_rm_policy",
@@ -67,6 +75,8 @@ def abilities(network: SourceHTTP, processors: Iterable[Processor]) -> set[Abili
     """Return what a source with these options does, of what a policy may demand."""
     found = {ability for processor in processors for ability in processor.abilities}
     found.add(ANONYMOUS if network.listen is None else LISTENER)
+    if network.listen is None and network.poll is not False:
+        found.add(POLLS)
     if any(name.lower() == "authorization" for name in network.headers or ()):
         found.add(HTTP_BASIC)
     if network.ssl_context is not None:
@@ -80,6 +90,8 @@ def source_options(port: Port, options: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("profile") is None:
         said["versions"] = [one for one in BY_PREFERENCE if one in port.versions]
     said |= {name: value for name, value in options.items() if value is not None}
+    if any(need.ability is POLLS for need in port.needs):
+        said["http"] = replace(said.get("http") or SourceHTTP(), poll=True)
     policy = to_policies(options.get("policy"), for_source(port.settings, SourcePolicy()))
     return said | {"policy": policy}
 

@@ -72,6 +72,10 @@ TIMESTAMP = Ability(
     "holdfast.UsernameToken(name, password) sends a timestamp with the user name, unless timestamp=False.",
 )
 ANONYMOUS = Ability("replies in the HTTP response", "Remove listen from SourceHTTP.")
+POLLS = Ability(
+    "replies that the client fetches with MakeConnection",
+    "Remove listen and poll=False from SourceHTTP: the Source then polls.",
+)
 LISTENER = Ability("replies to an address", "Let the Source listen: http=SourceHTTP(listen=(host, port)).")
 
 
@@ -152,7 +156,7 @@ _RM = {
     **rows(METRO_2006, Ordered=MET, AllowDuplicates=MET, ResendInterval=MET, AckRequestInterval=MET, CloseTimeout=MET),
     **rows(SANDESHA, RMAssertion=OPEN),
     **rows(PROFILE, Conformant=MET),
-    **lacking("replies that the client fetches with MakeConnection", MC_NS, "MCSupported"),
+    **rows(MC_NS, MCSupported=Row(needs=(POLLS,))),
 }
 
 # --- addressing -------------------------------------------------------------------------------------------------------
