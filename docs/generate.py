@@ -304,6 +304,7 @@ SETTINGS = [
     ("endpoint/source/http_settings.py", "SourceHTTP", "holdfast.Source(http=…)"),
     ("endpoint/destination/http_settings.py", "DestinationHTTP", "holdfast.Destination(http=…)"),
     ("core/retransmission.py", "RetransmissionPolicy", "holdfast.SourcePolicy(retransmission=…)"),
+    ("core/policy.py", "PollingPolicy", "holdfast.SourcePolicy(polling=…)"),
     ("core/queues/retention.py", "RetentionPolicy", "holdfast.Destination(queues=…)"),
     ("core/handling/handler_cursor.py", "HandlingPolicy", "holdfast.Destination(handling=…)"),
     ("core/policy.py", "CircuitPolicy", "circuit of [policies] and [forwarders.NAME.policy] of a broker's file"),
@@ -320,6 +321,7 @@ PUBLIC_SETTINGS = {
     "ForwardingPolicy": "holdfast.core.policy",
     "HTTPLimits": "holdfast.http.exchange",
     "Limits": "holdfast.wire",
+    "PollingPolicy": "holdfast.core.policy",
     "StagingPolicy": "holdfast.core.policy",
 }
 

@@ -8,13 +8,18 @@ from pathlib import Path
 import pytest
 from java_contract import (
     CLEAN,
+    HURRIED,
     LIVE,
     LOSS,
     PATIENCE,
     Shop,
+    body,
     connected,
+    correct_reply,
+    served,
+    values,
 )
-from java_peer import JavaPeer
+from java_peer import NAMESPACE, JavaPeer
 from java_stacks import sandesha as words
 from served_process import Served
 from waiting import until
@@ -69,3 +74,24 @@ async def test_holdfast_is_killed_while_a_sandesha_client_polls_for_replies(sand
             await calling
         delivered = service.delivered()
     assert list(dict.fromkeys(delivered)) == list(range(1, many + 1))
+
+
+# --- Holdfast's Source, Sandesha2's service ---------------------------------------------------------------------------
+
+
+@each_soap
+@each_network
+async def test_a_source_polls_a_slow_sandesha_service_for_its_replies(
+    sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions, faults: Faults
+) -> None:
+    service = await served(sandesha, tmp_path / "log", **words(versions, polls=True, sleep=1500))
+    async with LossyProxy(service.url, faults, seed=3) as proxy:
+        http = holdfast.SourceHTTP(poll=True)
+        async with holdfast.Source(
+            proxy.url, tmp_path / "outbox", versions=versions, http=http, policy=HURRIED
+        ) as source:
+            for number in range(1, SOME + 1):
+                reply = await source.request(body("echo", number), action=f"{NAMESPACE}/echo", timeout=PATIENCE)
+                assert values(reply) == correct_reply(number)
+                reply.done()
+    assert service.delivered("echo") == list(range(1, SOME + 1))

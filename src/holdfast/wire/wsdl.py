@@ -14,7 +14,7 @@ from lxml import etree
 from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wire.body import parse_element
-from holdfast.wire.policy.assertions import ADDRESSING_DRAFTS, ADDRESSING_METADATA, HTTPS, RM_ASSERTIONS, Ability
+from holdfast.wire.policy.assertions import ADDRESSING_DRAFTS, ADDRESSING_METADATA, HTTPS, POLLS, RM_ASSERTIONS, Ability
 from holdfast.wire.policy.attachment import Attachments
 from holdfast.wire.policy.choice import Need, choose, needs_of
 from holdfast.wire.policy.expressions import POLICY, Alternative, Policy
@@ -238,6 +238,7 @@ class Description:
             abilities = {*abilities} - {HTTPS} | ({HTTPS} if (to or address).startswith("https://") else set())
         policies = list(self._policies(port, binding, kind))
         found = self._choose(name, policies, abilities)
+        found.sort(key=lambda one: any(need.ability is POLLS for need in needs_of(one, abilities)))  # only if demanded
         versions = self._versions(found, binding, _soap(style))
         if not versions:
             raise ConfigurationError(

@@ -130,7 +130,10 @@ class Hearing:
             self._outbound.exchanges.answered(sent, now, was_empty=envelope is None)
 
     def _polled(self, sent: Transmit, envelope: Envelope, now: float) -> None:
-        """Receive the message in the answer to a poll. It may be a request: its answer is posted to its sender."""
+        """Receive the message in the answer to a poll (WS-MakeConnection 3.2).
+
+        It may be a request: its answer is posted to its sender.
+        """
         pollers = self._outbound.context.pollers
         why = pollers.misdirected(sent, envelope)
         if why:

@@ -50,7 +50,7 @@ POLLER_TABLE: dict[tuple[PollerState, PollerEvent], tuple[PollerAction, PollerSt
     (_P.WAITING, _PE.DUE): (_PA.POLL, _P.POLLING),
     (_P.WAITING, _PE.DUE_EARLY): (_PA.POSTPONE, _P.WAITING),
     (_P.WAITING, _PE.NOTHING_EXPECTED): (_PA.NOTHING, _P.IDLE),
-    # The poll under way may have left too early for this message.
+    # The poll in flight may have left too early for this message.
     (_P.POLLING, _PE.EXPECTED): (_PA.SHORTEN, _P.POLLING),
     # The answer may be lost while the connection stays open.
     (_P.POLLING, _PE.SILENT): (_PA.POLL, _P.POLLING),

@@ -19,7 +19,6 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.policies import Policy, SequencePolicies, to_policies
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.profiles import BY_PREFERENCE
-from holdfast.exceptions import ConfigurationError
 from holdfast.wire.policy.assertions import ANONYMOUS, CLIENT_CERTIFICATE, HTTP_BASIC, LISTENER, POLLS, Ability
 from holdfast.wire.policy.settings import for_source
 from holdfast.wire.wsdl import Port
@@ -53,13 +52,7 @@ async def read_port(documents: Documents, name: str | None, to: str | None, opti
         ConfigurationError: It is no WSDL 1.1, imports what is not loaded, or has no port that can be used.
     """
     able = abilities(options.get("http") or SourceHTTP(), options.get("processors") or ())
-    description = await asyncio.to_thread(documents.description)
-    try:
-        port = description.port(name, able - {POLLS}, to)  # a source polls only if the service demands it
-    except ConfigurationError:
-        if POLLS not in able:
-            raise
-        port = description.port(name, able, to)
+    port = (await asyncio.to_thread(documents.description)).port(name, able, to)
     if not port.is_reliable:
         log.warning(
             "wsdl.no_rm_policy",
@@ -90,7 +83,7 @@ def source_options(port: Port, options: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("profile") is None:
         said["versions"] = [one for one in BY_PREFERENCE if one in port.versions]
     said |= {name: value for name, value in options.items() if value is not None}
-    if any(need.ability is POLLS for need in port.needs):
+    if any(need.ability is POLLS for need in port.needs):  # WS-MakeConnection 3.4
         said["http"] = replace(said.get("http") or SourceHTTP(), poll=True)
     policy = to_policies(options.get("policy"), for_source(port.settings, SourcePolicy()))
     return said | {"policy": policy}

@@ -51,11 +51,11 @@ class Poller:
         self.sources: dict[str, RMSource] = {}
         """``local_id`` -> Sequence with the address, the latest one last."""
         self.awaiting: set[str] = set()
-        """``local_id`` of those that await a message."""
+        """``local_id`` of each Sequence that awaits a message."""
         self.listening: set[str] = set()
-        """``local_id`` of those with an open Sequence of replies."""
+        """``local_id`` of each one with an open Sequence of replies."""
         self.asked: set[str] = set()
-        """``local_id`` of those with a request for which the exchange has ended."""
+        """``local_id`` of each one with a request whose exchange has ended."""
 
     def handle(self, event: PollerEvent) -> PollerAction | None:
         """Move by the state table.

@@ -107,7 +107,7 @@ class Pollers:
     # --- which there are ------------------------------------------------------------------------------------------
 
     def address_for(self, to: str) -> str:
-        """Return the address for messages from a destination: the one that it knows, or a new one."""
+        """Return the address for messages from a destination, known or new (WS-MakeConnection 3.1)."""
         address = self._addresses.get(to)
         if address is None:
             unique = self._new_identifier().rpartition(":")[2]
@@ -195,7 +195,7 @@ class Pollers:
     # --- answers --------------------------------------------------------------------------------------------------
 
     def answered(self, sent: Transmit, envelope: Envelope | None, now: float) -> None:
-        """Process the answer to a poll, after its content."""
+        """Process the answer to a poll, after its content (WS-MakeConnection 3.3, 4.1, 4.2)."""
         poller = self._pollers.get(_address(sent))
         if poller is None:
             return
@@ -226,7 +226,7 @@ class Pollers:
             self.see(outbox, now)
 
     def outboxes(self, sent: Transmit) -> list[Outbox]:
-        """Return the outboxes whose messages the answer to a poll may be about."""
+        """Return the outboxes that share the address of a poll."""
         poller = self._pollers.get(_address(sent))
         return [] if poller is None else [self._sequences.by_local_id[name] for name in poller.sources]
 
