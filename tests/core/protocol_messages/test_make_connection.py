@@ -45,7 +45,7 @@ class Peer:
 
     def ask(self, **fields: Any) -> Envelope | None:
         exchange = object()
-        envelope = self.endpoint.envelope(to=HERE, **fields)
+        envelope = self.endpoint.envelope(**{"to": HERE} | fields)
         self.endpoint.protocol.receive(envelope, exchange, self.endpoint.now, origin=self.origin)
         self.endpoint.pass_time(0.0)
         return self.endpoint.answers[exchange]
@@ -175,6 +175,26 @@ def test_a_reply_that_must_be_read_from_the_store_makes_the_poll_wait_for_that_o
         if len(given) > 400:
             break
     assert set(given) == {b"<r%d/>" % number for number in range(1, 300)}
+
+
+def test_a_client_that_polls_cannot_make_its_destination_poll() -> None:
+    peer = Peer(Endpoint())
+    peer.create(offered=None)
+    answer = peer.ask(
+        sequence=Sequence(peer.identifier, 1),
+        action="urn:a",
+        body=b"<m/>",
+        message_id="urn:m1",
+        reply_to=A,
+        to=B.address,
+    )
+    assert answer is None
+    peer.endpoint.reply(1)
+    given = peer.poll()
+    assert given is not None and isinstance(given.control, CreateSequence)
+    assert not given.control.acks_to.is_polled
+    peer.endpoint.pass_time(1000.0)
+    assert not peer.endpoint.transmitted
 
 
 def test_two_clients_get_their_own_replies() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from holdfast.core.messages import MC_ANONYMOUS
 from holdfast.core.policy import ForwardingPolicy, SourcePolicy
 from holdfast.core.queues.cursors import OUTBOUND
 from holdfast.core.queues.queue import Queue
@@ -186,7 +187,8 @@ class Outbound:
 
     def poll_for(self, outbox: Outbox, address: str, owner: str) -> None:
         """Set the address at which a peer that polls answers, and the user who alone may poll; saved."""
-        outbox.address = address if address.startswith(("http://", "https://")) else ""
+        is_url = address.startswith(("http://", "https://")) and not address.startswith(MC_ANONYMOUS)
+        outbox.address = address if is_url else ""
         outbox.owner = owner
         self.context.mailboxes.add_outbox(outbox.to, outbox.key, owner)
         outbox.save()

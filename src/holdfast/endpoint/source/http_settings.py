@@ -22,7 +22,7 @@ class SourceHTTP(HTTPSettings):
         address: The URL of that listener as the destination sees it. By default the URL of ``listen``.
         poll: Whether the source polls for acknowledgements and replies that are later than the HTTP responses
             (WS-MakeConnection). The source needs no inbound port, and the service may take any time. The destination
-            must support it. None: only if its WSDL demands it.
+            must support it. WS-RM 2003/03 and 2004/03 have no such polls. None: only if its WSDL demands it.
         transport: Carries the requests instead of HTTP, for tests; of the other settings, only ``headers`` then
             applies.
 

@@ -33,6 +33,7 @@ from holdfast.core.policy import PollingPolicy
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.polling.pollers import MOST_ACKNOWLEDGED
 from holdfast.core.sending.reasons import NOT_POLLED
+from holdfast.core.versions import Versions
 from holdfast.store import MemoryStore
 
 POLLING = PollingPolicy(first=1.0, cap=8.0, jitter=0.0)
@@ -136,6 +137,16 @@ def test_every_address_that_a_polling_source_names_is_its_own_anonymous_one(rm: 
     client.accept(create, "urn:s")
     (request,) = client.take()
     assert request.envelope.reply_to == address
+
+
+def test_the_destination_of_a_version_without_acks_to_is_not_polled() -> None:
+    client = Client(rm=Versions("2003/03"), offer=False)
+    outbox = client.open()
+    client.submit(outbox, "1", wants_reply=True)
+    (request,) = client.take()
+    assert outbox.source is not None and not outbox.source.address
+    client.nothing(request)
+    assert not client.polls_within(20.0)
 
 
 def test_all_sequences_to_one_destination_share_an_address_and_others_have_another() -> None:

@@ -58,10 +58,7 @@ class OutboundCreation:
         source.numbers.start = outbox.first
         source.offer = self._new_identifier() if with_offer else None
         source.control.message_ids[Request.CREATE.value] = source.local_id
-        if MC_ANONYMOUS in (outbox.address, context.local) and not outbox.is_for_replies:
-            source.address = context.pollers.address_for(outbox.to or "")
-        else:
-            source.address = outbox.address
+        source.address = self._address_of(outbox, source)
         if not is_polled(source.address) and not context.composer.is_anonymous(source):
             source.secret = self._secrets.get(outbox.to) or self._new_identifier().rpartition(":")[2]
         if not versions.rm.can.creates:
@@ -72,6 +69,15 @@ class OutboundCreation:
             context.marking.save(source)
             context.effects.append(Incident("sequence.created", source.identifier, detail={"key": outbox.key}))
         context.commit.then(partial(self._create, outbox, source))
+
+    def _address_of(self, outbox: Outbox, source: RMSource) -> str:
+        """Return the address for messages from the destination of a Sequence, without its secret; "" for the usual one.
+
+        The versions without AcksTo are older than MakeConnection, so their destinations are not polled.
+        """
+        if outbox.is_polled or MC_ANONYMOUS not in (outbox.address, self._context.local):
+            return outbox.address
+        return self._context.pollers.address_for(outbox.to or "") if source.versions.rm.can.negotiates else ""
 
     def _create(self, outbox: Outbox, source: RMSource, now: float) -> None:
         if outbox.source is source:
