@@ -44,7 +44,7 @@ EVERY_VERSION = pytest.mark.parametrize(
 
 
 class Seen(Processor):
-    """Counts polls, and their answers with content."""
+    """Counts polls, and their answers with content; notes the addresses in polls and requests."""
 
     def __init__(self) -> None:
         self.polls = 0
@@ -52,7 +52,9 @@ class Seen(Processor):
         self.addresses: set[str] = set()
 
     def outbound(self, context: MessageContext) -> None:
-        control = context.envelope.control
+        control, reply_to = context.envelope.control, context.envelope.reply_to
+        if reply_to is not None:
+            self.addresses.add(reply_to.address)
         if isinstance(control, MakeConnection):
             self.polls += 1
             self.addresses.add(control.address)
