@@ -121,7 +121,19 @@ class MustUnderstand(EnvelopeError):
 
 
 class AddressingError(EnvelopeError):
-    """WS-Addressing headers that are missing, duplicated, malformed, or of two versions."""
+    """WS-Addressing headers that are missing, duplicated, malformed, or of two versions.
+
+    Args:
+        message: What is wrong.
+        soap: As for :class:`EnvelopeError`.
+        code: The fault code of WS-Addressing 2005/08 for it; "" if the element is not an addressing header.
+        header: The local name of the header.
+        addressing: The message's version of WS-Addressing.
+    """
+
+    def __init__(self, message: str, *, soap: str = "", code: str = "", header: str = "", addressing: str = "") -> None:
+        super().__init__(message, soap=soap)
+        self.code, self.header, self.addressing = code, header, addressing
 
 
 class LimitExceeded(EnvelopeError):

@@ -33,10 +33,16 @@ any_record = st.builds(
     st.binary(max_size=50),
 )
 with_attachments = st.builds(lambda record, data: replace(record, attachments=data), any_record, st.binary(min_size=1))
+with_references = st.builds(
+    lambda record, parameters, fault_to: replace(record, reference_parameters=tuple(parameters), fault_to=fault_to),
+    any_record | with_attachments,
+    st.lists(st.binary(max_size=20), max_size=3),
+    st.none() | st.tuples(texts, st.lists(st.binary(max_size=20), max_size=2).map(tuple)),
+)
 numbers = st.integers(0, 2**64 - 1)
 
 
-@given(any_record | with_attachments)
+@given(any_record | with_attachments | with_references)
 def test_a_record_comes_back_as_it_was(record):
     assert layout.decode_record(layout.encode_record(record)) == record
 
@@ -51,6 +57,13 @@ def test_attachments_are_emptied_with_the_body_and_a_record_with_both_stays_whol
     (emptied,) = layout.emptied([layout.encode_record(record)], names)
     without = replace(record, attachments=b"", **dict.fromkeys(names, b""))
     assert layout.decode_record(emptied) == (without if "body" in names else record)
+
+
+@given(with_references)
+def test_a_record_with_references_stays_whole(record):
+    data = layout.encode_record(record)
+    if record.reference_parameters or record.fault_to is not None:
+        assert layout.emptied([data], layout.LARGE_FIELDS) == [data]
 
 
 @given(any_record)
@@ -86,8 +99,8 @@ def test_what_is_no_record_as_they_are_written_now_is_not_emptied(record, garbag
 
 
 def test_a_record_of_a_newer_format_is_refused_by_name():
-    data = msgspec.msgpack.encode([layout.ATTACHMENTS_FORMAT + 1, "urn:s", "new field"])
-    with pytest.raises(StoreFormatError, match="format 4"):
+    data = msgspec.msgpack.encode([layout.REFERENCES_FORMAT + 1, "urn:s", "new field"])
+    with pytest.raises(StoreFormatError, match="format 5"):
         layout.decode_record(data)
 
 

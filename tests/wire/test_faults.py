@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import wire
+from holdfast.core.faults import addressing_code, addressing_fault
 from holdfast.core.messages import Envelope, Fault, SequenceAcknowledgement
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
 from holdfast.exceptions import ConfigurationError, EnvelopeError
@@ -201,6 +202,36 @@ def test_a_fault_about_a_header_has_no_detail_in_a_soap_1_1_body() -> None:
     data = written(Fault("UnknownSequence", "No.", is_rm=True, identifier="urn:s"), SOAP.V1_1)
     assert b"<wsrm:SequenceFault><wsrm:FaultCode>wsrm:UnknownSequence</wsrm:FaultCode><wsrm:Detail>" in data
     assert b"<faultcode>s:Client</faultcode><faultstring>No.</faultstring></s:Fault>" in data
+
+
+@pytest.mark.parametrize("soap", SOAP)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        addressing_fault("InvalidCardinality", "Twice.", header="To"),
+        addressing_fault("ActionNotSupported", "No.", action="urn:a&b"),
+        addressing_fault("MessageAddressingHeaderRequired", "None.", header="Action"),
+    ],
+    ids=lambda fault: fault.code,
+)
+def test_an_addressing_fault_names_its_problem_in_2005_08_only(soap: SOAP, fault: Fault) -> None:
+    newer = wire.encode(Envelope(soap, Addressing.V2005_08, RM.V1_1, fault=fault))
+    action = "<wsa:ProblemAction><wsa:Action>urn:a&amp;b</wsa:Action></wsa:ProblemAction>"
+    header = f"<wsa:ProblemHeaderQName>wsa:{fault.problem_header}</wsa:ProblemHeaderQName>"
+    assert (action if fault.problem_action else header).encode() in newer
+    assert (b"<wsa:FaultDetail>" in newer) is (soap is SOAP.V1_1)
+    assert fault_of(wire.decode(newer)).code == fault.code
+    older = wire.encode(Envelope(soap, Addressing.V2004_08, RM.V1_0, fault=fault))
+    assert b"Problem" not in older
+    assert fault_of(wire.decode(older)).code == addressing_code(fault.code, Addressing.V2004_08)
+
+
+def test_the_reasons_of_2005_08_stand_below_invalid_addressing_header() -> None:
+    fault = addressing_fault("OnlyAnonymousAddressSupported", "No.")
+    nested = b"wsa:InvalidAddressingHeader</s:Value><s:Subcode><s:Value>wsa:OnlyAnonymousAddressSupported</s:Value>"
+    assert nested in wire.encode(Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1, fault=fault))
+    older = wire.encode(Envelope(SOAP.V1_2, Addressing.V2004_08, RM.V1_0, fault=fault))
+    assert b"<s:Subcode><s:Value>wsa:InvalidMessageInformationHeader</s:Value></s:Subcode>" in older
 
 
 def test_1_0_has_no_detail_wrapper() -> None:

@@ -300,6 +300,16 @@ def test_a_required_extension_that_is_not_known_is_refused() -> None:
     }
 
 
+def test_a_port_with_reference_parameters_is_refused() -> None:
+    reference = (
+        '<a:EndpointReference xmlns:a="http://www.w3.org/2005/08/addressing"><a:Address>http://x/</a:Address>'
+        "%s</a:EndpointReference>"
+    )
+    parameters = '<a:ReferenceParameters><k xmlns="urn:k">1</k></a:ReferenceParameters>'
+    assert "demands reference parameters, line 14 of here" in refused(wsdl(on_port=reference % parameters))
+    assert read(wsdl(policy="<wsp:All/>", on_port=reference % "")).address
+
+
 def test_versions_of_different_alternatives_are_not_mixed() -> None:
     policy = (
         f"<wsp:ExactlyOne><wsp:All>{WCF_1_0}{ADDRESSING_2004}</wsp:All><wsp:All>{WCF_1_1}{ADDRESSING_2005}</wsp:All>"

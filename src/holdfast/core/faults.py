@@ -97,9 +97,36 @@ MUST_UNDERSTAND = "MustUnderstand"
 VERSION_MISMATCH = "VersionMismatch"
 
 
-def addressing_fault(code: str, reason: str) -> Fault:
-    """Return a fault of WS-Addressing."""
-    return Fault(code, reason, is_addressing=True)
+INVALID_CARDINALITY = "InvalidCardinality"
+MISSING_ADDRESS_IN_EPR = "MissingAddressInEPR"
+INVALID_EPR = "InvalidEPR"
+ACTION_MISMATCH = "ActionMismatch"
+
+INVALID_HEADER_REASONS = frozenset(
+    {
+        "InvalidAddress",
+        INVALID_EPR,
+        INVALID_CARDINALITY,
+        MISSING_ADDRESS_IN_EPR,
+        "DuplicateMessageID",
+        ACTION_MISMATCH,
+        ONLY_ANONYMOUS_ADDRESS_SUPPORTED,
+        "OnlyNonAnonymousAddressSupported",
+    }
+)
+"""2005/08 writes these under the subcode InvalidAddressingHeader; 2004/08 has only one name for all of them."""
+
+
+def addressing_fault(code: str, reason: str, *, header: str = "", action: str = "") -> Fault:
+    """Return a fault of WS-Addressing.
+
+    Args:
+        code: Its most specific code.
+        reason: What is wrong.
+        header: The local name of the addressing property that it is about.
+        action: The action that it is about.
+    """
+    return Fault(code, reason, is_addressing=True, problem_header=header, problem_action=action)
 
 
 # --- WS-MakeConnection 4 ------------------------------------------------------------------------------------------
@@ -131,8 +158,11 @@ _NAMES_OF_2005_08 = {old: new for new, old in _NAMES_OF_2004_08.items()}
 
 def addressing_code(code: str, addressing: Addressing) -> str:
     """Return the name that a fault code of WS-Addressing has in that version."""
-    names = _NAMES_OF_2005_08 if addressing is Addressing.V2005_08 else _NAMES_OF_2004_08
-    return names.get(code, code)
+    if addressing is Addressing.V2005_08:
+        return _NAMES_OF_2005_08.get(code, code)
+    if code in INVALID_HEADER_REASONS:
+        return INVALID_MESSAGE_INFORMATION_HEADER
+    return _NAMES_OF_2004_08.get(code, code)
 
 
 _WS_SECURITY = "{http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-secext-1.0.xsd}Security"

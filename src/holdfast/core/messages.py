@@ -238,6 +238,8 @@ class Fault:
         has_sequence_fault_header: Whether (SOAP 1.1) it came with a SequenceFault header. Not set by us.
         not_understood: The headers that a MustUnderstand fault from this side reports, as the envelope names them; or
             the selection of MakeConnection that an UnsupportedSelection fault reports.
+        problem_header: The local name of the addressing property that an addressing fault from this side is about.
+        problem_action: The action that ActionNotSupported from this side is about.
         action: The wsa:Action it came with, if a service's contract declares that one; "" for those of the
             specifications. Not set by us.
     """
@@ -254,6 +256,8 @@ class Fault:
     code_namespace: str = ""
     has_sequence_fault_header: bool = False
     not_understood: tuple[str, ...] = ()
+    problem_header: str = ""
+    problem_action: str = ""
     action: str = ""
 
 

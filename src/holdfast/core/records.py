@@ -25,6 +25,9 @@ class Record:
         released_at: Seconds since 1970-01-01 UTC, when it left the hold behind a gap; None if it was never held.
         transport: What the transport said of it, in the endpoint's own bytes; b"" for nothing.
         attachments: Its attachments, in the wire's own bytes; b"" for none.
+        reference_parameters: Those of its ReplyTo; in an outbox, those of the endpoint that receives it.
+        fault_to: Address and reference parameters of its FaultTo, if that differs from its ReplyTo; in a reply that is
+            a fault, those of the request.
     """
 
     sequence: str
@@ -42,6 +45,16 @@ class Record:
     released_at: float | None = None
     transport: bytes = b""
     attachments: bytes = b""
+    reference_parameters: tuple[bytes, ...] = ()
+    fault_to: tuple[str, tuple[bytes, ...]] | None = None
+
+    @property
+    def size(self) -> int:
+        """The bytes of its content, without addresses and its sender's transport."""
+        size = len(self.body) + len(self.headers) + len(self.attachments)
+        if self.reference_parameters:
+            size += sum(map(len, self.reference_parameters))
+        return size if self.fault_to is None else size + sum(map(len, self.fault_to[1]))
 
     @property
     def delivered_at(self) -> float:

@@ -23,6 +23,8 @@ RECORD_FORMAT = 2
 ATTACHMENTS_FORMAT = 3
 """The same with ``attachments`` at the end. A record without attachments has RECORD_FORMAT, so that readers need to
 know only one form of the usual record."""
+REFERENCES_FORMAT = 4
+"""The same with ``reference_parameters`` and ``fault_to`` at the end, for a record with either of them."""
 
 QUEUE = b"q"
 PARTITION = b"p"
@@ -40,9 +42,10 @@ are UTF-8, which has no 0xff)."""
 
 _FIELDS_OF_1 = 12
 _FIELDS_OF_3 = 15
+_FIELDS_OF_4 = 17
 
 _OTHERS = {(1, _FIELDS_OF_1), (ATTACHMENTS_FORMAT, _FIELDS_OF_3)}
-_NAMES = tuple(field.name for field in fields(Record))
+_NAMES = tuple(field.name for field in fields(Record))[:_FIELDS_OF_3]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -52,8 +55,10 @@ _two_numbers = struct.Struct(">QQ")
 
 def encode_record(record: Record) -> bytes:
     """Encode a record; :func:`decode_record` returns an equal one."""
+    if record.reference_parameters or record.fault_to is not None:
+        return _encode((REFERENCES_FORMAT, *_values(record), record.reference_parameters, record.fault_to))
     if record.attachments:
-        return _encode((ATTACHMENTS_FORMAT, *[getattr(record, name) for name in _NAMES]))
+        return _encode((ATTACHMENTS_FORMAT, *_values(record)))
     return _encode(
         (
             RECORD_FORMAT,
@@ -73,6 +78,10 @@ def encode_record(record: Record) -> bytes:
             record.transport,
         )
     )
+
+
+def _values(record: Record) -> list[object]:
+    return [getattr(record, name) for name in _NAMES]
 
 
 def release_record(data: bytes, now: float) -> bytes:
@@ -96,13 +105,19 @@ def decode_record(data: bytes) -> Record:
         version, *values = _decode(data)
         if version == RECORD_FORMAT or (version, len(values)) in _OTHERS:
             return Record(*values)
+        if (version, len(values)) == (REFERENCES_FORMAT, _FIELDS_OF_4):
+            *older, parameters, fault_to = values
+            record = Record(*older)
+            record.reference_parameters = tuple(parameters)
+            record.fault_to = fault_to and (fault_to[0], tuple(fault_to[1]))
+            return record
     except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
         raise StoreFormatError(
             f"{len(data)} bytes in the store are not a record: {error}",
             remedy="The store is damaged or was not written by Holdfast: restore it from a copy.",
         ) from error
     raise StoreFormatError(
-        f"A record has format {version}, but this version reads 1 to {ATTACHMENTS_FORMAT}.",
+        f"A record has format {version}, but this version reads 1 to {REFERENCES_FORMAT}.",
         remedy="Use the version of Holdfast that wrote it, or a newer one.",
     )
 

@@ -5,6 +5,7 @@ This module handles only those elements, and knows neither reliable messaging no
 
 from __future__ import annotations
 
+from holdfast.core.faults import INVALID_CARDINALITY, INVALID_EPR, MISSING_ADDRESS_IN_EPR
 from holdfast.core.messages import ANONYMOUS, ANONYMOUS_EPR, NONE, EndpointReference, Envelope
 from holdfast.core.versions import Addressing
 from holdfast.exceptions import AddressingError
@@ -53,7 +54,9 @@ def decode_epr(node: Node, *, soap: str = "") -> EndpointReference:
     """
     addresses = [child for child in node.children if child.local == "Address" and child.namespace in WSA_OF_NS]
     if len(addresses) != 1:
-        raise AddressingError(f"{node.local} must have exactly one wsa:Address, not {len(addresses)}", soap=soap)
+        code = INVALID_EPR if addresses else MISSING_ADDRESS_IN_EPR
+        message = f"{node.local} must have exactly one wsa:Address, not {len(addresses)}"
+        raise AddressingError(message, soap=soap, code=code, header=node.local)
     namespace = addresses[0].namespace
     reference = endpoint_reference(addresses[0].text, WSA_OF_NS[namespace])
     carriers = (f"{namespace}}}ReferenceProperties", f"{namespace}}}ReferenceParameters")
@@ -99,12 +102,17 @@ def decode_header(node: Node, envelope: Envelope, addressing: Addressing, seen: 
         if not reply:
             return
     if local in seen:
-        raise AddressingError(f"wsa:{local} occurs twice", soap=soap)
+        message, version = f"wsa:{local} occurs twice", addressing.value
+        raise AddressingError(message, soap=soap, code=INVALID_CARDINALITY, header=local, addressing=version)
     seen.add(local)
     if local in _TEXT_FIELDS:
         setattr(envelope, _TEXT_FIELDS[local], node.text)
-    else:
+        return
+    try:
         setattr(envelope, _EPR_FIELDS[local], decode_epr(node, soap=soap))
+    except AddressingError as error:
+        error.addressing = addressing.value
+        raise
 
 
 def written_address(address: str, addressing: Addressing) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from holdfast.core.faults import (
     CREATE_SEQUENCE_REFUSED,
     INVALID_ADDRESSING_HEADER,
+    INVALID_HEADER_REASONS,
     MUST_UNDERSTAND,
-    ONLY_ANONYMOUS_ADDRESS_SUPPORTED,
     VERSION_MISMATCH,
     WSRM_REQUIRED,
+    addressing_code,
 )
 from holdfast.core.messages import MAX_MESSAGE_NUMBER, MC_NS, Fault
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
@@ -44,19 +45,6 @@ _IN_FAULTCODE = frozenset({CREATE_SEQUENCE_REFUSED, WSRM_REQUIRED})
 _SOAP_1_2_OWN = frozenset({VERSION_MISMATCH, MUST_UNDERSTAND, "DataEncodingUnknown"})
 _SOAP_1_1_OWN = frozenset({VERSION_MISMATCH, MUST_UNDERSTAND})
 _SOAP_1_1_CODES = {"Client": "Sender", "Server": "Receiver"}
-_INVALID_HEADER_REASONS = frozenset(
-    {
-        "InvalidAddress",
-        "InvalidEPR",
-        "InvalidCardinality",
-        "MissingAddressInEPR",
-        "DuplicateMessageID",
-        "ActionMismatch",
-        ONLY_ANONYMOUS_ADDRESS_SUPPORTED,
-        "OnlyNonAnonymousAddressSupported",
-    }
-)
-"""2005/08 writes these under the subcode InvalidAddressingHeader."""
 
 _Code = tuple[str, str]
 
@@ -230,9 +218,25 @@ def encode_fault_detail(fault: Fault, addressing: Addressing | None, declared: s
         addressing: The version of the message; 2004/08 has no such block.
         declared: The declaration of the prefix wsa, if it is not in scope.
     """
-    if not _is_about_addressing_header(fault, addressing) or not fault.detail:
+    if not _is_about_addressing_header(fault, addressing):
         return ""
-    return f"<wsa:FaultDetail{declared}>{fault.detail.decode()}</wsa:FaultDetail>"
+    detail = fault.detail.decode() or encode_problem(fault)
+    return f"<wsa:FaultDetail{declared}>{detail}</wsa:FaultDetail>" if detail else ""
+
+
+def encode_problem(fault: Fault, declared: str = "") -> str:
+    """Encode what an addressing fault of 2005/08 is about (its SOAP binding, section 6.3); "" where it names nothing.
+
+    Args:
+        fault: The fault.
+        declared: The declaration of the prefix wsa, if it is not in scope.
+    """
+    if fault.problem_action:
+        action = f"<wsa:Action>{escape(fault.problem_action)}</wsa:Action>"
+        return f"<wsa:ProblemAction{declared}>{action}</wsa:ProblemAction>"
+    if fault.problem_header:
+        return f"<wsa:ProblemHeaderQName{declared}>wsa:{fault.problem_header}</wsa:ProblemHeaderQName>"
+    return ""
 
 
 def encode_not_understood(name: str, declared: str = "") -> str:
@@ -271,7 +275,7 @@ def encode_fault(fault: Fault, soap: SOAP, dialect: Dialect | None, addressing: 
     if fault.is_rm and fault.code in _IN_FAULTCODE:
         code = f"wsrm:{fault.code}"
     elif fault.is_addressing and addressing is not None:
-        code = f"wsa:{fault.code}"
+        code = f"wsa:{addressing_code(fault.code, addressing)}"
     elif not fault.is_rm and fault.code in _SOAP_1_1_OWN:
         code = f"s:{fault.code}"
     opened = "<faultcode>"
@@ -288,8 +292,9 @@ def _encode_1_2(fault: Fault, dialect: Dialect | None, addressing: Addressing | 
     if fault.is_rm and dialect is not None:
         subcode = f"<s:Subcode><s:Value>wsrm:{fault.code}</s:Value></s:Subcode>"
     elif fault.is_addressing and addressing is not None:
-        subcode = f"<s:Subcode><s:Value>wsa:{fault.code}</s:Value></s:Subcode>"
-        if addressing is Addressing.V2005_08 and fault.code in _INVALID_HEADER_REASONS:
+        code_name = addressing_code(fault.code, addressing)
+        subcode = f"<s:Subcode><s:Value>wsa:{code_name}</s:Value></s:Subcode>"
+        if code_name in INVALID_HEADER_REASONS:
             subcode = f"<s:Subcode><s:Value>wsa:{INVALID_ADDRESSING_HEADER}</s:Value>{subcode}</s:Subcode>"
     elif fault.code_namespace:
         declared = f'xmlns:c="{escape_attribute(fault.code_namespace)}"'
@@ -297,6 +302,8 @@ def _encode_1_2(fault: Fault, dialect: Dialect | None, addressing: Addressing | 
     elif not fault.is_rm and fault.code in _SOAP_1_2_OWN:
         code = f"s:{fault.code}"
     detail = _write_detail(fault, dialect)
+    if not detail and _is_about_addressing_header(fault, addressing):
+        detail = encode_problem(fault)
     if detail:
         detail = f"<s:Detail>{detail}</s:Detail>"
     return (

@@ -31,6 +31,23 @@ def http_headers(soap: SOAP, action: str = "") -> dict[str, str]:
     return headers
 
 
+_ACTION = re.compile(r""";\s*action\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;\s]+))""", re.IGNORECASE)
+
+
+def names_other_action(action: str, soap_action: str, media: str) -> bool:
+    """Whether the HTTP headers of a message name an action other than its wsa:Action.
+
+    Args:
+        action: The wsa:Action.
+        soap_action: The header SOAPAction of SOAP 1.1; "" without one, or for SOAP 1.2.
+        media: The Content-Type, which has the action in SOAP 1.2.
+    """
+    given = soap_action.strip().strip('"')
+    if not given and (found := _ACTION.search(media)) is not None:
+        given = re.sub(r"\\(.)", r"\1", found[1]) if found[1] is not None else found[2]
+    return given not in ("", action, _quoted(action)[1:-1])
+
+
 XOP = "application/xop+xml"
 """The media type of the root part of a message in MTOM."""
 MULTIPART = "multipart/related"

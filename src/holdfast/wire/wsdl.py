@@ -14,6 +14,7 @@ from lxml import etree
 from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wire.body import parse_element
+from holdfast.wire.names import WSA_NS
 from holdfast.wire.policy.assertions import ADDRESSING_DRAFTS, ADDRESSING_METADATA, HTTPS, POLLS, RM_ASSERTIONS, Ability
 from holdfast.wire.policy.attachment import Attachments
 from holdfast.wire.policy.choice import Need, choose, needs_of
@@ -33,6 +34,7 @@ ADDRESSING_ASSERTIONS = {
 }
 TRIED = {rm for rm in RM if rm.can.is_tried}
 """The versions of WS-RM that a description without a policy leaves open. Older ones must be named."""
+PARAMETERS = f"{{{WSA_NS[Addressing.V2005_08]}}}ReferenceParameters"
 ACTIONS = (f"{{{ADDRESSING_METADATA}}}Action", f"{{{ADDRESSING_DRAFTS[0]}}}Action")
 
 
@@ -268,7 +270,16 @@ class Description:
         return any(_is_reliable(one) for policy in self._policies(port, binding, kind) for one in policy)
 
     def _check_extensions(self, port: str, parts: tuple[etree._Element, ...]) -> None:
-        """Raise if a part has an extension that a client must understand (WSDL 1.1, 2.1.3) and Holdfast does not."""
+        """Raise if a part has an extension that a client must understand (WSDL 1.1, 2.1.3) and Holdfast does not.
+
+        A port may also extend its address by reference parameters (WS-Addressing 1.0 Metadata, section 4.1).
+        """
+        if (parameter := next(parts[0].iter(PARAMETERS), None)) is not None and len(parameter):
+            raise ConfigurationError(
+                f"the port {port} demands reference parameters, {self._attachments.place(parameter)}, which a source "
+                "does not send",
+                remedy="Name another port.",
+            )
         for one in (child for part in parts for child in part.iterfind("*")):
             is_known = _soap(one) is not None or one.tag in ADDRESSING_ASSERTIONS
             is_known |= etree.QName(one).namespace in POLICY

@@ -14,6 +14,7 @@ from examples import examples
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
+    NONE_EPR,
     Acknowledge,
     AckRequested,
     CloseSequence,
@@ -432,6 +433,80 @@ def test_a_reply_to_an_address_that_cannot_leave_costs_no_acknowledgement() -> N
     endpoint.reply(1)  # nobody grants the Sequence that it needs
     endpoint.pass_time(endpoint.policy.acknowledgement_interval)
     assert said_at(endpoint) == [(b"", identifier, ((1, 1),))]
+
+
+# --- where replies and faults go (WS-Addressing 2005/08 core, 3.4) ---------------------------------------------------
+
+SESSION = b"<k:session xmlns:k='urn:k'>1</k:session>"
+NAMED = EndpointReference(HERE.address, (SESSION,))
+FAULTS = EndpointReference(ELSEWHERE.address, (b"<desk xmlns='urn:k'/>",))
+
+
+def answer_with_fault(endpoint: Endpoint) -> None:
+    (record,) = endpoint.records()
+    fault = Record("", 0, "urn:fault", b"<f/>", 0.0, fault_to=record.fault_to)
+    endpoint.protocol.replies.reply(record, fault, endpoint.now)
+    endpoint.pass_time(0.0)
+
+
+@either_version
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_reply_carries_the_reference_parameters_of_its_reply_to(rm: str, is_restarted: bool) -> None:
+    endpoint, (identifier, _) = without_offer(rm)
+    endpoint.send(identifier, 1, message_id="urn:m1", reply_to=NAMED)
+    endpoint = endpoint.restart() if is_restarted else endpoint
+    endpoint.reply(1)
+    endpoint.transmitted = [sent for sent in endpoint.transmitted if sent.to == HERE.address]
+    grant(endpoint)
+    (sent,) = [sent for sent in endpoint.transmitted if sent.envelope.body]
+    assert (sent.to, sent.envelope.reference_parameters) == (NAMED.address, NAMED.reference_parameters)
+
+
+@either_version
+@pytest.mark.parametrize("is_offered", [False, True])
+def test_a_reply_on_the_back_channel_carries_the_reference_parameters_too(rm: str, is_offered: bool) -> None:
+    endpoint, identifier = requester(rm, is_offered)
+    named = EndpointReference(ANONYMOUS_EPR.address, (SESSION,))
+    endpoint.send(identifier, 1, message_id="urn:m1", reply_to=named)
+    endpoint.reply(1)
+    for again in (endpoint, endpoint.restart()):
+        answer = again.send(identifier, 1, message_id="urn:m1", reply_to=named)
+        assert (body(answer), answer and answer.reference_parameters) == (b"<r1/>", (SESSION,))
+
+
+@either_version
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_fault_goes_to_the_fault_to_with_its_reference_parameters(rm: str, is_restarted: bool) -> None:
+    endpoint, (identifier, _) = without_offer(rm)
+    endpoint.send(identifier, 1, message_id="urn:m1", reply_to=NAMED, fault_to=FAULTS)
+    endpoint = endpoint.restart() if is_restarted else endpoint
+    answer_with_fault(endpoint)
+    endpoint.transmitted = [sent for sent in endpoint.transmitted if sent.to == FAULTS.address]
+    grant(endpoint)
+    (sent,) = [sent for sent in endpoint.transmitted if sent.envelope.body]
+    assert (sent.to, sent.envelope.reference_parameters) == (FAULTS.address, FAULTS.reference_parameters)
+    assert sent.envelope.relates_to == "urn:m1"
+
+
+def test_a_fault_for_the_address_none_is_discarded() -> None:
+    endpoint, (identifier, _) = without_offer("1.1")
+    endpoint.send(identifier, 1, message_id="urn:m1", reply_to=NAMED, fault_to=NONE_EPR)
+    answer_with_fault(endpoint)
+    assert [sent for sent in endpoint.transmitted if isinstance(sent.envelope.control, CreateSequence)] == []
+    endpoint.pass_time(endpoint.policy.acknowledgement_interval)
+    assert said_at(endpoint) == [(b"", identifier, ((1, 1),))]
+
+
+@either_version
+def test_messages_with_the_same_message_id_are_distinct_by_their_numbers(rm: str) -> None:
+    endpoint, identifier = requester(rm, True)
+    for number in (1, 2):
+        assert is_waiting(endpoint.send(identifier, number, message_id="urn:same", reply_to=ANONYMOUS_EPR))
+    endpoint.reply(2)
+    endpoint.reply(1)
+    answers = [endpoint.send(identifier, n, message_id="urn:same", reply_to=ANONYMOUS_EPR) for n in (1, 2)]
+    assert [body(answer) for answer in answers] == [b"<r1/>", b"<r2/>"]
+    assert [answer and answer.relates_to for answer in answers] == ["urn:same"] * 2
 
 
 # --- a Sequence that the destination ends while a request awaits its reply (sections 3.5 and 3.6) ---------------------

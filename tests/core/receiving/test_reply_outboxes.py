@@ -35,7 +35,7 @@ def test_replies_go_in_the_offered_sequence_to_the_address_of_its_acknowledgemen
     assert outbox is not None and (outbox.key, outbox.to, outbox.answers) == ("urn:o", HERE.address, identifier)
     assert outboxes.have_address(destination)
     endpoint.send(identifier, 1, message_id="urn:m1", reply_to=HERE)
-    assert outboxes.outbox_for(destination, endpoint.records()[0], endpoint.now) is outbox
+    assert outboxes.outbox_for(destination, record, record.reply_to or ANONYMOUS, endpoint.now) is outbox
 
 
 @EITHER
@@ -45,7 +45,7 @@ def test_replies_of_sequences_without_an_offer_share_the_outbox_of_their_address
     outboxes = endpoint.protocol.replies.outboxes
     assert outboxes.outbox_of(destination) is None and not outboxes.have_address(destination)
     endpoint.send(identifier, 1, message_id="urn:m1", reply_to=HERE)
-    outbox = outboxes.outbox_for(destination, endpoint.records()[0], endpoint.now)
+    outbox = outboxes.outbox_for(destination, record, record.reply_to or ANONYMOUS, endpoint.now)
     assert (outbox.key, outbox.to, outbox.answers) == (f"to/{HERE.address}", HERE.address, None)
 
 

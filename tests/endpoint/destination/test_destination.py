@@ -289,6 +289,50 @@ async def test_a_message_without_an_action_is_refused_and_not_acknowledged(
     assert app.accepted == 0
 
 
+@pytest.mark.parametrize("soap", SOAP)
+@pytest.mark.parametrize("addressing", Addressing)
+async def test_a_malformed_addressing_header_is_answered_with_its_subcode(
+    serve: Any, peer: Any, soap: SOAP, addressing: Addressing
+) -> None:
+    versions = Versions(RM.V1_0, addressing, soap)
+    app, got = collecting()
+    one = peer((await serve(app)).url, versions)
+    await one.create()
+    reply_to = EndpointReference("urn:reply")
+    envelope = Envelope(soap, addressing, RM.V1_0, ACTION, one.url, reply_to=reply_to, body=b"<a/>")
+    envelope.sequence = Sequence(one.identifier, 1)
+    data = encode(envelope)
+    action = f'<wsa:Action s:mustUnderstand="1">{ACTION}</wsa:Action>'.encode()
+    address = b"<wsa:Address>urn:reply</wsa:Address>"
+    answers = [
+        (await one.post(data.replace(old, new), http_headers(soap, ACTION))).envelope.fault
+        for old, new in ((action, action * 2), (address, b""), (address, address * 2))
+    ]
+    is_old = addressing is Addressing.V2004_08
+    names = ["InvalidCardinality", "MissingAddressInEPR", "InvalidEPR"]
+    assert [fault.code for fault in answers] == (["InvalidMessageInformationHeader"] * 3 if is_old else names)
+    assert all(fault.is_addressing for fault in answers)
+    problems = [b"wsa:Action", b"wsa:ReplyTo", b"wsa:ReplyTo"]
+    assert all(is_old or problem in fault.detail for problem, fault in zip(problems, answers, strict=True))
+    assert got == []
+
+
+@pytest.mark.parametrize("versions", RM_1_1, ids=lambda v: v.soap)
+async def test_another_action_in_the_http_headers_is_an_action_mismatch(
+    serve: Any, peer: Any, versions: Versions
+) -> None:
+    app, got = collecting()
+    one = peer((await serve(app)).url, versions)
+    await one.create()
+    envelope = Envelope(versions.soap, versions.addressing, versions.rm, ACTION, one.url, body=b"<a/>")
+    envelope.sequence = Sequence(one.identifier, 1)
+    answer = await one.post(encode(envelope), http_headers(versions.soap, "urn:test:other"))
+    assert answer.fault == "ActionMismatch"
+    assert answer.envelope.acknowledgements == ()
+    assert (await one.message(1)).ranges == ((1, 1),)
+    await until(lambda: len(got) == 1)
+
+
 @EVERY_VERSION
 async def test_a_body_that_contradicts_its_action_is_refused(serve: Any, peer: Any, versions: Versions) -> None:
     app, _ = collecting()

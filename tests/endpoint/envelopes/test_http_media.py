@@ -136,3 +136,44 @@ async def test_a_media_type_that_is_refused_is_logged_with_the_peer(
     await post(service.url, "application/json")
     (line,) = [one for one in caplog.messages if "request.refused" in one]
     assert "status=415" in line and "application/json" in line and "peer='127.0.0.1:" in line
+
+
+DECLARED = b'<?xml version="1.0" encoding="%b"?>'
+
+
+@pytest.mark.parametrize(
+    ("charset", "content"),
+    [
+        ("utf-8", DECLARED % b"iso-8859-1" + ENVELOPE),
+        ("iso-8859-1", DECLARED % b"UTF-8" + ENVELOPE),
+        ("utf-16", DECLARED % b"utf-8" + ENVELOPE),
+        ("utf-8", ENVELOPE.decode().encode("utf-16")),
+        ("iso-8859-1", b"\xef\xbb\xbf" + ENVELOPE),
+        ("unheard-of", DECLARED % b"utf-8" + ENVELOPE),
+    ],
+)
+async def test_a_charset_that_contradicts_the_message_is_415(serve: Any, charset: str, content: bytes) -> None:
+    service = await serve(Destination(":memory:"))
+    for media in (f"text/xml; charset={charset}", f'application/soap+xml; charset="{charset}"'):
+        status, text, _ = await post(service.url, media, content)
+        assert status == 415
+        assert f"The charset of the Content-Type is {charset}, but the message is in" in text
+
+
+@pytest.mark.parametrize(
+    ("charset", "content"),
+    [
+        ("utf-8", DECLARED % b"UTF-8" + ENVELOPE),
+        ("us-ascii", DECLARED % b"utf-8" + ENVELOPE),
+        ("latin1", DECLARED % b"iso-8859-1" + ENVELOPE),
+        ("utf-16", ENVELOPE.decode().encode("utf-16")),
+        ("utf-16le", b"\xff\xfe" + ENVELOPE.decode().encode("utf-16-le")),
+        ("utf-8", b"\xef\xbb\xbf" + ENVELOPE),
+        ("iso-8859-1", ENVELOPE),
+    ],
+)
+async def test_a_charset_that_agrees_with_the_message_is_read(serve: Any, charset: str, content: bytes) -> None:
+    service = await serve(Destination(":memory:"))
+    status, text, _ = await post(service.url, f"text/xml; charset={charset}", content)
+    assert status != 415
+    assert "Envelope" in text

@@ -112,7 +112,9 @@ class Forwarding:
             return self._tell(request, fault, addressing)  # the requester would not understand it unchanged
         headers = b"".join(envelope.headers)
         soap, attachments = envelope.soap.value, envelope.attachments
-        return Record("", 0, envelope.action, envelope.body, now, soap=soap, headers=headers, attachments=attachments)
+        reply = Record("", 0, envelope.action, envelope.body, now, soap=soap, headers=headers, attachments=attachments)
+        reply.fault_to = request.fault_to if fault is not None else None
+        return reply
 
     def unanswered(self, outbox: Outbox, number: int, now: float) -> None:
         """Answer a request that the destination has and will not reply to with a fault."""

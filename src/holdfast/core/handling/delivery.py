@@ -525,4 +525,4 @@ class Handling:
 
 
 def _size_of(record: Record) -> int:
-    return len(record.body) + len(record.headers) + len(record.attachments)
+    return record.size

@@ -171,7 +171,7 @@ class Sizes:
     def add(self, offset: int, record: Record) -> bool:
         """Count the next uncounted record, and return whether that added a mark."""
         self.measured = offset + 1
-        self.total += len(record.body) + len(record.headers) + len(record.attachments) + RECORD_BYTES
+        self.total += record.size + RECORD_BYTES
         if self.total - self.marks[-1][1] < self._spacing:
             return False
         self.marks.append((self.measured, self.total, record.delivered_at))

@@ -330,12 +330,16 @@ class Accepting:
             return not_understood(envelope.not_understood)
         if not self._accepts(envelope.action):
             reason = f"No handler here takes the action {envelope.action!r}."
-            return addressing_fault(ACTION_NOT_SUPPORTED, reason)
+            return addressing_fault(ACTION_NOT_SUPPORTED, reason, action=envelope.action)
         if envelope.reply_to is None and envelope.fault_to is None:
             return None
         reason = self._answering.addresses.refusal(envelope.reply_to, envelope.fault_to)
         reason = reason or self._outbound.context.mailboxes.refusal(party, envelope.reply_to, envelope.fault_to)
-        return addressing_fault(ONLY_ANONYMOUS_ADDRESS_SUPPORTED, reason) if reason else None
+        if not reason:
+            return None
+        is_of_reply = bool(self._answering.addresses.refusal(envelope.reply_to))
+        header = "ReplyTo" if is_of_reply or envelope.fault_to is None else "FaultTo"
+        return addressing_fault(ONLY_ANONYMOUS_ADDRESS_SUPPORTED, reason, header=header)
 
     def _awaits_reply(self, envelope: Envelope, destination: RMDestination) -> bool:
         routed = envelope.routed

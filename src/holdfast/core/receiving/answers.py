@@ -106,7 +106,10 @@ class Answering:
         destination: RMDestination | None = None,
         acknowledgements: tuple[SequenceAcknowledgement, ...] = (),
     ) -> None:
-        """Answer with a fault; about a known Sequence it goes where its acknowledgements go."""
+        """Answer with a fault; about a known Sequence it goes where its acknowledgements go.
+
+        Otherwise it goes to FaultTo or ReplyTo (WS-Addressing 2005/08 core, 3.4).
+        """
         level = "warning" if fault.is_rm else "info"
         sequence = envelope.sequence
         about = fault.identifier or (sequence.identifier if sequence is not None else "")

@@ -108,7 +108,7 @@ class HeldMessages:
 
     def hold(self, destination: RMDestination, number: int, record: Record, queues: tuple[Queue, ...]) -> bool:
         """Hold a new message, with the open batch, if it must wait for others; return whether it must."""
-        size = len(record.body) + len(record.headers) + len(record.attachments) + ROW_BYTES
+        size = record.size + ROW_BYTES
         if not destination.hold(number, size):
             return False
         self._count(destination, destination.held_bytes)

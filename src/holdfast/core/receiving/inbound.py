@@ -262,6 +262,8 @@ class Inbound:
             None,
             envelope.transport,
             envelope.attachments,
+            envelope.reply_to.reference_parameters if envelope.reply_to is not None else (),
+            _fault_to(envelope),
         )
 
     def use(self, policy: DestinationPolicy) -> None:
@@ -540,3 +542,11 @@ class Inbound:
         over = [destination for destination in self.destinations.values() if destination.is_over]
         for destination in sorted(over, key=lambda one: one.ended_at or 0.0):
             self._remember_over(destination, now)
+
+
+def _fault_to(envelope: Envelope) -> tuple[str, tuple[bytes, ...]] | None:
+    """Return where faults about a request go, if they do not go where its reply goes."""
+    fault_to = envelope.fault_to
+    if fault_to is None or fault_to.is_anonymous or fault_to == envelope.reply_to:
+        return None
+    return fault_to.address, fault_to.reference_parameters

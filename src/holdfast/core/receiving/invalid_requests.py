@@ -28,6 +28,6 @@ def refusal(envelope: Envelope) -> Fault | None:
     is_old = envelope.addressing not in (None, Addressing.V2005_08)
     if not envelope.action:
         code = MESSAGE_INFORMATION_HEADER_REQUIRED if is_old else MESSAGE_ADDRESSING_HEADER_REQUIRED
-        return addressing_fault(code, "A message needs a wsa:Action; this one has none.")
+        return addressing_fault(code, "A message needs a wsa:Action; this one has none.", header="Action")
     code = INVALID_MESSAGE_INFORMATION_HEADER if is_old else INVALID_ADDRESSING_HEADER
-    return addressing_fault(code, envelope.contradiction)
+    return addressing_fault(code, envelope.contradiction, header="Action")

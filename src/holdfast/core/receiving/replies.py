@@ -12,7 +12,7 @@ from functools import partial
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import BackChannel, Effect, Incident, Respond
-from holdfast.core.messages import ANONYMOUS, Envelope, Fault, LastMessage
+from holdfast.core.messages import ANONYMOUS, NONE, Envelope, Fault, LastMessage
 from holdfast.core.receiving.acknowledgements import Acknowledging, asks
 from holdfast.core.receiving.answers import Answering
 from holdfast.core.receiving.inbound import Inbound
@@ -133,7 +133,9 @@ class Replies:
             if reply is not None:
                 self._effects.append(Incident("reply.dropped", record.sequence, number, "warning"))
             return
-        if reply is None and self.are_depended_on(destination, record.reply_to or ANONYMOUS):
+        if reply is not None and reply.fault_to is not None and reply.fault_to[0] == NONE:
+            reply = None
+        elif reply is None and self.are_depended_on(destination, record.reply_to or ANONYMOUS):
             self.tell_of_none(destination, number, record.action)
         if reply is None or not self._keep(destination, record, reply, now):
             self._release(destination, number)
@@ -187,7 +189,11 @@ class Replies:
         The end of the request's Sequence then waits until the requester acknowledges the reply.
         """
         number = record.message_number
-        outbox = self.outboxes.outbox_for(destination, record, now)
+        # WS-Addressing 2005/08 core, 3.4
+        target = reply.fault_to or (record.reply_to or ANONYMOUS, record.reference_parameters)
+        reply_to, reply.reference_parameters = target
+        reply.fault_to = None
+        outbox = self.outboxes.outbox_for(destination, record, reply_to, now)
         reply.relates_to = record.message_id
         reply.sequence = destination.identifier  # which is acknowledged in each transmission of the reply
         reply.message_number = number

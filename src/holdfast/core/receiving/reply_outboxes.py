@@ -34,9 +34,8 @@ class ReplyOutboxes:
         self._inbound = inbound
         self._outbound = outbound
 
-    def outbox_for(self, destination: RMDestination, record: Record, now: float) -> Outbox:
-        """Return the reply's outbox: the offered Sequence, ours, or the back-channel."""
-        reply_to = record.reply_to or ANONYMOUS
+    def outbox_for(self, destination: RMDestination, record: Record, reply_to: str, now: float) -> Outbox:
+        """Return the outbox of a reply to that address: the offered Sequence, ours, or the back-channel."""
         if destination.offered is None and reply_to != ANONYMOUS:
             outbox = self._outbound.open(f"to/{reply_to}", reply_to, [(destination.versions, False)])
             if outbox.is_polled and not outbox.address:

@@ -150,6 +150,7 @@ class Composer:
         envelope.relates_to = record.relates_to
         envelope.body = record.body
         envelope.attachments = record.attachments
+        envelope.reference_parameters = record.reference_parameters
         if record.headers:
             envelope.headers = (record.headers,)
             envelope.headers_soap = record.soap

@@ -19,7 +19,7 @@ RECORD_BYTES = 1_000
 
 def size_of(record: Record) -> int:
     """Return the bytes of memory that a record takes."""
-    return len(record.body) + len(record.headers) + len(record.attachments) + RECORD_BYTES
+    return record.size + RECORD_BYTES
 
 
 class Buffers:

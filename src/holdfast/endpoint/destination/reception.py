@@ -6,13 +6,15 @@ answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
 from holdfast.core.events import BackChannel
+from holdfast.core.faults import ACTION_MISMATCH, addressing_fault
 from holdfast.core.messages import CreateSequence, Envelope, Fault, Routed
 from holdfast.core.origin import Origin
+from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.destination.unanswered_exchanges import Unanswered
 from holdfast.endpoint.destination.wsdl import ServiceDescription
 from holdfast.endpoint.engine.engine import Engine
@@ -22,6 +24,7 @@ from holdfast.endpoint.envelopes.transport_facts import Keeper
 from holdfast.endpoint.sending.parties import origin_of
 from holdfast.endpoint.sending.sender import Sender
 from holdfast.http.exchange import Exchange
+from holdfast.wire.http import names_other_action
 
 
 class Router(Protocol):
@@ -103,6 +106,8 @@ class Reception:
             refuse_all(exchange, b"No new messages are accepted for now; stored messages are still processed.\n")
             return
         self._unanswered.add(exchange)
+        if refusal is None and envelope.sequence is not None and envelope.control is None:
+            refusal = _mismatch(envelope, exchange.request.headers)
         if refusal is None:
             envelope.transport = self._keeper.facts_of(exchange.request)
         if self.router is None or refusal is not None or envelope.sequence is None or envelope.control is not None:
@@ -145,6 +150,26 @@ class Reception:
 def _is_new(envelope: Envelope) -> bool:
     """Whether an envelope would add to the store. A full store still takes acknowledgements: they free it."""
     return envelope.fault is None and (envelope.control is None or isinstance(envelope.control, CreateSequence))
+
+
+def _mismatch(envelope: Envelope, headers: Mapping[bytes, bytes]) -> Fault | None:
+    """Return the fault for a message with another action in its HTTP headers, as .NET does.
+
+    See WS-Addressing 2005/08 SOAP binding, 6.4.1.
+    """
+    if envelope.addressing is not Addressing.V2005_08 or not envelope.action:
+        return None
+    told, media = b"", b""
+    if envelope.soap is SOAP.V1_1:
+        told = headers.get(b"soapaction", b"")
+        if told[1:-1] == envelope.action.encode():
+            return None
+    else:
+        media = headers.get(b"content-type", b"")
+    if not names_other_action(envelope.action, told.decode("latin-1"), media.decode("latin-1")):
+        return None
+    reason = f"The HTTP headers name another action than the wsa:Action {envelope.action!r}."
+    return addressing_fault(ACTION_MISMATCH, reason, header="Action")
 
 
 def refuse_all(exchange: Exchange, why: bytes = b"The store failed; nothing is accepted.\n") -> None:

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Transmit
-from holdfast.core.faults import MUST_UNDERSTAND, VERSION_MISMATCH
+from holdfast.core.faults import MUST_UNDERSTAND, VERSION_MISMATCH, addressing_fault
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.records import Record
-from holdfast.core.versions import SOAP
+from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.chain import Chain
 from holdfast.endpoint.envelopes.decoder import Decoder, Outcome
 from holdfast.endpoint.envelopes.http_media import is_package
@@ -29,6 +29,7 @@ from holdfast.endpoint.envelopes.tracing import Tracing
 from holdfast.endpoint.failures import brief, reason_of
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import (
+    AddressingError,
     EnvelopeError,
     MessageFlowError,
     MustUnderstand,
@@ -161,7 +162,11 @@ class Envelopes:
         soap = SOAP(error.soap) if error.soap else declared or SOAP.V1_1
         code = _CODES.get(type(error), "Sender")
         status = _status_of_sender(soap) if code == "Sender" else 500
-        self.respond(exchange, Envelope(soap, fault=Fault(code, error.message)), status)
+        answer = Envelope(soap, fault=Fault(code, error.message))
+        if isinstance(error, AddressingError) and error.addressing:
+            answer.addressing = Addressing(error.addressing)
+            answer.fault = addressing_fault(error.code, error.message, header=error.header)
+        self.respond(exchange, answer, status)
 
     def read(self, sent: Transmit, response: Response, notes: Notes | None, answered: Answered) -> None:
         """Read the HTTP response to a request, then call ``answered`` with its envelope or the error, now or soon.

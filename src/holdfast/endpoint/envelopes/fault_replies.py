@@ -11,7 +11,7 @@ from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.message import ApplicationFault, check_code, detail_content, fault_body
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire import check_action
-from holdfast.wire.faults import encode_fault_detail, encode_not_understood
+from holdfast.wire.faults import encode_fault_detail, encode_not_understood, encode_problem
 from holdfast.wire.names import SOAP_NS, WSA_NS
 
 _SET_ASIDE = ApplicationFault("The service failed to handle the request; it has been set aside.", sender=False)
@@ -23,7 +23,8 @@ def fault_reply(record: Record, fault: ApplicationFault) -> Record | None:
         return None
     # Where the requester speaks WS-Addressing 2004/08, that version's action is written instead.
     action = fault.action or "http://www.w3.org/2005/08/addressing/soap/fault"
-    return Record("", 0, action, fault_body(fault, record.soap), record.received_at, soap=record.soap)
+    body = fault_body(fault, record.soap)
+    return Record("", 0, action, body, record.received_at, soap=record.soap, fault_to=record.fault_to)
 
 
 def set_aside(record: Record) -> Record | None:
@@ -57,9 +58,11 @@ def passed_on(record: Record, fault: Fault, addressing: Addressing) -> Record | 
         told.action = action
     headers = ""
     with suppress(EnvelopeError):
-        detail = detail_content(fault.detail)
+        declared = f' xmlns:wsa="{WSA_NS[addressing]}"'
+        is_new = fault.is_addressing and addressing is Addressing.V2005_08
+        detail = detail_content(fault.detail or (encode_problem(fault, declared).encode() if is_new else b""))
         if not is_1_2:  # SOAP 1.1 section 4.4: the detail of what a header is at fault for is in a header
-            headers = encode_fault_detail(fault, addressing, f' xmlns:wsa="{WSA_NS[addressing]}"')
+            headers = encode_fault_detail(fault, addressing, declared)
         told.detail = b"" if headers else detail
     reply = fault_reply(record, told)
     if reply is not None and is_1_2:

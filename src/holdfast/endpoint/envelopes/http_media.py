@@ -7,6 +7,8 @@ page that a user opens cannot reach an endpoint behind the user's firewall.
 
 from __future__ import annotations
 
+import codecs
+import re
 from typing import Final
 
 from holdfast.endpoint.logs import log
@@ -19,8 +21,11 @@ with attachments."""
 _TAKEN: Final = frozenset(TAKEN)
 _MOST_KNOWN: Final = 64
 _MOST_BYTES: Final = 256
-_known: set[bytes] = set()
-"""Content-Types that were taken: peers repeat theirs octet for octet."""
+_known: dict[bytes, bytes] = {}
+"""Content-Types that were taken, and their charset: peers repeat theirs octet for octet."""
+_CHARSET: Final = re.compile(rb""";\s*charset\s*=\s*"?([^\s";]+)""", re.IGNORECASE)
+_ENCODING: Final = re.compile(rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([^"']+)""")
+_MARKS: Final = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _LIST: Final = b", ".join(TAKEN)
 
 
@@ -38,20 +43,51 @@ def refuse_unless_soap(exchange: Exchange) -> bool:
         exchange.respond(405, text, b"text/plain", ((b"Allow", b"POST"),))
         return True
     given = request.headers.get(b"content-type", b"")
-    if given in _known:
-        return False
+    charset = _known.get(given)
+    if charset is not None:
+        return bool(charset) and _refuse_charset(exchange, charset)
     media = given.partition(b";")[0].strip().lower()
     if media == PACKAGE:
         exchange.is_package = True
         return False
     if media in _TAKEN:
+        found = _CHARSET.search(given)
+        charset = b"" if found is None else found[1]
         if len(_known) < _MOST_KNOWN and len(given) <= _MOST_BYTES:
-            _known.add(given)
-        return False
-    why = _why(media)
-    log.info("request.refused", peer=request.peer, status=415, reason=why)
-    exchange.respond(415, why.encode() + b"\n", b"text/plain", ((b"Accept", _LIST),))
+            _known[given] = charset
+        return bool(charset) and _refuse_charset(exchange, charset)
+    _refuse(exchange, _why(media))
     return True
+
+
+def _refuse(exchange: Exchange, why: str) -> None:
+    log.info("request.refused", peer=exchange.request.peer, status=415, reason=why)
+    exchange.respond(415, why.encode() + b"\n", b"text/plain", ((b"Accept", _LIST),))
+
+
+def _refuse_charset(exchange: Exchange, charset: bytes) -> bool:
+    """Answer 415 if the message itself, by its byte order mark or XML declaration, states another encoding than the
+    Content-Type (RFC 7303, 3). Without either, it is read as UTF-8, whatever the charset."""
+    start = exchange.request.body[:400]
+    if start[:1] == b"<" and start[:2] not in (b"<?", b"<\0"):
+        return False
+    stated = next((name for mark, name in _MARKS.items() if start.startswith(mark)), "")
+    if not stated and (found := _ENCODING.match(start)) is not None:
+        stated = found[1].decode("latin-1")
+    told = charset.decode("latin-1")
+    if not stated or _family(stated) == _family(told):
+        return False
+    _refuse(exchange, f"The charset of the Content-Type is {told[:40]}, but the message is in {stated[:40]}. Use one.")
+    return True
+
+
+def _family(name: str) -> str:
+    """Return the usual name of an encoding; ASCII is UTF-8, and the byte order of UTF-16 does not count."""
+    try:
+        usual = codecs.lookup(name).name
+    except LookupError:
+        return name.lower()
+    return {"ascii": "utf-8", "utf-16-le": "utf-16", "utf-16-be": "utf-16"}.get(usual, usual)
 
 
 def is_package(content_type: str) -> bool:
