@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from lxml import etree
 
 from holdfast import sync
 from holdfast.endpoint.engine.engine import new_identifier
+from holdfast.endpoint.envelopes.attachments import Attachment, extract_values, inlined_body
 from holdfast.endpoint.source import source as asynchronous
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.replies import Reply
@@ -66,12 +67,20 @@ class Call:
     Attributes:
         message_id: The wsa:MessageID of the request.
         sequence_key: The key of the outbox that stores the request.
+        attachments: The files that travel with the request, besides its binary values.
         sent: The stored message of a one-way operation; None before the call, and for other operations.
-        reply: The reply of another operation, with its headers; None before it.
+        reply: The reply of another operation, with its headers and attachments; None before it.
     """
 
-    def __init__(self, sequence_key: str = "", message_id: str | None = None, timeout: float | None = 60.0) -> None:
+    def __init__(
+        self,
+        sequence_key: str = "",
+        message_id: str | None = None,
+        timeout: float | None = 60.0,
+        attachments: Sequence[Attachment] = (),
+    ) -> None:
         self.sequence_key = sequence_key
+        self.attachments = attachments
         self.message_id = message_id if message_id is not None else new_identifier()
         self.timeout = timeout
         self.sent: Sent | sync.Sent | None = None
@@ -132,7 +141,12 @@ class _Reliable(zeep.transports.Transport):
 
     @contextlib.contextmanager
     def call(
-        self, *, sequence_key: str = "", message_id: str | None = None, timeout: float | None = None
+        self,
+        *,
+        sequence_key: str = "",
+        message_id: str | None = None,
+        timeout: float | None = None,
+        attachments: Sequence[Attachment] = (),
     ) -> Iterator[Call]:
         """Set the options of the call in the block, and learn its MessageID, acknowledgement and reply.
 
@@ -141,8 +155,10 @@ class _Reliable(zeep.transports.Transport):
             message_id: The wsa:MessageID. If the program may repeat a call after a crash, give the same one: the
                 service receives the request once, and a reply that is stored already is returned.
             timeout: Seconds to wait for the reply; None: the transport's ``reply_timeout``.
+            attachments: Files that travel with the request, as for :meth:`holdfast.Source.send`. Binary values need
+                none: :attr:`holdfast.SourceHTTP.mtom` says how they travel.
         """
-        call = Call(sequence_key, message_id, self._reply_timeout if timeout is None else timeout)
+        call = Call(sequence_key, message_id, self._reply_timeout if timeout is None else timeout, attachments)
         token = _current.set(call)
         try:
             yield call
@@ -172,7 +188,7 @@ class _Reliable(zeep.transports.Transport):
                 remedy="Choose the port of the client with port_name, and that of the transport with port.",
             )
 
-    def _outgoing(self, envelope: etree._Element, headers: dict[str, str]) -> _Outgoing:
+    def _outgoing(self, envelope: etree._Element, headers: dict[str, str], call: Call) -> _Outgoing:
         contract = self._describe()
         body, foreign, action = None, b"", headers.get("SOAPAction", "").strip('"')
         for part in envelope.iterchildren("{*}Header", "{*}Body"):
@@ -185,7 +201,12 @@ class _Reliable(zeep.transports.Transport):
                 elif name.localname == "Action":
                     action = block.text or action
         content = b"" if body is None else etree.tostring(body, with_tail=False)
-        return _Outgoing(contract.operation_of(body, action), content, foreign)
+        operation, attachments = contract.operation_of(body, action), [*call.attachments]
+        mtom = (self._options.get("http") or SourceHTTP()).mtom
+        if contract.demands_mtom if mtom is None else mtom:
+            content, binary = extract_values(content, contract.request_values(operation, content))
+            attachments += binary
+        return _Outgoing(operation, content, foreign, attachments)
 
     def _response(self, status: int, soap: str, headers: bytes = b"", body: bytes = b"") -> requests.Response:
         response = requests.Response()
@@ -200,7 +221,8 @@ class _Reliable(zeep.transports.Transport):
             reply.done()
         else:
             call.reply = reply
-        return self._response(200, self._describe().envelope, reply.header_bytes, reply.body_bytes)
+        body = inlined_body(reply.body_bytes, reply.attachments)
+        return self._response(200, self._describe().envelope, reply.header_bytes, body)
 
     def _fault(self, operation: Operation, fault: PeerFault) -> Fault:
         contract = self._describe()
@@ -211,10 +233,11 @@ class _Reliable(zeep.transports.Transport):
 class _Outgoing:
     """A request of zeep's, taken apart."""
 
-    def __init__(self, operation: Operation, body: bytes, headers: bytes) -> None:
+    def __init__(self, operation: Operation, body: bytes, headers: bytes, attachments: list[Attachment]) -> None:
         self.operation = operation
         self.body = body
         self.headers = headers
+        self.attachments = attachments
 
 
 class Transport(_Reliable):
@@ -294,14 +317,27 @@ class Transport(_Reliable):
         self._check_address(address, source.to)
         given = _current.get()
         call = given or Call(timeout=self._reply_timeout)
-        out = self._outgoing(envelope, headers)
+        out = self._outgoing(envelope, headers, call)
         action, key, name = out.operation.actions.request, call.sequence_key, call.message_id
         if out.operation.is_one_way:
-            call.sent = source.send(out.body, action=action, sequence_key=key, message_id=name, headers=out.headers)
+            call.sent = source.send(
+                out.body,
+                action=action,
+                sequence_key=key,
+                message_id=name,
+                headers=out.headers,
+                attachments=out.attachments,
+            )
             return self._response(202, "")
         try:
             reply = source.request(
-                out.body, action=action, sequence_key=key, message_id=name, headers=out.headers, timeout=call.timeout
+                out.body,
+                action=action,
+                sequence_key=key,
+                message_id=name,
+                headers=out.headers,
+                attachments=out.attachments,
+                timeout=call.timeout,
             )
         except PeerFault as fault:
             raise self._fault(out.operation, fault) from fault
@@ -365,16 +401,27 @@ class AsyncTransport(_Reliable):
         self._check_address(address, source.to)
         given = _current.get()
         call = given or Call(timeout=self._reply_timeout)
-        out = self._outgoing(envelope, headers)
+        out = self._outgoing(envelope, headers, call)
         action, key, name = out.operation.actions.request, call.sequence_key, call.message_id
         if out.operation.is_one_way:
             call.sent = await source.send(
-                out.body, action=action, sequence_key=key, message_id=name, headers=out.headers
+                out.body,
+                action=action,
+                sequence_key=key,
+                message_id=name,
+                headers=out.headers,
+                attachments=out.attachments,
             )
             return self._response(202, "")
         try:
             reply = await source.request(
-                out.body, action=action, sequence_key=key, message_id=name, headers=out.headers, timeout=call.timeout
+                out.body,
+                action=action,
+                sequence_key=key,
+                message_id=name,
+                headers=out.headers,
+                attachments=out.attachments,
+                timeout=call.timeout,
             )
         except PeerFault as fault:
             raise self._fault(out.operation, fault) from fault

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import random
+import sys
+from pathlib import Path
+
+import attachments_child
 import pytest
+from attachments_child import body as claim
+from attachments_child import contents
+from processes import broker, kept, service
 from waiting import until
 
 import holdfast
@@ -81,3 +91,73 @@ async def test_the_attachments_of_a_reply_come_back_through_a_broker(run_broker,
         reply = await source.request(CLAIM, action=ACTION, attachments=given, timeout=60)
         assert [one.read() for one in reply.attachments] == [DATA]
         reply.done()
+
+
+COUNT = 60
+KILLS = 8
+
+
+class Sender:
+    """The source, in a process that is killed."""
+
+    def __init__(self, directory: Path, url: str) -> None:
+        program = str(Path(attachments_child.__file__))
+        paths = [str(Path(holdfast.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        self._environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+        self._arguments = [program, str(directory / "outbox"), url, str(COUNT)]
+        self._process: asyncio.subprocess.Process | None = None
+        self.is_done = False
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, *self._arguments, stdout=asyncio.subprocess.PIPE, env=self._environment
+        )
+        self.is_done = False
+        await self.line()
+
+    async def line(self) -> None:
+        """Wait for the next message that is stored, or until all are acknowledged."""
+        assert self._process is not None and self._process.stdout is not None
+        async with asyncio.timeout(120):
+            word = (await self._process.stdout.readline()).decode().strip()
+        assert word, "it ended"
+        self.is_done = word == "done"
+
+    async def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.communicate()
+
+    async def done(self) -> None:
+        while not self.is_done:
+            await self.line()
+
+
+@pytest.mark.crash
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+async def test_killed_with_attachments_in_flight_nothing_is_lost_and_every_byte_arrives_once(tmp_path):
+    draw = random.Random(3)
+    behind = service(tmp_path)
+    middle = broker(tmp_path, behind.url)
+    sender = Sender(tmp_path, middle.url)
+    try:
+        for one in (behind, middle, sender):
+            await one.start()
+        for _ in range(KILLS):
+            for _ in range(draw.randint(1, 6)):
+                if not sender.is_done:
+                    await sender.line()
+            victim = draw.choice((behind, middle, sender))
+            await victim.kill()
+            await victim.start()
+        await sender.done()
+        await until(lambda: sum(map(len, kept(tmp_path / "service"))) >= COUNT, 120)
+    finally:
+        for one in (sender, middle, behind):
+            await one.kill()
+    (found,) = [records for records in kept(tmp_path / "service") if records]
+    assert [record.body.decode() for record in found] == [claim(number) for number in range(COUNT)]
+    for number, record in enumerate(found):
+        (part,) = decode_package(record.attachments).parts
+        assert part.content == contents(number)

@@ -15,7 +15,15 @@ from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wire.body import parse_element
 from holdfast.wire.names import WSA_NS
-from holdfast.wire.policy.assertions import ADDRESSING_DRAFTS, ADDRESSING_METADATA, HTTPS, POLLS, RM_ASSERTIONS, Ability
+from holdfast.wire.policy.assertions import (
+    ADDRESSING_DRAFTS,
+    ADDRESSING_METADATA,
+    HTTPS,
+    MTOM_ASSERTIONS,
+    POLLS,
+    RM_ASSERTIONS,
+    Ability,
+)
 from holdfast.wire.policy.attachment import Attachments
 from holdfast.wire.policy.choice import Need, choose, needs_of
 from holdfast.wire.policy.expressions import POLICY, Alternative, Policy
@@ -51,6 +59,7 @@ class Port:
         settings: What its policy states about its Sequences.
         needs: The demands of its policy that depend on how the Source was made.
         is_optional: Whether its policy permits messages without WS-ReliableMessaging.
+        is_mtom: Whether its policy demands MTOM.
     """
 
     name: str
@@ -61,6 +70,7 @@ class Port:
     settings: StatedSettings = field(default_factory=StatedSettings)
     needs: tuple[Need, ...] = ()
     is_optional: bool = False
+    is_mtom: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +269,7 @@ class Description:
             stated(best),
             tuple(needs),
             is_reliable and not any(all(map(_is_reliable, policy)) for policy in policies),
+            all(any(one.name in MTOM_ASSERTIONS for one in alternative) for alternative in found),
         )
 
     def _offers_reliability(self, port: etree._Element) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any
 
 import zeep.exceptions
@@ -96,6 +97,14 @@ class Contract:
             one.input.qname.text: one for one in reversed(self.operations.values()) if one.input is not None
         }
         self._schema: BodySchema | None = None
+
+    @cached_property
+    def demands_mtom(self) -> bool:
+        """Whether the policy of the port demands MTOM."""
+        try:
+            return self.description.port(self.port or None).is_mtom
+        except ConfigurationError:  # its policy cannot be met, or it has no port
+            return False
 
     def operation(self, name: str) -> Operation:
         """Return the operation with that name.

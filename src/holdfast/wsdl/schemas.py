@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
-from copy import deepcopy
 from typing import Any
 
 from lxml import etree
@@ -127,7 +126,8 @@ class _Collected(etree.Resolver):
         self._units[name] = b""  # the name is taken, also if the document includes itself
         if not is_included:
             self._list(schema, name)
-        root = etree.fromstring(etree.tostring(deepcopy(schema), with_tail=False))
+        # With the prefixes that the WSDL around an inline schema declares: names in attributes may use them.
+        root = etree.fromstring(etree.tostring(schema, with_tail=False))
         for one in _locations(root):
             word, place = etree.QName(one).localname, one.get("schemaLocation")
             if word == "import":

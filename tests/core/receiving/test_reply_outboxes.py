@@ -35,7 +35,8 @@ def test_replies_go_in_the_offered_sequence_to_the_address_of_its_acknowledgemen
     assert outbox is not None and (outbox.key, outbox.to, outbox.answers) == ("urn:o", HERE.address, identifier)
     assert outboxes.have_address(destination)
     endpoint.send(identifier, 1, message_id="urn:m1", reply_to=HERE)
-    assert outboxes.outbox_for(destination, record, record.reply_to or ANONYMOUS, endpoint.now) is outbox
+    (record,) = endpoint.records()
+    assert outboxes.outbox_for(destination, record, HERE.address, endpoint.now) is outbox
 
 
 @EITHER
@@ -45,7 +46,8 @@ def test_replies_of_sequences_without_an_offer_share_the_outbox_of_their_address
     outboxes = endpoint.protocol.replies.outboxes
     assert outboxes.outbox_of(destination) is None and not outboxes.have_address(destination)
     endpoint.send(identifier, 1, message_id="urn:m1", reply_to=HERE)
-    outbox = outboxes.outbox_for(destination, record, record.reply_to or ANONYMOUS, endpoint.now)
+    (record,) = endpoint.records()
+    outbox = outboxes.outbox_for(destination, record, HERE.address, endpoint.now)
     assert (outbox.key, outbox.to, outbox.answers) == (f"to/{HERE.address}", HERE.address, None)
 
 

@@ -31,6 +31,8 @@ class DestinationHTTP(HTTPSettings):
         limits: Limits for HTTP peers under an ASGI server. Holdfast's own server has its own limits.
         envelopes: Limits on the size and structure of one envelope.
         staging: Limits on the records that external writers, such as a Spark query, stage.
+        mtom: Whether handlers of ``@app.operation`` return large binary values as attachments
+            (MTOM), instead of in base64. None: if the request had some, or the WSDL's policy demands MTOM.
         policy: Limits and timers for the messages that the destination sends: replies and acknowledgements to
             addressable peers.
         policy_for: Returns the policy for an address; None: ``policy`` for every address.
@@ -44,6 +46,7 @@ class DestinationHTTP(HTTPSettings):
     limits: HTTPLimits = field(default_factory=HTTPLimits)
     envelopes: Limits = field(default_factory=Limits)
     staging: StagingPolicy = field(default_factory=StagingPolicy)
+    mtom: bool | None = None
     policy: SourcePolicy = field(default_factory=SourcePolicy)
     policy_for: Callable[[str], SourcePolicy] | None = None
 
@@ -55,6 +58,7 @@ class DestinationHTTP(HTTPSettings):
         super().__post_init__()
         for name, kind in _KINDS.items():
             check_class(name, getattr(self, name), kind, optional=False)
+        check_class("mtom", self.mtom, bool)
         for name, make in (("allow_addresses", AllowList), ("keep_http_headers", Keeper)):
             given = getattr(self, name)
             if isinstance(given, Iterable) and not isinstance(given, str | bytes):

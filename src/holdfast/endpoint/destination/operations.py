@@ -11,8 +11,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.endpoint.destination.handlers import CONNECTION, InvalidBody
+from holdfast.endpoint.envelopes.attachments import WithAttachments, extract_values, inlined_body
 from holdfast.endpoint.envelopes.message import ApplicationFault, Message
 from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.wire.attachments.references import has_includes
 
 if TYPE_CHECKING:
     from holdfast.wsdl.contract import Contract, Operation
@@ -21,12 +23,14 @@ if TYPE_CHECKING:
 class OperationHandler:
     """A handler of values, as a handler of messages."""
 
-    def __init__(self, contract: Contract, operation: Operation, handler: Callable[..., Any]) -> None:
+    def __init__(
+        self, contract: Contract, operation: Operation, handler: Callable[..., Any], mtom: Callable[[], bool | None]
+    ) -> None:
         from holdfast.wsdl.contract import fields
 
         if not callable(handler):
             raise ConfigurationError(f"{handler!r} is not a handler.", remedy="A handler is a function.")
-        self._contract, self._operation, self._handler = contract, operation, handler
+        self._contract, self._operation, self._handler, self._mtom = contract, operation, handler, mtom
         self._name = getattr(handler, "__name__", type(handler).__name__)
         self._fields = fields(operation.input)
         self._parameters = dict(inspect.signature(handler).parameters)
@@ -39,29 +43,31 @@ class OperationHandler:
         if inspect.iscoroutinefunction(self._handler):
 
             async def handle(message: Message) -> Any:
-                return self._write(await self._call(message))
+                return self._write(message, await self._call(message))
 
         elif self.takes_connection:
 
             def handle(message: Message, connection: Any) -> Any:  # type: ignore[misc]
-                return self._write(self._call(message, connection=connection))
+                return self._write(message, self._call(message, connection=connection))
 
         else:
 
             def handle(message: Message) -> Any:  # type: ignore[misc]
                 result = self._call(message)
-                return self._await(result) if inspect.isawaitable(result) else self._write(result)
+                return self._await(message, result) if inspect.isawaitable(result) else self._write(message, result)
 
         handle.__qualname__ = handle.__name__ = getattr(self._handler, "__qualname__", "handler")
         handle.__annotations__ = {"return": None if self._operation.is_one_way else bytes}
         return handle
 
-    async def _await(self, result: Awaitable[Any]) -> Any:
-        return self._write(await result)
+    async def _await(self, message: Message, result: Awaitable[Any]) -> Any:
+        return self._write(message, await result)
 
     def _call(self, message: Message, **further: Any) -> Any:
         try:
-            values = self._contract.request_values(self._operation, message.body_bytes)
+            values = self._contract.request_values(
+                self._operation, inlined_body(message.body_bytes, message.attachments)
+            )
         except EnvelopeError as error:
             if self._operation.is_one_way:
                 raise InvalidBody(error.message) from None
@@ -74,13 +80,26 @@ class OperationHandler:
         given = {name: value for name, value in values.items() if value is not None or not self._has_default(name)}
         return self._handler(**given, **further)
 
-    def _write(self, result: Any) -> bytes | None:
+    def _write(self, message: Message, result: Any) -> bytes | WithAttachments | None:
         if self._operation.is_one_way:
             return None
+        value, attachments = (
+            (result.body, [*result.attachments]) if isinstance(result, WithAttachments) else (result, [])
+        )
         try:
-            return self._contract.reply(self._operation, result) or None
+            body = self._contract.reply(self._operation, value)
         except EnvelopeError as error:
             raise InvalidBody(error.message) from None
+        if self._returns_attachments(message):
+            body, binary = extract_values(body, value)
+            attachments += binary
+        return WithAttachments(body, attachments) if attachments else body or None
+
+    def _returns_attachments(self, message: Message) -> bool:
+        given = self._mtom()
+        if given is not None:
+            return given
+        return self._contract.demands_mtom or (bool(message.attachments) and has_includes(message.body_bytes))
 
     def _take_message(self) -> str:
         """Return the name of the argument with the annotation Message, "" without one."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.core.policy import DestinationPolicy
 from holdfast.endpoint.destination.dispatcher import Dispatcher, MessageHandler
 from holdfast.endpoint.destination.handlers import HandlerTable, check_action, check_transactions
+from holdfast.endpoint.destination.http_settings import DestinationHTTP
 from holdfast.endpoint.destination.operations import OperationHandler
 from holdfast.endpoint.destination.wsdl import ServiceDescription
 from holdfast.endpoint.envelopes.message import ApplicationFault
@@ -33,6 +34,7 @@ class HandlerRegistration:
 
     store: Store
     policy: DestinationPolicy
+    http: DestinationHTTP
     dispatcher: Dispatcher | None = None
     _started = False
     _table: HandlerTable
@@ -94,7 +96,9 @@ class HandlerRegistration:
         The handler takes the fields of the operation's input as arguments with their names, and may take the
         :class:`Message` in an argument annotated so. An absent optional field is None, or the argument's default. It
         returns what the operation returns: the value of the only field of the output, or a dict of its fields. To
-        answer with a declared fault, it raises :meth:`fault`. Otherwise it behaves as a handler of :meth:`on`.
+        answer with a declared fault, it raises :meth:`fault`. Binary values are bytes, whether they travel as
+        attachments (MTOM) or in base64. To return other attachments, it returns ``WithAttachments(value, …)``.
+        Otherwise it behaves as a handler of :meth:`on`.
 
         The body is validated against the WSDL's schema before the handler is called. A request with an invalid body is
         answered with a Sender fault (Client in SOAP 1.1) that names the element. A one-way message with one becomes a
@@ -111,7 +115,7 @@ class HandlerRegistration:
         found = contract.operation(name)
 
         def register(handler: OperationHandlerT) -> OperationHandlerT:
-            wrapped = OperationHandler(contract, found, handler).as_handler()
+            wrapped = OperationHandler(contract, found, handler, lambda: self.http.mtom).as_handler()
             self.on(found.actions.request, reply_action=found.actions.reply)(wrapped)
             return handler
 

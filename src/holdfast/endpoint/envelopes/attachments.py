@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from mimetypes import guess_extension
 from pathlib import Path
@@ -22,10 +22,13 @@ from holdfast.wire.attachments.package import (
     encode_package,
     new_package,
 )
-from holdfast.wire.attachments.references import check_references, has_includes, inlined
+from holdfast.wire.attachments.references import check_references, extracted, has_includes, inlined
+from holdfast.wire.body import parse_element
 
 MOST_BYTES: Final = 256 << 20
 """Of all attachments of one outgoing message. Receivers have lower limits, such as ``max_body``."""
+LEAST_VALUE: Final = 1024
+"""Bytes of a value that travels as an attachment. WCF and CXF read smaller ones in base64, which costs less."""
 DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
 _CONTENT_ID = re.compile(r"[!-;=?-~]{1,250}", re.ASCII)
 _MEDIA_TYPE = re.compile(r"[!#$%&'*+.^_`|~\w-]+/[!#$%&'*+.^_`|~\w-]+(?:\s*;[ -~]*)?", re.ASCII)
@@ -121,11 +124,11 @@ class WithAttachments:
     """A reply with attachments, for a handler to return.
 
     Args:
-        body: One XML element, as a handler returns it otherwise.
+        body: One XML element, as a handler returns it otherwise; the value, for a handler of ``@app.operation``.
         attachments: Its attachments.
     """
 
-    body: str | bytes | etree._Element
+    body: Any
     attachments: Sequence[Attachment]
 
 
@@ -165,6 +168,41 @@ def encode_attachments(attachments: Iterable[Attachment], body: bytes, headers: 
         )
     encoded: bytes = encode_package(new_package(parts, is_mtom=is_mtom))
     return encoded
+
+
+def extract_values(body: bytes, values: Any) -> tuple[bytes, list[Attachment]]:
+    """Return a body with its large binary values as attachments (MTOM).
+
+    Args:
+        body: The body, with the values in base64.
+        values: The values that it was made of, or that it has: dicts and sequences of values.
+    """
+    contents = list(_binary_values(values))
+    if not contents:
+        return body, []
+    element = parse_element(body)
+    parts = extracted(element, contents)
+    return etree.tostring(element), [Attachment(content, content_id=name) for name, content in parts]
+
+
+def _binary_values(value: Any) -> Iterator[bytes]:
+    if isinstance(value, bytes | bytearray):
+        if len(value) >= LEAST_VALUE:
+            yield bytes(value)
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _binary_values(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _binary_values(one)
+
+
+def inlined_body(body: bytes, attachments: Sequence[Attachment]) -> bytes:
+    """Return a body with the attachments of its ``xop:Include`` elements in base64; unchanged without any."""
+    if not attachments or not has_includes(body):
+        return body
+    inline: bytes = etree.tostring(inline_attachments(parse_element(body), attachments))
+    return inline
 
 
 def _part(one: Attachment, name: str) -> Part:

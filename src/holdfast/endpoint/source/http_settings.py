@@ -23,6 +23,8 @@ class SourceHTTP(HTTPSettings):
         poll: Whether the source polls for acknowledgements and replies that are later than the HTTP responses
             (WS-MakeConnection). The source needs no inbound port, and the service may take any time. The destination
             must support it. WS-RM 2003/03 and 2004/03 have no such polls. None: only if its WSDL demands it.
+        mtom: Whether ``source.call()`` and the transports for zeep send large binary values as attachments
+            (MTOM), instead of in base64. None: if the WSDL's policy demands MTOM.
         transport: Carries the requests instead of HTTP, for tests; of the other settings, only ``headers`` then
             applies.
 
@@ -33,10 +35,12 @@ class SourceHTTP(HTTPSettings):
     listen: tuple[str, int] | None = None
     address: str = ""
     poll: bool | None = None
+    mtom: bool | None = None
     transport: Transport | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_class("mtom", self.mtom, bool)
         check_listener(self.listen, self.address)
         if self.poll is not None:
             check_class("poll", self.poll, bool)

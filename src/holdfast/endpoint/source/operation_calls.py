@@ -7,8 +7,11 @@ Owns the way from values to a stored message, and from a reply or fault to value
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast.endpoint.envelopes.attachments import Attachment, extract_values, inlined_body
+from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.exceptions import ConfigurationError, PeerFault
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 class OperationCalls:
     """The part of a Source that calls operations by name."""
 
+    _http: SourceHTTP
     _wsdl: tuple[Documents, str | None] | None = None
     """The documents of the WSDL, and the name of its port."""
     _contract: Contract | None = None
@@ -37,6 +41,7 @@ class OperationCalls:
         _sequence_key: str = "",
         _message_id: str | None = None,
         _headers: bytes = b"",
+        _attachments: Sequence[Attachment] = (),
         _timeout: float | None = 60.0,
         **values: Any,
     ) -> Any:
@@ -47,6 +52,8 @@ class OperationCalls:
             arguments: The values of the first fields, or the value of an input without fields.
             _sequence_key, _message_id, _headers: As for :meth:`send`. With a ``_message_id``, the source keeps the
                 reply until :meth:`Reply.done` or the end of its block, and a repeated call returns it again.
+            _attachments: Files that travel with the message, as for :meth:`send`. Binary values need none: they are
+                bytes, and :attr:`SourceHTTP.mtom` says how they travel.
             _timeout: As for :meth:`request`.
             values: The fields of the operation's input, by name. A structure is a dict, a repeated element a list.
 
@@ -64,9 +71,18 @@ class OperationCalls:
         contract = await self._described()
         found = contract.operation(operation)
         body, action = contract.request(found, arguments, values), found.actions.request
+        attachments = [*_attachments]
+        if contract.demands_mtom if self._http.mtom is None else self._http.mtom:
+            body, binary = extract_values(body, [arguments, values])
+            attachments += binary
         if found.is_one_way:
             return await self.send(
-                body, action=action, sequence_key=_sequence_key, message_id=_message_id, headers=_headers
+                body,
+                action=action,
+                sequence_key=_sequence_key,
+                message_id=_message_id,
+                headers=_headers,
+                attachments=attachments,
             )
         try:
             reply = await self.request(
@@ -75,11 +91,12 @@ class OperationCalls:
                 sequence_key=_sequence_key,
                 message_id=_message_id,
                 headers=_headers,
+                attachments=attachments,
                 timeout=_timeout,
             )
         except PeerFault as fault:
             raise contract.fault(found, fault) from None
-        value = contract.reply_value(found, reply.body_bytes)
+        value = contract.reply_value(found, inlined_body(reply.body_bytes, reply.attachments))
         if _message_id is None:
             reply.done()
         return value
@@ -102,7 +119,16 @@ class OperationCalls:
 
     if TYPE_CHECKING:
 
-        def send(self, body: bytes, *, action: str, sequence_key: str, message_id: str | None, headers: bytes) -> Any:
+        def send(
+            self,
+            body: bytes,
+            *,
+            action: str,
+            sequence_key: str,
+            message_id: str | None,
+            headers: bytes,
+            attachments: Sequence[Attachment],
+        ) -> Any:
             """See :meth:`Source.send`."""
 
         async def request(
@@ -113,6 +139,7 @@ class OperationCalls:
             sequence_key: str,
             message_id: str | None,
             headers: bytes,
+            attachments: Sequence[Attachment],
             timeout: float | None,
         ) -> Any:
             """See :meth:`Source.request`."""

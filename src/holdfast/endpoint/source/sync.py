@@ -318,6 +318,7 @@ class Source:
         _sequence_key: str = "",
         _message_id: str | None = None,
         _headers: bytes = b"",
+        _attachments: Sequence[Attachment] = (),
         _timeout: float | None = 60.0,
         **values: Any,
     ) -> Any:
@@ -328,6 +329,7 @@ class Source:
             _sequence_key=_sequence_key,
             _message_id=_message_id,
             _headers=_headers,
+            _attachments=_attachments,
             _timeout=_timeout,
             **values,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pyexpat import ExpatError, ParserCreate
 from urllib.parse import unquote
 
@@ -127,6 +127,28 @@ def check_references(content: bytes, content_ids: Collection[str]) -> None:
         for name in others:
             if not name or f"cid:{name}" not in text:
                 raise EnvelopeError(f"no xop:Include element refers to the MIME part <{name[:200]}>")
+
+
+def extracted(body: etree._Element, contents: Iterable[bytes]) -> list[tuple[str, bytes]]:
+    """Replace each text below an element that is one of the contents in base64 by an ``xop:Include``.
+
+    Args:
+        body: The element, which changes.
+        contents: The contents to replace.
+
+    Returns:
+        The Content-ID and the content of each part, one for each ``xop:Include``.
+    """
+    by_text = {b64encode(one).decode(): one for one in contents}
+    found: list[tuple[str, bytes]] = []
+    for element in list(body.iter("{*}*")) if by_text else ():
+        content = by_text.get(element.text or "")
+        if content is not None and not len(element):
+            name = f"value{len(found) + 1}@holdfast"
+            element.text = None
+            etree.SubElement(element, f"{{{XOP_NS}}}Include", {"href": f"cid:{name}"}, nsmap={"xop": XOP_NS})
+            found.append((name, content))
+    return found
 
 
 def inlined(body: etree._Element, content_of: Callable[[str], bytes]) -> etree._Element:

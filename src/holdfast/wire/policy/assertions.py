@@ -37,6 +37,8 @@ MTOM = (
     "http://schemas.xmlsoap.org/ws/2004/09/policy/optimizedmimeserialization",
     "http://www.w3.org/2007/08/soap12-mtom-policy",
 )
+MTOM_ASSERTIONS = frozenset({f"{{{MTOM[0]}}}OptimizedMimeSerialization", f"{{{MTOM[1]}}}MTOM"})
+"""Assertions that demand MTOM."""
 TRANSACTIONS = ("http://schemas.xmlsoap.org/ws/2004/10/wsat", "http://docs.oasis-open.org/ws-tx/wsat/2006/06")
 PROFILE = "http://ws-i.org/profiles/rsp/1.0/"
 
