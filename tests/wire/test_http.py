@@ -61,6 +61,7 @@ def test_a_content_type_says_which_soap_it_is(value: str, soap: SOAP | None) -> 
         ("", "application/soap+xml;action=urn:b;charset=utf-8", True),
         ("", 'application/soap+xml; action=""', False),
         ("", 'application/soap+xml; reaction="urn:b"', False),
+        ("", 'multipart/related; start-info="application/soap+xml; action=\\"urn:a b\\""', False),  # CXF's
     ],
 )
 def test_the_action_of_the_http_headers_is_compared_with_that_of_the_message(

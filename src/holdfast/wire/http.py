@@ -31,6 +31,7 @@ def http_headers(soap: SOAP, action: str = "") -> dict[str, str]:
     return headers
 
 
+_SOAP_1_2 = "application/soap+xml"
 _ACTION = re.compile(r""";\s*action\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;\s]+))""", re.IGNORECASE)
 
 
@@ -40,10 +41,11 @@ def names_other_action(action: str, soap_action: str, media: str) -> bool:
     Args:
         action: The wsa:Action.
         soap_action: The header SOAPAction of SOAP 1.1; "" without one, or for SOAP 1.2.
-        media: The Content-Type, which has the action in SOAP 1.2.
+        media: The Content-Type, which has the action in SOAP 1.2; in that of a message with attachments it does not
+            count, because stacks write it there in various forms.
     """
     given = soap_action.strip().strip('"')
-    if not given and (found := _ACTION.search(media)) is not None:
+    if not given and media[:20].lower() == _SOAP_1_2 and (found := _ACTION.search(media)) is not None:
         given = re.sub(r"\\(.)", r"\1", found[1]) if found[1] is not None else found[2]
     return given not in ("", action, _quoted(action)[1:-1])
 
