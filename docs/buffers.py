@@ -18,8 +18,8 @@ from holdfast.endpoint.admin.data_plane import record_stream
 from holdfast.endpoint.admin.data_plane import sinks as sinks_admin
 from holdfast.endpoint.admin.merged import application as merged_admin
 from holdfast.endpoint.admin.resources import queues as queues_admin
-from holdfast.endpoint.destination import dead_letters as letters
 from holdfast.endpoint.engine.store_reads import MOST_AT_A_TIME
+from holdfast.endpoint.handling import dead_letters as letters
 from holdfast.endpoint.journal import writer as journal
 from holdfast.endpoint.source import enqueued_messages
 from holdfast.endpoint.workers import identifier_table as identifiers
@@ -147,7 +147,7 @@ PROCESS = [
         "blocks being read for readers, and their copies; or pages of records and dead letters, as text and as JSON",
         max(2 * (record_stream.BLOCK_BYTES + LARGEST), PAGE_COPIES * (PAGE + LARGEST)),
         record_stream.READING_AT_A_TIME, "the next one follows",
-        "`endpoint.admin.data_plane.record_stream.READING_AT_A_TIME`, `endpoint.destination.dead_letters.PAGE_BYTES`, "
+        "`endpoint.admin.data_plane.record_stream.READING_AT_A_TIME`, `endpoint.handling.dead_letters.PAGE_BYTES`, "
         "`endpoint.admin.resources.queues.PEEKED_BYTES`",
     ),
     Buffer(
@@ -288,7 +288,7 @@ HERE = {
     "core.receiving.held_messages": {"BLOCK_BYTES"},
     "endpoint.admin.data_plane.record_stream": {"BLOCK_BYTES", "PIECE_BYTES", "WAITING_BYTES"},
     "endpoint.admin.merged.application": {"RELAYED"},
-    "endpoint.destination.dead_letters": {"PAGE_BYTES"},
+    "endpoint.handling.dead_letters": {"PAGE_BYTES"},
     "endpoint.journal.writer": {"MOST_GATHERED"},
     "endpoint.workers.identifier_table": {"MOST_CLAIMS"},
     "endpoint.workers.routing": {"HEAD_ROOM"},

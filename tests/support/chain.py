@@ -25,7 +25,7 @@ from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.retraction import RETRACTED
 from holdfast.core.versions import Addressing, Versions
-from holdfast.endpoint.destination.dead_letters import seal, unseal
+from holdfast.endpoint.handling.dead_letters import seal, unseal
 from holdfast.store import MemoryStore
 
 STEADY = RetransmissionPolicy(initial=1.0, floor=0.5, cap=8.0, jitter=0.0)

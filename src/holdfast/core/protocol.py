@@ -121,7 +121,8 @@ class RMProtocol:
             self.forwarding = Forwarding(letters, rules.tell, self.outbound, self.replies)
             self.outbound.context.forwarders = self.forwarding
         if letters is not None and handling is not None:
-            self.handling = Handling(queue, letters, handling, self.inbound, self.replies)
+            handled = self.inbound.queues[handling.queue or queue.name]
+            self.handling = Handling(handled, letters, handling, self.inbound, self.replies)
             self.inbound.handling = self.handling
 
     # --- outputs --------------------------------------------------------------------------------------------------

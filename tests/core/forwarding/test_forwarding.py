@@ -44,7 +44,7 @@ from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import SAVE_EVERY
 from holdfast.core.versions import Versions
-from holdfast.endpoint.destination.dead_letters import seal, unseal
+from holdfast.endpoint.handling.dead_letters import seal, unseal
 from holdfast.exceptions import ConfigurationError
 from holdfast.store import MemoryStore
 from tests.support.chain import fault_as_reply

@@ -24,7 +24,7 @@ from holdfast.core.queues.description import DEAD_LETTERS
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.versions import RM, SOAP, Addressing
-from holdfast.endpoint.destination.dead_letters import seal, unseal
+from holdfast.endpoint.handling.dead_letters import seal, unseal
 from holdfast.store import MemoryStore, Store, open_store
 
 ONCE = DestinationPolicy(assurance=Assurance(Delivery.AT_MOST_ONCE, True))

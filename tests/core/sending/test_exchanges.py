@@ -34,7 +34,7 @@ from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Versions
-from holdfast.endpoint.destination.dead_letters import seal, unseal
+from holdfast.endpoint.handling.dead_letters import seal, unseal
 from holdfast.simulation.nodes.network import PERFECT, NetworkFaults
 from holdfast.simulation.options import Options
 from holdfast.simulation.simulator import Simulator

@@ -35,7 +35,7 @@ from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import SAVE_EVERY
 from holdfast.core.versions import Versions
-from holdfast.endpoint.destination.dead_letters import seal, unseal
+from holdfast.endpoint.handling.dead_letters import seal, unseal
 from holdfast.store import MemoryStore
 
 TO = "http://d/"

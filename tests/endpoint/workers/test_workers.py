@@ -467,7 +467,7 @@ def test_while_a_worker_is_away_its_part_is_told_to_be_missing_and_comes_back(cr
 def test_dead_letters_of_all_workers_are_listed_retried_and_discarded_by_numbers_of_their_own(crew: Start) -> None:
     module = (
         "import holdfast\n"
-        "from holdfast.endpoint.destination import dead_letters as letters\n"
+        "from holdfast.endpoint.handling import dead_letters as letters\n"
         "letters.PAGE_BYTES = 5\n"  # two bodies
         "app = holdfast.Destination(store='inbox', handling=holdfast.HandlingPolicy(attempts=1))\n"
         "@app.on()\n"

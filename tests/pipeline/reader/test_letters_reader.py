@@ -16,7 +16,7 @@ import holdfast
 from holdfast import Destination, HandlingPolicy
 from holdfast.core.queues.dead_letters import Letter, Origin
 from holdfast.core.records import Record
-from holdfast.endpoint.destination import dead_letters as endpoint_letters
+from holdfast.endpoint.handling import dead_letters as endpoint_letters
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.source import WsrmDataSource

@@ -39,10 +39,12 @@ class HandlerSettings:
     Args:
         policy: How often and with what pauses a failing handler is retried.
         set_aside: Makes the answer to a request that is dead-lettered; None if no reply is wanted.
+        queue: The name of the queue with handlers; "" for the first one.
     """
 
     policy: HandlingPolicy
     set_aside: Callable[[Record], Record | None]
+    queue: str = ""
 
 
 @dataclass(slots=True)

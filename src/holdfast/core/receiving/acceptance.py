@@ -124,8 +124,9 @@ class Accepting:
         self._accepts = accepts
         self._replies_to = replies_to
         self._always_replies = always_replies
-        self.takes_only_replies = False
-        """Whether only requested replies have a reader: any other message is acknowledged and dropped."""
+        self.unrequested: Callable[[Envelope], Routed | None] | None = None
+        """Returns where a message goes that is no requested reply, at an endpoint for replies; None: it has no reader,
+        so it is acknowledged and dropped."""
 
     def refuses_within_sequence(self, envelope: Envelope, back_channel: BackChannel | None) -> bool:
         """Whether a fault about this message is a reply in the offered Sequence, and the message itself is accepted.
@@ -170,7 +171,7 @@ class Accepting:
             if not self._outbound.context.forwarders.has(*request, again):
                 return  # its request is being read
         self._see_what_it_awaits(message)
-        is_unasked = request is None and (self.takes_only_replies or self._is_late(envelope, origin))
+        is_unasked = request is None and self._is_unasked(envelope, origin)
         is_kept = refused is None and not message.is_for_others and not is_unasked
         verdict = self._inbound.receive(
             destination,
@@ -264,6 +265,13 @@ class Accepting:
             return False
         assert envelope.reply_to is not None
         return self._replies.are_depended_on(destination, envelope.reply_to.address)
+
+    def _is_unasked(self, envelope: Envelope, origin: Origin) -> bool:
+        """Whether nothing here reads the message, which answers no request."""
+        if self.unrequested is None:
+            return self._is_late(envelope, origin)
+        envelope.routed = self.unrequested(envelope)
+        return envelope.routed is None
 
     def _is_late(self, envelope: Envelope, origin: Origin) -> bool:
         """Whether it is a late reply to a forwarded request that is already answered.

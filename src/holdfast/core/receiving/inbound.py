@@ -72,6 +72,8 @@ class Answers(Protocol):
 class Handlers(Protocol):
     """Receiver of the records that Inbound delivers to its queue."""
 
+    queue: Queue
+
     def delivered(self, partition: int, offset: int, record: Record | None, now: float) -> None:
         """Handle the next durable record; None: it must be read from the store."""
         ...
@@ -308,7 +310,7 @@ class Inbound:
         for queue, partition, offset, record in deliveries:
             queue.stored(partition, offset, now, record)
             self.effects.append(Delivered(queue.name, partition, offset, record))
-            if self.handling is not None and queue is self.queue:
+            if self.handling is not None and queue is self.handling.queue:
                 self.handling.delivered(partition, offset, record, now)
 
     def delivered_many(self, queue: Queue, partition: int, offset: int, count: int, now: float) -> None:
@@ -316,7 +318,7 @@ class Inbound:
         last = offset + count - 1
         queue.stored(partition, last, now)
         self.effects.append(Delivered(queue.name, partition, offset, None, count))
-        if self.handling is not None and queue is self.queue:
+        if self.handling is not None and queue is self.handling.queue:
             self.handling.delivered(partition, last, None, now)
 
     def _stored(

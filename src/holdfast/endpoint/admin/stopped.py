@@ -31,11 +31,11 @@ from holdfast.endpoint.admin.resources.rates import Rates
 from holdfast.endpoint.admin.resources.sequences import SequenceRoutes
 from holdfast.endpoint.admin.responses import refuse, respond, split_target
 from holdfast.endpoint.admin.routes import Refused, Routes
-from holdfast.endpoint.destination.dead_letters import seal, unseal
 from holdfast.endpoint.destination.readers import Readers
 from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.engine.engine import Engine, new_identifier
 from holdfast.endpoint.envelopes.fault_replies import passed_on
+from holdfast.endpoint.handling.dead_letters import seal, unseal
 from holdfast.http.exchange import Exchange
 from holdfast.store import Store
 

@@ -48,9 +48,6 @@ from holdfast.endpoint.arguments import (
 from holdfast.endpoint.descriptors import outgoing
 from holdfast.endpoint.destination.allow_list import AllowList
 from holdfast.endpoint.destination.asgi_application import ASGIApplication
-from holdfast.endpoint.destination.dead_letters import seal, unseal
-from holdfast.endpoint.destination.dispatcher import Dispatcher, MessageHandler
-from holdfast.endpoint.destination.handlers import HandlerTable
 from holdfast.endpoint.destination.http_settings import DestinationHTTP
 from holdfast.endpoint.destination.queues import Partitioning, Queues, check_queues, new_queues
 from holdfast.endpoint.destination.readers import Readers
@@ -65,6 +62,9 @@ from holdfast.endpoint.envelopes.envelopes import Elsewhere, Envelopes
 from holdfast.endpoint.envelopes.fault_replies import passed_on, set_aside
 from holdfast.endpoint.envelopes.processors import Processor
 from holdfast.endpoint.envelopes.transport_facts import Keeper
+from holdfast.endpoint.handling.dead_letters import seal, unseal
+from holdfast.endpoint.handling.dispatcher import Dispatcher, MessageHandler
+from holdfast.endpoint.handling.handlers import HandlerTable
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.journal.writer import Journal
 from holdfast.endpoint.logs import log, log_incident

@@ -10,9 +10,9 @@ import typing
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.endpoint.destination.handlers import CONNECTION, InvalidBody
 from holdfast.endpoint.envelopes.attachments import WithAttachments, extract_values, inlined_body
 from holdfast.endpoint.envelopes.message import ApplicationFault, Message
+from holdfast.endpoint.handling.handlers import CONNECTION, InvalidBody
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wire.attachments.references import has_includes
 

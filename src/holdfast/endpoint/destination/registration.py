@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core.policy import DestinationPolicy
-from holdfast.endpoint.destination.dispatcher import Dispatcher, MessageHandler
-from holdfast.endpoint.destination.handlers import HandlerTable, check_action, check_transactions
 from holdfast.endpoint.destination.http_settings import DestinationHTTP
 from holdfast.endpoint.destination.operations import OperationHandler
 from holdfast.endpoint.destination.wsdl import ServiceDescription
 from holdfast.endpoint.envelopes.message import ApplicationFault
+from holdfast.endpoint.handling.dispatcher import Dispatcher, HandlerT
+from holdfast.endpoint.handling.handlers import HandlerTable, check_action, check_transactions
 from holdfast.exceptions import ConfigurationError
 from holdfast.store import Store, Transactional
 
 if TYPE_CHECKING:
     from holdfast.wsdl.contract import Contract
 
-HandlerT = TypeVar("HandlerT", bound=MessageHandler)
+
 OperationHandlerT = TypeVar("OperationHandlerT", bound=Callable[..., Any])
 
 _BASE = "http://wsdl.invalid/"

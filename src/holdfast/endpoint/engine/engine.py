@@ -43,6 +43,7 @@ _UNTOLD: Mapping[type[object], Callable[[Any], None]] = MappingProxyType({})
 
 
 SOURCES_QUEUE = "replies"
+CALLBACKS_QUEUE = "callbacks"
 """The queue for messages that a :class:`~holdfast.Source` receives; it marks a store as a source's."""
 
 

@@ -11,11 +11,12 @@ import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self, cast
 
-from holdfast.core.events import Effect, Incident, Respond, Transmit
+from holdfast.core.events import Delivered, Effect, Handle, Incident, Respond, Transmit
+from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.messages import ANONYMOUS, MC_ANONYMOUS
 from holdfast.core.policy import Assurance, DestinationPolicy
 from holdfast.core.protocol_settings import Policies
@@ -25,9 +26,11 @@ from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.records import stored_outboxes
 from holdfast.core.versions import Versions
 from holdfast.endpoint.engine.clock import Clock
-from holdfast.endpoint.engine.engine import SOURCES_QUEUE, Engine
+from holdfast.endpoint.engine.engine import CALLBACKS_QUEUE, SOURCES_QUEUE, Engine
 from holdfast.endpoint.engine.opening import open_off_loop, patiently
 from holdfast.endpoint.envelopes.envelopes import Envelopes
+from holdfast.endpoint.handling.callbacks import Callbacks
+from holdfast.endpoint.handling.handlers import HandlerTable
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.journal.writer import Journal
 from holdfast.endpoint.listeners import listen_for_answers
@@ -65,6 +68,8 @@ class SourceSettings:
         journal: Directory and retention of the event journal; None for no journal.
         envelopes: Reads and writes its envelopes.
         clock: Replaces the machine's clock in tests.
+        table: The handlers of messages that the service sends on its own.
+        handling: How they are called and retried.
     """
 
     to: str | None
@@ -75,6 +80,8 @@ class SourceSettings:
     journal: JournalPolicy | None
     envelopes: Envelopes
     clock: Clock | None
+    table: HandlerTable
+    handling: HandlingPolicy
 
 
 class RunningSource:
@@ -115,6 +122,7 @@ class RunningSource:
         self.server: HTTPServer | None = None
         self.collecting: Collecting | None = None
         self._journal: Journal | None = None
+        self._callbacks = Callbacks(settings.table, settings.handling)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -145,16 +153,25 @@ class RunningSource:
         local = await self._listen()
         calls.local = local
         queue, is_restored = Queue(SOURCES_QUEUE), bool(self.store.went_back)
-        policies = settings.policies
+        policies, callbacks = settings.policies, self._callbacks
+        inbound = _REPLIES if callbacks.settings is None else replace(_REPLIES, assurance=policies.usual.assurance)
         snapshot = engine.start(
-            queue, policies=Policies(_REPLIES, policies.usual, policies.of), local=local, is_restored=is_restored
+            queue,
+            further=callbacks.queues,
+            policies=Policies(inbound, policies.usual, policies.of),
+            rules=callbacks.rules,
+            local=local,
+            letters=callbacks.letters,
+            handling=callbacks.settings,
+            is_restored=is_restored,
+            divide=callbacks.divide,
         )
-        engine.protocol.accepting.takes_only_replies = True
         kept = policies.of(settings.to or "", "").kept_replies
         calls.here = Replies(kept, queue, engine, self._in_the_loop, calls.replied)
         calls.to = _destination_of(settings.location, settings.to, snapshot, engine.protocol.outbound)
-        self._journal = engine.keep_journal(settings.journal, settings.location, None, _REPLIES, snapshot)
+        self._journal = engine.keep_journal(settings.journal, settings.location, None, inbound, snapshot)
         calls.take_up()
+        callbacks.begin(engine, inbound.assurance)
         await calls.here.take_up(*snapshot.bounds.get((SOURCES_QUEUE, 0), (0, 0)))
         for outbox in list(engine.protocol.outbound.outboxes.values()):
             outbox.ready()
@@ -191,6 +208,8 @@ class RunningSource:
             if self.server is not None:
                 await self.server.close(1.0)
             await self._settings.envelopes.close()
+            self.engine.protocol.stop()
+            await self._callbacks.stop(timeout)
             await self.engine.stop()
             await self._end_journal()
             self.store.close()
@@ -238,7 +257,8 @@ class RunningSource:
     @property
     def is_busy(self) -> bool:
         """Whether it has something to do without waiting for time to pass or for the destination."""
-        return self.is_open and (self.engine.is_busy or self._settings.envelopes.is_busy or self._sender.is_busy)
+        is_sending = self.engine.is_busy or self._settings.envelopes.is_busy or self._sender.is_busy
+        return self.is_open and (is_sending or self._callbacks.is_busy)
 
     # --- what comes back ------------------------------------------------------------------------------------------
 
@@ -252,7 +272,9 @@ class RunningSource:
             self._progress.problem = retracted_text(effect) or self._progress.problem
         elif isinstance(effect, Respond):
             self._settings.envelopes.respond(cast(Exchange, effect.back_channel), effect.envelope)
-        else:
+        elif isinstance(effect, Handle):
+            self._callbacks.hand_over(effect)
+        elif not isinstance(effect, Delivered) or effect.queue == SOURCES_QUEUE:
             self.calls.tell(effect)
         self._tell_progress()
 
@@ -263,6 +285,7 @@ class RunningSource:
     def _store_failed(self, error: BaseException) -> None:
         log.critical("store.failed", error=repr(error), unacknowledged=self._progress.outstanding)
         self.calls.store_failed(error)
+        self._callbacks.store_failed()
 
 
 def _destination_of(location: str | Path | Store, to: str | None, snapshot: Snapshot, outbound: Outbound) -> str:
@@ -278,7 +301,9 @@ def _destination_of(location: str | Path | Store, to: str | None, snapshot: Snap
         ConfigurationError: It belongs to another destination, or to none.
     """
     foreign = [
-        name for name, queue in snapshot.queues.items() if queue.get("kind") == "inbox" and name != SOURCES_QUEUE
+        name
+        for name, queue in snapshot.queues.items()
+        if queue.get("kind") == "inbox" and name not in (SOURCES_QUEUE, CALLBACKS_QUEUE)
     ]
     if foreign:
         raise ConfigurationError(

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
+from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.policy import Assurance, SourcePolicy
 from holdfast.core.versions import Versions, creation_choices
 from holdfast.endpoint.arguments import (
@@ -30,6 +31,9 @@ from holdfast.endpoint.envelopes.attachments import Attachment
 from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.envelopes.message import Body
 from holdfast.endpoint.envelopes.processors import Processor
+from holdfast.endpoint.handling.callbacks import check_reachable
+from holdfast.endpoint.handling.dispatcher import HandlerT
+from holdfast.endpoint.handling.handlers import HandlerTable, check_action
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.policies import Policy, SequencePolicies, to_policies
@@ -86,6 +90,8 @@ class Source(OperationCalls):
 
     clock: Clock | None = None
     """Replaces the machine's clock in tests."""
+    handling = HandlingPolicy()
+    """How handlers of :meth:`on` are called and retried. Set it before you open the source."""
 
     def __init__(
         self,
@@ -132,6 +138,7 @@ class Source(OperationCalls):
         self._offer = offer
         self._choices = self._make_choices()
         self._opened: RunningSource | None = None
+        self._table = HandlerTable({})
 
     @classmethod
     async def from_wsdl(
@@ -199,6 +206,36 @@ class Source(OperationCalls):
             outbound.use(given.usual, given.of)
             self._running.engine.touch()
 
+    def on(self, action: str = "") -> Callable[[HandlerT], HandlerT]:
+        """Register the decorated function as the handler of messages that the service sends on its own (callbacks).
+
+        A duplex service sends them to the source's listener, or in the Sequence that the source offered. They are
+        stored before they are acknowledged. The handler takes the :class:`Message`, as a handler of a
+        destination does. If it raises, the source retries it with exponential backoff, and then makes the message a
+        dead letter in its store. The source's assurance applies: in order, a Sequence has one handler at a
+        time, and replies arrive in order, too. Register handlers before the source is opened; a later opening calls
+        them for the messages that an earlier one stored. Messages without a handler are acknowledged and discarded.
+
+        Args:
+            action: wsa:Action; "" for every action without its own handler.
+
+        Raises:
+            ConfigurationError: The source is open, the action has a handler already, the handler cannot be called with
+                a message, or the parentheses of ``@source.on()`` are missing.
+        """
+        check_action(action)
+
+        def register(handler: HandlerT) -> HandlerT:
+            if self._is_open:
+                raise ConfigurationError(
+                    "the source is open already", remedy="Register its handlers before you open it."
+                )
+            self._table.check(action, handler)
+            self._table.add(action, handler, "")
+            return handler
+
+        return register
+
     def _make_choices(self) -> list[tuple[Versions, bool]]:
         versions = [self._versions] if isinstance(self._versions, Versions) else self._versions or PREFERRED
         return creation_choices(versions, self._offer)
@@ -237,7 +274,10 @@ class Source(OperationCalls):
             journal=self._journal_policy,
             envelopes=self._envelopes,
             clock=self.clock,
+            table=self._table,
+            handling=self.handling,
         )
+        check_reachable(self._table.handlers, listens=self._http.listen is not None, offers=self._offer is not False)
         self._opened = await RunningSource.open(settings, self.progress, self.incidents, self._tell_progress)
         self.to = self._opened.calls.to
 

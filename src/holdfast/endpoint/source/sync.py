@@ -12,9 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
+from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.policy import SourcePolicy
 from holdfast.endpoint.envelopes.attachments import Attachment
 from holdfast.endpoint.envelopes.message import Body
+from holdfast.endpoint.handling.dispatcher import HandlerT
 from holdfast.endpoint.sending.policies import Policy
 from holdfast.endpoint.source import sent
 from holdfast.endpoint.source import source as asynchronous
@@ -174,6 +176,19 @@ class Source:
 
     async def _use(self, policy: SourcePolicy | Iterable[Policy]) -> None:
         self._source.use(policy)
+
+    def on(self, action: str = "") -> Callable[[HandlerT], HandlerT]:
+        """See :meth:`holdfast.Source.on`. A plain handler runs in a thread of its own and may call the source."""
+        return self._source.on(action)
+
+    @property
+    def handling(self) -> HandlingPolicy:
+        """See :attr:`holdfast.Source.handling`."""
+        return self._source.handling
+
+    @handling.setter
+    def handling(self, policy: HandlingPolicy) -> None:
+        self._source.handling = policy
 
     @property
     def progress(self) -> Progress:

@@ -40,7 +40,7 @@ from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.records import Batch, Record
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Addressing, Versions
-from holdfast.endpoint.destination.dead_letters import seal, unseal
+from holdfast.endpoint.handling.dead_letters import seal, unseal
 from holdfast.simulation.nodes.routed_queues import route_of, service_address
 from holdfast.simulation.nodes.store import SimStore
 

@@ -12,7 +12,7 @@ from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin.shapes.answers import Discarded, LetterList, LetterShown, Retried
 from holdfast.endpoint.admin.shapes.requests import LetterPage
 from holdfast.endpoint.admin.shapes.values import MOST_LISTED
-from holdfast.endpoint.destination.dead_letters import describe_letter, describe_letters
+from holdfast.endpoint.handling.dead_letters import describe_letter, describe_letters
 
 if TYPE_CHECKING:
     from holdfast.endpoint.destination.destination import Destination

@@ -13,18 +13,18 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from holdfast.core.events import Handle
 from holdfast.core.handling.delivery import Handling
 from holdfast.core.records import Batch, Record
-from holdfast.endpoint.destination.handlers import InvalidBody, wants_connection
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.attachments import WithAttachments, encode_attachments
 from holdfast.endpoint.envelopes.fault_replies import fault_reply
 from holdfast.endpoint.envelopes.message import ApplicationFault, Body, Message, body_bytes, empty_response
 from holdfast.endpoint.envelopes.tracing import Tracing
 from holdfast.endpoint.failures import brief, reason_of
+from holdfast.endpoint.handling.handlers import InvalidBody, wants_connection
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.store import Transaction, Transactional
@@ -42,6 +42,7 @@ class TransactionalHandler(Protocol):
 
 MessageHandler = Callable[[Message], Result] | TransactionalHandler
 """What :meth:`holdfast.Destination.on` accepts, for type checkers."""
+HandlerT = TypeVar("HandlerT", bound=MessageHandler)
 Handler = Callable[..., Result]
 """The same for those who call it. Plain functions run in threads."""
 

@@ -15,7 +15,7 @@ from waiting import until
 from holdfast import ApplicationFault, Destination, HandlingPolicy, Message, PeerFault, Source
 from holdfast.core.queues.dead_letters import Letter, Origin
 from holdfast.core.records import Record
-from holdfast.endpoint.destination.dead_letters import describe_letter, describe_letters, seal, unseal
+from holdfast.endpoint.handling.dead_letters import describe_letter, describe_letters, seal, unseal
 from holdfast.endpoint.serve import Service
 from holdfast.http.client.client import HTTPClient
 from holdfast.store.memory import MemoryStore
