@@ -1,0 +1,160 @@
+"""The programs of the guides on peers, run as they stand: those that serve .NET clients with the live WCF client, those
+that send against a destination that speaks the peer's versions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from wcf.https import certificate_in
+from wcf.live_client import PATIENCE, LiveWCFClient, needs_the_client
+from wcf.orders import Orders
+
+import holdfast
+from holdfast.endpoint.serve import Listeners, Service
+
+pytestmark = [pytest.mark.interop, pytest.mark.nightly, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+GUIDES = ROOT / "docs" / "how-to"
+
+
+def program(guide: str, starts: str, **replaced: str) -> str:
+    """The first program of a guide that contains a text, with other addresses."""
+    found = re.findall(r"^```python\n(.*?)^```", (GUIDES / guide).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    text = next(one for one in found if starts in one)
+    for old, new in replaced.items():
+        assert old in text or old.startswith("_"), f"{guide} has no {old}"
+        text = text.replace(old, new)
+    return text
+
+
+def at(guide: str, starts: str, address: str, url: str) -> str:
+    return program(guide, starts, **{address: url})
+
+
+def environment() -> dict[str, str]:
+    paths = [str(ROOT / "src"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+
+
+async def output_of(text: str, place: Path) -> str:
+    """Run a program to its end, and return what it prints."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", text, cwd=place, env=environment(), stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode == 0
+    return said.decode()
+
+
+@asynccontextmanager
+async def served(text: str, place: Path, *options: str) -> AsyncIterator[tuple[str, asyncio.StreamReader]]:
+    """Run ``holdfast serve`` with a program, as the guides do; gives its URL and what it prints."""
+    (place / "orders.py").write_text(text, encoding="utf-8")
+    arguments = ["-m", "holdfast", "serve", "orders:app", "--port", "0", *options]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, cwd=place, env=environment(), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        line = await asyncio.wait_for(process.stdout.readline(), 120)
+        yield line.decode().rpartition(" ")[2].strip(), process.stdout
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 120)
+
+
+async def test_the_guide_on_wcf_calls_a_service(tmp_path: Path) -> None:
+    orders = Orders()
+    service = Service(orders.app, Listeners(port=0))
+    await service.start()
+    try:
+        said = await output_of(at("wcf.md", "ECHO", "https://partner.example/Orders.svc", service.url), tmp_path)
+    finally:
+        await service.close(0.0)
+    assert said == "12.50\n"
+    assert list(orders.called.values()) == [["submit 1", "price 2"]]
+
+
+@needs_the_client
+@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+async def test_the_guide_on_wcf_serves_a_net_client(tmp_path: Path, binding: str) -> None:
+    async with served(program("wcf.md", "IOrders/Cancel"), tmp_path) as (url, printed):
+        client = LiveWCFClient(url, contract="orders", binding=binding)
+        await client.run("open; submit 7 bread; price bread; cancel 7; close")
+        assert await asyncio.wait_for(printed.readline(), 60) == b"None\n"  # the id is inside the order
+    (refused,) = client.failed
+    assert (refused["failed"], refused["typed"]) == ("cancel 7", True)
+
+
+async def test_the_guide_on_user_names_sends_to_the_one_that_checks(tmp_path: Path) -> None:
+    async with served(program("user-names.md", "message.user"), tmp_path) as (url, printed):
+        sender = at("user-names.md", "alice = ", "https://partner.example/orders", url)
+        await output_of(sender, tmp_path)
+        assert await asyncio.wait_for(printed.readline(), 60) == b"alice {urn:shop}order\n"
+
+
+@needs_the_client
+async def test_the_guide_on_user_names_serves_a_net_client(tmp_path: Path) -> None:
+    text = program("user-names.md", "UsernameTokenValidator")
+    text = text[: text.index("@app")] if "@app" in text else text
+    text += "\n\n@app.on()\ndef any(message: holdfast.Message) -> None:\n    print(message.user, flush=True)\n"
+    certificate = certificate_in(tmp_path)
+    async with served(text, tmp_path, "--tls-cert", str(certificate)) as (url, printed):
+        client = LiveWCFClient(
+            url.replace("localhost", "127.0.0.1"),
+            binding="ws",
+            contract="orders",
+            username="alice:secret",
+            trust_any="",
+            **PATIENCE,
+        )
+        await client.run("open; submit 7 bread; close")
+        assert await asyncio.wait_for(printed.readline(), 60) == b"alice\n"
+    assert client.failed == []
+
+
+async def test_the_guide_on_cxf_sends_in_its_versions(tmp_path: Path) -> None:
+    app = holdfast.Destination(":memory:")
+    got: list[tuple[str, str]] = []
+    app.on("urn:orders/Submit")(lambda message: got.append((str(message.body.tag), message.soap)))
+    service = Service(app, Listeners(port=0))
+    await service.start()
+    try:
+        url = service.url
+        await output_of(at("cxf.md", "sent.acknowledged", "http://partner.example/services/orders", url), tmp_path)
+        await app.handled()
+    finally:
+        await service.close(0.0)
+    assert got == [("{urn:orders}order", "1.1")]
+
+
+async def test_the_guide_on_callbacks_prints_what_the_service_sends(tmp_path: Path) -> None:
+    app = holdfast.Destination(":memory:", http=holdfast.DestinationHTTP(allow_addresses=["http://localhost"]))
+    app.on("urn:exchange/Subscribe")(lambda message: None)
+    service = Service(app, Listeners(port=0))
+    await service.start()
+    text = at("callbacks.md", "@source.on", "http://localhost:8080/", service.url)
+    text = text.replace('"127.0.0.1", 8090', '"127.0.0.1", 0').replace(', address="http://localhost:8090/"', "")
+    tell = "        print(source._running.calls.local, flush=True)\n"
+    text = text.replace("        await asyncio.Event", f"{tell}        await asyncio.Event")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", text, cwd=tmp_path, env=environment(), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        listener = (await asyncio.wait_for(process.stdout.readline(), 60)).decode().strip()
+        async with holdfast.Source(listener, ":memory:") as exchange:
+            await exchange.send("<Quote xmlns='urn:exchange'>42</Quote>", action="urn:exchange/Quote")
+            assert await asyncio.wait_for(process.stdout.readline(), 60) == b"42\n"
+    finally:
+        process.kill()
+        await process.wait()
+        await service.close(0.0)
