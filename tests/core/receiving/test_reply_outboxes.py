@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from asked import Endpoint
 
-from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, EndpointReference, Offer
+from holdfast.core.messages import (
+    ANONYMOUS_EPR,
+    MC_ANONYMOUS,
+    CreateSequence,
+    CreateSequenceResponse,
+    EndpointReference,
+    Offer,
+)
+from holdfast.core.records import Record
 
 HERE = EndpointReference("http://s/decoupled")
 EITHER = pytest.mark.parametrize("rm", ["1.0", "1.1"])
 
 
-def requester(rm: str, where: EndpointReference = ANONYMOUS_EPR, offer: Offer | None = None) -> tuple[Endpoint, str]:
-    endpoint = Endpoint(rm, allows=lambda _: True)
+def requester(
+    rm: str, where: EndpointReference = ANONYMOUS_EPR, offer: Offer | None = None, **policy: Any
+) -> tuple[Endpoint, str]:
+    endpoint = Endpoint(rm, allows=lambda _: True, **policy)
     answer = endpoint.ask(
         control=CreateSequence(where, offer=offer), message_id="urn:create", to="http://d/", reply_to=where
     )
@@ -74,3 +86,16 @@ def test_after_a_restart_each_outbox_has_its_sequence_again_and_others_end(rm: s
     assert alone.key == "urn:o"
     again.protocol.replies.outboxes.recover(again.now)
     assert outbox_keys(again) == []
+
+
+def test_a_fault_that_would_wait_for_a_poll_counts_as_a_reply() -> None:
+    polled = EndpointReference(f"{MC_ANONYMOUS}1")
+    endpoint, identifier = requester("1.1", max_open_requests=1)
+    destination = endpoint.protocol.inbound.destinations[identifier]
+    envelope = endpoint.envelope(reply_to=ANONYMOUS_EPR, fault_to=polled)
+    outboxes = endpoint.protocol.replies.outboxes
+    assert outboxes.have_room(destination, envelope)
+    outbox = endpoint.protocol.outbound.open(f"to/{polled.address}", polled.address, [(destination.versions, False)])
+    outbox.submit(Record("", 0, "urn:fault", b"<f/>", 0.0))
+    endpoint.settle()
+    assert not outboxes.have_room(destination, envelope)

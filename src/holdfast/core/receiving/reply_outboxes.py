@@ -49,15 +49,17 @@ class ReplyOutboxes:
         return self._outbound.outboxes.get(destination.offered or _plain_key(destination))
 
     def have_room(self, destination: RMDestination, envelope: Envelope) -> bool:
-        """Whether the reply of a request may wait for a poll.
+        """Whether the reply or the fault of a request may wait for a poll.
 
         The Sequence itself counts the replies in an offered Sequence only.
         """
-        reply_to = envelope.reply_to
-        if destination.offered is not None or reply_to is None or not reply_to.is_polled:
+        if destination.offered is not None:
             return True
-        outbox = self._outbound.outboxes.get(f"to/{reply_to.address}")
-        return outbox is None or outbox.waiting < self._inbound.policy.max_open_requests
+        for reference in (envelope.reply_to, envelope.fault_to):
+            outbox = self._outbound.outboxes.get(f"to/{reference.address}") if reference is not None else None
+            if outbox is not None and outbox.is_polled and outbox.waiting >= self._inbound.policy.max_open_requests:
+                return False
+        return True
 
     def accept_offer(self, destination: RMDestination, to: str | None, now: float) -> None:
         """Accept the requester's Offer; ``to`` of None sends replies in answers to requests."""
