@@ -146,7 +146,7 @@ def test_an_optional_assertion_is_taken_where_it_helps_and_left_where_it_does_no
 @pytest.mark.parametrize(
     ("assertion", "reason"),
     [
-        (SIGNED, "signed or encrypted by WS-Security"),
+        (SIGNED, "signed with a symmetric key"),
         (
             '<m:BinaryEncoding xmlns:m="http://schemas.microsoft.com/ws/06/2004/mspolicy/netbinary1"/>',
             "binary encoding",
@@ -250,11 +250,11 @@ def test_each_security_assertion_that_is_not_met_is_refused_by_name(assertion: s
 
 @pytest.mark.parametrize("place", ["operation", "input"])
 def test_what_an_operation_or_its_messages_demand_is_refused_too(place: str) -> None:
-    demanded = f"<wsp:Policy><sp:SignedParts {SP}><sp:Body/></sp:SignedParts></wsp:Policy>"
+    demanded = f"<wsp:Policy><sp:EncryptedParts {SP}><sp:Body/></sp:EncryptedParts></wsp:Policy>"
     within = demanded if place == "operation" else f"<wsdl:input>{demanded}</wsdl:input>"
     operation = f'<wsdl:operation name="Submit">{within}</wsdl:operation></wsdl:binding>'
     described = wsdl(policy=WCF_1_0).replace(b"</wsdl:binding>", operation.encode())
-    assert "the port P requires SignedParts" in refused(described)
+    assert "the port P requires EncryptedParts" in refused(described)
 
 
 @pytest.mark.parametrize(

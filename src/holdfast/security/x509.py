@@ -35,7 +35,23 @@ from holdfast.security.signed_message import (
     sign,
     unsigned_headers,
 )
-from holdfast.security.username_token import LIFE, SKEW, check_timestamp, refused, tell_refusal
+from holdfast.security.username_token import (
+    LIFE,
+    SECURITY_POLICY,
+    SKEW,
+    check_timestamp,
+    refused,
+    tell_refusal,
+)
+from holdfast.wire.names import RM_NS, WSA_NS
+from holdfast.wire.policy.assertions import (
+    BASIC_256,
+    BASIC_256_SHA_256,
+    SIGNATURES,
+    TIMESTAMP,
+    TOKEN_IN_MESSAGE,
+    TOKEN_NOT_IN_MESSAGE,
+)
 
 KINDS: Final[tuple[Kind, ...]] = ("token", "subject-key-identifier", "issuer-serial", "thumbprint")
 _SUITE: Final = "holdfast.security.suite"
@@ -118,9 +134,31 @@ class X509(Processor):
         self._life = life
         self._skew = skew
         self._clock = clock
+        in_message = TOKEN_IN_MESSAGE if reference == "token" else TOKEN_NOT_IN_MESSAGE
+        self.abilities = (SIGNATURES, TIMESTAMP, in_message, BASIC_256 if suite == "Basic256" else BASIC_256_SHA_256)
 
     def __repr__(self) -> str:
         return f"X509({self._credential.certificate.subject!r}, …)"
+
+    def policy(self, *, is_https: bool) -> str:
+        """Return the assertions of SecurityPolicy 1.2 for signed messages."""
+
+        def token(role: str, inclusion: str) -> str:
+            included = f'sp:IncludeToken="{SECURITY_POLICY}/IncludeToken/{inclusion}"'
+            one = f"<sp:X509Token {included}><wsp:Policy><sp:WssX509V3Token10/></wsp:Policy></sp:X509Token>"
+            return f"<sp:{role}><wsp:Policy>{one}</wsp:Policy></sp:{role}>"
+
+        to_initiator = "AlwaysToInitiator" if self._reference == "token" else "Never"
+        suite = "Basic256" if self._suite == "Basic256" else "Basic256Sha256"
+        headers = "".join(f'<sp:Header Namespace="{one}"/>' for one in (*WSA_NS.values(), *RM_NS.values()))
+        return (
+            f'<sp:AsymmetricBinding xmlns:sp="{SECURITY_POLICY}"><wsp:Policy>'
+            f"{token('InitiatorToken', 'AlwaysToRecipient')}{token('RecipientToken', to_initiator)}"
+            f"<sp:AlgorithmSuite><wsp:Policy><sp:{suite}/></wsp:Policy></sp:AlgorithmSuite>"
+            "<sp:Layout><wsp:Policy><sp:Lax/></wsp:Policy></sp:Layout><sp:IncludeTimestamp/>"
+            "<sp:OnlySignEntireHeadersAndBody/></wsp:Policy></sp:AsymmetricBinding>"
+            f'<sp:SignedParts xmlns:sp="{SECURITY_POLICY}"><sp:Body/>{headers}</sp:SignedParts>'
+        )
 
     # --- out ------------------------------------------------------------------------------------------------------
 

@@ -10,10 +10,12 @@ import aiohttp
 import httpx
 import pytest
 from lxml import etree
+from signers import issue
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from holdfast import (
+    X509,
     ConfigurationError,
     Destination,
     DestinationPolicy,
@@ -140,6 +142,22 @@ async def test_a_demand_for_user_names_is_published(
     for processors in ([], *([token] for token in refused)):
         with pytest.raises(ConfigurationError, match=r"the port DestinationPort requires .*a user name and"):
             await Source.from_wsdl(url, ":memory:", processors=processors)
+
+
+async def test_a_demand_for_signatures_is_published(serve: Any, tmp_path: Path) -> None:
+    shop, alice = issue("CN=shop,O=Example").files(tmp_path), issue("CN=alice,O=Example").files(tmp_path)
+    app = Destination(":memory:", processors=[X509(*shop, trusted=alice.certificate)])
+    described(app)
+    url = f"{(await serve(app)).url}?wsdl"
+    signer = X509(*alice, trusted=shop.certificate)
+    async with await Source.from_wsdl(url, ":memory:", processors=[signer]) as source:
+        await (await source.send("<order/>", action="urn:orders/Submit")).acknowledged(60)
+    for processors in ([], [UsernameToken("alice", "secret")]):
+        with pytest.raises(ConfigurationError, match=r"AsymmetricBinding, SignedParts \(messages signed by a"):
+            await Source.from_wsdl(url, ":memory:", processors=processors)
+    old = X509(*alice, trusted=shop.certificate, suite="Basic256", reference="thumbprint")
+    with pytest.raises(ConfigurationError, match=r"X509Token \(the certificate in .*Basic256Sha256 \(signatures over"):
+        await Source.from_wsdl(url, ":memory:", processors=[old])
 
 
 def test_over_https_the_demand_for_user_names_is_that_of_the_transport_binding() -> None:

@@ -9,7 +9,19 @@ import pytest
 from policy_expressions import normal
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.wire.policy.assertions import ANONYMOUS, LISTENER, PASSWORD, PASSWORD_DIGEST, POLLS, Ability
+from holdfast.wire.policy.assertions import (
+    ANONYMOUS,
+    BASIC_256,
+    BASIC_256_SHA_256,
+    LISTENER,
+    PASSWORD,
+    PASSWORD_DIGEST,
+    POLLS,
+    SIGNATURES,
+    TOKEN_IN_MESSAGE,
+    TOKEN_NOT_IN_MESSAGE,
+    Ability,
+)
 from holdfast.wire.policy.choice import choose
 from holdfast.wire.wsdl import Description
 
@@ -23,6 +35,10 @@ PREFIXES = (
     'xmlns:mtom="http://schemas.xmlsoap.org/ws/2004/09/policy/optimizedmimeserialization" '
     'xmlns:ow="http://schemas.microsoft.com/ws/2005/05/routing/policy"'
 )
+
+
+SIGNER = {SIGNATURES, TOKEN_IN_MESSAGE, BASIC_256_SHA_256}
+"""What a source with a certificate does."""
 
 
 def refusal(inside: str, able: Collection[Ability] | None = None) -> str:
@@ -96,11 +112,15 @@ def test_of_several_alternatives_the_nearest_is_reported() -> None:
         ("username-text", set(), "UsernameToken (a user name and password in each message), line 106 of username-text"),
         ("username-digest", {PASSWORD_DIGEST}, ""),
         ("username-digest", {PASSWORD}, "HashPassword (a user name and the digest of a password in each message)"),
-        ("sign", {PASSWORD}, "AsymmetricBinding, SignedParts (messages signed or encrypted by WS-Security"),
-        ("sign-encrypt", {PASSWORD}, "AsymmetricBinding, SignedParts, EncryptedParts (messages"),
-        ("secure-conversation", {PASSWORD}, "SymmetricBinding, SignedParts, EncryptedParts (messages"),
+        ("sign", SIGNER, ""),
+        ("sign", {PASSWORD}, "AsymmetricBinding, SignedParts (messages signed by a certificate), line 106 of sign"),
+        ("sign", SIGNER - {TOKEN_IN_MESSAGE}, "X509Token (the certificate in each message), line 106 of sign"),
+        ("sign", SIGNER - {BASIC_256_SHA_256} | {BASIC_256}, "Basic256Sha256 (signatures over SHA-256 digests)"),
+        ("sign-encrypt", SIGNER, "EncryptedParts (messages encrypted by WS-Security"),
+        ("secure-conversation", SIGNER, "SymmetricBinding, EncryptedParts (messages"),
+        ("metro-sign", SIGNER, ""),
         ("metro-sign", {PASSWORD}, "AsymmetricBinding, SignedParts (messages"),
-        ("metro-sc", {PASSWORD}, "SymmetricBinding, SignedParts, EncryptedParts (messages"),
+        ("metro-sc", SIGNER, "SymmetricBinding, EncryptedParts (messages"),
     ],
 )
 def test_policies_served_by_cxf_and_metro_are_met_or_refused_by_name(file: str, able: set[Ability], told: str) -> None:
@@ -112,3 +132,42 @@ def test_policies_served_by_cxf_and_metro_are_met_or_refused_by_name(file: str, 
     with pytest.raises(ConfigurationError) as caught:
         description.port(None, able)
     assert told in caught.value.message
+
+
+def binding(content: str, version: str = "http://docs.oasis-open.org/ws-sx/ws-securitypolicy/200702") -> str:
+    inside = f"<sp:AsymmetricBinding xmlns:sp='{version}'><wsp:Policy>{content}</wsp:Policy></sp:AsymmetricBinding>"
+    return inside
+
+
+def initiator(include: str) -> str:
+    token = f"<sp:X509Token sp:IncludeToken='urn:sp/IncludeToken/{include}'/>"
+    return f"<sp:InitiatorToken><wsp:Policy>{token}</wsp:Policy></sp:InitiatorToken>"
+
+
+@pytest.mark.parametrize("version", ["http://schemas.xmlsoap.org/ws/2005/07/securitypolicy", ""])
+def test_a_certificate_is_in_the_message_or_known_to_the_service(version: str) -> None:
+    names = {"version": version} if version else {}
+    referring = {SIGNATURES, TOKEN_NOT_IN_MESSAGE, BASIC_256_SHA_256}
+    for include in ("Always", "AlwaysToRecipient", "Once"):
+        assert refusal(binding(initiator(include), **names), SIGNER) == ""
+        assert "reference='token'" in refusal(binding(initiator(include), **names), referring)
+    for include in ("Never", "AlwaysToInitiator"):
+        assert refusal(binding(initiator(include), **names), referring) == ""
+        assert "'issuer-serial', or 'thumbprint'" in refusal(binding(initiator(include), **names), SIGNER)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "<sp:AlgorithmSuite><wsp:Policy><sp:TripleDes/></wsp:Policy></sp:AlgorithmSuite>",
+        "<sp:AlgorithmSuite><wsp:Policy><sp:Basic256Sha256/><sp:STRTransform10/></wsp:Policy></sp:AlgorithmSuite>",
+        "<sp:Layout><wsp:Policy><sp:LaxTsLast/></wsp:Policy></sp:Layout>",
+        "<sp:EncryptSignature/>",
+        "<sp:EncryptBeforeSigning/>",
+        "<sp:InitiatorToken><wsp:Policy><sp:SamlToken/></wsp:Policy></sp:InitiatorToken>",
+    ],
+)
+def test_what_a_signature_cannot_have_is_refused(content: str) -> None:
+    told = refusal(binding(content), SIGNER)
+    assert "which Holdfast does not support" in told
+    assert "line 3 of http://host/main" in told

@@ -73,6 +73,20 @@ TIMESTAMP = Ability(
     "a timestamp in each message",
     "holdfast.UsernameToken(name, password) sends a timestamp with the user name, unless timestamp=False.",
 )
+SIGNATURES = Ability(
+    "messages signed by a certificate",
+    "Give the Source certificates: processors=[holdfast.X509(certificate, key, trusted=…)].",
+)
+BASIC_256_SHA_256 = Ability(
+    "signatures over SHA-256 digests",
+    "Use holdfast.X509(…, suite='Basic256Sha256') for CXF and Metro, or suite='rsa-sha256' for WCF.",
+)
+BASIC_256 = Ability("signatures over SHA-1 digests", "Use holdfast.X509(…, suite='Basic256').")
+TOKEN_IN_MESSAGE = Ability("the certificate in each message", "Use holdfast.X509(…, reference='token'), the default.")
+TOKEN_NOT_IN_MESSAGE = Ability(
+    "a reference to a certificate that the service has",
+    "Use holdfast.X509(…, reference='subject-key-identifier'), or 'issuer-serial', or 'thumbprint'.",
+)
 ANONYMOUS = Ability("replies in the HTTP response", "Remove listen from SourceHTTP.")
 POLLS = Ability(
     "replies that the client fetches with MakeConnection",
@@ -179,7 +193,8 @@ _ADDRESSING = {
 
 # --- security ---------------------------------------------------------------------------------------------------------
 
-_MESSAGES = "messages signed or encrypted by WS-Security, WCF's security mode Message"
+_MESSAGES = "messages encrypted by WS-Security, or signed with a symmetric key, as in WCF's security mode Message"
+_ELEMENTS = "signatures over elements that an XPath selects"
 _OTHER_TOKENS = "tokens other than a user name, or signed ones"
 
 
@@ -217,6 +232,47 @@ _HTTPS_TOKEN = rows(
         },
     ),
 )
+
+
+def _of_initiator_token(assertion: Assertion, _nested: Alternative) -> tuple[Ability, ...]:
+    """Whether a message contains the certificate of its sender (SecurityPolicy 1.2, 5.1.1)."""
+    values = [value for name, value in assertion.element.items() if name.endswith("IncludeToken")]
+    kind = values[0].rpartition("/")[2] if values else "Always"
+    return (TOKEN_NOT_IN_MESSAGE,) if kind in ("Never", "AlwaysToInitiator") else (TOKEN_IN_MESSAGE,)
+
+
+_X509_FORMS = rows(
+    SECURITY,
+    WssX509V3Token10=MET,
+    WssX509V3Token11=MET,
+    RequireKeyIdentifierReference=MET,
+    RequireIssuerSerialReference=MET,
+    RequireThumbprintReference=MET,
+)
+_SIGNED_LAYOUTS = rows(SECURITY, Strict=MET, Lax=MET, LaxTsFirst=MET)
+_SUITES = rows(SECURITY, Basic256Sha256=Row(needs=(BASIC_256_SHA_256,)), Basic256=Row(needs=(BASIC_256,)))
+_INITIATOR_TOKEN = rows(SECURITY, X509Token=Row(needs=_of_initiator_token, within=_X509_FORMS))
+_RECIPIENT_TOKEN = rows(SECURITY, X509Token=Row(within=_X509_FORMS))  # all forms of references are read
+_SIGNATURES = rows(
+    SECURITY,
+    AsymmetricBinding=Row(
+        needs=(SIGNATURES,),
+        within=rows(
+            SECURITY,
+            InitiatorToken=Row(within=_INITIATOR_TOKEN),
+            InitiatorSignatureToken=Row(within=_INITIATOR_TOKEN),
+            RecipientToken=Row(within=_RECIPIENT_TOKEN),
+            RecipientSignatureToken=Row(within=_RECIPIENT_TOKEN),
+            AlgorithmSuite=Row(within=_SUITES),
+            Layout=Row(within=_SIGNED_LAYOUTS),
+            IncludeTimestamp=MET,
+            OnlySignEntireHeadersAndBody=MET,
+            ProtectTokens=MET,
+        ),
+    ),
+    # A source with a certificate signs the Body and every header (SecurityPolicy 1.2, 4.1.1).
+    SignedParts=Row(needs=(SIGNATURES,), within=rows(SECURITY, Body=MET, Header=MET)),
+)
 _SECURITY = {
     **rows(
         SECURITY,
@@ -225,7 +281,7 @@ _SECURITY = {
             within=rows(
                 SECURITY,
                 TransportToken=Row(within=_HTTPS_TOKEN),
-                AlgorithmSuite=OPEN,  # of signatures, of which Holdfast sends none
+                AlgorithmSuite=OPEN,  # of signatures, and the transport signs
                 Layout=OPEN,
                 IncludeTimestamp=Row(needs=(TIMESTAMP,)),
             ),
@@ -241,8 +297,9 @@ _SECURITY = {
         Trust10=OPEN,
         Trust13=OPEN,
     ),
-    **lacking(_MESSAGES, SECURITY, "SymmetricBinding", "AsymmetricBinding"),
-    **lacking(_MESSAGES, SECURITY, "SignedParts", "SignedElements", "EncryptedParts", "EncryptedElements"),
+    **_SIGNATURES,
+    **lacking(_MESSAGES, SECURITY, "SymmetricBinding", "EncryptedParts", "EncryptedElements"),
+    **lacking(_ELEMENTS, SECURITY, "SignedElements"),
     **rows(NET_HTTP, BasicAuthentication=Row(needs=(HTTP_BASIC,))),
     **lacking("Windows authentication", NET_HTTP, "NegotiateAuthentication"),
     **lacking("Windows authentication, NTLM", NET_HTTP, "NtlmAuthentication"),

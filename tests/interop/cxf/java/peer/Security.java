@@ -1,17 +1,39 @@
 package peer;
 
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.GeneralSecurityException;
+import java.security.KeyFactory;
+import java.security.KeyStore;
+import java.security.PrivateKey;
+import java.security.cert.Certificate;
+import java.security.cert.CertificateFactory;
+import java.security.spec.PKCS8EncodedKeySpec;
+import java.util.Base64;
+import java.util.HashMap;
 import java.util.Map;
 import javax.security.auth.callback.Callback;
 import javax.security.auth.callback.CallbackHandler;
 import org.apache.cxf.Bus;
 import org.apache.cxf.ws.security.wss4j.WSS4JInInterceptor;
 import org.apache.cxf.ws.security.wss4j.WSS4JOutInterceptor;
+import org.apache.wss4j.common.crypto.Merlin;
 import org.apache.wss4j.common.ext.WSPasswordCallback;
 import org.apache.wss4j.dom.WSConstants;
 import org.apache.wss4j.dom.handler.WSHandlerConstants;
 
-/** WSS4J on a bus: UsernameToken and Timestamp of the user alice, whose password is "secret". */
+/**
+ * WSS4J on a bus: UsernameToken and Timestamp of the user alice, whose password is "secret", or the signature of a
+ * certificate.
+ */
 final class Security {
+    private static final String[] ADDRESSING = {
+        "Action", "MessageID", "To", "ReplyTo", "FaultTo", "From", "RelatesTo",
+    };
+    private static final String[] RELIABLE = {"Sequence", "SequenceAcknowledgement", "AckRequested", "SequenceFault"};
+
     private Security() {
     }
 
@@ -21,20 +43,86 @@ final class Security {
         if (kind.equals("no")) {
             return;
         }
-        CallbackHandler passwords = callbacks -> {
-            for (Callback callback : callbacks) {
-                ((WSPasswordCallback) callback).setPassword("secret");
-            }
-        };
+        if (kind.equals("signature")) {
+            sign(bus, arguments);
+            return;
+        }
         Map<String, Object> settings = Map.of(
             WSHandlerConstants.ACTION, WSHandlerConstants.TIMESTAMP + " " + WSHandlerConstants.USERNAME_TOKEN,
             WSHandlerConstants.USER, arguments.text("user"),
             WSHandlerConstants.PASSWORD_TYPE, kind.equals("digest") ? WSConstants.PW_DIGEST : WSConstants.PW_TEXT,
-            WSHandlerConstants.PW_CALLBACK_REF, passwords);
+            WSHandlerConstants.PW_CALLBACK_REF, passwords());
         if (isService) {
             bus.getInInterceptors().add(new WSS4JInInterceptor(settings));
         } else {
             bus.getOutInterceptors().add(new WSS4JOutInterceptor(settings));
         }
+    }
+
+    private static CallbackHandler passwords() {
+        return callbacks -> {
+            for (Callback callback : callbacks) {
+                ((WSPasswordCallback) callback).setPassword("secret");
+            }
+        };
+    }
+
+    /** Signs what leaves, and demands a signature of what comes, faults too. */
+    private static void sign(Bus bus, Arguments arguments) {
+        Map<String, Object> settings = new HashMap<>();
+        settings.put(WSHandlerConstants.ACTION, WSHandlerConstants.TIMESTAMP + " " + WSHandlerConstants.SIGNATURE);
+        settings.put("keys", keys(arguments));
+        settings.put(WSHandlerConstants.SIG_PROP_REF_ID, "keys");
+        settings.put(WSHandlerConstants.SIG_VER_PROP_REF_ID, "keys");
+        settings.put(WSHandlerConstants.SIGNATURE_USER, "own");
+        settings.put(WSHandlerConstants.PW_CALLBACK_REF, passwords());
+        settings.put(WSHandlerConstants.SIG_KEY_ID, arguments.text("reference"));
+        settings.put(WSHandlerConstants.SIG_ALGO, arguments.text("algorithm"));
+        settings.put(WSHandlerConstants.SIG_DIGEST_ALGO, WSConstants.SHA256);
+        settings.put(WSHandlerConstants.SIGNATURE_PARTS,
+            "{Element}{" + WSConstants.WSU_NS + "}Timestamp;{Element}{" + arguments.text("envelope") + "}Body");
+        settings.put(WSHandlerConstants.OPTIONAL_SIGNATURE_PARTS,
+            parts(Rm.addressingNamespace(arguments.text("wsa")), ADDRESSING)
+                + parts(Rm.rmNamespace(arguments.text("rm")), RELIABLE));
+        bus.getInInterceptors().add(new WSS4JInInterceptor(settings));
+        bus.getInFaultInterceptors().add(new WSS4JInInterceptor(settings));
+        bus.getOutInterceptors().add(new WSS4JOutInterceptor(settings));
+        bus.getOutFaultInterceptors().add(new WSS4JOutInterceptor(settings));
+    }
+
+    private static String parts(String namespace, String[] names) {
+        StringBuilder parts = new StringBuilder();
+        for (String name : names) {
+            parts.append("{Element}{").append(namespace).append('}').append(name).append(';');
+        }
+        return parts.toString();
+    }
+
+    /** Its own key, and the certificate of the other side, from files in PEM. */
+    private static Merlin keys(Arguments arguments) {
+        Merlin keys = new Merlin();
+        try {
+            KeyStore store = KeyStore.getInstance("PKCS12");
+            store.load(null, null);
+            Certificate own = certificate(arguments.text("certificate"));
+            store.setKeyEntry("own", key(arguments.text("private")), "secret".toCharArray(), new Certificate[] {own});
+            store.setCertificateEntry("other", certificate(arguments.text("trusted")));
+            keys.setKeyStore(store);
+        } catch (IOException | GeneralSecurityException error) {
+            throw new IllegalStateException(error);
+        }
+        return keys;
+    }
+
+    private static Certificate certificate(String path) throws IOException, GeneralSecurityException {
+        try (InputStream file = Files.newInputStream(Path.of(path))) {
+            return CertificateFactory.getInstance("X.509").generateCertificate(file);
+        }
+    }
+
+    private static PrivateKey key(String path) throws IOException, GeneralSecurityException {
+        String text = Files.readString(Path.of(path)).replaceAll("-----[A-Z ]+-----|\\s", "");
+        PKCS8EncodedKeySpec key = new PKCS8EncodedKeySpec(Base64.getDecoder().decode(text));
+        return KeyFactory.getInstance("RSA").generatePrivate(key);
     }
 }

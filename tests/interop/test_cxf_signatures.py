@@ -1,0 +1,140 @@
+"""Messages signed by certificates against CXF with WSS4J, both ways round, through a bad network. Recorded ones are in
+tests/security/test_signed_message.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from java_contract import (
+    BAD,
+    CLEAN,
+    COUNT,
+    LIVE,
+    PATIENCE,
+    Operation,
+    Shop,
+    body,
+    connected,
+    correct_reply,
+    served,
+    source_to,
+    values,
+)
+from java_peer import NAMESPACE, JavaPeer
+from java_stacks import cxf as words
+from signers import Issued, issue
+from waiting import until
+from wcf.destination import running_destination
+
+import holdfast
+from holdfast.security.names import RSA_SHA1, RSA_SHA256
+from holdfast.testing.proxy import LossyProxy
+from holdfast.wire.names import SOAP_NS
+
+pytestmark = [*LIVE, pytest.mark.nightly]
+
+CXF, OURS, OTHER = issue("CN=cxf,O=Example"), issue("CN=holdfast,O=Example"), issue("CN=other,O=Example")
+RM_1_1 = holdfast.Versions("1.1", "2005/08", "1.1")
+every_version = pytest.mark.parametrize(
+    "versions",
+    [holdfast.Versions("1.0", "2004/08", "1.1"), RM_1_1, holdfast.Versions("1.1", "2005/08", "1.2")],
+    ids=["rm10-soap11", "rm11-soap11", "rm11-soap12"],
+)
+SUITES = {"rsa-sha256": RSA_SHA256, "Basic256Sha256": RSA_SHA1}
+REFERENCES = {
+    "token": "DirectReference",
+    "subject-key-identifier": "SKIKeyIdentifier",
+    "issuer-serial": "IssuerSerial",
+    "thumbprint": "Thumbprint",
+}
+
+
+def signed_words(
+    directory: Path,
+    versions: holdfast.Versions,
+    *,
+    trusted: Issued = OURS,
+    suite: str = "rsa-sha256",
+    reference: str = "token",
+) -> dict[str, Any]:
+    """The settings of a CXF bus that signs, and demands signatures."""
+    own = CXF.files(directory)
+    return words(
+        versions,
+        security="signature",
+        certificate=own.certificate,
+        private=own.key,
+        trusted=trusted.files(directory).certificate,
+        algorithm=SUITES[suite],
+        reference=REFERENCES[reference],
+        envelope=SOAP_NS[versions.soap],
+    )
+
+
+def ours(directory: Path, trusted: Issued = CXF, **options: Any) -> holdfast.X509:
+    return holdfast.X509(*OURS.files(directory), trusted=trusted.files(directory).certificate, **options)
+
+
+@every_version
+@pytest.mark.parametrize("operation", ["notify", "echo"])
+async def test_cxf_sends_signed_messages_through_a_bad_network(
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation
+) -> None:
+    shop = Shop(tmp_path / "inbox", processors=[ours(tmp_path)])
+    async with running_destination(shop.app) as url, LossyProxy(url, BAD, seed=3) as proxy:
+        caller = await connected(cxf, proxy.url, operation, decoupled=False, **signed_words(tmp_path, versions))
+        await caller.call(1, COUNT - 1)
+        await caller.settle()
+        proxy.faults = CLEAN  # what ends a Sequence, CXF says once
+        await caller.call(COUNT, COUNT, is_the_end=True)
+        await until(lambda: shop.ends() == ["terminated"], PATIENCE)
+        assert proxy.counts.lost > 0
+    assert shop.numbers == list(range(1, COUNT + 1))
+
+
+@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("reference", REFERENCES)
+async def test_cxf_and_holdfast_read_each_others_references_and_algorithms(
+    cxf: JavaPeer, tmp_path: Path, suite: str, reference: str
+) -> None:
+    chosen: Any = {"suite": suite, "reference": reference}
+    shop = Shop(tmp_path / "inbox", processors=[ours(tmp_path, **chosen)])
+    async with running_destination(shop.app) as url:
+        caller = await connected(cxf, url, "echo", decoupled=False, **signed_words(tmp_path, RM_1_1, **chosen))
+        await caller.call(1, 3, is_the_end=True)
+    assert shop.numbers == [1, 2, 3]
+    service = await served(cxf, tmp_path / "log", **signed_words(tmp_path, RM_1_1, **chosen))
+    processors = [ours(tmp_path, **chosen)]
+    async with source_to(service.url, tmp_path / "outbox", RM_1_1, processors=processors) as source:
+        for number in range(1, 4):
+            reply = await source.request(body("echo", number), action=f"{NAMESPACE}/echo", timeout=PATIENCE)
+            assert values(reply) == correct_reply(number)
+
+
+@every_version
+async def test_holdfast_sends_signed_messages_to_cxf_through_a_bad_network(
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
+) -> None:
+    service = await served(cxf, tmp_path / "log", **signed_words(tmp_path, versions))
+    async with (
+        LossyProxy(service.url, BAD, seed=5) as proxy,
+        source_to(proxy.url, tmp_path / "outbox", versions, processors=[ours(tmp_path)]) as source,
+    ):
+        for number in range(1, COUNT + 1):
+            await source.send(body("notify", number), action=f"{NAMESPACE}/notify")
+        await source.flush(timeout=PATIENCE)
+        await until(lambda: len(service.delivered("notify")) >= COUNT, PATIENCE)
+        await source.end(timeout=PATIENCE)
+        assert proxy.counts.lost > 0
+    assert service.delivered("notify") == list(range(1, COUNT + 1))
+
+
+async def test_cxf_with_a_certificate_that_is_not_trusted_reaches_no_handler(cxf: JavaPeer, tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "inbox", processors=[ours(tmp_path, trusted=OTHER)])
+    async with running_destination(shop.app) as url:
+        caller = await connected(cxf, url, "echo", decoupled=False, **signed_words(tmp_path, RM_1_1))
+        with pytest.raises(RuntimeError, match=r"Failed to send RM protocol message .*CreateSequence"):
+            await caller.call(1, 1)
+    assert not shop.numbers
