@@ -393,6 +393,7 @@ BROKER = {
     "ServerTLS": "[listen.tls], [admin.tls]",
     "AdminConfig": "[admin]",
     "SecurityConfig": "[security]",
+    "SignatureConfig": "[security.signature], [forwarders.NAME.security.signature]",
     "JournalConfig": "[journal]",
     "LimitsConfig": "[limits]",
     "QueueConfig": "[queues.NAME]",

@@ -11,6 +11,7 @@ import pytest
 import trustme
 from hypothesis import given
 from hypothesis import strategies as st
+from signers import issue
 
 from holdfast.broker.config import BrokerConfig, ForwarderConfig
 from holdfast.broker.config_file import parse_config, read_config
@@ -92,6 +93,7 @@ sending.assurance = "never"
 
 
 FORWARDER = '[queues.orders]\n[forwarders.a]\nqueue = "orders"\nto = "https://partner.example/"\n'
+SIGNATURE = "security.signature = {certificate = 'own.pem', key = 'own.key', trusted = ['other.pem']}"
 ROUTE = "[queues.a]\n[queues.b]\n"
 
 
@@ -212,6 +214,48 @@ ROUTE = "[queues.a]\n[queues.b]\n"
             "before that one",
         ),
         (
+            "security.signature = {certificate = 'a.pem', key = 'users.txt', trusted = 'users.txt'}",
+            "security.signature.certificate",
+            "a.pem cannot be read: No such file",
+            "Relative paths start",
+        ),
+        (
+            "security.signature = {certificate = 'users.txt', key = 'users.txt', trusted = 'users.txt'}",
+            "security.signature",
+            "no certificate in PEM",
+            "openssl x509",
+        ),
+        (
+            "security.signature = {certificate = 'users.txt', key = 'users.txt'}",
+            "security.signature",
+            "'trusted' is missing",
+            "Write trusted",
+        ),
+        (
+            SIGNATURE.replace("}", ", suite = 'TripleDes'}"),
+            "security.signature.suite",
+            '"TripleDes" is not one of "rsa-sha256"',
+            '"Basic256Sha256"',
+        ),
+        (
+            f"security.users = 'users.txt'\n{SIGNATURE}",
+            "security.signature",
+            "a user name or a signature, not both",
+            "Remove one",
+        ),
+        (
+            f"{FORWARDER}{SIGNATURE}\nsecurity.username = 'u'",
+            "forwarders.a.security.username",
+            "a user name or a signature, not both",
+            "Remove one",
+        ),
+        (
+            f"{FORWARDER}{SIGNATURE}\naddress = 'http://broker:8080/'",
+            "forwarders.a.address",
+            "does not check the signatures",
+            "[security.signature]",
+        ),
+        (
             FORWARDER + "security.password_env = 'HOME'",
             "forwarders.a.security",
             "'username' is missing",
@@ -257,6 +301,11 @@ def test_each_mistake_names_its_key_what_is_wrong_and_the_mend(
     tmp_path: Path, text: str, key: str, what: str, remedy: str
 ) -> None:
     (tmp_path / "users.txt").write_text("alice:secret\n")
+    if "own.pem" in text:
+        own, other = issue("CN=own"), issue("CN=other")
+        own.files(tmp_path).key.rename(tmp_path / "own.key")
+        (tmp_path / "own.pem").write_bytes(own.pem)
+        (tmp_path / "other.pem").write_bytes(other.pem)
     (one,) = mistakes(text, tmp_path)
     assert one.key == key
     assert what in one.what

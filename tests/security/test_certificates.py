@@ -16,13 +16,13 @@ from holdfast.security.certificates import (
     Certificate,
     Credential,
     KeyReference,
-    Kind,
     Owner,
     Trust,
     distinguished_name,
     read_certificates,
 )
 from holdfast.security.header import Invalid, Unproven
+from holdfast.security.names import Kind
 
 NOW = datetime(2027, 1, 15, tzinfo=UTC)
 SHOP = issue("CN=shop,O=Example", authority())

@@ -18,7 +18,7 @@ from signers import authority, content_of, issue
 from holdfast.core.messages import Envelope, Sequence
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.exceptions import EnvelopeError
-from holdfast.security.certificates import Credential, Kind, Trust
+from holdfast.security.certificates import Credential, Trust
 from holdfast.security.header import Invalid, Unproven
 from holdfast.security.names import (
     DS,
@@ -31,6 +31,8 @@ from holdfast.security.names import (
     WSSE,
     WSU,
     X509_V3,
+    Kind,
+    SuiteName,
 )
 from holdfast.security.signature import ID, canonical
 from holdfast.security.signed_message import (
@@ -38,7 +40,6 @@ from holdfast.security.signed_message import (
     SUITES,
     Signing,
     Suite,
-    SuiteName,
     check_signed,
     read_signed,
     sign,

@@ -37,9 +37,9 @@ from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS, SOAP
 from holdfast.endpoint.serve import Listeners, Service
-from holdfast.security.certificates import Certificate, Credential, Kind
-from holdfast.security.names import SECURITY, THUMBPRINT, WSSE
-from holdfast.security.signed_message import SUITES, Signing, SuiteName, sign
+from holdfast.security.certificates import Certificate, Credential
+from holdfast.security.names import SECURITY, THUMBPRINT, WSSE, Kind, SuiteName
+from holdfast.security.signed_message import SUITES, Signing, sign
 from holdfast.testing import lossy, pair
 from holdfast.wire import encode
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from holdfast.broker.destinations import nearness
+from holdfast.broker.signature_config import SignatureConfig
 from holdfast.config.values import (
     RETENTION,
     Glob,
@@ -121,20 +122,23 @@ class AdminConfig:
 
 @dataclass(frozen=True)
 class SecurityConfig:
-    """Who may send messages: the users of WS-Security's UsernameToken.
+    """Who may send messages: the users of WS-Security's UsernameToken, or those who sign them.
 
     Args:
         users: File with a line ``NAME:PASSWORD`` for each user. With it, the broker refuses every request without a
             valid user name and password, also those of destinations that post to a forwarder's ``address``.
         require_digest: Refuse passwords in plain text.
         require_timestamp: Refuse messages without a Timestamp.
-        life: Maximum age of a Timestamp or a digest.
+        life: Maximum age of a Timestamp, a signature or a digest.
         skew: How far a sender's clock may be ahead or behind.
-        nonces: File that remembers the nonces of digests and the tokens of WCF clients over restarts, and for all
-            workers. The default is ``security.db`` in the store's directory; without a directory, it is in memory.
+        signature: Messages signed by certificates. With it, the broker refuses every request without a valid signature,
+            and signs its answers.
+        nonces: File that remembers the nonces of digests, signatures, and the tokens of WCF clients over restarts, and
+            for all workers. The default is ``security.db`` in the store's directory; without one, it is in memory.
     """
 
     users: UsersFile | None = None
+    signature: SignatureConfig | None = None
     require_digest: bool = False
     require_timestamp: bool = False
     life: Seconds = LIFE
@@ -289,7 +293,7 @@ class CredentialsConfig:
 
 @dataclass(frozen=True)
 class MessageCredentialsConfig:
-    """The user name and password in each message, as WS-Security's UsernameToken.
+    """The user name and password in each message, as WS-Security's UsernameToken; or its signature.
 
     Args:
         username: User name.
@@ -297,13 +301,15 @@ class MessageCredentialsConfig:
         password_env: Environment variable with the password.
         digest: Send a digest instead of the password.
         timestamp: Send a Timestamp as well. Most services that demand a user name demand one.
+        signature: Sign each message with a certificate instead, and accept only answers that the destination signed.
     """
 
-    username: str
+    username: str | None = None
     password_file: SecretFile | None = None
     password_env: SecretVariable | None = None
     digest: bool = False
     timestamp: bool = True
+    signature: SignatureConfig | None = None
 
     @property
     def password(self) -> Secret | None:
@@ -337,7 +343,7 @@ class ForwarderConfig:
         tls: Certificate authorities and client certificate, instead of the system's.
         proxy: HTTP proxy to the destination.
         credentials: HTTP credentials for the destination.
-        security: User name and password in each message, for destinations with WS-Security.
+        security: User name and password in each message, or its signature, for destinations with WS-Security.
     """
 
     name: Name

@@ -31,7 +31,7 @@ _FIXED = (
     "journal.file_size",
 )
 """Keys that the broker reads only at its start. TLS, queues and the ends of forwarders are checked separately."""
-_TABLES = ("holdfast.broker.config", "holdfast.http.tls")
+_TABLES = ("holdfast.broker.config", "holdfast.broker.signature_config", "holdfast.http.tls")
 """Modules of the classes whose keys are compared one by one."""
 _RESTART = "Restore the old value, or restart the broker."
 

@@ -18,6 +18,7 @@ from holdfast.broker.config import (
     SecurityConfig,
     resolved_policy,
 )
+from holdfast.broker.signature_config import SignatureConfig
 from holdfast.broker.xpath import check_name, parse_xpath, qualified
 from holdfast.config.lines import KeyPath
 from holdfast.config.patterns import matches
@@ -73,6 +74,7 @@ def contradictions(config: BrokerConfig) -> Iterator[Wrong]:
         _of_routes(config),
         _of_what_is_expected(config),
         _of_forwarders(config),
+        _of_replies_to_the_listener(config),
         _of_ways(config),
         _of_what_may_be_sent_to(config),
         _of_the_usual_policy(config),
@@ -139,14 +141,26 @@ def _of_tls(path: KeyPath, one: ListenConfig | AdminConfig | ForwarderConfig) ->
 
 def _of_users(config: BrokerConfig) -> Iterator[Wrong]:
     security = config.security
-    if not is_given(security, "users"):
+    given = [key for key in ("users", "signature") if is_given(security, key)]
+    if not given:
         if security != SecurityConfig():
             yield ("security",), "'users' is missing: without it, everybody may send", "Write users = … there."
         return
+    if len(given) > 1:
+        yield ("security", "signature"), "a message has a user name or a signature, not both", "Remove one of them."
+    yield from _of_a_signature(("security", "signature"), security.signature)
     is_shared = config.workers == 1 or security.nonces or not (config.store == ":memory:" or "://" in config.store)
     if not is_shared:
         what = "several workers need one file to remember nonces in, and this store has no directory"
         yield ("security", "nonces"), what, 'Write nonces = "nonces.db".'
+
+
+def _of_a_signature(path: KeyPath, one: SignatureConfig | None) -> Iterator[Wrong]:
+    try:
+        if one is not None:
+            one.processor()
+    except ConfigurationError as error:
+        yield path, error.message, error.remedy
 
 
 def _one_secret(path: KeyPath, keys: list[str], told: str) -> Iterator[Wrong]:
@@ -255,7 +269,7 @@ def _of_a_header(path: KeyPath, route: RouteConfig, config: BrokerConfig) -> Ite
 
 def _of_a_user(path: KeyPath, route: RouteConfig, config: BrokerConfig) -> Iterator[Wrong]:
     users = config.security.users
-    if route.user and users is None:
+    if route.user and users is None and not is_given(config.security, "signature"):
         yield (*path, "user"), "no message has a user, because [security] names none", "Set security.users."
     elif users is not None and route.user and not any(matches(one, user) for one in route.user for user in users):
         yield (*path, "user"), "no user of security.users matches this", "Correct the name, or remove the route."
@@ -348,6 +362,15 @@ def _of_its_address(path: KeyPath, one: ForwarderConfig) -> Iterator[Wrong]:
         yield (*path, "address"), what, "Use a shorter URL."
 
 
+def _of_replies_to_the_listener(config: BrokerConfig) -> Iterator[Wrong]:
+    """Check that answers that a destination posts to the listener are checked as its HTTP responses are."""
+    for one in config.forwarders:
+        signs = one.security is not None and is_given(one.security, "signature")
+        if signs and is_given(one, "address") and not is_given(config.security, "signature"):
+            what = "the listener does not check the signatures of what the destination posts there"
+            yield ("forwarders", one.name, "address"), what, "Remove the address, or add [security.signature]."
+
+
 def _of_ways(config: BrokerConfig) -> Iterator[Wrong]:
     """Check that each address has one transport: a pause that it asks for, for example, holds for all forwarders."""
     seen: dict[str, ForwarderConfig] = {}
@@ -411,6 +434,14 @@ def _of_message_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterat
     one = forwarder.security
     if one is None:
         return
+    if is_given(one, "signature"):
+        others = [key for key in ("username", "password_file", "password_env") if is_given(one, key)]
+        if others:
+            yield (*path, others[0]), "a message has a user name or a signature, not both", "Remove one of them."
+        yield from _of_a_signature((*path, "signature"), one.signature)
+        return
+    if not is_given(one, "username"):
+        yield path, "'username' is missing", "Write username = … there, or a table signature."
     passwords = [key for key in ("password_file", "password_env") if is_given(one, key)]
     yield from _one_secret(path, passwords, "the password")
     if not passwords:

@@ -1,23 +1,29 @@
-"""User names in messages: who may send to a broker, and as which user its forwarders send.
+"""User names and signatures in messages: who may send to a broker, and as whom its forwarders send.
 
-Owns the processors of a broker. How a token is checked and written is ``holdfast.security``'s.
+Owns the processors of a broker. How a token or a signature is checked and written is ``holdfast.security``'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.config import BrokerConfig, MessageCredentialsConfig, SecurityConfig
+from holdfast.broker.signature_config import SignatureConfig
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.exceptions import NotForThisRole
-from holdfast.security.names import SECURITY
+from holdfast.security.names import SECURITY, USES_SEQUENCE_STR
 from holdfast.security.username_token import UsernameToken, UsernameTokenValidator
 from holdfast.security.users import Users, nonces_of
 
+if TYPE_CHECKING:
+    from holdfast.security.x509 import X509
+
 _HINT: Final = b"Security"
+_LISTENER: Final = ""
+"""Key of the listener's certificate among those of addresses."""
 
 
 class MessageSecurity:
@@ -33,20 +39,32 @@ class MessageSecurity:
 
     def __init__(self, config: BrokerConfig, running: MessageSecurity | None = None) -> None:
         self._users = config.security.users
-        self._settings = replace(config.security, users=None)
+        self._settings = replace(config.security, users=None, signature=None)
         self._validator: UserValidator | None = None
+        secured = {one.to: one.security for one in config.forwarders if one.security is not None}
+        signatures = {to: one.signature for to, one in secured.items() if one.signature is not None}
+        if config.security.signature is not None:
+            signatures[_LISTENER] = config.security.signature
+        nonces = None
+        if self._users is not None or signatures:
+            nonces = config.security.nonces or nonces_of(config.store)
         if self._users is not None:
             known = running._validator if running is not None and running._settings == self._settings else None
-            nonces = config.security.nonces or nonces_of(config.store)
             self._validator = known or UserValidator(self._users, self._settings, nonces)
-        tokens = {one.to: _token(one.security) for one in config.forwarders if one.security is not None}
+        tokens = {to: _token(one) for to, one in secured.items() if one.signature is None}
         self._tokens = ForwarderTokens(tokens) if tokens else None
+        before: Mapping[str, X509] = {} if running is None else running._signers
+        self._signers: dict[str, X509] = {
+            hop: _signer(one, config, nonces, before.get(hop)) for hop, one in signatures.items()
+        }
+        addresses = {one.to for one in config.forwarders}
+        self._signatures = HopSignatures(self._signers, addresses) if self._signers else None
 
     def begin(self) -> tuple[Processor, ...]:
         """Return the processors, with the users of this configuration."""
         if self._validator is not None and self._users is not None:
             self._validator.users = self._users
-        return tuple(one for one in (self._validator, self._tokens) if one is not None)
+        return tuple(one for one in (self._signatures, self._validator, self._tokens) if one is not None)
 
 
 class UserValidator(UsernameTokenValidator):
@@ -109,6 +127,50 @@ class ForwarderTokens(Processor):
             raise NotForThisRole("only the answers to a forwarder with a user are checked here")
 
 
+class HopSignatures(Processor):
+    """Signs and checks the messages of each hop with its own certificate: the senders' hop, and those of forwarders.
+
+    A Security header is for the next hop, as with :class:`ForwarderTokens`.
+
+    Args:
+        signers: Address of a destination, or "" for the listener -> its processor.
+        forwarded: The addresses of all forwarders.
+    """
+
+    understands = (SECURITY, USES_SEQUENCE_STR)
+
+    def __init__(self, signers: Mapping[str, X509], forwarded: Collection[str]) -> None:
+        self._signers = signers
+        self._forwarded = forwarded
+
+    def _signer(self, context: MessageContext) -> X509 | None:
+        return self._signers.get(context.to if context.to in self._forwarded else _LISTENER)
+
+    def policy(self, *, is_https: bool) -> str:
+        """Return the assertions of the listener."""
+        signer = self._signers.get(_LISTENER)
+        return "" if signer is None else signer.policy(is_https=is_https)
+
+    def outbound(self, context: MessageContext) -> None:
+        """Remove the Security header of the other hop."""
+        signer = self._signer(context)
+        if signer is not None:
+            signer.outbound(context)
+
+    def encoded(self, context: MessageContext, data: bytes) -> bytes:
+        """Sign a message for its hop."""
+        signer = self._signer(context)
+        return data if signer is None else signer.encoded(context, data)
+
+    def inbound(self, context: MessageContext) -> None:
+        """Check a message with what its hop trusts."""
+        signer = self._signer(context)
+        if signer is not None:
+            signer.inbound(context)
+        elif _may_have_security(context):
+            raise NotForThisRole("this hop has no certificate")
+
+
 def _may_have_security(context: MessageContext) -> bool:
     return any(_HINT in block for block in context.envelope.headers)
 
@@ -119,5 +181,12 @@ def _remove_security(context: MessageContext) -> None:
 
 
 def _token(config: MessageCredentialsConfig) -> UsernameToken:
-    assert config.password is not None  # config_checks saw to it
+    assert config.username and config.password is not None  # config_checks saw to it
     return UsernameToken(config.username, config.password.reveal(), digest=config.digest, timestamp=config.timestamp)
+
+
+def _signer(config: SignatureConfig, broker: BrokerConfig, nonces: str | Path | None, before: X509 | None) -> X509:
+    signer = config.processor(nonces=nonces, life=broker.security.life, skew=broker.security.skew)
+    if before is not None:
+        signer.remember_with(before)
+    return signer

@@ -225,7 +225,8 @@ class FilePath(str):
         return made
 
     def __eq__(self, other: object) -> bool:
-        return super().__eq__(other) and self.digest == getattr(other, "digest", self.digest)
+        is_path = isinstance(other, str) and super().__eq__(other)  # for None, str would return NotImplemented: true
+        return is_path and self.digest == getattr(other, "digest", self.digest)
 
     __hash__ = str.__hash__
 

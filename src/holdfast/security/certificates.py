@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.header import Invalid, Unproven
-from holdfast.security.names import RSA_SHA1, RSA_SHA256
+from holdfast.security.names import RSA_SHA1, RSA_SHA256, Kind
 
 try:
     from cryptography import x509
@@ -36,8 +36,6 @@ REMEMBERED: Final = 1024
 """Maximum number of certificates with a remembered check."""
 REMEMBER: Final = 60.0
 """Seconds for which the check of a certificate counts."""
-
-Kind = Literal["token", "subject-key-identifier", "issuer-serial", "thumbprint"]
 
 DistinguishedName = list[frozenset[tuple[str, str]]]
 """The parts of a name, the most specific last; each has types and values."""

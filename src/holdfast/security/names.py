@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 _OASIS: Final = "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-"
 WSSE: Final = _OASIS + "wssecurity-secext-1.0.xsd"
@@ -38,3 +38,8 @@ INVALID_SECURITY: Final = f"{{{WSSE}}}InvalidSecurity"
 INVALID_SECURITY_REASON: Final = "An error was discovered processing the Security header."
 FAILED_AUTHENTICATION: Final = f"{{{WSSE}}}FailedAuthentication"
 FAILED_AUTHENTICATION_REASON: Final = "The security token could not be authenticated or authorized."
+
+SuiteName = Literal["rsa-sha256", "Basic256Sha256", "Basic256"]
+"""A choice of algorithms for signatures."""
+Kind = Literal["token", "subject-key-identifier", "issuer-serial", "thumbprint"]
+"""How a message names a certificate."""

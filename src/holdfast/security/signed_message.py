@@ -13,14 +13,14 @@ import secrets
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from lxml import etree
 
 from holdfast.core.messages import MC_NS
 from holdfast.core.versions import SOAP
 from holdfast.exceptions import EnvelopeError
-from holdfast.security.certificates import Certificate, Credential, KeyReference, Kind
+from holdfast.security.certificates import Certificate, Credential, KeyReference
 from holdfast.security.header import Invalid, Security, Unproven, read_security_of, write_timestamp
 from holdfast.security.names import (
     BASE64,
@@ -37,6 +37,8 @@ from holdfast.security.names import (
     WSSE,
     WSU,
     X509_V3,
+    Kind,
+    SuiteName,
 )
 from holdfast.security.signature import DIGESTS, ID, IDS, algorithm, canonical, children, decoded, only
 from holdfast.wire import as_utf8, parse_element
@@ -57,8 +59,6 @@ OURS: Final = frozenset({*WSA_NS.values(), *RM_NS.values(), *SOAP_NS.values(), M
 
 for _prefix, _namespace in (("wsu", WSU), ("wsse", WSSE), ("ds", DS)):
     etree.register_namespace(_prefix, _namespace)
-
-SuiteName = Literal["rsa-sha256", "Basic256Sha256", "Basic256"]
 
 _FORMS: Final = {EXCLUSIVE_C14N: False, EXCLUSIVE_C14N_WITH_COMMENTS: True}
 """Canonical form -> whether it keeps comments."""

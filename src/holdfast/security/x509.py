@@ -7,20 +7,22 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from lxml import etree
 
 from holdfast.core.messages import CreateSequence
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError
-from holdfast.security.certificates import Certificate, Credential, Kind, Owner, Trust, distinguished_name
+from holdfast.security.certificates import Certificate, Credential, Owner, Trust, distinguished_name
 from holdfast.security.header import Invalid, Unproven
 from holdfast.security.names import (
     INVALID_SECURITY,
     INVALID_SECURITY_REASON,
     SECURITY,
     USES_SEQUENCE_STR,
+    Kind,
+    SuiteName,
 )
 from holdfast.security.nonces import Nonces
 from holdfast.security.signature import check_named_token
@@ -28,7 +30,6 @@ from holdfast.security.signed_message import (
     SUITES,
     SignedMessage,
     Signing,
-    SuiteName,
     check_signed,
     read_key_reference,
     read_signed,
@@ -53,7 +54,7 @@ from holdfast.wire.policy.assertions import (
     TOKEN_NOT_IN_MESSAGE,
 )
 
-KINDS: Final[tuple[Kind, ...]] = ("token", "subject-key-identifier", "issuer-serial", "thumbprint")
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 _SUITE: Final = "holdfast.security.suite"
 """Note with the algorithms of a request: the answer is signed with the same."""
 
@@ -139,6 +140,10 @@ class X509(Processor):
 
     def __repr__(self) -> str:
         return f"X509({self._credential.certificate.subject!r}, …)"
+
+    def remember_with(self, other: X509) -> None:
+        """Remember signatures together with another, which it replaces."""
+        self._nonces = other._nonces
 
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of SecurityPolicy 1.2 for signed messages."""

@@ -158,6 +158,7 @@ def _facts(config: BrokerConfig) -> dict[str, Any]:
         if config.admin.enabled
         else None,
         "users": len(config.security.users) if config.security.users is not None else None,
+        "signature": config.security.signature is not None,
         "public_secrets": public_secrets(config),
         "queues": {one.name: _keeps(config, one) for one in config.queues},
         "routes": len(config.routes),
@@ -183,6 +184,8 @@ def _summary(config: BrokerConfig, *, with_addresses: bool = True) -> list[str]:
         lines += [f"listens     {facts['listen']}", f"admin       {facts['admin'] or 'none'}"]
     if facts["users"] is not None:
         lines.append(f"users       {facts['users']}; the broker refuses messages without a user name and password")
+    if facts["signature"]:
+        lines.append("signatures  the broker refuses messages that no trusted certificate has signed")
     lines += [f"queue       {name}, keeps {retention}" for name, retention in facts["queues"].items()]
     lines.append(f"routes      {facts['routes']}, else {facts['default_queue'] or 'refused'}")
     lines += [

@@ -1,0 +1,61 @@
+"""Settings of signed messages, which the listener and the forwarders have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast, get_args
+
+from holdfast.config.values import Kind, one_of
+from holdfast.security.names import Kind as Reference
+from holdfast.security.names import SuiteName
+from holdfast.security.username_token import LIFE, SKEW
+from holdfast.settings import File
+
+if TYPE_CHECKING:
+    from holdfast.security.x509 import X509
+
+_SUITE: Kind = one_of(get_args(SuiteName))
+_REFERENCE: Kind = one_of(get_args(Reference))
+
+
+@dataclass(frozen=True)
+class SignatureConfig:
+    """Messages signed by certificates, in both directions: what the broker sends, and what it accepts.
+
+    Args:
+        certificate: PEM file with the broker's certificate.
+        key: PEM file with its private key, without a password.
+        trusted: PEM files with the certificates of the other side, or of their issuers.
+        subjects: Distinguished names of the signers to accept, as in RFC 4514: ``"CN=shop,O=Example"``. Left out: every
+            signer with a trusted certificate; a destination with a certificate of a trusted issuer must be named.
+        suite: Algorithms: "rsa-sha256", or those that CXF and Metro understand by "Basic256Sha256" or "Basic256".
+        reference: How messages name the certificate.
+    """
+
+    certificate: File
+    key: File
+    trusted: tuple[File, ...]
+    subjects: tuple[str, ...] = ()
+    suite: Annotated[str, _SUITE] = "rsa-sha256"
+    reference: Annotated[str, _REFERENCE] = "token"
+
+    def processor(self, *, nonces: str | Path | None = None, life: float = LIFE, skew: float = SKEW) -> X509:
+        """Return the processor that signs and checks.
+
+        Raises:
+            ConfigurationError: A file has no usable certificate or key, or the extra ``x509`` is not installed.
+        """
+        from holdfast.security.x509 import X509
+
+        return X509(
+            self.certificate,
+            self.key,
+            trusted=self.trusted,
+            subjects=self.subjects or None,
+            suite=cast(SuiteName, self.suite),
+            reference=cast(Reference, self.reference),
+            nonces=nonces,
+            life=life,
+            skew=skew,
+        )

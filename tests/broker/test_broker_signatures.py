@@ -1,0 +1,192 @@
+"""Signed messages on both legs of a broker: whom it believes, and as whom it forwards. Over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from signers import Files, Issued, authority, issue
+from waiting import until
+
+import holdfast
+from holdfast import X509, Destination, Message, MessageContext, Processor
+from holdfast.broker.broker import Broker
+from holdfast.broker.config_file import read_config
+from holdfast.endpoint.envelopes.chain import REFUSED
+from holdfast.testing.proxy import Faults, LossyProxy
+
+ECHO = "urn:test:echo"
+HASTY = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.2, floor=0.05, cap=0.3))
+BASE = """
+store = "store"
+partitions = 1
+sessions = 4
+listen.port = 0
+admin.port = 0
+default_queue = "orders"
+[queues.orders]
+[queues.other]
+[policies."*"]
+refusals = 1
+patience = "0s"
+sending.retransmission = { initial = "200ms", floor = "50ms", cap = "300ms" }
+"""
+ALICE, BOB = issue("CN=alice,O=Example", authority()), issue("CN=bob,O=Example", authority())
+BROKER, SHOP = issue("CN=broker,O=Example"), issue("CN=shop,O=Example")
+Start = Callable[[str], Any]
+
+
+class Shop:
+    """A service that believes the broker alone."""
+
+    def __init__(self, directory: Path, trusted: Issued = BROKER) -> None:
+        self.data: list[bytes] = []
+        seen = self.data
+
+        class Witness(Processor):
+            def inbound(self, context: MessageContext) -> None:
+                seen.append(context.data)
+
+        checks = X509(*SHOP.files(directory), trusted=trusted.files(directory).certificate)
+        self.app = Destination(":memory:", processors=[Witness(), checks])
+        self.got: list[Message] = []
+        self.app.on(ECHO)(self._echo)
+        self.app.on()(self._take)
+
+    def _take(self, message: Message) -> None:
+        self.got.append(message)
+
+    def _echo(self, message: Message) -> str:
+        self.got.append(message)
+        return f"<echoed>{message.body.text}</echoed>"
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
+    """Starts a broker by a file, which may then be written again."""
+    brokers: list[Broker] = []
+
+    async def run(text: str) -> Broker:
+        file = tmp_path / "broker.toml"
+        file.write_text(text)
+        broker = Broker(read_config(file), read_again=lambda config: read_config(file, running=config))
+        await broker.service.start()
+        brokers.append(broker)
+        return broker
+
+    yield run
+    for broker in brokers:
+        await broker.service.close(0.5)
+
+
+def signature(table: str, own: Files, trusted: Path, more: str = "") -> str:
+    return f"""
+[{table}.signature]
+certificate = "{own.certificate}"
+key = "{own.key}"
+trusted = "{trusted}"
+{more}
+"""
+
+
+def listener(directory: Path, more: str = "") -> str:
+    return signature("security", BROKER.files(directory), authority().files(directory).certificate, more)
+
+
+def forwarder(directory: Path, url: str, trusted: Issued = SHOP) -> str:
+    table = f'[forwarders.shop]\nqueue = "orders"\nto = "{url}"\n'
+    return table + signature("forwarders.shop.security", BROKER.files(directory), trusted.files(directory).certificate)
+
+
+def source(url: str, one: Issued | None, directory: Path) -> holdfast.Source:
+    signer = [] if one is None else [X509(*one.files(directory), trusted=BROKER.files(directory).certificate)]
+    return holdfast.Source(url, ":memory:", processors=signer, policy=HASTY)
+
+
+async def test_each_leg_has_its_own_signatures(start: Start, run_service: Any, tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    service = await run_service(shop.app)
+    bad = Faults(lose_request=0.15, lose_response=0.15, double=0.1)
+    async with LossyProxy(service.url, bad, seed=1) as behind:
+        broker = await start(BASE + listener(tmp_path) + forwarder(tmp_path, behind.url))
+        async with (
+            LossyProxy(broker.service.url, bad, seed=2) as before,
+            source(before.url, ALICE, tmp_path) as alice,
+        ):
+            for number in range(10):
+                await alice.send(f"<n>{number}</n>", action="urn:note")
+            reply = await alice.request("<n>10</n>", action=ECHO, timeout=60)
+            assert reply.body.text == "10"
+            await alice.flush(60)
+        await until(lambda: len(shop.got) == 11)
+        assert behind.counts.lost > 0
+    assert sorted(int(message.body.text or "") for message in shop.got) == list(range(11))
+    assert {message.user for message in shop.got} == {"CN=broker,O=Example"}
+    assert all(data.count(b"<wsse:Security ") == 1 for data in shop.data), "the sender's signature ends at the broker"
+
+
+@pytest.mark.parametrize("who", [None, issue("CN=stranger")], ids=["unsigned", "a stranger"])
+async def test_nothing_that_is_not_signed_is_stored(start: Start, tmp_path: Path, who: Issued | None) -> None:
+    broker = await start(BASE + listener(tmp_path))
+    async with source(broker.service.url, who, tmp_path) as stranger:
+        sent = await stranger.send("<n/>", action="urn:note")
+        with pytest.raises(holdfast.PeerFault) as refused:
+            await sent.acknowledged(60)
+    assert refused.value.code == "InvalidSecurity"
+    assert broker.destination.incidents[REFUSED] >= 1
+    assert broker.destination.accepted == 0
+
+
+async def test_a_route_may_depend_on_the_signer(start: Start, tmp_path: Path) -> None:
+    routes = '[[routes]]\nuser = "CN=bob,*"\nqueues = "other"\n'
+    broker = await start(BASE + routes + listener(tmp_path))
+    for one in (ALICE, BOB):
+        async with source(broker.service.url, one, tmp_path) as sender:
+            await sender.send(f"<n>{one.name}</n>", action="urn:note")
+            await sender.flush(60)
+    store = broker.destination.store
+    for queue, name in (("orders", b"alice"), ("other", b"bob")):
+        parts = range(len(broker.destination.queues[queue].partitions))
+        (record,) = [data for part in parts for _, data in store.read_encoded(queue, part, 0, 9)]
+        assert b"<n>CN=" + name in record
+        assert b"SignatureValue" not in record
+
+
+async def test_an_answer_that_another_signed_acknowledges_nothing(
+    start: Start, run_service: Any, tmp_path: Path
+) -> None:
+    """The forwarder trusts the shop. Whoever answers at its address with another certificate is not believed."""
+    shop = Shop(tmp_path)
+    service = await run_service(shop.app)
+    broker = await start(BASE + forwarder(tmp_path, service.url, trusted=BOB))
+    async with source(broker.service.url, None, tmp_path) as sender:
+        await sender.send("<n/>", action="urn:note")
+        await sender.flush(60)
+    await until(lambda: broker.destination.incidents[REFUSED] >= 2)
+    assert not shop.got, "there is no Sequence"
+    (tmp_path / "broker.toml").write_text(BASE + forwarder(tmp_path, service.url))
+    broker.reload()
+    await until(lambda: len(shop.got) == 1)
+
+
+async def test_signers_come_and_go_with_a_reload_and_signatures_are_remembered(start: Start, tmp_path: Path) -> None:
+    broker = await start(BASE + listener(tmp_path))
+    before = broker._security._signers[""]
+    (tmp_path / "broker.toml").write_text(BASE + listener(tmp_path, 'subjects = ["CN=bob,O=Example"]'))
+    assert broker.reload() == ["security.signature.subjects"]
+    assert broker._security._signers[""]._nonces is before._nonces
+    async with source(broker.service.url, ALICE, tmp_path) as alice:
+        sent = await alice.send("<n/>", action="urn:note")
+        with pytest.raises(holdfast.PeerFault):
+            await sent.acknowledged(60)
+    async with source(broker.service.url, BOB, tmp_path) as bob:
+        await (await bob.send("<n/>", action="urn:note")).acknowledged(60)
+
+
+async def test_a_broker_publishes_that_it_demands_signatures(start: Start, tmp_path: Path) -> None:
+    broker = await start(BASE + listener(tmp_path))
+    url = f"{broker.service.url}?wsdl"
+    with pytest.raises(holdfast.ConfigurationError, match="AsymmetricBinding"):
+        await holdfast.Source.from_wsdl(url, ":memory:")
