@@ -23,6 +23,7 @@ from holdfast.broker.config import (
     RouteConfig,
     SecurityConfig,
 )
+from holdfast.broker.signature_config import SignatureConfig
 from holdfast.core.messages import Expects
 from holdfast.core.policy import ForwardingPolicy
 from holdfast.endpoint.inspection import describe_protocol
@@ -194,6 +195,7 @@ async def broker_before(
     *,
     expects: Expects | None = None,
     users: Users | None = None,
+    signature: SignatureConfig | None = None,
     **told: Any,
 ) -> AsyncIterator[Broker]:
     """A broker that forwards to a service; with an address, at which the service reaches it through ``back``.
@@ -204,6 +206,7 @@ async def broker_before(
         back: Proxy before the broker, for the replies of the service.
         expects: What the senders of Echo expect, where their messages do not say it.
         users: Who may send; None: everybody.
+        signature: How messages of senders must be signed; None: they need not be.
         told: Settings of the forwarder.
     """
     address = back.url if back is not None else None
@@ -216,7 +219,7 @@ async def broker_before(
         forwarders=(forwarder,),
         routes=(echo, RouteConfig(("inbox",))),
         allow_addresses=("http://127.0.0.1",),
-        security=SecurityConfig(users, require_timestamp=users is not None),
+        security=SecurityConfig(users, signature, require_timestamp=users is not None),
     )
     broker = Broker(config)
     await broker.service.start()

@@ -16,8 +16,10 @@ from java_contract import (
     Operation,
     Shop,
     body,
+    broker_before,
     connected,
     correct_reply,
+    forwarder_words,
     served,
     source_to,
     values,
@@ -29,6 +31,8 @@ from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
+from holdfast.broker.config import MessageCredentialsConfig
+from holdfast.broker.signature_config import SignatureConfig
 from holdfast.security.names import RSA_SHA1, RSA_SHA256
 from holdfast.testing.proxy import LossyProxy
 from holdfast.wire.names import SOAP_NS
@@ -138,3 +142,30 @@ async def test_cxf_with_a_certificate_that_is_not_trusted_reaches_no_handler(cxf
         with pytest.raises(RuntimeError, match=r"Failed to send RM protocol message .*CreateSequence"):
             await caller.call(1, 1)
     assert not shop.numbers
+
+
+@every_version
+async def test_a_broker_between_two_cxf_signs_each_leg(
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
+) -> None:
+    own, theirs = OURS.files(tmp_path), CXF.files(tmp_path).certificate
+    signature = SignatureConfig(str(own.certificate), str(own.key), (str(theirs),))
+    service = await served(cxf, tmp_path / "log", **signed_words(tmp_path, versions))
+    security = MessageCredentialsConfig(signature=signature)
+    words_of_forwarder: Any = {**forwarder_words(versions), "security": security, "offer": False}
+    async with (
+        LossyProxy(service.url, BAD, seed=7) as behind,
+        broker_before(behind.url, tmp_path / "broker", signature=signature, **words_of_forwarder) as broker,
+        LossyProxy(broker.service.url, BAD, seed=8) as before,
+    ):
+        caller = await connected(cxf, before.url, "notify", decoupled=False, **signed_words(tmp_path, versions))
+        await caller.call(1, COUNT - 1)
+        await caller.settle()
+        before.faults = CLEAN  # what ends a Sequence, CXF says once
+        await caller.call(COUNT, COUNT, is_the_end=True)
+        await until(lambda: len(service.delivered("notify")) >= COUNT, PATIENCE)
+        stranger = await connected(cxf, broker.service.url, "notify", decoupled=False, **words(versions))
+        with pytest.raises(RuntimeError):
+            await stranger.call(COUNT + 1, COUNT + 1)
+        assert before.counts.lost > 0
+    assert service.delivered("notify") == list(range(1, COUNT + 1))
