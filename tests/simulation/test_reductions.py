@@ -119,7 +119,7 @@ def every_action(situation: Situation) -> list[Action]:
     "bounds",
     [
         Bounds(messages=1, losses=1),
-        Bounds(messages=2, losses=0),
+        pytest.param(Bounds(messages=2, losses=0), marks=pytest.mark.nightly),
         pytest.param(Bounds(messages=1, losses=0, crashes=1, requests=True), marks=pytest.mark.nightly),
         pytest.param(Bounds(messages=1, losses=0, duplicates=1), marks=pytest.mark.nightly),
         Bounds(messages=1, losses=0, versions=Versions("1.0")),

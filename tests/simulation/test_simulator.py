@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
+from worlds import worlds
 
 from holdfast.core.messages import IncompleteSequenceBehavior
 from holdfast.core.policy import Assurance, Delivery
@@ -55,13 +55,6 @@ RENEW = "PYTHONPATH=src python tests/simulation/test_simulator.py"
 def unread(options: Options) -> Options:
     """The same world without what is drawn beside it: how reading is, handlers, readers, how marks are kept."""
     return replace(options, read_latency=0.0, concurrency=32, alone=False, reader=False, keeps=None, mark_ahead=256)
-
-
-def worlds(nightly: int) -> Any:
-    """A test of so many seeds: the first third in the default suite, the others in the nightly one."""
-    few = nightly // 3
-    others = pytest.param(range(few, nightly), marks=pytest.mark.nightly)
-    return pytest.mark.parametrize("seeds", [range(few), others], ids=str)
 
 
 def first_failure(seeds: Iterable[int]) -> SimulationFailed | None:
