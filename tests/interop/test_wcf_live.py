@@ -1,4 +1,8 @@
-"""Microsoft's own WCF client in front of our destination, in every combination of versions that it speaks.
+"""Microsoft's own WCF client in front of our destination, one at a time.
+
+By default in one combination for each version of WS-ReliableMessaging: ``test_wcf_live_grid`` has the clean sessions,
+the requests served twice, the orders and the broker in every combination. Nothing else has a broker whose service
+speaks other versions than the client; its other combinations are nightly.
 
 ``WCF_CLIENT`` names the program; without it all of this is skipped.
 """
@@ -13,7 +17,7 @@ from typing import Any
 import pytest
 from waiting import until
 from wcf.destination import contract_app, running_destination, text_of
-from wcf.grids import each_version, every_combination
+from wcf.grids import each_version
 from wcf.live_client import LiveWCFClient, needs_the_client, versions_of
 from wcf.wire import Profile
 
@@ -64,7 +68,7 @@ def assert_typed(line: dict[str, Any], profile: Profile) -> None:
     assert (line["code"], line["subcode"]) == codes
 
 
-@every_combination
+@each_version
 async def test_one_way_messages_and_calls_of_one_session_arrive_once_and_in_order(profile: Profile) -> None:
     handled: list[tuple[int, str]] = []
     app = contract_app(":memory:", lambda message: handled.append((message.message_number, text_of(message)[:10])))
@@ -77,7 +81,7 @@ async def test_one_way_messages_and_calls_of_one_session_arrive_once_and_in_orde
     assert [one.is_kept_alive for one in app.engine.protocol.inbound.destinations.values()] == [True]
 
 
-@every_combination
+@each_version
 async def test_an_operation_that_returns_nothing_and_a_typed_fault_reach_the_client(profile: Profile) -> None:
     orders = Orders()
     async with running_destination(orders.app) as url:
@@ -117,7 +121,7 @@ async def test_the_bindings_of_the_guide_do_what_it_says(binding: str) -> None:
     assert orders.called == ["submit 1", "price 2", "cancel 3"]
 
 
-@every_combination
+@each_version
 async def test_an_operation_that_nobody_handles_is_refused_and_the_session_continues(profile: Profile) -> None:
     orders = Orders()
     del orders.app.handlers[f"{ORDERS}/Submit"], orders.app.handlers[f"{ORDERS}/Price"]
@@ -145,7 +149,7 @@ async def broker_before(url: str, store: Path, **told: Any) -> AsyncIterator[str
         await broker.service.close(0.5)
 
 
-@every_combination
+@each_version
 @pytest.mark.parametrize("service", [{}, {"rm": "1.0", "addressing": "2004/08", "soap": "1.1"}], ids=["any", "old"])
 async def test_orders_through_a_broker_are_answered_as_without_one(
     profile: Profile, service: dict[str, str], tmp_path: Path
@@ -230,6 +234,7 @@ async def test_with_a_fifth_of_requests_and_of_answers_lost_nothing_is_lost_or_d
 
 
 @each_version
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("contract", "script"),
     [

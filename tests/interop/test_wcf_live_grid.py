@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -247,12 +247,18 @@ KILL = condition(100, 40, pause=5)
 """Every client has its session when the first kill comes, and most are in the middle of their messages."""
 AWAY = condition(200, 8, pause=15)
 """The calls behind the pause find the service away: the forty seconds begin when all have had their first answer."""
+BROKER_KILL = condition(300, 40, pause=5)
+"""The last session of a client: no ``open`` follows, which would fail while the broker is away."""
+
+Victims = list[tuple[Condition, Process]]
+"""The sessions of each client one after the other, and who is killed in each."""
 
 
-@pytest.fixture
-def outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Outage:
-    # A request waits for longer than the outage lasts, however long the processes take to start.
-    return Outage(tmp_path, monkeypatch, "policy.expires = 240")
+@contextlib.contextmanager
+def outages(directory: Path) -> Iterator[Outage]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        # A request waits for longer than the outage lasts, however long the processes take to start.
+        yield Outage(directory, monkeypatch, "policy.expires = 240")
 
 
 async def every_client_has_sent(outage: Outage, condition: Condition, share: float) -> None:
@@ -266,20 +272,17 @@ async def every_client_has_sent(outage: Outage, condition: Condition, share: flo
     await until(is_reached, 240)
 
 
-async def run_with_an_outage(outage: Outage, victim: Process, first: Process, conditions: list[Condition]) -> Run:
-    """All clients before the ``first`` process while the victim is killed: twice in the first session, when a quarter
-    and when a half of its messages have arrived, and for forty seconds in the second."""
-    run = Run()
+async def run_with_outages(outage: Outage, first: Process, victims: Victims) -> Run:
+    """All clients before the ``first`` process while others are killed: twice in a session, when a quarter and when a
+    half of its messages have arrived, or once for forty seconds."""
+    run, conditions = Run(), [condition for condition, _ in victims]
 
     async def interfere() -> None:
-        for share in (0.25, 0.5):
-            await every_client_has_sent(outage, KILL, share)
-            run.kills += 1
-            await restart(victim)
-        if AWAY in conditions:
-            await every_client_has_sent(outage, AWAY, 0.0)
-            run.kills += 1
-            await restart(victim, 40.0)
+        for condition, victim in victims:
+            for share, seconds in [(0.0, 40.0)] if condition is AWAY else [(0.25, 1.0), (0.5, 1.0)]:
+                await every_client_has_sent(outage, condition, share)
+                run.kills += 1
+                await restart(victim, seconds)
 
     processes = [outage.service] if first is outage.service else [outage.service, outage.broker]
     async with outage.running(*processes):
@@ -294,25 +297,32 @@ async def run_with_an_outage(outage: Outage, victim: Process, first: Process, co
 
 
 @pytest.mark.crash
-async def test_no_client_notices_that_the_service_is_killed(outage: Outage) -> None:
-    run = await run_with_an_outage(outage, outage.service, outage.service, [KILL])
+async def test_no_client_notices_that_the_service_is_killed(tmp_path: Path) -> None:
+    with outages(tmp_path) as outage:
+        run = await run_with_outages(outage, outage.service, [(KILL, outage.service)])
     run.check(0, KILL)
     assert run.kills == 2
 
 
-@pytest.mark.crash
-async def test_no_client_notices_that_the_broker_is_killed(outage: Outage) -> None:
-    run = await run_with_an_outage(outage, outage.broker, outage.broker, [KILL])
-    run.check(0, KILL)
-    assert run.kills == 2
+@pytest.fixture(scope="module")
+def behind_the_broker(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """All clients before a broker: in the third session it is killed, before this the service behind it."""
+    with outages(tmp_path_factory.mktemp("outages")) as outage:
+        victims = [(KILL, outage.service), (AWAY, outage.service), (BROKER_KILL, outage.broker)]
+        return asyncio.run(run_with_outages(outage, outage.broker, victims))
 
 
 @pytest.mark.crash
-async def test_no_client_notices_a_service_behind_the_broker_killed_or_away_40_s(outage: Outage) -> None:
-    run = await run_with_an_outage(outage, outage.service, outage.broker, [KILL, AWAY])
-    run.check(0, KILL)
-    run.check(1, AWAY)
-    assert run.kills == 3
+def test_no_client_notices_a_service_behind_the_broker_killed_or_away_40_s(behind_the_broker: Run) -> None:
+    behind_the_broker.check(0, KILL)
+    behind_the_broker.check(1, AWAY)
+    assert behind_the_broker.kills == 5
+
+
+@pytest.mark.crash
+def test_no_client_notices_that_the_broker_is_killed(behind_the_broker: Run) -> None:
+    behind_the_broker.check(2, BROKER_KILL)
+    assert behind_the_broker.kills == 5
 
 
 # --- a contract of data contracts ----------------------------------------------------------------------------------
