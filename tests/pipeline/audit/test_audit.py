@@ -172,7 +172,7 @@ def test_spark_finds_what_the_deciders_find_without_it(spark: SparkSession) -> N
     from holdfast.pipeline.audit.findings import audit
 
     chance = random.Random(1)
-    worlds = [runs for seed in range(12) for runs in _told.files_of(seed)]
+    worlds = [runs for seed in range(6) for runs in _told.files_of(seed)]
     journals = [_told.with_a_sink(_told.worn(runs, chance), chance) for runs in worlds]
     spoilt = [[row for row in journal if row["event"] != "delivered"] for journal in journals]
     rows = _told.apart([*journals, *spoilt, *(plant() for plant in PLANTED.values())])
@@ -257,6 +257,7 @@ def test_the_tables_and_the_report_tell_what_happened(spark: SparkSession, tmp_p
     assert "<svg" in page
 
 
+@pytest.mark.nightly
 def test_where_the_oldest_part_is_kept_no_more_nothing_is_a_violation_and_that_is_said(spark: SparkSession) -> None:
     from holdfast.pipeline.audit.event_pass import is_of_several
     from holdfast.pipeline.audit.findings import audit

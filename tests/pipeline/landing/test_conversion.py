@@ -110,14 +110,13 @@ def dies(where: Any, name: str, after: int = 0, *, later: bool = False) -> Calla
 @pytest.mark.parametrize(
     ("death", "is_done"),
     [
-        (dies(conversion, "write_rows", 1), False),
-        (dies(DeltaTable, "actions", 1), False),
-        (dies(DeltaTable, "commit"), False),
-        (dies(DeltaTable, "commit", later=True), True),
-        (dies(files, "delete", 1), True),
-        (dies(files, "delete", 2, later=True), True),
+        pytest.param(dies(conversion, "write_rows", 1), False, id="in the copy", marks=pytest.mark.nightly),
+        pytest.param(dies(DeltaTable, "actions", 1), False, id="after the copy", marks=pytest.mark.nightly),
+        pytest.param(dies(DeltaTable, "commit"), False, id="before the commit"),
+        pytest.param(dies(DeltaTable, "commit", later=True), True, id="after the commit", marks=pytest.mark.nightly),
+        pytest.param(dies(files, "delete", 1), True, id="deleting"),
+        pytest.param(dies(files, "delete", 2, later=True), True, id="deleting more", marks=pytest.mark.nightly),
     ],
-    ids=["in the copy", "after the copy", "before the commit", "after the commit", "deleting", "deleting more"],
 )
 def test_a_reader_after_a_kill_sees_the_whole_old_or_the_whole_new_table(
     spark: SparkSession,
@@ -188,7 +187,7 @@ def test_a_batch_that_is_landed_during_a_conversion_is_in_one_of_both_tables(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["plain", "by-day"])
+@pytest.mark.parametrize("name", [pytest.param("plain", marks=pytest.mark.nightly), "by-day"])
 def test_a_table_that_an_older_version_compacted_is_read_continued_and_converted(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:

@@ -46,7 +46,7 @@ def seen_by_delta(out: Path) -> list[int]:
     return sorted(deltalake.DeltaTable(str(out)).to_pyarrow_table(columns=["offset"])["offset"].to_pylist())
 
 
-@pytest.mark.parametrize("day", [None, "delivered_day"])
+@pytest.mark.parametrize("day", [pytest.param(None, marks=pytest.mark.nightly), "delivered_day"])
 def test_each_batch_is_in_the_table_once_wherever_its_landing_ends(
     spark: SparkSession, tmp_path: Path, day: str | None, monkeypatch: pytest.MonkeyPatch
 ):
@@ -98,7 +98,13 @@ def test_each_batch_is_in_the_table_once_wherever_its_landing_ends(
 
 @pytest.mark.parametrize("only", [False, True])
 @pytest.mark.parametrize(
-    ("when", "how_far"), [("write_rows", "in"), ("actions", "in"), ("actions", "written"), ("_is_in", "in")]
+    ("when", "how_far"),
+    [
+        pytest.param("write_rows", "in", marks=pytest.mark.nightly),
+        pytest.param("actions", "in", marks=pytest.mark.nightly),
+        ("actions", "written"),
+        ("_is_in", "in"),
+    ],
 )
 def test_of_two_drivers_that_land_one_batch_at_a_time_one_does(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, how_far: str, only: bool

@@ -201,7 +201,7 @@ OLD = '{"v": 2, "queue": "orders", "epoch": "epoch of orders", "before": "", "0"
 OLDER = '{"v": 1, "queue": "orders", "epoch": "epoch of orders", "0": 20, "1": 5}'
 
 
-@pytest.mark.parametrize(("offset", "was_done"), [(OLD, False), (OLDER, True)])
+@pytest.mark.parametrize(("offset", "was_done"), [(OLD, False), pytest.param(OLDER, True, marks=pytest.mark.nightly)])
 def test_a_checkpoint_of_an_earlier_version_goes_on(shop: FakeServer, stream: Stream, offset: str, was_done: bool):
     """Also one whose first batch was under way, so that its cursor stands where the query began."""
     stream.run(queue="orders", maxRowsPerBatch="25")
