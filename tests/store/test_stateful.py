@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sqlalchemy import select
 from store_model import Model, RuleBroken
 
-from examples import examples
+from examples import PROFILE, examples
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.staged_blocks import Run, unpack
 from holdfast.exceptions import StoreFailed
@@ -261,7 +261,7 @@ class InADatabase:
     """Records of several pieces, and trimmed ones deleted after a few, some at a time."""
 
     machine: type[OnPostgreSQL | OnMariaDB]
-    settings = settings(max_examples=examples(8), stateful_step_count=15, deadline=None)
+    settings = settings(max_examples=4 if PROFILE == "default" else 8, stateful_step_count=15, deadline=None)
 
     @pytest.fixture(autouse=True)
     def in_a_database(self, servers: Callable[[str], Server], monkeypatch: pytest.MonkeyPatch) -> None:
