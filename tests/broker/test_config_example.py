@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,16 +20,25 @@ NAMED_BY_TABLES = {("PolicyConfig", "pattern"), ("PolicyConfig", "given")} | {
 }
 
 
+@cache
+def issued() -> tuple[trustme.CA, trustme.LeafCert]:
+    authority = trustme.CA(key_type=trustme.KeyType.RSA)
+    return authority, authority.issue_cert("broker.example", key_type=trustme.KeyType.RSA)
+
+
+def write_certificates(directory: Path, keys: tuple[str, ...], authorities: tuple[str, ...]) -> None:
+    authority, leaf = issued()
+    for name in keys:
+        leaf.private_key_pem.write_to_path(str(directory / f"{name}.key"))
+        leaf.cert_chain_pems[0].write_to_path(str(directory / f"{name}.pem"))
+    for name in authorities:
+        authority.cert_pem.write_to_path(str(directory / f"{name}.pem"))
+
+
 @pytest.fixture
 def example(tmp_path: Path) -> Path:
     """The example, with the files that it names beside it."""
-    authority = trustme.CA()
-    issued = authority.issue_cert("broker.example")
-    for name in ("server", "client"):
-        issued.private_key_pem.write_to_path(str(tmp_path / f"{name}.key"))
-        issued.cert_chain_pems[0].write_to_path(str(tmp_path / f"{name}.pem"))
-    for name in ("clients", "partner-ca"):
-        authority.cert_pem.write_to_path(str(tmp_path / f"{name}.pem"))
+    write_certificates(tmp_path, ("server", "client"), ("clients", "partner-ca"))
     for name in ("admin.token", "partner.password", "proxy.password"):
         (tmp_path / name).write_text("s3cret\n")
     (tmp_path / "users.txt").write_text("ajax:s3cret\nacme-orders:s3cret\n")
@@ -72,5 +82,6 @@ BLOCKS = [
 def test_every_configuration_that_the_documentation_shows_loads(tmp_path: Path, block: str) -> None:
     (tmp_path / "users.txt").write_text("alice:s3cret\nshop-1:s3cret\n")
     (tmp_path / "warehouse.password").write_text("s3cret\n")
+    write_certificates(tmp_path, ("broker",), ("authority", "gateway"))
     config = parse_config(block.encode(), "broker.toml", tmp_path)
     assert config.queues
