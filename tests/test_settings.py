@@ -34,6 +34,7 @@ MAY_BE_ZERO = {
     ("HandlingPolicy", "backoff_cap"),
     ("Listeners", "port"),
     ("Listeners", "admin_port"),
+    ("PollingPolicy", "jitter"),
     ("RetransmissionPolicy", "floor"),
     ("RetransmissionPolicy", "jitter"),
     ("RetransmissionPolicy", "max_retry_after"),

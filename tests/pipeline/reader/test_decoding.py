@@ -94,8 +94,9 @@ def compare(first: int, encoded: list[bytes], names: frozenset[str]) -> bool:
 
 
 def test_the_fields_are_those_of_a_record_in_their_order():
-    *usual, last = [one.name for one in fields(Record)]
-    assert ([name for name, _ in decoding.FIELDS], last) == (usual, "attachments")
+    *usual, attachments, parameters, fault_to = [one.name for one in fields(Record)]
+    assert [name for name, _ in decoding.FIELDS] == usual
+    assert (attachments, parameters, fault_to) == ("attachments", "reference_parameters", "fault_to")
     encoded = encode_record(record(1))
     assert tuple(encoded[:2]) == decoding.BEGINNING
     assert len(msgspec.msgpack.decode(encoded)) == 1 + len(decoding.FIELDS)

@@ -409,7 +409,7 @@ def test_an_answer_for_another_endpoint_that_polls_is_ignored() -> None:
 
 def test_a_reply_to_no_request_of_this_source_is_dropped() -> None:
     client = Client()
-    client.protocol.accepting.takes_only_replies = True
+    client.protocol.accepting.unrequested = lambda _envelope: None
     outbox, offer = client.ask_and_wait("1")
     client.reply(client.poll(), offer, relates_to="urn:m:other")
     assert client.delivered == 0 and not outbox.is_acknowledged(0)
