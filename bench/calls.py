@@ -44,7 +44,8 @@ RESOLUTION = 0.001 / TOGETHER
 async def serve(store: str, port: int) -> None:
     """Run the service: it returns each request."""
     import holdfast
-    from holdfast.endpoint.serve import Listeners, Service
+    from holdfast.endpoint.listener_settings import Listeners
+    from holdfast.endpoint.serve import Service
 
     app = holdfast.Destination(store)
 

@@ -44,11 +44,12 @@ HERE = Path(__file__).resolve().parent
 def serve(store: str, *, journal: bool) -> None:
     """Serve the measured Destination: no handlers, so that messages wait in its queue."""
     from holdfast.endpoint.destination.destination import Destination
-    from holdfast.endpoint.serve import Listeners, Service
+    from holdfast.endpoint.listener_settings import AdminListener, Listeners
+    from holdfast.endpoint.serve import Service
     from holdfast.http.server.server import event_loop_factory
 
     async def run() -> None:
-        service = Service(Destination(store=store, journal=journal), Listeners(port=0, admin_port=0))
+        service = Service(Destination(store=store, journal=journal), Listeners(port=0, admin=AdminListener(port=0)))
         await service.start()
         print(json.dumps({"url": service.url, "admin": service.admin_url}), flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

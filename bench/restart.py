@@ -35,7 +35,8 @@ sys.path.insert(0, SOURCE)
 from holdfast import Destination, Versions  # noqa: E402
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope  # noqa: E402
 from holdfast.core.messages import Sequence as SequenceHeader  # noqa: E402
-from holdfast.endpoint.serve import Listeners, Service  # noqa: E402
+from holdfast.endpoint.listener_settings import AdminListener, Listeners  # noqa: E402
+from holdfast.endpoint.serve import Service  # noqa: E402
 from holdfast.http.direct import DirectExchange  # noqa: E402
 from holdfast.http.exchange import Request  # noqa: E402
 from holdfast.http.server.server import event_loop_factory  # noqa: E402
@@ -102,7 +103,7 @@ async def serve(store: str, port: int, admin_port: int) -> None:
     """Run the server until killed. Prints the seconds that imports and recovery took."""
     imported = time.perf_counter() - BEGAN
     began = time.perf_counter()
-    service = Service(Destination(store), Listeners(port=port, admin_port=admin_port))
+    service = Service(Destination(store), Listeners(port=port, admin=AdminListener(port=admin_port)))
     await service.start()
     print(json.dumps({"imported": imported, "recovered": time.perf_counter() - began}), flush=True)
     await asyncio.Event().wait()

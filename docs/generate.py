@@ -103,7 +103,7 @@ API: list[tuple[str, str, list[str]]] = [
     ("Processors", "holdfast", ["Processor", "MessageContext", "UsernameToken", "UsernameTokenValidator", "X509"]),
     ("Traces", "holdfast", ["trace"]),
     ("Versions and assurances", "holdfast", ["Versions", "Assurance"]),
-    ("Serving a destination from a program", "holdfast.endpoint.serve", ["Service", "Listeners"]),
+    ("Serving a destination from a program", "holdfast.endpoint.serve", ["Service"]),
     ("The store", "holdfast.store", ["open_store"]),
     ("Spark", "holdfast.pipeline", ["session"]),
     ("Watching streams", "holdfast.pipeline.progress", ["watch", "describe", "lag_of"]),
@@ -311,16 +311,25 @@ SETTINGS = [
     ("core/policy.py", "ForwardingPolicy", "[policies] and [forwarders.NAME.policy] of a broker's file"),
     ("core/policy.py", "StagingPolicy", "holdfast.DestinationHTTP(staging=…)"),
     ("http/exchange.py", "HTTPLimits", "holdfast.DestinationHTTP(limits=…)` and `Listeners(limits=…)"),
+    ("endpoint/listener_settings.py", "Listeners", "holdfast.endpoint.serve.Service(listeners=…)"),
+    ("endpoint/listener_settings.py", "AdminListener", "Listeners(admin=…)"),
     ("wire/limits.py", "Limits", "holdfast.DestinationHTTP(envelopes=…)"),
     ("endpoint/journal/policy.py", "JournalPolicy", "holdfast.Destination(journal=…)` and `holdfast.Source(journal=…)"),
 ]
-SETTINGS_BASES = {"HTTPSettings": "endpoint/sending/http_settings.py", "JournalPolicy": "endpoint/journal/policy.py"}
+SETTINGS_BASES = {
+    "AdminAddress": "endpoint/listener_settings.py",
+    "HTTPSettings": "endpoint/sending/http_settings.py",
+    "JournalPolicy": "endpoint/journal/policy.py",
+    "MessageAddress": "endpoint/listener_settings.py",
+}
 """Classes whose settings others inherit."""
 PUBLIC_SETTINGS = {
+    "AdminListener": "holdfast.endpoint.listener_settings",
     "CircuitPolicy": "holdfast.core.policy",
     "ForwardingPolicy": "holdfast.core.policy",
     "HTTPLimits": "holdfast.http.exchange",
     "Limits": "holdfast.wire",
+    "Listeners": "holdfast.endpoint.listener_settings",
     "PollingPolicy": "holdfast.core.policy",
     "StagingPolicy": "holdfast.core.policy",
 }

@@ -15,9 +15,9 @@ import pytest
 
 import holdfast
 from holdfast.core.messages import MAX_MESSAGE_NUMBER
-from holdfast.endpoint.serve import Listeners
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
 from holdfast.http.exchange import HTTPLimits
-from holdfast.settings import Unit, unit_of, values_of
+from holdfast.settings import Unit, Within, bounds_of, meaning_of, unit_of, values_of
 from holdfast.simulation.nodes.network import NetworkFaults
 from holdfast.testing.proxy import Faults
 
@@ -33,7 +33,7 @@ MAY_BE_ZERO = {
     ("HandlingPolicy", "backoff"),
     ("HandlingPolicy", "backoff_cap"),
     ("Listeners", "port"),
-    ("Listeners", "admin_port"),
+    ("AdminListener", "port"),
     ("PollingPolicy", "jitter"),
     ("RetransmissionPolicy", "floor"),
     ("RetransmissionPolicy", "jitter"),
@@ -47,10 +47,10 @@ def settings_classes() -> list[type]:
     found = []
     for path in sorted(SOURCES.rglob("*.py")):
         source = path.read_text(encoding="utf-8")
-        if re.search(r"^class \w*(Policy|Limits|Listeners)\b", source, re.M) is None:
+        if re.search(r"^class \w*(Policy|Limits|Listeners?)\b", source, re.M) is None:
             continue  # unparsed: to parse all takes a second at each collection
         for node in ast.parse(source).body:
-            if isinstance(node, ast.ClassDef) and node.name.endswith(("Policy", "Limits", "Listeners")):
+            if isinstance(node, ast.ClassDef) and node.name.endswith(("Policy", "Limits", "Listener", "Listeners")):
                 module = ".".join(("holdfast", *path.relative_to(SOURCES).with_suffix("").parts))
                 found.append(getattr(importlib.import_module(module), node.name))
     return [cls for cls in (*found, NetworkFaults, Faults) if is_dataclass(cls) and _has_defaults(cls)]
@@ -101,6 +101,14 @@ def test_every_fraction_has_a_unit_and_every_number_of_bytes_is_marked() -> None
         assert (unit_of(hint) is not None) or float not in kinds, f"{cls.__name__}.{name}"
         if "bytes" in name:
             assert unit_of(hint) is Unit.BYTES, f"{cls.__name__}.{name}"
+
+
+def test_a_setting_is_explained_by_the_class_that_has_it_or_its_base() -> None:
+    assert meaning_of(Listeners, "host").startswith("Address to listen on.")
+    assert meaning_of(Listeners, "spare_files").endswith("up to ``max_connections``.")
+    assert bounds_of(Listeners, "port") == Within(0, 65535)
+    with pytest.raises(LookupError, match="Listeners does not explain color"):
+        meaning_of(Listeners, "color")
 
 
 def test_the_values_of_a_setting_are_described_with_unit_and_bounds() -> None:
@@ -165,6 +173,6 @@ def test_what_can_be_is_taken(cls: type, given: dict[str, Any]) -> None:
 
 
 def test_a_secret_that_cannot_be_is_not_told() -> None:
-    with pytest.raises(holdfast.ConfigurationError, match=r"Listeners\.admin_token cannot be what was given") as caught:
-        Listeners(admin_token=b"secret")  # type: ignore[arg-type]
+    with pytest.raises(holdfast.ConfigurationError, match=r"AdminListener\.token cannot be what was given") as caught:
+        AdminListener(token=b"secret")  # type: ignore[arg-type]
     assert "secret" not in str(caught.value)

@@ -99,6 +99,26 @@ def values_of(cls: type[Any], name: str) -> str:
     return f"{told} ({unit.value})" if unit in (Unit.SECONDS, Unit.BYTES) else told
 
 
+def bounds_of(cls: type[Any], name: str) -> Within:
+    """Return the bounds of a number, as far as its annotation states them."""
+    return _annotated(cls)[name][1]  # type: ignore[arg-type] # a class can be hashed
+
+
+def meaning_of(cls: type[Any], name: str) -> str:
+    """Return what the docstring of a class says of a field; "" if Python strips docstrings.
+
+    Raises:
+        LookupError: No class explains the field.
+    """
+    for one in cls.__mro__:
+        entry = re.search(rf"^    +{name}: (.*(?:\n {{12}}.*)*)", one.__doc__ or "", re.MULTILINE)
+        if entry is not None:
+            return " ".join(entry[1].split())
+    if cls.__doc__ is None or not cls.__doc__:
+        return ""
+    raise LookupError(f"the docstring of {cls.__name__} does not explain {name}")
+
+
 def misfit(cls: type[Any], name: str, value: object) -> str:
     """Return the valid values of a field in words if a value, other than None, is not one of them; "" if it is."""
     kinds, bounds = _annotated(cls)[name]  # type: ignore[arg-type] # a class can be hashed

@@ -10,7 +10,8 @@ import pytest
 from holdfast import Destination
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ListenConfig
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 
 RunBroker = Callable[..., Awaitable[Broker]]
 RunService = Callable[..., Awaitable[Service]]

@@ -633,7 +633,7 @@ credentials.token_env = "ORDERS_TOKEN"
         tmp_path,
     )
     assert SECRET not in repr(config)
-    assert config.admin.token is not None and config.admin.token.reveal() == SECRET
+    assert config.admin.listener().token == SECRET
     assert config.store_location() == f"postgresql://me:{SECRET}@db.example/orders"
     assert SECRET not in read_address(config.store_location()).shown
     first, second = config.forwarders

@@ -18,7 +18,8 @@ from holdfast import Destination, DestinationHTTP
 from holdfast.broker.broker import Broker
 from holdfast.broker.config_file import read_config
 from holdfast.broker.forwarders import PAUSED, UNCONFIGURED, forwarder_key
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.exceptions import ConfigurationError
 
 ACTION = "urn:test:submit"

@@ -23,7 +23,8 @@ from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig, QueueConfig
 from holdfast.core.policy import StagingPolicy
 from holdfast.core.staged_blocks import unpack
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 
 ACTION = "urn:test:note"
 KEYS = "abcde"

@@ -16,7 +16,8 @@ import pytest
 
 import holdfast
 from holdfast.cli.main import main
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 
@@ -131,7 +132,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     def fault(message: holdfast.Message) -> NoReturn:
         raise holdfast.ApplicationFault("out of stock")
 
-    service = Service(app, Listeners(port=0, admin_port=0))
+    service = Service(app, Listeners(port=0, admin=AdminListener(port=0)))
     asyncio.run_coroutine_threadsafe(service.start(), loop).result(60)
     yield Served(service.url, service.admin_url, app, loop)
     asyncio.run_coroutine_threadsafe(service.close(1.0), loop).result(60)

@@ -28,7 +28,8 @@ from demo.check import ACTION, Verdict, check_landed, check_queue, numbered
 from demo.flights import COLUMNS, departure_xml, departures
 from demo.run import MARKER, Teller, prepare, progress_text
 from holdfast import Destination, Source
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.exceptions import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,7 +150,7 @@ def test_nothing_landed_is_all_missing(tmp_path: Path):
 
 
 async def test_the_queue_is_judged_record_by_record(tmp_path: Path):
-    service = Service(Destination(tmp_path / "inbox"), Listeners(port=0, admin_port=0))
+    service = Service(Destination(tmp_path / "inbox"), Listeners(port=0, admin=AdminListener(port=0)))
     await service.start()
     try:
         async with Source(service.url, tmp_path / "outbox") as source:
@@ -175,7 +176,7 @@ async def test_the_queue_is_judged_record_by_record(tmp_path: Path):
 
 async def test_departures_that_come_in_another_order_than_the_data_sets_are_out_of_order(tmp_path: Path):
     """Whoever forwards merges Sequences: numbers alone would not show that he changed an airline's order."""
-    service = Service(Destination(tmp_path / "inbox"), Listeners(port=0, admin_port=0))
+    service = Service(Destination(tmp_path / "inbox"), Listeners(port=0, admin=AdminListener(port=0)))
     await service.start()
     try:
         async with Source(service.url, tmp_path / "outbox") as source:

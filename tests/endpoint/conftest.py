@@ -18,7 +18,8 @@ from holdfast.core.messages import (
     Offer,
     Sequence,
 )
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.http.client.client import HTTPClient
 from holdfast.wire import action_of, decode, encode, http_headers
 
@@ -101,11 +102,16 @@ MakePeer = Callable[..., Peer]
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
-    """Serves destinations until the test is over; arguments beyond the destination are :class:`Listeners`'."""
+    """Serves destinations until the test is over; arguments beyond the destination are :class:`Listeners`'.
+
+    Those that begin with ``admin_`` are :class:`AdminListener`'s.
+    """
     services = []
 
     async def start(app: Destination, **where: Any) -> Service:
-        service = Service(app, replace(Listeners(port=0, admin_port=0), **where))
+        admin = {name: where.pop(name) for name in list(where) if name.startswith("admin_")}
+        listener = AdminListener(**{"port": 0} | {name.removeprefix("admin_"): value for name, value in admin.items()})
+        service = Service(app, replace(Listeners(port=0, admin=listener), **where))
         await service.start()
         services.append(service)
         return service

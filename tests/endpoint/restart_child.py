@@ -16,7 +16,8 @@ import sys
 import uuid
 
 from holdfast import Destination, HandlingPolicy, Message, RetransmissionPolicy, Source, SourcePolicy
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.store import writer
 
 NOTE = "urn:test:note"
@@ -45,7 +46,7 @@ def destination(store: str, journal: str) -> Destination:
 
 
 async def serve(store: str, port: str, admin_port: str, journal: str) -> None:
-    service = Service(destination(store, journal), Listeners(port=int(port), admin_port=int(admin_port)))
+    service = Service(destination(store, journal), Listeners(port=int(port), admin=AdminListener(port=int(admin_port))))
     await service.start()
     print("ready", flush=True)
     await asyncio.Event().wait()

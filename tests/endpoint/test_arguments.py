@@ -13,7 +13,8 @@ from lxml import etree
 
 import holdfast
 from holdfast import ConfigurationError, Destination, Message, Source, SourceHTTP, Versions
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.endpoint.source.wsdl import SourceOptions
 
 URL = "http://127.0.0.1:9/"

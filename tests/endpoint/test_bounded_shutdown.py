@@ -18,6 +18,7 @@ import asyncio, threading, time
 import holdfast
 from holdfast import Destination
 from holdfast.endpoint import serve, shutdown
+from holdfast.endpoint.listener_settings import Listeners
 from holdfast.store.memory import MemoryStore
 
 shutdown.LONGEST_STOP = shutdown.LONGEST_STILL = 0.3
@@ -34,7 +35,7 @@ class Hanging(MemoryStore):
 """
 
 HANGING_COMMIT = """
-service = serve.Service(Destination(Hanging(), partitions=1), serve.Listeners(port=0))
+service = serve.Service(Destination(Hanging(), partitions=1), Listeners(port=0))
 
 def ready():
     answers.clear()
@@ -46,7 +47,7 @@ asyncio.run(service.run(on_ready=ready))
 
 SLOW_HANDLER = """
 app = Destination(Hanging(), partitions=1)
-service = serve.Service(app, serve.Listeners(port=0))
+service = serve.Service(app, Listeners(port=0))
 
 @app.on()
 def slow(message) -> None:
@@ -70,7 +71,7 @@ class Unclosed(Hanging):
     def close(self):
         time.sleep(3600)
 
-service = serve.Service(Destination(Unclosed(), partitions=1), serve.Listeners(port=0))
+service = serve.Service(Destination(Unclosed(), partitions=1), Listeners(port=0))
 asyncio.run(service.run(on_ready=lambda: print("ready", flush=True)))
 """
 
@@ -157,8 +158,9 @@ AWAY = """
 import asyncio
 from holdfast import Destination
 from holdfast.endpoint import serve
+from holdfast.endpoint.listener_settings import Listeners
 
-asyncio.run(serve.Service(Destination("postgresql:///no?host=/no/such/directory"), serve.Listeners(port=0)).run())
+asyncio.run(serve.Service(Destination("postgresql:///no?host=/no/such/directory"), Listeners(port=0)).run())
 """
 
 

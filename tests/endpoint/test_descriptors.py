@@ -29,10 +29,11 @@ import asyncio, sys
 from holdfast import Destination
 from holdfast.http.server.server import event_loop_factory
 from holdfast.endpoint.logs import configure_logs
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 
 configure_logs("info")
-service = Service(Destination(sys.argv[1]), Listeners(port=0, admin_port=0))
+service = Service(Destination(sys.argv[1]), Listeners(port=0, admin=AdminListener(port=0)))
 with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
     runner.run(service.run(on_ready=lambda: print(service.url, flush=True)))
 """

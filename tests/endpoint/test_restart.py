@@ -22,7 +22,8 @@ import pytest
 import holdfast
 from holdfast import Destination, RetransmissionPolicy, Source, SourcePolicy
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.store.rocksdb.store import RocksDBStore
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed

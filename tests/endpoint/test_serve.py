@@ -14,7 +14,8 @@ import pytest
 from waiting import until
 
 from holdfast import ConfigurationError, Destination, RetransmissionPolicy, Source, SourcePolicy, StoreError
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import TransportError
 from holdfast.testing.ports import free_ports
@@ -52,7 +53,7 @@ async def test_while_a_server_starts_its_admin_listener_answers_probes_and_nothi
 
     monkeypatch.setattr(app, "start", slow_start)
     port, admin_port = free_ports(2)
-    service = Service(app, Listeners(port=port, admin_port=admin_port, admin_token="secret"))
+    service = Service(app, Listeners(port=port, admin=AdminListener(port=admin_port, token="secret")))
     starting = asyncio.ensure_future(service.start())
     await begun.wait()
     async with HTTPClient() as client:
@@ -80,7 +81,7 @@ async def test_a_start_that_fails_leaves_the_admin_port_free(serve: Any, tmp_pat
     await serve(Destination(tmp_path / "inbox"))
     (admin_port,) = free_ports(1)
     with pytest.raises(StoreError):
-        await Service(Destination(tmp_path / "inbox"), Listeners(port=0, admin_port=admin_port)).start()
+        await Service(Destination(tmp_path / "inbox"), Listeners(port=0, admin=AdminListener(port=admin_port))).start()
     await serve(Destination(":memory:"), admin_port=admin_port)
 
 
@@ -148,7 +149,8 @@ async def test_a_source_does_not_notice_a_restart(serve: Any, tmp_path: Path) ->
 PROGRAM = """
 import asyncio, sys, threading
 import holdfast
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import TransportError
 from holdfast.testing.ports import free_ports

@@ -14,7 +14,8 @@ import sys
 from sqlalchemy import Connection, text
 
 from holdfast import Destination, Message, RetransmissionPolicy, Source, SourcePolicy
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.store.sql import store as sql
 
 NOTE = "urn:test:note"
@@ -57,7 +58,7 @@ async def inbox(url: str, table: str, port: str, dies: str) -> None:
             die()
 
         sql.Transaction.commit = commit_and_die  # type: ignore[assignment,method-assign]
-    service = Service(destination(url, table, dies), Listeners(port=int(port), admin_port=0))
+    service = Service(destination(url, table, dies), Listeners(port=int(port), admin=AdminListener(port=0)))
     await service.start()
     print("ready", flush=True)
     await asyncio.Event().wait()

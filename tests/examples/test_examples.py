@@ -22,7 +22,8 @@ from waiting import until
 import holdfast
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Sequence
 from holdfast.core.versions import RM, SOAP, Addressing
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 from holdfast.wire import action_of, decode, encode, http_headers
@@ -213,7 +214,7 @@ async def test_transactions_keep_orders_rows_and_confirmations_together(tmp_path
     async def note(message: holdfast.Message) -> None:
         confirmed.append(str(message.body.text))
 
-    service = Service(customer, Listeners(port=0, admin_port=0))
+    service = Service(customer, Listeners(port=0, admin=AdminListener(port=0)))
     await service.start()
     (port,) = free_ports(1)
     environment = environment | {"SHOP": shop, "CUSTOMER": service.url}

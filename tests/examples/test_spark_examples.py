@@ -13,7 +13,8 @@ import holdfast
 from demo.check import ACTION
 from demo.flights import data_file, departure_xml, departures
 from demo.whole_check import check_alerts, check_delays, check_landed
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -54,7 +55,7 @@ async def test_the_readme_runs_as_it_stands_by_the_python_of_an_environment_that
 ) -> None:
     """Spark looks for data sources with the first python3 on PATH, where nothing of ours is."""
     broker = holdfast.Destination(":memory:", queues={"inbox": None, "alerts": None})
-    service = Service(broker, Listeners(port=0, admin_port=0))
+    service = Service(broker, Listeners(port=0, admin=AdminListener(port=0)))
     await service.start()
     async with holdfast.Source(service.url, ":memory:") as source:
         for amount in ("12.50", "1200.00", "999.99", "4000"):
@@ -91,7 +92,7 @@ async def test_the_readme_runs_as_it_stands_by_the_python_of_an_environment_that
 
 @pytest.mark.nightly
 async def test_late_flights(tmp_path: Path) -> None:
-    service = Service(holdfast.Destination(":memory:"), Listeners(port=0, admin_port=0))
+    service = Service(holdfast.Destination(":memory:"), Listeners(port=0, admin=AdminListener(port=0)))
     await service.start()
     async with holdfast.Source(service.url, ":memory:") as source:
         for carrier, delay in (("UA", 61), ("UA", 5), ("AA", 200), ("UA", 90)):
@@ -107,7 +108,7 @@ async def test_late_flights(tmp_path: Path) -> None:
 async def test_departures(tmp_path: Path) -> None:
     count, tables = 1000, data_file().parent
     broker = holdfast.Destination(":memory:", queues={"departures": None, "alerts": None})
-    service = Service(broker, Listeners(port=0, admin_port=0))
+    service = Service(broker, Listeners(port=0, admin=AdminListener(port=0)))
     await service.start()
     async with holdfast.Source(service.url, ":memory:") as source:
         for one in departures(count):

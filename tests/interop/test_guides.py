@@ -17,7 +17,8 @@ from wcf.live_client import PATIENCE, LiveWCFClient, needs_the_client
 from wcf.orders import Orders
 
 import holdfast
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 
 pytestmark = [pytest.mark.interop, pytest.mark.nightly, pytest.mark.timeout(300)]
 

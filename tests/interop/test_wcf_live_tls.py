@@ -15,7 +15,8 @@ from wcf.destination import contract_app
 from wcf.https import certificate_in
 from wcf.live_client import Line, LiveWCFClient, needs_the_client
 
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.http.tls import ServerTLS
 
 pytestmark = [pytest.mark.interop, pytest.mark.wcf, pytest.mark.timeout(300), needs_the_client]

@@ -22,7 +22,8 @@ from wcf.outage import restart
 import holdfast
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig, SecurityConfig
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.security.users import Users
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed

@@ -15,7 +15,8 @@ import pytest
 from lxml import etree
 
 from holdfast import ConfigurationError, Destination, Message, UsernameTokenValidator
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.security.contexts import SecurityContext, SecurityContexts
 from holdfast.security.header import Token, write_timestamp, write_token
 from holdfast.security.names import DS, EXCLUSIVE_C14N, WSSE, WSU

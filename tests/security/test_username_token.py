@@ -32,7 +32,8 @@ from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.endpoint.envelopes.chain import REFUSED
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.security.header import Token, write_token
 from holdfast.security.names import WSSE, WSU
 from holdfast.security.nonces import Nonces

@@ -36,7 +36,8 @@ from holdfast.core.messages import CreateSequence, Envelope, Fault
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS, SOAP
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.security.certificates import Certificate, Credential
 from holdfast.security.names import SECURITY, THUMBPRINT, WSSE, Kind, SuiteName
 from holdfast.security.signed_message import SUITES, Signing, sign

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import Destination
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 
 Serve = Callable[[Destination], Awaitable[str]]
 
@@ -19,7 +20,7 @@ async def serve() -> AsyncIterator[Serve]:
     services: list[Any] = []
 
     async def start(app: Destination) -> str:
-        service = Service(app, Listeners(port=0, admin_port=0))
+        service = Service(app, Listeners(port=0, admin=AdminListener(port=0)))
         await service.start()
         services.append(service)
         return service.url

@@ -18,11 +18,11 @@ from holdfast.broker.forwarders import Forwarders
 from holdfast.broker.message_security import MessageSecurity
 from holdfast.broker.routing import Router
 from holdfast.core.queues.queue_limit import QueueLimit
-from holdfast.endpoint.admin.token import read_token
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.destination.queues import Partitioning
+from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.logs import log
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.serve import Service
 from holdfast.endpoint.workers.supervisor import Post
 from holdfast.exceptions import ConfigurationError
 
@@ -185,15 +185,10 @@ def _router(config: BrokerConfig, forwarders: Forwarders) -> Router:
 
 def _listeners(config: BrokerConfig) -> Listeners:
     listen, admin = config.listen, config.admin
-    token = admin.token
     return Listeners(
         listen.host,
         listen.port,
-        admin.host,
-        admin.port if admin.enabled else None,
         listen.tls.context() if listen.tls is not None else None,
         config.limits.http,
-        admin.tls.context() if admin.tls is not None else None,
-        token.reveal() if token is not None else read_token(),
-        admin.names,
+        admin.listener() if admin.enabled else None,
     )

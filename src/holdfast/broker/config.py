@@ -36,15 +36,17 @@ from holdfast.core.messages import Expects
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.versions import RM_OF_NAME, SOAP, Addressing, Versions
+from holdfast.endpoint.admin.token import read_token
 from holdfast.endpoint.destination.http_settings import DestinationHTTP
 from holdfast.endpoint.journal.policy import JournalPolicy
+from holdfast.endpoint.listener_settings import AdminAddress, AdminListener, MessageAddress
 from holdfast.endpoint.source.profiles import BY_PREFERENCE, PREFERRED, PROFILES
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
 from holdfast.http.tls import ClientTLS, ServerTLS
 from holdfast.security.username_token import LIFE, SKEW
 from holdfast.security.users import Users
-from holdfast.settings import Bytes, Port, Seconds, SecondsOrZero, Within
+from holdfast.settings import Bytes, Seconds, SecondsOrZero, Within
 from holdfast.store.directory import is_public
 from holdfast.wire import Limits
 
@@ -75,49 +77,44 @@ _SOAP: Kind = one_of([one.value for one in SOAP])
 
 
 @dataclass(frozen=True)
-class ListenConfig:
+class ListenConfig(MessageAddress):
     """The listener for messages.
 
     Args:
-        host: Address to listen on. ``0.0.0.0`` listens on every address of the machine.
-        port: Port to listen on. 0 chooses a free port.
         tls: Certificate and key. With them, the listener serves https.
     """
 
-    host: str = "127.0.0.1"
-    port: Port = 8080
     tls: ServerTLS | None = None
 
 
 @dataclass(frozen=True)
-class AdminConfig:
+class AdminConfig(AdminAddress):
     """The admin listener, which operators and Spark use. Keep it private.
 
     Args:
         enabled: Whether the broker opens the listener.
-        host: Address to listen on.
-        port: Port to listen on. 0 chooses a free port.
         token_file: File with the token that clients must send. Without a token here, the broker uses the environment
             variable HOLDFAST_ADMIN_TOKEN if it is set.
         token_env: Environment variable with the token.
-        names: Further host names that clients use. IP addresses, names without a dot and the machine's own name are
-            always accepted. A name that begins with a dot stands for every name below it: ".shop.svc" for the
-            services of a Kubernetes namespace.
         tls: Certificate and key. With them, the listener serves https.
     """
 
     enabled: bool = True
-    host: str = "127.0.0.1"
-    port: Port = 8081
     token_file: SecretFile | None = None
     token_env: SecretVariable | None = None
-    names: tuple[str, ...] = ()
     tls: ServerTLS | None = None
 
-    @property
-    def token(self) -> Secret | None:
-        """The configured token, or None."""
-        return self.token_file or self.token_env
+    def listener(self) -> AdminListener:
+        """Return the listener with its certificate and token.
+
+        Raises:
+            ConfigurationError: A file is not valid.
+        """
+        context = self.tls.context() if self.tls is not None else None
+        token = self.token_file or self.token_env
+        return AdminListener(
+            self.host, self.port, self.names, context, token.reveal() if token is not None else read_token()
+        )
 
 
 @dataclass(frozen=True)

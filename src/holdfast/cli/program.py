@@ -9,11 +9,14 @@ import os
 import signal
 import ssl
 from collections.abc import Callable, Coroutine, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import click
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.tls import ServerTLS
+from holdfast.settings import Unit, bounds_of, meaning_of, unit_of
 
 if TYPE_CHECKING:
     from holdfast.endpoint.destination.destination import Destination
@@ -33,6 +36,42 @@ def log_options(default: str) -> Callable[[F], F]:
         )(command)
 
     return add
+
+
+def setting_option(cls: type[Any], field: str, *option: str, before: str = "", **more: Any) -> Callable[[F], F]:
+    """Return an option for a field of a settings class, which has its default, its bounds and its meaning.
+
+    Args:
+        cls: The settings class.
+        field: The field: a text, a whole number or a file.
+        option: How the option is written, and the name of its argument if it has another.
+        before: The beginning of the help, before the field's meaning.
+        more: Further arguments of ``click.option``.
+    """
+    default = next(one.default for one in fields(cls) if one.name == field)
+    bounds, unit = bounds_of(cls, field), unit_of(get_type_hints(cls, include_extras=True)[field])
+    if unit is Unit.FILE:
+        more["type"] = click.Path(exists=True, dir_okay=False)
+    elif isinstance(default, int):
+        least = 1 if bounds.least is None else int(bounds.least)
+        more["type"] = click.IntRange(least, int(bounds.most) if bounds.most is not None else None)
+    if isinstance(default, int | str):
+        more |= {"default": default, "show_default": True}
+    return click.option(*option, help=before + meaning_of(cls, field).replace("``", ""), **more)
+
+
+def tls_options(option: str, before: str) -> list[Callable[[F], F]]:
+    """Return the options of a listener's certificate; :func:`server_tls` makes its context.
+
+    Args:
+        option: How the options begin.
+        before: The beginning of the help, before the certificate's meaning.
+    """
+    return [
+        setting_option(ServerTLS, "certificate", f"{option}-cert", before=before),
+        setting_option(ServerTLS, "key", f"{option}-key"),
+        setting_option(ServerTLS, "client_ca", f"{option}-client-ca"),
+    ]
 
 
 def trace_option(command: F) -> F:
@@ -117,14 +156,14 @@ async def _interruptible(main: Coroutine[Any, Any, T]) -> T:
         raise KeyboardInterrupt from None
 
 
-def parse_address(text: str | None) -> tuple[str, int | None]:
+def parse_address(text: str | None) -> tuple[str, int] | None:
     """Parse ``HOST:PORT``, ``[V6]:PORT``, ``:PORT`` or ``PORT``; without a host: 127.0.0.1. None: no address.
 
     Raises:
         click.BadParameter: It has another form.
     """
     if text is None:
-        return "127.0.0.1", None
+        return None
     from holdfast.endpoint.listeners import listen_address
 
     try:
@@ -144,8 +183,6 @@ def server_tls(option: str, certificate: str | None, key: str | None, client_ca:
         click.UsageError: a key or an authority without a certificate.
         ConfigurationError: the files are not what they should be.
     """
-    from holdfast.http.tls import ServerTLS
-
     if certificate is None:
         if key is not None or client_ca is not None:
             raise click.UsageError(f"{option}-key and {option}-client-ca need {option}-cert.")

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ipaddress
 import os
 import signal
-import ssl
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.endpoint.admin.application import Admin
@@ -18,73 +15,23 @@ from holdfast.endpoint.admin.guard import Guard
 from holdfast.endpoint.admin.merged.application import JoinedAdmin
 from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.starting import StartingAdmin
-from holdfast.endpoint.descriptors import SPARE_FILES, Shares, divide
+from holdfast.endpoint.descriptors import Shares, divide
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.envelopes.envelopes import refuse_as_soap, tell_of_handshake
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
 from holdfast.endpoint.listeners import listening_at
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.shutdown import Shutdown
 from holdfast.endpoint.workers.routing import Neighbours
 from holdfast.endpoint.workers.supervisor import Post
-from holdfast.exceptions import ConfigurationError, StoreDamaged
+from holdfast.exceptions import StoreDamaged
 from holdfast.http.exchange import Handler, HTTPLimits
 from holdfast.http.server.server import HTTPServer
-from holdfast.settings import Port, check_settings
 
 _START: Final = "the start"
 
 COLLECT_EVERY = 20_000
 """Objects that may become garbage in cycles before a collection: a few megabytes."""
-
-
-@dataclass(frozen=True)
-class Listeners:
-    """Addresses, TLS and limits of the two listeners.
-
-    Args:
-        host, port: For messages; port 0: any free one.
-        admin_host, admin_port: For the data plane, Sequences and metrics; None: no admin listener.
-        ssl_context: For messages over https.
-        limits: Limits for peers.
-        admin_ssl_context: For the admin listener over https. With CERT_REQUIRED, clients need a certificate.
-        admin_token: The token that clients of the admin listener must send; None: no token is required.
-        admin_names: Host names that requests to the admin listener may use, besides addresses, names without a dot, and
-            the names of this machine; ".shop.svc" stands for all names below it. With a token, any name is accepted.
-        admin_limits: Limits for clients of the admin listener.
-        spare_files: File descriptors reserved for the rest of the program: handlers, logs. The store gets its
-            descriptors first, then connections to peers; the remaining ones are for connections from peers, up to
-            ``max_connections``.
-
-    Raises:
-        ConfigurationError: a port is not valid, or both listeners have the same address.
-    """
-
-    host: str = "127.0.0.1"
-    port: Port = 8080
-    admin_host: str = "127.0.0.1"
-    admin_port: Port | None = None
-    ssl_context: ssl.SSLContext | None = None
-    limits: HTTPLimits | None = None
-    admin_ssl_context: ssl.SSLContext | None = None
-    admin_token: str | None = field(default=None, repr=False)
-    admin_names: tuple[str, ...] = ()
-    admin_limits: HTTPLimits | None = None
-    spare_files: int = SPARE_FILES
-
-    @property
-    def is_admin_open(self) -> bool:
-        """Whether other machines can use the admin listener without authentication."""
-        context = self.admin_ssl_context
-        known = self.admin_token is not None or (context is not None and context.verify_mode is ssl.CERT_REQUIRED)
-        return not known and not _is_loopback(self.admin_host)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if self.port and (self.host, self.port) == (self.admin_host, self.admin_port):
-            raise ConfigurationError(
-                f"both listeners use {self.host}:{self.port}",
-                remedy="Give the admin listener another port, such as 8081.",
-            )
 
 
 class Service:
@@ -126,9 +73,9 @@ class Service:
         gc.set_threshold(COLLECT_EVERY)
         where = self._listeners
         shares = self._divide(where)
-        if where.admin_port is not None and self.post is None:
-            starting = StartingAdmin(_guard(where))
-            await self._listen_for_operators(where, where.admin_port, shares.admin, starting.handle)
+        if where.admin is not None and self.post is None:
+            starting = StartingAdmin(_guard(where.admin))
+            await self._listen_for_operators(where.admin, shares.admin, starting.handle)
         try:
             await self.app.start()
         except BaseException:
@@ -151,8 +98,8 @@ class Service:
                 )
             if self._neighbours is not None:
                 self._neighbours.take_connections()
-            if where.admin_port is not None:
-                await self._start_admin(where, where.admin_port, shares.admin)
+            if where.admin is not None:
+                await self._start_admin(where.admin, shares.admin)
         except BaseException:
             await self.close(0.0)
             raise
@@ -162,11 +109,10 @@ class Service:
         log.info("server.listening", url=self.url, admin=self.admin_url, connections=connections, files=shares.limit)
 
     def _divide(self, where: Listeners) -> Shares:
-        admin_limits = (where.admin_limits or HTTPLimits()) if where.admin_port is not None else None
-        limits = where.limits or HTTPLimits()
+        limits = where.limits
         if self.post is not None:
             limits = self.post.place.worker.share_of_limits(limits)
-        return divide(limits, admin_limits, where.spare_files)
+        return divide(limits, where.admin.limits if where.admin is not None else None, where.spare_files)
 
     def use(self, listeners: Listeners) -> None:
         """Apply new limits to new connections. Addresses, the use of TLS, and open connections stay unchanged.
@@ -179,11 +125,11 @@ class Service:
         self._server.use(shares.messages, listeners.ssl_context)
         if self._neighbours is not None:
             self._neighbours.use(shares.messages)
-        if self._admin is not None:
-            self._admin.guard = _guard(listeners)
-            self._admin_server.use(shares.admin, listeners.admin_ssl_context)
+        if self._admin is not None and listeners.admin is not None:
+            self._admin.guard = _guard(listeners.admin)
+            self._admin_server.use(shares.admin, listeners.admin.ssl_context)
 
-    async def _start_admin(self, where: Listeners, port: int, limits: HTTPLimits) -> None:
+    async def _start_admin(self, where: AdminListener, limits: HTTPLimits) -> None:
         guard = _guard(where)
         if self._neighbours is None:
             self._admin = Admin(self.app, guard)
@@ -195,22 +141,22 @@ class Service:
         if self.post is None:
             self._admin_server.handler = self._admin.handle
         else:
-            await self._listen_for_operators(where, port, limits, self._admin.handle)
-        if where.is_admin_open:
+            await self._listen_for_operators(where, limits, self._admin.handle)
+        if where.is_open:
             log.warning(
                 "admin.no_token",
                 url=self.admin_url,
                 remedy="set a token or require client certificates, or listen at 127.0.0.1",
             )
 
-    async def _listen_for_operators(self, where: Listeners, port: int, limits: HTTPLimits, handler: Handler) -> None:
-        with listening_at(where.admin_host, port):
+    async def _listen_for_operators(self, where: AdminListener, limits: HTTPLimits, handler: Handler) -> None:
+        with listening_at(where.host, where.port):
             await self._admin_server.start(
                 handler,
-                where.admin_host,
-                port,
+                where.host,
+                where.port,
                 sockets=self.post.admin if self.post is not None else (),
-                ssl_context=where.admin_ssl_context,
+                ssl_context=where.ssl_context,
                 limits=limits,
             )
 
@@ -230,10 +176,11 @@ class Service:
     @property
     def admin_url(self) -> str:
         """Return the URL of the admin listener, "" without one."""
-        if self._admin is None:
+        admin = self._listeners.admin
+        if self._admin is None or admin is None:
             return ""
-        scheme = "https" if self._listeners.admin_ssl_context is not None else "http"
-        return f"{scheme}://{_in_url(self._listeners.admin_host)}:{self._admin_server.port}"
+        scheme = "https" if admin.ssl_context is not None else "http"
+        return f"{scheme}://{_in_url(admin.host)}:{self._admin_server.port}"
 
     async def close(self, grace: float = 10.0) -> None:
         """Accept no new requests, answer those in progress for ``grace`` seconds, then close everything."""
@@ -336,15 +283,8 @@ class Service:
                 loop.remove_signal_handler(number)
 
 
-def _guard(listeners: Listeners) -> Guard:
-    return Guard(listeners.admin_names, listeners.admin_token, secure=listeners.admin_ssl_context is not None)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _guard(admin: AdminListener) -> Guard:
+    return Guard(admin.names, admin.token, secure=admin.ssl_context is not None)
 
 
 def _in_url(host: str) -> str:

@@ -13,7 +13,8 @@ import pytest
 import holdfast
 from holdfast import Versions
 from holdfast.core.records import Record
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 from tests.cli.inspection.test_queues import put_cursor
 
 RUNNING_ONLY = {"age", "idle", "rate", "rate_in", "retention", "flight", "bytes", "last_heard"}
@@ -115,7 +116,7 @@ def test_changes_of_a_stopped_store_leave_what_its_server_leaves(run: Any, desk:
     async def serve() -> list[str]:
         app = holdfast.Destination(tmp_path / "copy")
         app.on("urn:submit")(lambda message: None)
-        service = Service(app, Listeners(port=0, admin_port=0))
+        service = Service(app, Listeners(port=0, admin=AdminListener(port=0)))
         await service.start()
         out = []
         for command in commands:

@@ -16,7 +16,8 @@ import pytest
 from order_service import WSDL, Orders
 
 import holdfast
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def orders() -> Iterator[tuple[Orders, str]]:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     service = Orders()
-    served = Service(service.app, Listeners(port=0, admin_port=0))
+    served = Service(service.app, Listeners(port=0, admin=AdminListener(port=0)))
     asyncio.run_coroutine_threadsafe(served.start(), loop).result(60)
     yield service, served.url
     asyncio.run_coroutine_threadsafe(served.close(1.0), loop).result(60)

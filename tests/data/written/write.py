@@ -29,7 +29,8 @@ from holdfast.broker.config import (  # noqa: E402
     ListenConfig,
     ProxyConfig,
 )
-from holdfast.endpoint.serve import Listeners, Service  # noqa: E402
+from holdfast.endpoint.listener_settings import AdminListener, Listeners  # noqa: E402
+from holdfast.endpoint.serve import Service  # noqa: E402
 
 TO = "http://orders.example/rm"
 PRICE = "urn:test:price"
@@ -118,7 +119,7 @@ async def write_broker(directory: Path, shop: Path) -> None:
 
 async def write_tables(directory: Path) -> None:
     """Orders 0 to 9 landed in two runs, as Parquet and as Delta, and their queue."""
-    service = Service(Destination(directory / "queue", partitions=2), Listeners(port=0, admin_port=0))
+    service = Service(Destination(directory / "queue", partitions=2), Listeners(port=0, admin=AdminListener(port=0)))
     await service.start()
     async with Source(service.url, ":memory:", versions=Versions("1.1")) as source:
         for first in (0, 5):

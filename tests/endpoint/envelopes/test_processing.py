@@ -30,7 +30,8 @@ from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
 from holdfast.endpoint.envelopes.chain import FAILED, PUT_OFF, REFUSED
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.testing import lossy, pair
 from holdfast.testing.ports import free_ports
 from holdfast.wire import decode, encode, http_headers

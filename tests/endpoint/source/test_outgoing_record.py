@@ -30,7 +30,8 @@ from holdfast.core.origin import with_secret
 from holdfast.core.versions import ALL_VERSIONS
 from holdfast.endpoint.arguments import LONGEST_ADDRESS
 from holdfast.endpoint.engine.engine import new_identifier
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.endpoint.source.outgoing_record import outgoing_record
 from holdfast.store.records import decode_record, encode_record
 from holdfast.testing.ports import free_ports

@@ -140,7 +140,8 @@ asyncio.run(main())
 SERVICE = """
 import asyncio, pathlib, sys
 import holdfast
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 
 place = pathlib.Path(sys.argv[1])
 app = holdfast.Destination(place / "inbox")

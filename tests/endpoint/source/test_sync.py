@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.endpoint.source import source as coroutines
 from holdfast.endpoint.source import sync
 from holdfast.endpoint.source.pending_sends import Progress

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 
 CONTRACT = "urn:holdfast:interop"
 

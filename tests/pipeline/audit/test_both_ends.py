@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import Destination, Source
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.pipeline.both_ends import both_ends
 from holdfast.pipeline.journal import read_journal
 

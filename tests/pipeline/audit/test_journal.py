@@ -17,7 +17,8 @@ from holdfast import ConfigurationError, Destination, JournalPolicy, Source
 from holdfast.endpoint.journal import writer as room
 from holdfast.endpoint.journal.files import segments
 from holdfast.endpoint.journal.parquet import to_parquet_all
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.pipeline.journal import is_address, read_journal
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def serving(store: Path, messages: int) -> Iterator[str]:
 
     async def start() -> Service:
         app = Destination(store, partitions=1, journal=JournalPolicy(file_size=2000))
-        service = Service(app, Listeners(port=0, admin_port=0, admin_token=TOKEN))
+        service = Service(app, Listeners(port=0, admin=AdminListener(port=0, token=TOKEN)))
         await service.start()
         async with Source(service.url, ":memory:") as source:
             for _ in range(messages):

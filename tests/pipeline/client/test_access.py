@@ -18,7 +18,8 @@ from holdfast.client.admin import Access
 from holdfast.client.data_plane import DataPlane
 from holdfast.client.errors import PipelineError
 from holdfast.endpoint.admin.token import TOKEN_VARIABLE
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.http.tls import ServerTLS
 from holdfast.pipeline.reader.options import ReadOptions
 
@@ -58,7 +59,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
     async def begin() -> Service:
         context = ServerTLS(str(files / "server.pem"), client_ca=str(files / "ca.pem")).context()
-        where = Listeners(port=0, admin_port=0, admin_ssl_context=context, admin_token=TOKEN)
+        where = Listeners(port=0, admin=AdminListener(port=0, ssl_context=context, token=TOKEN))
         service = Service(Destination(":memory:", partitions=1), where)
         await service.start()
         async with Source(service.url, ":memory:") as source:

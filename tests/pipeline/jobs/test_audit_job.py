@@ -17,7 +17,8 @@ from deltalake import DeltaTable
 from holdfast import Destination, Message, Source
 from holdfast.endpoint.journal.files import HEADER, frames_of, segments
 from holdfast.endpoint.journal.parquet import damage_of, to_parquet_all
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.pipeline.jobs import audit as audit_job
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ async def audited_from_afar(store: Path, *arguments: str) -> Result:
     """What the command says that is given the address of a server that runs on the store, and a token."""
     token = store.with_name("token")
     token.write_text("secret-of-the-test")
-    service = Service(Destination(store, partitions=1), Listeners(port=0, admin_port=0, admin_token=token.read_text()))
+    service = Service(
+        Destination(store, partitions=1), Listeners(port=0, admin=AdminListener(port=0, token=token.read_text()))
+    )
     await service.start()
     try:
         given = ["--token-file", str(token), service.admin_url, *arguments]

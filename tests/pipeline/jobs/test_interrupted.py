@@ -21,7 +21,8 @@ from processes import signal_session
 from holdfast import Destination, Message, Source
 from holdfast.core.messages import Envelope, Sequence
 from holdfast.core.versions import RM, SOAP, Addressing
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.wire.encoding.envelopes import encode
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]

@@ -15,7 +15,8 @@ from older import ClockOfThen, unpack
 
 from holdfast import Destination, Source, Versions
 from holdfast.endpoint.engine.clock import Clock
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.pipeline.landing.conversion import Conversion, convert
 from holdfast.pipeline.landing.tables import land, read_landed, table_of
 
@@ -31,7 +32,7 @@ ACTION = "urn:test:submit"
 async def with_five_more(store: Path, clock: Clock) -> AsyncIterator[Service]:
     app = Destination(store, partitions=2)
     app.clock = clock
-    service = Service(app, Listeners(port=0, admin_port=0))
+    service = Service(app, Listeners(port=0, admin=AdminListener(port=0)))
     await service.start()
     async with Source(service.url, ":memory:", versions=Versions("1.1")) as source:
         for number in range(10, 15):

@@ -29,7 +29,8 @@ from holdfast.endpoint.journal import parquet as journal_parquet
 from holdfast.endpoint.journal import writer as room
 from holdfast.endpoint.journal.files import HEADER, frames_of, rows_of, segments
 from holdfast.endpoint.journal.parquet import to_parquet_all
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.reader import journal as journal_reader
 from holdfast.pipeline.reader.journal import shared_out
@@ -55,7 +56,7 @@ def event(at: float, name: str = "incident", sequence: str | None = None, queue:
 async def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Service]:
     """A destination with a journal that it writes: a file that is not sealed, and what the test puts beside it."""
     monkeypatch.setattr(room, "WRITE_EVERY", 0.02)
-    service = Service(Destination(tmp_path / "inbox", partitions=1), Listeners(port=0, admin_port=0))
+    service = Service(Destination(tmp_path / "inbox", partitions=1), Listeners(port=0, admin=AdminListener(port=0)))
     await service.start()
     async with Source(service.url, ":memory:") as source:
         await source.send("<n/>", action="urn:test:submit")
@@ -304,7 +305,7 @@ def test_it_is_no_stream() -> None:
 
 
 async def test_a_server_without_a_journal_is_reported() -> None:
-    service = Service(Destination(":memory:"), Listeners(port=0, admin_port=0))
+    service = Service(Destination(":memory:"), Listeners(port=0, admin=AdminListener(port=0)))
     await service.start()
     try:
         with pytest.raises(PipelineError, match="this server has no event journal") as caught:

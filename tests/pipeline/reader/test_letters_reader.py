@@ -17,7 +17,8 @@ from holdfast import Destination, HandlingPolicy
 from holdfast.core.queues.dead_letters import Letter, Origin
 from holdfast.core.records import Record
 from holdfast.endpoint.handling import dead_letters as endpoint_letters
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.source import WsrmDataSource
 
@@ -36,7 +37,7 @@ async def admin(tmp_path: Path) -> AsyncIterator[str]:
     async def submit(message: holdfast.Message) -> None:
         raise ConnectionError("the database is away")
 
-    service = Service(app, Listeners(port=0, admin_port=0))
+    service = Service(app, Listeners(port=0, admin=AdminListener(port=0)))
     await service.start()
     async with holdfast.Source(service.url, ":memory:") as source:
         for number in (1, 2, 3):

@@ -13,7 +13,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from holdfast import Destination, Source
 from holdfast.client.errors import OffsetRefused
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.pipeline.reader.stream import WsrmStreamReader
 from holdfast.pipeline.source import WsrmDataSource
 from holdfast.testing.ports import free_ports
@@ -28,7 +29,7 @@ class Server:
 
     async def start(self, *, restored: bool = False) -> None:
         app = Destination(self._store, partitions=1).keep(restored=restored)
-        self._service = Service(app, Listeners(port=self._ports[0], admin_port=self._ports[1]))
+        self._service = Service(app, Listeners(port=self._ports[0], admin=AdminListener(port=self._ports[1])))
         await self._service.start()
 
     async def stop(self) -> None:

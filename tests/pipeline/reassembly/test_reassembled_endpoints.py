@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import Destination, RetransmissionPolicy, Source, SourcePolicy, Versions
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.pipeline.reassembly.captures import pieces
 from holdfast.pipeline.reassembly.tables import Reassembled, capture_of, reassemble
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed

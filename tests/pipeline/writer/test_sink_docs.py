@@ -16,7 +16,8 @@ from crew import Crew
 from waiting import until
 
 import holdfast
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,8 @@ from examples import examples
 from holdfast import Destination
 from holdfast.client.data_plane import Patience
 from holdfast.client.errors import BatchRefused, PipelineError, SinkBound, WriteRefused
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.pipeline.writer import rows as rows_room
 from holdfast.pipeline.writer.client import Batch, SinkPlane
 from holdfast.pipeline.writer.sink import Staged, Staging, planned
@@ -41,7 +42,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
     async def begin() -> Service:
         app = Destination(directory / "store", partitions=2, queues={"inbox": None, "out": None})
-        service = Service(app, Listeners(port=0, admin_port=0))
+        service = Service(app, Listeners(port=0, admin=AdminListener(port=0)))
         await service.start()
         return service
 

@@ -21,13 +21,17 @@ from holdfast.cli.program import (
     peer_options,
     run_loop,
     server_tls,
+    setting_option,
     tell_traces,
+    tls_options,
     to_peers,
     trace_option,
     wrong_usage,
 )
 from holdfast.cli.running.workers import become_worker, tell_ready, worker_options
+from holdfast.endpoint.listener_settings import AdminAddress, AdminListener, Listeners, MessageAddress
 from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.http.exchange import HTTPLimits
 
 if TYPE_CHECKING:
     import asyncio
@@ -47,32 +51,15 @@ def listen_options(command: Any) -> Any:
     """Add the options of the listeners and the limits for peers."""
     for option in reversed(
         [
-            click.option(
-                "--host",
-                default="127.0.0.1",
-                show_default=True,
-                help="Address to listen on; 0.0.0.0 for all.",
-            ),
-            click.option(
-                "--port",
-                type=click.IntRange(0, 65535),
-                default=8080,
-                show_default=True,
-                help="Port to listen on; 0 for any free port.",
-            ),
+            setting_option(MessageAddress, "host", "--host"),
+            setting_option(MessageAddress, "port", "--port"),
             click.option(
                 "--admin",
                 metavar="[HOST:]PORT",
                 help="Open the admin listener, for Spark, operators and metrics. Keep it private.  [default: off]",
             ),
             trace_option,
-            click.option("--tls-cert", type=FILE, help="Serve https with this certificate: PEM file."),
-            click.option("--tls-key", type=FILE, help="Private key, unless the certificate's file has it."),
-            click.option(
-                "--tls-client-ca",
-                type=FILE,
-                help="Require client certificates that these authorities signed: PEM file.",
-            ),
+            *tls_options("--tls", "Serve https. "),
             click.option(
                 "--users",
                 type=FILE,
@@ -84,31 +71,10 @@ def listen_options(command: Any) -> Any:
                 type=FILE,
                 help="Token that clients of --admin must send.  [env: HOLDFAST_ADMIN_TOKEN]",
             ),
-            click.option("--admin-tls-cert", type=FILE, help="Serve --admin by https with this certificate."),
-            click.option("--admin-tls-key", type=FILE, help="Private key, unless the certificate's file has it."),
-            click.option("--admin-tls-client-ca", type=FILE, help="Require client certificates at --admin too."),
-            click.option(
-                "--admin-name",
-                "admin_names",
-                multiple=True,
-                metavar="HOST",
-                help="Host name that clients of --admin use; .shop.svc stands for all names below it. IP addresses and "
-                "names without a dot are always accepted.",
-            ),
-            click.option(
-                "--max-body",
-                type=click.IntRange(min=1),
-                default=16 << 20,
-                show_default=True,
-                help="Bytes a request.",
-            ),
-            click.option(
-                "--max-connections",
-                type=click.IntRange(min=1),
-                default=4096,
-                show_default=True,
-                help="Open connections.",
-            ),
+            *tls_options("--admin-tls", "Serve --admin by https. "),
+            setting_option(AdminAddress, "names", "--admin-name", "admin_names", multiple=True, metavar="HOST"),
+            setting_option(HTTPLimits, "max_body", "--max-body"),
+            setting_option(HTTPLimits, "max_connections", "--max-connections"),
         ]
     ):
         command = option(command)
@@ -186,9 +152,8 @@ def serve(
     from holdfast.endpoint.logs import configure_logs
 
     configure_logs(log_level, json=log_json)
-    admin = parse_address(where["admin"])
-    at = (where["host"], where["port"]), (admin[0], admin[1]) if admin[1] is not None else None
-    post = become_worker(workers or 1, *at, where["max_connections"], tell_ready)
+    messages, admin = (where["host"], where["port"]), parse_address(where["admin"])
+    post = become_worker(workers or 1, messages, admin, where["max_connections"], tell_ready)
     if post is not None:
         configure_logs(log_level, json=log_json, worker=post.place.worker.number)
     app = load_destination(target)
@@ -220,33 +185,23 @@ def make_service(
 ) -> Service:
     """Return the service for the options of :func:`listen_options`."""
     from holdfast.endpoint.admin.token import read_token
-    from holdfast.endpoint.serve import Listeners, Service
-    from holdfast.http.exchange import HTTPLimits
+    from holdfast.endpoint.serve import Service
 
     tell_traces(app, traces)
     sending = to_peers()
     app.http = replace(app.http, **{name: value for name, value in sending.items() if value is not None})
-    admin_host, admin_port = parse_address(admin)
     if admin is None and (admin_token_file or admin_tls_cert or admin_names):
         raise click.UsageError("--admin-token-file, --admin-tls-cert and --admin-name need --admin.")
     if users is not None:
         app.reception.envelopes.add_processor(_validator(users, app, post))
+    admin_context = server_tls("--admin-tls", admin_tls_cert, admin_tls_key, admin_tls_client_ca)
+    operators = None
+    if (address := parse_address(admin)) is not None:
+        operators = AdminListener(*address, admin_names, admin_context, read_token(admin_token_file))
     buffered = max(max_body, HTTPLimits().max_buffered)
-    return Service(
-        app,
-        Listeners(
-            host,
-            port,
-            admin_host,
-            admin_port,
-            server_tls("--tls", tls_cert, tls_key, tls_client_ca),
-            HTTPLimits(max_body=max_body, max_connections=max_connections, max_buffered=buffered),
-            server_tls("--admin-tls", admin_tls_cert, admin_tls_key, admin_tls_client_ca),
-            read_token(admin_token_file) if admin is not None else None,
-            admin_names,
-        ),
-        post,
-    )
+    limits = HTTPLimits(max_body=max_body, max_connections=max_connections, max_buffered=buffered)
+    context = server_tls("--tls", tls_cert, tls_key, tls_client_ca)
+    return Service(app, Listeners(host, port, context, limits, operators), post)
 
 
 def _validator(file: str, app: Destination, post: Post | None) -> Processor:

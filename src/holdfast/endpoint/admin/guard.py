@@ -65,7 +65,7 @@ class Guard:
                 403,
                 f"this listener does not accept the host name {_name(host)!r}: a web page may have pointed that "
                 "name to its address",
-                f"Use its IP address, or start it with --admin-name {_name(host)} (Listeners(admin_names=…)), or "
+                f"Use its IP address, or start it with --admin-name {_name(host)} (AdminListener(names=…)), or "
                 "with a token.",
             )
 

@@ -24,7 +24,8 @@ from holdfast.endpoint.admin.merged import application as joined_admin
 from holdfast.endpoint.journal import writer as room
 from holdfast.endpoint.journal.files import segments
 from holdfast.endpoint.journal.parquet import to_parquet_all
-from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.endpoint.worker import Worker, worker_of
 from holdfast.endpoint.workers.loads import Loads
 from holdfast.endpoint.workers.routing import Place
@@ -77,7 +78,7 @@ async def crew(session: aiohttp.ClientSession, tmp_path: Path, monkeypatch: pyte
     async def start(make: Callable[[], Destination] | None = None) -> list[Client]:
         for post in posts(directory):
             app = make() if make else Destination(tmp_path / "inbox", partitions=SIZE, queues={"inbox": "7d"})
-            services.append(Service(app, Listeners(port=0, admin_port=0), post))
+            services.append(Service(app, Listeners(port=0, admin=AdminListener(port=0)), post))
             await services[-1].start()
         return [Client(session, service.admin_url, service) for service in services]
 

@@ -1,0 +1,109 @@
+"""Settings of the two listeners, once for the command line, configuration files, programs and the reference.
+
+Knows no socket and no server. A configuration file adds the places of certificates and secrets, which a program passes
+as they are.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from dataclasses import dataclass, field
+
+from holdfast.endpoint.descriptors import SPARE_FILES
+from holdfast.exceptions import ConfigurationError
+from holdfast.http.exchange import HTTPLimits
+from holdfast.settings import Port, check_settings
+
+
+@dataclass(frozen=True)
+class MessageAddress:
+    """The listener for messages.
+
+    Args:
+        host: Address to listen on. ``0.0.0.0`` listens on every address of the machine.
+        port: Port to listen on. 0 chooses a free port.
+    """
+
+    host: str = "127.0.0.1"
+    port: Port = 8080
+
+
+@dataclass(frozen=True)
+class AdminAddress:
+    """The admin listener, which operators and Spark use. Keep it private.
+
+    Args:
+        host: Address to listen on.
+        port: Port to listen on. 0 chooses a free port.
+        names: Further host names that clients use. IP addresses, names without a dot and the machine's own name are
+            always accepted. A name that begins with a dot stands for every name below it: ".shop.svc" for the
+            services of a Kubernetes namespace. With a token, every name is accepted.
+    """
+
+    host: str = "127.0.0.1"
+    port: Port = 8081
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AdminListener(AdminAddress):
+    """The admin listener, which serves the data plane, Sequences and metrics. Keep it private.
+
+    Args:
+        ssl_context: For https. With CERT_REQUIRED, clients need a certificate.
+        token: The token that clients must send; None: no token is required.
+        limits: Limits for clients.
+    """
+
+    ssl_context: ssl.SSLContext | None = None
+    token: str | None = field(default=None, repr=False)
+    limits: HTTPLimits = field(default_factory=HTTPLimits)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether other machines can use the listener without authentication."""
+        known = self.token is not None or (
+            self.ssl_context is not None and self.ssl_context.verify_mode is ssl.CERT_REQUIRED
+        )
+        return not known and not _is_loopback(self.host)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True)
+class Listeners(MessageAddress):
+    """Addresses, TLS and limits of the two listeners.
+
+    Args:
+        ssl_context: For messages over https.
+        limits: Limits for peers.
+        admin: The admin listener; None: no listener for operators.
+        spare_files: File descriptors reserved for the rest of the program: handlers, logs. The store gets its
+            descriptors first, then connections to peers; the remaining ones are for connections from peers, up to
+            ``max_connections``.
+
+    Raises:
+        ConfigurationError: a port is not valid, or both listeners have the same address.
+    """
+
+    ssl_context: ssl.SSLContext | None = None
+    limits: HTTPLimits = field(default_factory=HTTPLimits)
+    admin: AdminListener | None = None
+    spare_files: int = SPARE_FILES
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.port and self.admin is not None and (self.host, self.port) == (self.admin.host, self.admin.port):
+            raise ConfigurationError(
+                f"both listeners use {self.host}:{self.port}",
+                remedy="Give the admin listener another port, such as 8081.",
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
