@@ -325,7 +325,7 @@ def test_a_cursor_that_is_rewound_offers_all_again_but_what_is_with_a_handler() 
 def test_whatever_is_put_back_or_skipped_everything_is_handed_over_and_a_sequence_one_at_a_time(
     in_order: bool, steps: list[tuple[int, int]]
 ) -> None:
-    """With records in memory as :class:`Handling` keeps them: what is offered, until it is done with."""
+    """With records in memory as :class:`HandlerSchedule` keeps them: what is offered, until it is done with."""
     end, now = 12, 0.0
     sequences = ["abc"[offset % 3] for offset in range(end)]
     cursor = HandlerCursor(HandlingPolicy(attempts=None, ahead=8), in_order)

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.forwarding.undeliverable import GivingUp
+from holdfast.core.forwarding.undeliverable import UndeliverableMessages
 from holdfast.core.forwarding.withdrawals import Withdrawals
-from holdfast.core.handling.delivery import Handling
+from holdfast.core.handling.delivery import HandlerSchedule
 from holdfast.core.handling.handler_cursor import HandlerCursor
 from holdfast.core.origin import Origin
-from holdfast.core.protocol_messages.peer_acknowledgements import Hearing
+from holdfast.core.protocol_messages.peer_acknowledgements import PeerAcknowledgements
 from holdfast.core.queues.cursors import HANDLER, OUTBOUND
 from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.queues.deletion import Deletion
 from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.queue_records import QueueRecords
-from holdfast.core.queues.retention_enforcement import Keeping
+from holdfast.core.queues.retention_enforcement import RetentionEnforcement
 from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.core.receiving.acceptance import Accepting
+from holdfast.core.receiving.acceptance import Acceptance
 from holdfast.core.receiving.authority import Authority
 from holdfast.core.receiving.held_messages import HeldMessages
 from holdfast.core.receiving.inbound import Inbound
@@ -39,8 +39,8 @@ from holdfast.core.rm_source.transmissions import Transmissions
 from holdfast.core.sending.grants.unusable_grants import why_unusable
 from holdfast.core.sending.outbound_sequences import OutboundSequences
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.sending.transmission_mark import Marking
-from holdfast.core.sinks.staging import Staging
+from holdfast.core.sending.transmission_mark import TransmissionMarks
+from holdfast.core.sinks.staging import Sinks
 from holdfast.core.states import (
     SETTLING_TABLE,
     DestinationState,
@@ -116,20 +116,20 @@ def transmit_before_durable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("TransmittedIsMarked")
 def transmit_before_the_mark_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    def _move(self: Marking, source: RMSource) -> None:
+    def _move(self: TransmissionMarks, source: RMSource) -> None:
         original(self, source)
         source.numbers.durable_mark = source.numbers.mark
 
-    original = replace(monkeypatch, Marking, "_move", _move)
+    original = replace(monkeypatch, TransmissionMarks, "_move", _move)
 
 
 @mutant("TransmittedIsMarked")
 def move_the_mark_and_save_it_another_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    def see(self: Marking, source: RMSource) -> None:
+    def see(self: TransmissionMarks, source: RMSource) -> None:
         if source.numbers.left_before_mark <= source.policy.mark_ahead // 4:
             self._move(source)
 
-    replace(monkeypatch, Marking, "see", see)
+    replace(monkeypatch, TransmissionMarks, "see", see)
 
 
 @mutant("Liveness", "AtMostOnce")
@@ -269,7 +269,7 @@ def lose_the_reply_on_a_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("ReplyBeforeAcknowledgement")
 def acknowledge_a_request_without_its_reply(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, Accepting, "_awaits_reply", lambda self, *_: False)
+    replace(monkeypatch, Acceptance, "_awaits_reply", lambda self, *_: False)
 
 
 @mutant("ReplyBeforeAcknowledgement", "AnswersSurviveRestart")
@@ -377,12 +377,12 @@ def go_on_to_the_next_while_one_waits_for_its_retry(monkeypatch: pytest.MonkeyPa
 
 @mutant("HandledOnce")
 def call_a_handler_at_most_once_before_that_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    def _hand_over(self: Handling, *where: Any) -> None:
+    def _hand_over(self: HandlerSchedule, *where: Any) -> None:
         marks, self._is_at_most_once = self._is_at_most_once, False
         original(self, *where)
         self._is_at_most_once = marks
 
-    original = replace(monkeypatch, Handling, "_hand_over", _hand_over)
+    original = replace(monkeypatch, HandlerSchedule, "_hand_over", _hand_over)
 
 
 @mutant("EndsAreDurable", "FinalIsFinal")
@@ -515,46 +515,48 @@ def forget_at_a_restart_that_a_sequence_is_closed(monkeypatch: pytest.MonkeyPatc
 
 @mutant("RefusedInOnePlace", "Liveness", "NothingUnacknowledgedDropped")
 def do_not_tell_the_requester_of_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, GivingUp, "_answer", lambda self, record, fault, now: None)
+    replace(monkeypatch, UndeliverableMessages, "_answer", lambda self, record, fault, now: None)
 
 
 @mutant("RefusedInOnePlace")
 def bury_a_message_at_its_first_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(self: GivingUp, outbox: Outbox, number: int, fault: Any, now: float, **_: Any) -> None:
+    def refused(self: UndeliverableMessages, outbox: Outbox, number: int, fault: Any, now: float, **_: Any) -> None:
         original(self, outbox, number, fault, now, is_final=True)
 
-    original = replace(monkeypatch, GivingUp, "refused", refused)
+    original = replace(monkeypatch, UndeliverableMessages, "refused", refused)
 
 
 @mutant("NothingUnacknowledgedDropped", "Liveness")
 def pass_a_refused_message_without_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
-    def _bury(self: GivingUp, outbox: Outbox, offset: int, fault: Any, times: int, now: float) -> None:
+    def _bury(self: UndeliverableMessages, outbox: Outbox, offset: int, fault: Any, times: int, now: float) -> None:
         self._answer(outbox.here[offset], fault, now)
 
-    replace(monkeypatch, GivingUp, "_bury", _bury)
+    replace(monkeypatch, UndeliverableMessages, "_bury", _bury)
 
 
 @mutant("RefusedInOnePlace")
 def tell_the_requester_of_a_dead_letter_in_another_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def _answer(self: GivingUp, record: Record, fault: Any, now: float) -> None:
+    def _answer(self: UndeliverableMessages, record: Record, fault: Any, now: float) -> None:
         self._commit.then(lambda later: original(self, record, fault, later))
 
-    original = replace(monkeypatch, GivingUp, "_answer", _answer)
+    original = replace(monkeypatch, UndeliverableMessages, "_answer", _answer)
 
 
 @mutant("RequeuedInOneBatch")
 def lose_a_dead_letter_that_is_requeued(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, GivingUp, "_requeue", lambda self, letter, found, now: self.letters.discard(letter))
+    replace(
+        monkeypatch, UndeliverableMessages, "_requeue", lambda self, letter, found, now: self.letters.discard(letter)
+    )
 
 
 @mutant("RequeuedInOneBatch")
 def keep_a_dead_letter_that_is_requeued(monkeypatch: pytest.MonkeyPatch) -> None:
-    def _requeue(self: GivingUp, letter: int, found: Any, now: float) -> None:
+    def _requeue(self: UndeliverableMessages, letter: int, found: Any, now: float) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(DeadLetters, "discard", DeadLetters.forget_asked)
             original(self, letter, found, now)
 
-    original = replace(monkeypatch, GivingUp, "_requeue", _requeue)
+    original = replace(monkeypatch, UndeliverableMessages, "_requeue", _requeue)
 
 
 @mutant("AtMostOnce", "ReplyBeforeAcknowledgement")
@@ -569,15 +571,15 @@ def end_a_sequence_at_a_refusal_without_asking_what_else_arrived(monkeypatch: py
 
 @mutant("StrangersAreIgnored")
 def count_a_posted_refusal_wherever_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    def _refused_request(self: Hearing, envelope: Any, _origin: Origin) -> Any:
+    def _refused_request(self: PeerAcknowledgements, envelope: Any, _origin: Origin) -> Any:
         return self._outbound.request_of(envelope.relates_to, lambda _outbox: True) or (None, 0)
 
-    replace(monkeypatch, Hearing, "_refused_request", _refused_request)
+    replace(monkeypatch, PeerAcknowledgements, "_refused_request", _refused_request)
 
 
 @mutant("Liveness")
 def ignore_a_refusal_that_is_posted_to_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, Hearing, "_refused_request", lambda self, envelope, origin: (None, 0))
+    replace(monkeypatch, PeerAcknowledgements, "_refused_request", lambda self, envelope, origin: (None, 0))
 
 
 @mutant("RepeatedAfterItsExchange")
@@ -672,19 +674,19 @@ def protect_what_the_first_reader_has_not_passed_and_no_other(monkeypatch: pytes
 
 @mutant("RetentionKeepsItsWord", "ReadersSeeAllOnce")
 def let_no_reader_protect_what_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    def _measured(self: Keeping, left: int, now: float) -> None:
+    def _measured(self: RetentionEnforcement, left: int, now: float) -> None:
         original(self, left, now)
         for number, one in enumerate(self._records.partitions):
             one.lapsed = max(one.lapsed, one.expired)
             self._deletion.trim(number)
 
-    original = replace(monkeypatch, Keeping, "_measured", _measured)
+    original = replace(monkeypatch, RetentionEnforcement, "_measured", _measured)
 
 
 @mutant("Liveness")
 def never_look_again_when_a_reader_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Keeping, "moved", lambda self, one, now: None)
-    monkeypatch.setattr(Keeping, "look_again", lambda self, now: None)
+    monkeypatch.setattr(RetentionEnforcement, "moved", lambda self, one, now: None)
+    monkeypatch.setattr(RetentionEnforcement, "look_again", lambda self, now: None)
 
 
 @mutant("ReadersSeeAllOnce")
@@ -731,19 +733,19 @@ def release_no_further_block_after_a_restart(monkeypatch: pytest.MonkeyPatch) ->
 
 @mutant("RowsArriveOnce", "WrittenOnce", "AtMostOnce")
 def publish_every_part_that_is_staged_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def _chosen(self: Staging, batch: Any, tokens: Any, rows: int) -> Any:
+    def _chosen(self: Sinks, batch: Any, tokens: Any, rows: int) -> Any:
         original(self, batch, tokens, rows)
         return [part for part in self.sinks[batch.sink].staged if part.batch == batch.number and part.staged]
 
-    def guarded(self: Staging, batch: Any, tokens: Any, rows: int) -> Any:
+    def guarded(self: Sinks, batch: Any, tokens: Any, rows: int) -> Any:
         return _chosen(self, batch, tokens, rows) if batch.sink in self.sinks else original(self, batch, tokens, rows)
 
-    original = replace(monkeypatch, Staging, "_chosen", guarded)
+    original = replace(monkeypatch, Sinks, "_chosen", guarded)
 
 
 @mutant("Liveness")
 def remember_a_sink_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, Staging, "_forget_ended", lambda self, now: None)
+    replace(monkeypatch, Sinks, "_forget_ended", lambda self, now: None)
 
 
 @mutant("EveryForwarderSendsItsQueue")

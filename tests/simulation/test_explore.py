@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.core.events import Respond
 from holdfast.core.messages import EndpointReference, Envelope
-from holdfast.core.receiving.answers import Answering
+from holdfast.core.receiving.answers import AnswerSender
 from holdfast.core.versions import Versions
 from holdfast.simulation.explorer.exploration import Explorer, retell
 from holdfast.simulation.explorer.situation import Bounds, Keys
@@ -114,10 +114,10 @@ def test_a_bug_that_only_a_crash_and_a_loss_together_show_is_found(monkeypatch: 
 
 
 def test_an_exchange_that_is_answered_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(self: Answering, target: EndpointReference | None, back_channel: Any, response: Envelope) -> None:
+    def answer(self: AnswerSender, target: EndpointReference | None, back_channel: Any, response: Envelope) -> None:
         self._effects += [Respond(back_channel, response), Respond(back_channel, response)]
 
-    monkeypatch.setattr(Answering, "answer", answer)
+    monkeypatch.setattr(AnswerSender, "answer", answer)
     result = Explorer(Bounds(messages=1, losses=0)).run()
     assert result.violation is not None
     assert result.violation.invariant == "AnsweredOnce"

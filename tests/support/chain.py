@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.events import BackChannel, Effect, Handle, Incident, ReadWanted, Respond, Transmit
 from holdfast.core.faults import creation_refused
-from holdfast.core.forwarding.undeliverable import GivingUp
+from holdfast.core.forwarding.undeliverable import UndeliverableMessages
 from holdfast.core.handling.delivery import HandlerSettings
 from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.messages import ANONYMOUS, CreateSequence, Envelope, Fault
@@ -157,7 +157,7 @@ class Party:
         self.settle()
 
     @property
-    def giving_up(self) -> GivingUp:
+    def giving_up(self) -> UndeliverableMessages:
         assert self.protocol.forwarding is not None
         return self.protocol.forwarding.giving_up
 

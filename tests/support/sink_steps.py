@@ -14,7 +14,7 @@ from holdfast.client.data_plane import DataPlane, Patience, read_range
 from holdfast.client.offsets import Range
 from holdfast.pipeline.source import WsrmDataSource
 from holdfast.pipeline.writer.client import Batch, SinkPlane
-from holdfast.pipeline.writer.sink import Staged, Staging, WsrmStreamWriter, planned
+from holdfast.pipeline.writer.sink import Staged, TaskWriter, WsrmStreamWriter, planned
 from holdfast.store.records import decode_record
 
 
@@ -48,7 +48,7 @@ class Query:
         options, plan = planned(self.options, schema(*rows), False, stream=True)
         table = pa.table({name: pa.array(values, ARROW[name.lower()]) for name, values in rows.items()})
         sink = options.sink_id or self.query
-        return Staging(options, plan, Batch(sink, self.query, batch), partition).write(
+        return TaskWriter(options, plan, Batch(sink, self.query, batch), partition).write(
             iter(table.to_batches(max_chunksize=size))
         )
 

@@ -84,7 +84,7 @@ class Handle:
     """Pass the record to the application's handler, and report the result once.
 
     Report it to ``handled``, ``handled_alone`` or ``handling_failed`` of
-    :class:`~holdfast.core.handling.delivery.Handling`.
+    :class:`~holdfast.core.handling.delivery.HandlerSchedule`.
 
     Args:
         queue: The queue of the record: the handlers' queue, or the queue of dead letters.

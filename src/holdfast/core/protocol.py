@@ -14,23 +14,23 @@ from functools import partial
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import BackChannel, Effect, ReadWanted, Transmit
 from holdfast.core.faults import not_understood
-from holdfast.core.forwarding.forwarded_requests import Forwarding
-from holdfast.core.handling.delivery import HandlerSettings, Handling
+from holdfast.core.forwarding.forwarded_requests import ForwardedRequests
+from holdfast.core.handling.delivery import HandlerSchedule, HandlerSettings
 from holdfast.core.messages import Control, Envelope, Fault
 from holdfast.core.origin import STRANGER, Origin
-from holdfast.core.protocol_messages.make_connection import Polling
-from holdfast.core.protocol_messages.peer_acknowledgements import Hearing, is_reply
-from holdfast.core.protocol_messages.sequence_creation import Granting
-from holdfast.core.protocol_messages.sequence_termination import Ending
+from holdfast.core.protocol_messages.make_connection import ReceivedPolls
+from holdfast.core.protocol_messages.peer_acknowledgements import PeerAcknowledgements, is_reply
+from holdfast.core.protocol_messages.sequence_creation import SequenceCreation
+from holdfast.core.protocol_messages.sequence_termination import SequenceTermination
 from holdfast.core.protocol_messages.table import CONTROLS
 from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.queues import Queues
-from holdfast.core.receiving.acceptance import Accepting
-from holdfast.core.receiving.acknowledgements import Acknowledging
+from holdfast.core.receiving.acceptance import Acceptance
+from holdfast.core.receiving.acknowledgements import Acknowledgements
 from holdfast.core.receiving.allowed_addresses import Addresses
-from holdfast.core.receiving.answers import Answering
+from holdfast.core.receiving.answers import AnswerSender
 from holdfast.core.receiving.authority import Authority
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
@@ -44,7 +44,7 @@ from holdfast.core.sending.grants.identifier_claims import announce_claims
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.recovery import recover_outbound
-from holdfast.core.sinks.staging import Staging
+from holdfast.core.sinks.staging import Sinks
 
 
 class RMProtocol:
@@ -91,18 +91,22 @@ class RMProtocol:
         )
         self.outbound = Outbound(policies.source, sending, self.queues, policies.source_for)
         mailboxes = self.outbound.context.mailboxes
-        self.answering = Answering(Addresses(rules.allows), self.commit, self.effects, mailboxes)
-        self.acknowledging: Acknowledging = Acknowledging(self.inbound, self.answering, self.effects)
+        self.answering = AnswerSender(Addresses(rules.allows), self.commit, self.effects, mailboxes)
+        self.acknowledging: Acknowledgements = Acknowledgements(self.inbound, self.answering, self.effects)
         self.inbound.answers = self.replies = Replies(
             self.inbound, self.outbound, self.acknowledging, self.answering, self.commit, self.effects, rules.tell
         )
         self.sessions = SessionPartitions(self.inbound, self.outbound) if queue.description.sessions else None
         self.inbound.sessions = self.sessions
-        self.granting: Granting = Granting(self.inbound, self.outbound, self.replies, self.answering, new_identifier)
+        self.granting: SequenceCreation = SequenceCreation(
+            self.inbound, self.outbound, self.replies, self.answering, new_identifier
+        )
         self.authority = Authority(self.inbound, self.outbound, self.effects)
-        self.ending = Ending(self.inbound, self.outbound, self.authority, self.answering, self.commit, new_identifier)
-        self.polling = Polling(self.inbound, self.outbound, self.acknowledging, self.replies, self.answering)
-        self.accepting = Accepting(
+        self.ending = SequenceTermination(
+            self.inbound, self.outbound, self.authority, self.answering, self.commit, new_identifier
+        )
+        self.polling = ReceivedPolls(self.inbound, self.outbound, self.acknowledging, self.replies, self.answering)
+        self.accepting = Acceptance(
             self.inbound,
             self.outbound,
             self.authority,
@@ -113,16 +117,16 @@ class RMProtocol:
             rules.replies,
             rules.always_replies,
         )
-        self.hearing = Hearing(self.inbound, self.outbound, self.authority, self.replies, self.receive)
-        self.staging = Staging(policies.staging, self.commit, self.effects, self.queues, self.inbound, new_identifier)
-        self.forwarding: Forwarding | None = None
-        self.handling: Handling | None = None
+        self.hearing = PeerAcknowledgements(self.inbound, self.outbound, self.authority, self.replies, self.receive)
+        self.staging = Sinks(policies.staging, self.commit, self.effects, self.queues, self.inbound, new_identifier)
+        self.forwarding: ForwardedRequests | None = None
+        self.handling: HandlerSchedule | None = None
         if letters is not None:
-            self.forwarding = Forwarding(letters, rules.tell, self.outbound, self.replies)
+            self.forwarding = ForwardedRequests(letters, rules.tell, self.outbound, self.replies)
             self.outbound.context.forwarders = self.forwarding
         if letters is not None and handling is not None:
             handled = self.inbound.queues[handling.queue or queue.name]
-            self.handling = Handling(handled, letters, handling, self.inbound, self.replies)
+            self.handling = HandlerSchedule(handled, letters, handling, self.inbound, self.replies)
             self.inbound.handling = self.handling
 
     # --- outputs --------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.receiving.allowed_addresses import Addresses
-from holdfast.core.receiving.answers import Answering, envelope_in, response_to
+from holdfast.core.receiving.answers import AnswerSender, envelope_in, response_to
 from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.polling.mailboxes import Mailboxes
 from holdfast.core.versions import ALL_VERSIONS, SOAP, Addressing, Versions
@@ -39,7 +39,7 @@ class Answers:
         self.commit = GroupCommit()
         self.mailboxes = Mailboxes()
         allowed = Addresses(lambda address: address == ALLOWED.address)
-        self.answering = Answering(allowed, self.commit, self.effects, self.mailboxes)
+        self.answering = AnswerSender(allowed, self.commit, self.effects, self.mailboxes)
 
     def taken(self) -> list[Effect]:
         effects = [effect for effect in self.effects if not isinstance(effect, Incident)]

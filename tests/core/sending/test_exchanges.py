@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sending import NEW, OLD, STEADY, Sending, numbers
 
 from holdfast.core.events import Delivered, Ended, Transmit, Unanswered
-from holdfast.core.forwarding.forwarded_requests import Forwarding
+from holdfast.core.forwarding.forwarded_requests import ForwardedRequests
 from holdfast.core.messages import (
     Acknowledge,
     AckRequested,
@@ -268,7 +268,7 @@ def ending(*, forwards: bool = False) -> tuple[Sending, Outbox, Transmit]:
     sending.choices = [(OLD, False)]
     if forwards:
         protocol = sending.protocol
-        protocol.outbound.context.forwarders = Forwarding(
+        protocol.outbound.context.forwarders = ForwardedRequests(
             DeadLetters(seal, unseal), lambda _request, _fault, _wsa: None, protocol.outbound, protocol.replies
         )
     outbox, (message,) = sending.opened("a", "1")

@@ -19,7 +19,7 @@ from holdfast.core.events import Effect, ReadWanted
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.engine.engine import Engine
-from holdfast.endpoint.engine.store_reads import MOST_AT_A_TIME, Reading
+from holdfast.endpoint.engine.store_reads import MOST_AT_A_TIME, StoreReads
 from holdfast.endpoint.source.replies import Replies
 from holdfast.exceptions import StoreFailed
 from holdfast.store import MemoryStore, open_store
@@ -66,7 +66,7 @@ class Asker:
         self.store = store
         self.answers: list[tuple[str, list[int]]] = []
         self.failures: list[BaseException] = []
-        self.reading = Reading(store, asyncio.get_running_loop(), self._answer, self.failures.append)
+        self.reading = StoreReads(store, asyncio.get_running_loop(), self._answer, self.failures.append)
 
     def ask(self, queue: str, start: int, end: int) -> None:
         self.reading.read(ReadWanted(queue, 0, start, end, partial(self._take, queue)))

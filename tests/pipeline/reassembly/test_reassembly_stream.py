@@ -33,7 +33,7 @@ from holdfast.pipeline.reassembly.rows import CAPTURE, DECODED
 from holdfast.pipeline.reassembly.sequence import Reassembly
 from holdfast.pipeline.reassembly.stream import (
     PACKED,
-    Reassembling,
+    SequenceReassembly,
     is_idle,
     pack_batches,
     read_streamed,
@@ -55,7 +55,7 @@ class Stream:
     """The three steps of a stream without Spark: what was given so far."""
 
     def __init__(self) -> None:
-        self.tester = TwsTester(Reassembling(TIMEOUT), timeMode="processingTime")
+        self.tester = TwsTester(SequenceReassembly(TIMEOUT), timeMode="processingTime")
         self.now = 1_000
         self.rows: list[dict[str, Any]] = []
 

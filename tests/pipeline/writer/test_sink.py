@@ -31,7 +31,7 @@ from holdfast.pipeline.source import WsrmDataSource
 from holdfast.pipeline.writer import rows as rows_room
 from holdfast.pipeline.writer.client import Batch
 from holdfast.pipeline.writer.rows import Part, RowEncoder
-from holdfast.pipeline.writer.sink import Staging, WsrmWriter, planned
+from holdfast.pipeline.writer.sink import TaskWriter, WsrmWriter, planned
 
 
 def test_rows_are_published_in_the_order_of_tasks_and_then_of_rows(server: FakeServer) -> None:
@@ -116,7 +116,7 @@ def test_a_task_reads_its_rows_as_it_sends_them(server: FakeServer, monkeypatch:
     query.run(0, bodies())
     server.on_sink = count
     options, plan = planned(query.options, schema("body"), False, stream=True)
-    staged = Staging(options, plan, Batch("q1", "q1", 1), 0).write(batches())
+    staged = TaskWriter(options, plan, Batch("q1", "q1", 1), 0).write(batches())
     assert (staged.rows, len(staged.tokens) > 30) == (100, True)
     assert max(ahead) <= 6  # a part of three, and the rest of a batch of two
 
@@ -269,7 +269,7 @@ def test_text_that_is_not_utf_8_is_a_row_that_cannot_be_sent(server: FakeServer)
     to = pa.StringArray.from_buffers(3, raw.buffers()[1], raw.buffers()[2], raw.buffers()[0], raw.null_count)
     batch = pa.record_batch({"body": pa.array(["<a/>", "<b/>", "<c/>"]), "to": to})
     with pytest.raises(WriteRefused, match=r"row 1 .* column to: to is not UTF-8"):
-        Staging(options, plan, Batch("q1", "q1", 0), 0).write(iter([batch]))
+        TaskWriter(options, plan, Batch("q1", "q1", 0), 0).write(iter([batch]))
 
 
 def table(path: Path) -> list[dict[str, Any]]:
@@ -347,7 +347,7 @@ def batch_write(server: FakeServer, rows: dict[str, list[Any]], context: Any = N
     writer = WsrmDataSource(query.options).writer(schema(*rows), False)
     checked, plan = planned(query.options, schema(*rows), False, stream=False)
     batch = writer._batch(context or Context())
-    staged = Staging(checked, plan, batch, 0).write(iter(pa.table(rows).to_batches()))
+    staged = TaskWriter(checked, plan, batch, 0).write(iter(pa.table(rows).to_batches()))
     writer.commit([staged])
     return writer
 

@@ -28,7 +28,7 @@ from holdfast.endpoint.listener_settings import AdminListener, Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.pipeline.writer import rows as rows_room
 from holdfast.pipeline.writer.client import Batch, SinkPlane
-from holdfast.pipeline.writer.sink import Staged, Staging, planned
+from holdfast.pipeline.writer.sink import Staged, TaskWriter, planned
 from holdfast.testing.ports import free_ports
 
 
@@ -228,7 +228,7 @@ def test_a_batch_that_another_one_overtook_fails_with_its_numbers_and_is_not_tak
 def write_as(server: Meddler, batch: Batch, rows: dict[str, list[str]]) -> Staged:
     """What a task of a batch write does."""
     options, plan = planned(Query(server).options, schema(*rows), False, stream=True)
-    return Staging(options, plan, batch, 0).write(iter(pa.table(rows).to_batches()))
+    return TaskWriter(options, plan, batch, 0).write(iter(pa.table(rows).to_batches()))
 
 
 @pytest.mark.crash

@@ -12,7 +12,7 @@ from functools import partial
 
 from holdfast.core.events import Incident
 from holdfast.core.faults import no_reply
-from holdfast.core.forwarding.undeliverable import GivingUp
+from holdfast.core.forwarding.undeliverable import UndeliverableMessages
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.receiving.replies import Replies
@@ -57,7 +57,7 @@ def tell_requesters(
             replies.reply(record, told(record), now)
 
 
-class Forwarding:
+class ForwardedRequests:
     """Connection between forwarders and the requesters of their messages.
 
     Args:
@@ -77,7 +77,7 @@ class Forwarding:
         self._tell = tell
         self._outbound = outbound
         self._replies = replies
-        self.giving_up = GivingUp(letters, tell, outbound, replies)
+        self.giving_up = UndeliverableMessages(letters, tell, outbound, replies)
 
     def has(self, outbox: Outbox, number: int, again: Callable[[float], None]) -> bool:
         """Whether request ``number`` is in memory; if not, ``again(now)`` follows its read.

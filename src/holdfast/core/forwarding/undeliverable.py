@@ -58,7 +58,7 @@ def discard(outbound: Outbound, outbox: Outbox, offset: int, now: float) -> None
     outbound.commit.then(lambda _now: outbound.effects.append(Discarded(outbox.key, offset)))
 
 
-class GivingUp:
+class UndeliverableMessages:
     """Dead-lettering of undeliverable messages, as the forwarders' policy prescribes.
 
     Args:

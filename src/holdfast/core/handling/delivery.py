@@ -81,7 +81,7 @@ class _Line:
     search: _Search | None = None
 
 
-class Handling:
+class HandlerSchedule:
     """Scheduling of one queue's handlers.
 
     Args:

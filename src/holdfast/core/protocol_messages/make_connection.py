@@ -10,15 +10,15 @@ from holdfast.core.events import BackChannel, Incident
 from holdfast.core.faults import missing_selection, unsupported_selection
 from holdfast.core.messages import MakeConnection
 from holdfast.core.origin import Origin, owner_of
-from holdfast.core.receiving.acknowledgements import Acknowledging
-from holdfast.core.receiving.answers import Answering
+from holdfast.core.receiving.acknowledgements import Acknowledgements
+from holdfast.core.receiving.answers import AnswerSender
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.sending.outbound import Outbound
 
 
-class Polling:
+class ReceivedPolls:
     """Receives polls.
 
     Args:
@@ -33,9 +33,9 @@ class Polling:
         self,
         inbound: Inbound,
         outbound: Outbound,
-        acknowledging: Acknowledging,
+        acknowledging: Acknowledgements,
         replies: Replies,
-        answering: Answering,
+        answering: AnswerSender,
     ) -> None:
         self._inbound = inbound
         self._outbound = outbound

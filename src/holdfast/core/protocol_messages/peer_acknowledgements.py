@@ -57,7 +57,7 @@ def _plain_acknowledgement(sent: Transmit, envelope: Envelope | None) -> Sequenc
     return acknowledgement if is_plain else None
 
 
-class Hearing:
+class PeerAcknowledgements:
     """Applies the peer's reports to the Sequences.
 
     Args:

@@ -22,7 +22,7 @@ from holdfast.core.origin import Origin, owner_of, whole_party
 from holdfast.core.policy import for_forwarded_replies
 from holdfast.core.protocol_messages.awaited_beginnings import AwaitedBeginnings
 from holdfast.core.protocol_messages.wcf_keep_alive import is_kept_alive
-from holdfast.core.receiving.answers import Answering, response_to
+from holdfast.core.receiving.answers import AnswerSender, response_to
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.receiving.replies import Replies
@@ -30,7 +30,7 @@ from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.outbound import Outbound
 
 
-class Granting:
+class SequenceCreation:
     """Grants Sequences or refuses them, and takes in those that were offered and accepted.
 
     Args:
@@ -46,7 +46,7 @@ class Granting:
         inbound: Inbound,
         outbound: Outbound,
         replies: Replies,
-        answering: Answering,
+        answering: AnswerSender,
         new_identifier: Callable[[], str],
     ) -> None:
         self._inbound = inbound

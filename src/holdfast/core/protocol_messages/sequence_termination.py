@@ -25,7 +25,7 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from holdfast.core.receiving.answers import Answering, envelope_in, response_to
+from holdfast.core.receiving.answers import AnswerSender, envelope_in, response_to
 from holdfast.core.receiving.authority import Authority
 from holdfast.core.receiving.inbound import Inbound, nothing
 from holdfast.core.receiving.incoming import Incoming
@@ -53,14 +53,14 @@ _NOTIFICATIONS: dict[DestinationAction, Callable[[str], CloseSequence | Terminat
 
 
 @dataclass(slots=True)
-class _Telling:
+class _EndNotice:
     how: DestinationAction
     """SEND_CLOSE, SEND_TERMINATE, or SEND_FAULT, which is sent once."""
     message_id: str
     attempts: int = 0
 
 
-class Ending:
+class SequenceTermination:
     """Ends Sequences at their source's request, and notifies sources of other ends.
 
     Args:
@@ -77,7 +77,7 @@ class Ending:
         inbound: Inbound,
         outbound: Outbound,
         authority: Authority,
-        answering: Answering,
+        answering: AnswerSender,
         commit: GroupCommit,
         new_identifier: Callable[[], str],
     ) -> None:
@@ -87,7 +87,7 @@ class Ending:
         self._answering = answering
         self._commit = commit
         self._new_identifier = new_identifier
-        self._telling: dict[str, _Telling] = {}
+        self._telling: dict[str, _EndNotice] = {}
         self._deadlines = Deadlines()
 
     # --- requests and answers of the peer -------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class Ending:
         event = DestinationEvent.DECIDE_TO_TERMINATE if terminate else DestinationEvent.DECIDE_TO_CLOSE
         action = destination.handle(event)
         if action is not None and action is not DestinationAction.NOTHING:
-            self._telling[destination.identifier] = _Telling(action, self._new_identifier())
+            self._telling[destination.identifier] = _EndNotice(action, self._new_identifier())
             self._inbound.end(destination, None, partial(self._tell, destination), now)
 
     def _stop_telling(self, identifier: str) -> None:
@@ -255,7 +255,7 @@ class Ending:
         elif action is SettlingAction.TELL:
             self._notify(destination, telling, now)
 
-    def _notify(self, destination: RMDestination, telling: _Telling, now: float) -> None:
+    def _notify(self, destination: RMDestination, telling: _EndNotice, now: float) -> None:
         if telling.how is DestinationAction.SEND_FAULT:
             self._stop_telling(destination.identifier)
             self._tell_fault(destination)

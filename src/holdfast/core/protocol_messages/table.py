@@ -19,10 +19,10 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from holdfast.core.protocol_messages.make_connection import Polling
-from holdfast.core.protocol_messages.sequence_creation import Granting
-from holdfast.core.protocol_messages.sequence_termination import Ending
-from holdfast.core.receiving.acknowledgements import Acknowledging
+from holdfast.core.protocol_messages.make_connection import ReceivedPolls
+from holdfast.core.protocol_messages.sequence_creation import SequenceCreation
+from holdfast.core.protocol_messages.sequence_termination import SequenceTermination
+from holdfast.core.receiving.acknowledgements import Acknowledgements
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.states import DestinationEvent
@@ -31,11 +31,11 @@ from holdfast.core.states import DestinationEvent
 class Takers(Protocol):
     """The rooms that take RM protocol messages."""
 
-    acknowledging: Acknowledging
-    ending: Ending
-    granting: Granting
+    acknowledging: Acknowledgements
+    ending: SequenceTermination
+    granting: SequenceCreation
     inbound: Inbound
-    polling: Polling
+    polling: ReceivedPolls
 
 
 @dataclass(frozen=True, slots=True)

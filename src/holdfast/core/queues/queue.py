@@ -5,8 +5,8 @@ Every inbound queue, outbox and queue of dead letters is a Queue. It composes it
 (:class:`~holdfast.core.queues.cursors.Cursors`), its description
 (:class:`~holdfast.core.queues.description.QueueDescription`), the deletion of its records
 (:class:`~holdfast.core.queues.deletion.Deletion`) and the enforcement of its retention
-(:class:`~holdfast.core.queues.retention_enforcement.Keeping`). This module owns the decisions that concern several
-parts: the effects of a record that becomes durable, and of a cursor that moves.
+(:class:`~holdfast.core.queues.retention_enforcement.RetentionEnforcement`). This module owns the decisions that concern
+several parts: the effects of a record that becomes durable, and of a cursor that moves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.core.queues.description import QueueDescription
 from holdfast.core.queues.partitions import Grown, Partition
 from holdfast.core.queues.queue_records import QueueRecords, ReadRecords
 from holdfast.core.queues.retention import RetentionPolicy
-from holdfast.core.queues.retention_enforcement import Keeping
+from holdfast.core.queues.retention_enforcement import RetentionEnforcement
 from holdfast.core.records import Record, Snapshot, State
 
 
@@ -57,8 +57,8 @@ class Queue:
         self.description = QueueDescription(self.records, kind)
         self.deletion = Deletion(self.records, self.cursors, self.description, retention, drops_passed=drops_passed)
         self.dead_letters = dead_letters
-        self._keeping: Keeping | None = None
-        self._deciding: Keeping | None = None
+        self._keeping: RetentionEnforcement | None = None
+        self._deciding: RetentionEnforcement | None = None
         """The enforcement of the retention while it decides when records are deleted; None: the cursors decide."""
 
     def join(self, commit: GroupCommit, effects: list[Effect], read: ReadRecords) -> None:
@@ -247,7 +247,7 @@ class Queue:
             if queue == self.name and ("/" not in name or name.startswith(OUTBOUND)):  # others hold other state
                 self._recover_cursor(name, partition, state)
         if self.deletion.retention is not None:
-            self._keeping = Keeping(self.records, self.cursors, self.description, self.deletion)
+            self._keeping = RetentionEnforcement(self.records, self.cursors, self.description, self.deletion)
             self._keeping.recover(snapshot, now)
         self._look_again(now)
         if description.is_grown:

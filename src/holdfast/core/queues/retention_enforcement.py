@@ -36,7 +36,7 @@ _Searches = tuple[Search | None, Search | None]
 """The searches for expired records, and for records too old to be protected by readers' cursors."""
 
 
-class Keeping:
+class RetentionEnforcement:
     """Enforcement of the retention of one queue.
 
     Args:

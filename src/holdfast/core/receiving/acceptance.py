@@ -23,8 +23,8 @@ from holdfast.core.faults import (
 )
 from holdfast.core.messages import NONE_EPR, Envelope, Expects, Fault, LastMessage, Routed
 from holdfast.core.origin import Origin
-from holdfast.core.receiving.acknowledgements import Acknowledging, asks
-from holdfast.core.receiving.answers import Answering, fault_fields
+from holdfast.core.receiving.acknowledgements import Acknowledgements, asks
+from holdfast.core.receiving.answers import AnswerSender, fault_fields
 from holdfast.core.receiving.authority import Authority
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
@@ -86,7 +86,7 @@ class _Message:
     is_unanswered: bool = False
 
 
-class Accepting:
+class Acceptance:
     """Accepts application messages, or rejects them.
 
     Args:
@@ -107,8 +107,8 @@ class Accepting:
         outbound: Outbound,
         authority: Authority,
         replies: Replies,
-        acknowledging: Acknowledging,
-        answering: Answering,
+        acknowledging: Acknowledgements,
+        answering: AnswerSender,
         accepts: Callable[[str], bool],
         replies_to: Callable[[str], bool],
         always_replies: Callable[[str], bool],

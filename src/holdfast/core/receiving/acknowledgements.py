@@ -10,7 +10,7 @@ from holdfast.core.deadlines import Deadlines
 from holdfast.core.events import BackChannel, Effect, Respond, Transmit
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.messages import Acknowledge, Envelope, Fault
-from holdfast.core.receiving.answers import Answering, envelope_in
+from holdfast.core.receiving.answers import AnswerSender, envelope_in
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.rm_destination.destination import RMDestination
@@ -31,7 +31,7 @@ def asks(envelope: Envelope, destination: RMDestination) -> bool:
     return any(requested.identifier == destination.identifier for requested in envelope.ack_requested)
 
 
-class Acknowledging:
+class Acknowledgements:
     """Sends stand-alone acknowledgements, and answers requests for one.
 
     Args:
@@ -40,7 +40,7 @@ class Acknowledging:
         effects: The list that collects acknowledgements.
     """
 
-    def __init__(self, inbound: Inbound, answering: Answering, effects: list[Effect]) -> None:
+    def __init__(self, inbound: Inbound, answering: AnswerSender, effects: list[Effect]) -> None:
         self._inbound = inbound
         self._answering = answering
         self._effects = effects

@@ -39,7 +39,7 @@ def fault_fields(envelope: Envelope, fault: Fault) -> dict[str, str]:
     return {"code": fault.code, "action": envelope.action, "reason": fault.reason}
 
 
-class Answering:
+class AnswerSender:
     """Sends answers to their targets.
 
     Args:

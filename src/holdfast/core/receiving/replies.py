@@ -13,8 +13,8 @@ from functools import partial
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import BackChannel, Effect, Incident, Respond
 from holdfast.core.messages import ANONYMOUS, NONE, Envelope, Fault, LastMessage
-from holdfast.core.receiving.acknowledgements import Acknowledging, asks
-from holdfast.core.receiving.answers import Answering
+from holdfast.core.receiving.acknowledgements import Acknowledgements, asks
+from holdfast.core.receiving.answers import AnswerSender
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.reply_outboxes import ReplyOutboxes
 from holdfast.core.records import Record
@@ -56,8 +56,8 @@ class Replies:
         self,
         inbound: Inbound,
         outbound: Outbound,
-        acknowledging: Acknowledging,
-        answering: Answering,
+        acknowledging: Acknowledgements,
+        answering: AnswerSender,
         commit: GroupCommit,
         effects: list[Effect],
         tell: Callable[[Record, Fault, Addressing], Record | None],

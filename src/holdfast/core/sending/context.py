@@ -20,7 +20,7 @@ from holdfast.core.sending.polling.mailboxes import Mailboxes
 from holdfast.core.sending.polling.pollers import Pollers
 from holdfast.core.sending.read_ahead import ReadingAhead
 from holdfast.core.sending.read_ahead_buffer import Buffers
-from holdfast.core.sending.transmission_mark import Marking
+from holdfast.core.sending.transmission_mark import TransmissionMarks
 
 
 class SendingContext:
@@ -72,5 +72,5 @@ class SendingContext:
         self.mailboxes = Mailboxes()
         pause_of = self.circuits.paused_until
         self.pollers = Pollers(effects, self.sequences, offered, new_identifier, jitter, pause_of)
-        self.marking = Marking(commit, self.ready)
+        self.marking = TransmissionMarks(commit, self.ready)
         self.creation = OutboundCreation(self, new_identifier)

@@ -11,7 +11,7 @@ from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outboxes.outbox import Outbox
 
 
-class GivesUp(Protocol):
+class UndeliverableHooks(Protocol):
     """Hooks to the component that decides which messages are not forwarded."""
 
     def turn(self, outbox: Outbox, now: float) -> bool:
@@ -63,6 +63,6 @@ class Forwarders(Protocol):
         ...
 
     @property
-    def giving_up(self) -> GivesUp:
+    def giving_up(self) -> UndeliverableHooks:
         """The component that decides which messages are not forwarded."""
         ...

@@ -12,7 +12,7 @@ from holdfast.core.commit import GroupCommit
 from holdfast.core.rm_source.source import RMSource
 
 
-class Marking:
+class TransmissionMarks:
     """Keeps the marks of Sequences ahead of their transmissions.
 
     Args:

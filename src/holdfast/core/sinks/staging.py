@@ -47,7 +47,7 @@ RESTORED = "own/restored"
 """The cursor that records that the store was once restored, in a separate queue without records."""
 
 
-class Staging:
+class Sinks:
     """All sinks of an endpoint.
 
     Args:

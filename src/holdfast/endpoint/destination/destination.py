@@ -30,7 +30,7 @@ from holdfast.core.events import (
     Transmit,
     Unheard,
 )
-from holdfast.core.forwarding.undeliverable import GivingUp
+from holdfast.core.forwarding.undeliverable import UndeliverableMessages
 from holdfast.core.handling.delivery import HandlerSettings
 from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.policy import Assurance, DestinationPolicy
@@ -381,7 +381,7 @@ class Destination(HandlerRegistration, ASGIApplication):
         self.partitioning.divide(self.queues, snapshot, first, is_joined=worker is not None and worker.count > 1)
 
     @property
-    def giving_up(self) -> GivingUp:
+    def giving_up(self) -> UndeliverableMessages:
         """Decides which messages are not forwarded, and puts dead letters back into their queues."""
         forwarding = self.engine.protocol.forwarding
         assert forwarding is not None

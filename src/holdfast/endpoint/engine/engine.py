@@ -27,7 +27,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record, Snapshot
 from holdfast.endpoint.engine.clock import Cancellable, Clock
 from holdfast.endpoint.engine.commits import Commits, Taking, tell
-from holdfast.endpoint.engine.store_reads import Reading, Records
+from holdfast.endpoint.engine.store_reads import Records, StoreReads
 from holdfast.endpoint.engine.store_watch import StoreWatch
 from holdfast.endpoint.envelopes.fault_replies import passed_on
 from holdfast.endpoint.heap import Heap
@@ -76,7 +76,7 @@ class Engine:
         self._on_failed = on_failed
         self._commits: Commits | None = None
         self._watch: StoreWatch | None = None
-        self._reading: Reading | None = None
+        self._reading: StoreReads | None = None
         self.journal: Collector | None = None
         """Records effects and durable batches in the journal; None without a journal. Set it after :meth:`start`."""
         self._scheduled = False
@@ -137,7 +137,7 @@ class Engine:
             rules=rules or MessageRules(tell=passed_on),
         )
         self._commits = Commits(self.store, self.protocol, self.clock, self.turn, self._durable, self.fail)
-        self._reading = Reading(self.store, self._loop, self._read, self.fail)
+        self._reading = StoreReads(self.store, self._loop, self._read, self.fail)
         self.protocol.recover(snapshot, self.clock())
         if is_restored:
             self.protocol.restored()

@@ -23,7 +23,7 @@ MOST_AT_A_TIME = 4
 """Partitions that are read at a time."""
 
 
-class Reading:
+class StoreReads:
     """The reads of one store, for a shell on one asyncio loop.
 
     Args:

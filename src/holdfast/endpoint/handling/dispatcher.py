@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from holdfast.core.events import Handle
-from holdfast.core.handling.delivery import Handling
+from holdfast.core.handling.delivery import HandlerSchedule
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.attachments import WithAttachments, encode_attachments
@@ -58,7 +58,7 @@ class Dispatcher:
     """
 
     def __init__(
-        self, engine: Engine, handling: Handling, handlers: dict[str, Handler], reply_actions: Mapping[str, str]
+        self, engine: Engine, handling: HandlerSchedule, handlers: dict[str, Handler], reply_actions: Mapping[str, str]
     ):
         self.handling = handling
         self._reply_actions = reply_actions
@@ -341,7 +341,7 @@ def _call_plain(handler: Handler, handle: Handle) -> Any:
 
 
 def _alone(
-    handling: Handling, handle: Handle, reply: Record | None, clock: Callable[[], float]
+    handling: HandlerSchedule, handle: Handle, reply: Record | None, clock: Callable[[], float]
 ) -> tuple[Batch | None, Batch]:
     return handling.handled_alone(handle, reply, clock())
 

@@ -23,7 +23,7 @@ PAUSE_SECONDS = 0.2
 """After a round that found nothing."""
 
 
-class Collecting:
+class EnqueuedMessages:
     """The rounds of one source.
 
     Args:

@@ -40,7 +40,7 @@ from holdfast.endpoint.sending.policies import SequencePolicies
 from holdfast.endpoint.sending.sender import Sender
 from holdfast.endpoint.sending.stopped import nothing_to_resume, retracted_text
 from holdfast.endpoint.source.calls import Calls
-from holdfast.endpoint.source.enqueued_messages import Collecting
+from holdfast.endpoint.source.enqueued_messages import EnqueuedMessages
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.pending_sends import Progress, note_answer, note_failure
 from holdfast.endpoint.source.replies import Replies
@@ -120,7 +120,7 @@ class RunningSource:
         )
         self._listener: Listener | None = None
         self.server: HTTPServer | None = None
-        self.collecting: Collecting | None = None
+        self.collecting: EnqueuedMessages | None = None
         self._journal: Journal | None = None
         self._callbacks = Callbacks(settings.table, settings.handling)
 
@@ -181,7 +181,7 @@ class RunningSource:
         if self._listener is not None:
             self._listener.begin()
         if isinstance(self.store, Transactional):
-            self.collecting = Collecting(engine, self.store, self._submit_enqueued)
+            self.collecting = EnqueuedMessages(engine, self.store, self._submit_enqueued)
             await self.collecting.collect()
             engine.check()
 

@@ -14,13 +14,13 @@ from holdfast.client.offsets import Ends, QueueRange, Range
 from holdfast.pipeline.reader import bounds
 from holdfast.pipeline.reader.options import RECEIVED
 from holdfast.pipeline.reader.position_values import ByQueue
-from holdfast.pipeline.reader.tasks import Part, Travelling, WsrmPartition, read_task
+from holdfast.pipeline.reader.tasks import Part, PortableReader, WsrmPartition, read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class WsrmReader(Travelling, DataSourceReader):
+class WsrmReader(PortableReader, DataSourceReader):
     """A batch read, with its start and end determined at planning. Uses no cursor."""
 
     def partitions(self) -> Sequence[InputPartition]:

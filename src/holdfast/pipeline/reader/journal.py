@@ -21,7 +21,7 @@ from holdfast.client.data_plane import Patience
 from holdfast.client.errors import RecordsTrimmed
 from holdfast.client.journal import FileMoved, JournalClient, JournalFile, RemoteFile, all_files
 from holdfast.pipeline.reader.bounds import is_read
-from holdfast.pipeline.reader.tasks import Travelling
+from holdfast.pipeline.reader.tasks import PortableReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +50,7 @@ class JournalPartition(InputPartition):
         super().__init__(None)
 
 
-class JournalReader(Travelling, DataSourceReader):
+class JournalReader(PortableReader, DataSourceReader):
     """The current events of the journal, of all runs and workers, in no order."""
 
     def partitions(self) -> Sequence[InputPartition]:

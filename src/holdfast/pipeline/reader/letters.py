@@ -10,13 +10,13 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from holdfast.client.data_plane import DataPlane, Patience
 from holdfast.pipeline.reader.bounds import is_read
 from holdfast.pipeline.reader.letter_columns import batch_of, micros
-from holdfast.pipeline.reader.tasks import Travelling
+from holdfast.pipeline.reader.tasks import PortableReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class LettersReader(Travelling, DataSourceReader):
+class LettersReader(PortableReader, DataSourceReader):
     """The current dead letters: a discarded or handled one is no longer included.
 
     There are few, so one task reads them.

@@ -25,7 +25,7 @@ from holdfast.client.offsets import Ends, NextPositions, Place, Places, Position
 from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.reader import bounds
 from holdfast.pipeline.reader.options import ReadOptions
-from holdfast.pipeline.reader.tasks import Part, Travelling, WsrmPartition, read_task
+from holdfast.pipeline.reader.tasks import Part, PortableReader, WsrmPartition, read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.pipeline")
 
 
-class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream with a position on the server: the cursor named by option ``reader``, in each queue.
 
     The server keeps every record from the cursor on. The cursor follows one batch behind, because Spark reports a batch

@@ -54,7 +54,7 @@ class WsrmPartition(InputPartition):
         super().__init__(None)
 
 
-class Travelling:
+class PortableReader:
     """A reader that a task receives as its options alone, and builds again from them."""
 
     _options: ReadOptions

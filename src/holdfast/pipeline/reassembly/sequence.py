@@ -133,7 +133,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Completeness:
     """How complete a Sequence is.
 
     Args:
@@ -240,7 +240,7 @@ class Reassembly:
         """The numbers that have arrived."""
         return self._destination.accepted
 
-    def standing(self) -> Standing:
+    def standing(self) -> Completeness:
         """Return how complete it is if no more messages arrive."""
         heard, accepted = self.heard, self._destination.accepted
         last = heard.highest_last
@@ -248,7 +248,7 @@ class Reassembly:
         not_captured = tuple(heard.acknowledged.outside(accepted))
         beyond = tuple(accepted.outside(AcknowledgementRanges([(1, last)]))) if last else ()
         whole = "complete" if last else "tail unknown"
-        return Standing(
+        return Completeness(
             state="incomplete" if missing or not_captured else whole,
             ended="terminated" if heard.terminated else "closed" if heard.closed or heard.final else "",
             last_message_number=last or None,

@@ -133,7 +133,7 @@ def _packed(reader: Reader) -> list[tuple[str, str, bytes]]:
     return rows
 
 
-class Reassembling(StatefulProcessor):
+class SequenceReassembly(StatefulProcessor):
     """The function that Spark calls with the rows of one Sequence, and at its timeout.
 
     The state of a Sequence is small and is kept forever, so that a repeat is recognised even after months. Messages
@@ -298,7 +298,7 @@ def reassembled(capture: DataFrame, *, timeout: float = TIMEOUT) -> DataFrame:
             are refused if they arrive later ("late").
     """
     packed = as_capture(capture).mapInArrow(pack_batches, PACKED)
-    processor = Reassembling(timeout)
+    processor = SequenceReassembly(timeout)
     kept = packed.groupBy("key").transformWithState(processor, PACKED, "append", "processingTime")
     return kept.mapInArrow(unpack_batches, DECODED)
 

@@ -84,7 +84,7 @@ class _Writer:
         spare_collections()
         context = TaskContext.get()
         assert context is not None
-        return Staging(self._options, self._plan, self._batch(context), context.partitionId()).write(iterator)
+        return TaskWriter(self._options, self._plan, self._batch(context), context.partitionId()).write(iterator)
 
     def _publish(self, messages: Sequence[WriterCommitMessage | None]) -> Batch | None:
         """In the driver: publish the whole batch, or nothing; a repeated call changes nothing."""
@@ -223,7 +223,7 @@ def streaming_batch(context: TaskContext) -> tuple[str, int]:
     return query, int(number)
 
 
-class Staging:
+class TaskWriter:
     """Stages one task's rows on the server.
 
     Args:

@@ -167,7 +167,7 @@ class Stage:
         return unfinished(self.world, may_stop=False)
 
 
-class Living:
+class LiveEndpoint:
     """One endpoint of a stage, for a situation.
 
     Args:
@@ -204,4 +204,4 @@ def begin(stage: Stage) -> Situation:
     bounds = stage.bounds
     packets = list(stage.begin())
     budget = Budget(bounds.losses, bounds.duplicates, bounds.crashes, bounds.early, bounds.late)
-    return Situation([Living(stage, 0), Living(stage, 1)], packets, [[], []], budget, stage.world.trace)
+    return Situation([LiveEndpoint(stage, 0), LiveEndpoint(stage, 1)], packets, [[], []], budget, stage.world.trace)

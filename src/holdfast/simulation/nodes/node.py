@@ -25,8 +25,8 @@ from holdfast.core.events import (
     Submitted,
     Transmit,
 )
-from holdfast.core.forwarding.undeliverable import GivingUp
-from holdfast.core.handling.delivery import HandlerSettings, Handling
+from holdfast.core.forwarding.undeliverable import UndeliverableMessages
+from holdfast.core.handling.delivery import HandlerSchedule, HandlerSettings
 from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.messages import ANONYMOUS, MC_ANONYMOUS, Acknowledge, Envelope, Fault, Routed
 from holdfast.core.origin import CERTIFIED, Origin, secret_in
@@ -298,13 +298,13 @@ class Node:
         return queue
 
     @property
-    def handling(self) -> Handling:
+    def handling(self) -> HandlerSchedule:
         """Its handlers."""
         assert self.protocol.handling is not None
         return self.protocol.handling
 
     @property
-    def giving_up(self) -> GivingUp:
+    def giving_up(self) -> UndeliverableMessages:
         """The part of a broker that makes dead letters and requeues them."""
         assert self.protocol.forwarding is not None
         return self.protocol.forwarding.giving_up

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.admin.data_plane import record_stream
-from holdfast.endpoint.admin.data_plane.record_stream import READING_AT_A_TIME, Range, RecordStream, Waiting
+from holdfast.endpoint.admin.data_plane.record_stream import READING_AT_A_TIME, Range, RecordStream, WaitingBlocks
 from holdfast.endpoint.record_blocks import HEAD, TRAILER_OFFSET, encode_block, encode_trailer
 from holdfast.http.exchange import Exchange, Request
 from holdfast.store import MemoryStore
@@ -101,7 +101,7 @@ async def test_readers_that_stop_cost_one_piece_each_and_blocks_up_to_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stream, store = made(*[9_000] * 3)
-    stream._waiting = waiting = Waiting(20_000)
+    stream._waiting = waiting = WaitingBlocks(20_000)
     readers = [Reader() for _ in range(12)]
     sending = [asyncio.ensure_future(stream.send(one, Range("inbox", 0, 0, 3))) for one in readers]
     async with asyncio.timeout(60):
@@ -136,7 +136,7 @@ async def test_a_reader_that_goes_away_leaves_nothing_in_memory() -> None:
 
 async def test_records_that_are_deleted_while_their_reader_waits_end_the_stream_without_a_trailer() -> None:
     stream, store = made(9_000, 10)
-    stream._waiting = Waiting(1)
+    stream._waiting = WaitingBlocks(1)
     first, second = Reader(), Reader()
     sending = [asyncio.ensure_future(stream.send(one, Range("inbox", 0, 0, 2))) for one in (first, second)]
     async with asyncio.timeout(60):
@@ -153,7 +153,7 @@ async def test_records_that_are_deleted_while_their_reader_waits_end_the_stream_
 
 
 async def test_the_newest_block_waits_whatever_its_size_and_the_oldest_gives_way() -> None:
-    waiting = Waiting(10)
+    waiting = WaitingBlocks(10)
     waiting.put("a", b"x" * 6)
     waiting.put("b", b"x" * 4)
     waiting.put("c", b"x" * 50)

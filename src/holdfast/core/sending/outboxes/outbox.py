@@ -24,7 +24,7 @@ from holdfast.core.records import Record
 from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outboxes.lifecycle import Choice, OutboxLifecycle
-from holdfast.core.sending.outboxes.records import Submitting
+from holdfast.core.sending.outboxes.records import Submission
 from holdfast.core.sending.outboxes.retraction import made_after, retraction
 from holdfast.core.sending.reasons import NO_REASON, WHEN_DUE, Why, event_of
 from holdfast.core.states import (
@@ -50,7 +50,7 @@ class Outbox(OutboxLifecycle):
             self._commit.then(partial(self._submitted, together))
         return offset
 
-    def _submitted(self, together: Submitting, now: float) -> None:
+    def _submitted(self, together: Submission, now: float) -> None:
         if self.submitting is together:
             self.submitting = None
         self.queue.stored(self.partition, together.last, now)

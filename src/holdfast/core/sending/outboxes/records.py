@@ -54,7 +54,7 @@ def derived_message_id(*what: str | int) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class Submitting:
+class Submission:
     """Messages at offsets ``first`` to ``last`` that one batch makes durable, and that one effect reports."""
 
     opened: Opened
@@ -112,7 +112,7 @@ class OutboxRecords:
         self.source: RMSource | None = None
         self.answers: str | None = None
         """The inbound Sequence whose requests it answers, for an outbox of replies."""
-        self.submitting: Submitting | None = None
+        self.submitting: Submission | None = None
         """The messages submitted with the open batch, or with the latest one that is not durable."""
         self.left_out = AcknowledgementRanges()
         """Offsets, each plus one, of records that no Sequence carries: they were discarded, or arrived in an abandoned
@@ -163,11 +163,11 @@ class OutboxRecords:
             here.put(offset, record)
             self.has_requests |= record.wants_reply
 
-    def submitted_with(self, opened: Opened, offset: int) -> Submitting:
+    def submitted_with(self, opened: Opened, offset: int) -> Submission:
         """Return the messages that become durable together with the one just appended to the open batch."""
         together = self.submitting
         if together is None or together.opened is not opened:
-            together = self.submitting = Submitting(opened, offset, offset)
+            together = self.submitting = Submission(opened, offset, offset)
         together.last = offset
         return together
 

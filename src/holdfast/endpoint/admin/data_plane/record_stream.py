@@ -33,7 +33,7 @@ READING_AT_A_TIME = 2
 """Blocks that the listener reads at a time, and pages of records, dead letters or outbox messages that it makes."""
 
 
-class Waiting:
+class WaitingBlocks:
     """Blocks that wait for their readers to resume.
 
     Args:
@@ -91,7 +91,7 @@ class RecordStream:
 
     def __init__(self, app: Inspected, reading: asyncio.Semaphore) -> None:
         self._app = app
-        self._waiting = Waiting()
+        self._waiting = WaitingBlocks()
         self._reading = reading
 
     async def send(self, exchange: Exchange, wanted: Range) -> None:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from holdfast.core.sinks.sink import Batch, NoRoomToStage, NoSuchSink, NotStaged
-from holdfast.core.sinks.staging import Staging
+from holdfast.core.sinks.staging import Sinks
 from holdfast.core.staged_blocks import Block
 from holdfast.endpoint.admin.data_plane.rows import MEDIA_TYPE, CutOff, PartRead, RowReader, RowRefused
 from holdfast.endpoint.admin.paging import page_of
@@ -101,7 +101,7 @@ class SinkRoutes:
         ]
 
     @property
-    def _staging(self) -> Staging:
+    def _staging(self) -> Sinks:
         return self._app.engine.protocol.staging
 
     # --- looking --------------------------------------------------------------------------------------------------
