@@ -270,8 +270,9 @@ def test_no_page_knows_the_machine_it_was_written_on() -> None:
 
 @cache
 def members() -> dict[str, set[str]]:
-    """Every class of the source with the names of its methods and fields."""
+    """Every class of the source with the names of its methods and fields, and of those of its bases."""
     found: dict[str, set[str]] = {}
+    bases: dict[str, list[str]] = {}
     for path in (ROOT / "src" / "holdfast").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
@@ -282,7 +283,12 @@ def members() -> dict[str, set[str]]:
                     targets += [one.target] if isinstance(one, ast.AnnAssign) else []
                 names |= {ast.unparse(target).rpartition(".")[2] for target in targets}
                 found.setdefault(node.name, set()).update(names)
-    return found
+                bases.setdefault(node.name, []).extend(ast.unparse(base) for base in node.bases)
+
+    def all_of(name: str) -> set[str]:
+        return found.get(name, set()).union(*(all_of(base) for base in bases.get(name, ()) if base != name))
+
+    return {name: all_of(name) for name in found}
 
 
 @every_page

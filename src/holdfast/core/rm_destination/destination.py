@@ -8,7 +8,6 @@ It keeps four sets of numbers apart: *received* (seen at all), *accepted* (submi
 from __future__ import annotations
 
 import math
-from collections import deque
 from enum import Enum
 
 from holdfast.core.faults import (
@@ -20,17 +19,13 @@ from holdfast.core.faults import (
     sequence_fault,
 )
 from holdfast.core.messages import (
-    EndpointReference,
     Fault,
     IncompleteSequenceBehavior,
     SequenceAcknowledgement,
 )
-from holdfast.core.policy import Delivery, DestinationPolicy
+from holdfast.core.policy import Delivery
 from holdfast.core.queues.queue_limit import QueueLimit
-from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.core.records import State
-from holdfast.core.rm_destination.request_replies import RequestReplies
-from holdfast.core.rm_destination.saved_state import restore, state_of
+from holdfast.core.rm_destination.saved_state import InboundSequence
 from holdfast.core.states import (
     DESTINATION_TABLES,
     SETTLING_TABLE,
@@ -42,7 +37,6 @@ from holdfast.core.states import (
     SettlingState,
     absent,
 )
-from holdfast.core.versions import Versions
 
 # An enum's members are slow to look up by its class, and every message needs these.
 _CREATED = DestinationState.CREATED
@@ -68,7 +62,7 @@ class Verdict(Enum):
 _NEW = Verdict.NEW
 
 
-class RMDestination:
+class RMDestination(InboundSequence):
     """One inbound Sequence.
 
     If :meth:`receive` returns NEW, store the message durably with :meth:`to_state`, then call :meth:`acknowledge` (at
@@ -76,100 +70,7 @@ class RMDestination:
     After a decision about the Sequence's end is durable, call :meth:`settle`.
     """
 
-    __slots__ = (
-        "accept_acks_to",
-        "accepted",
-        "acknowledged",
-        "acks_to",
-        "asks_by_reply_to",
-        "behavior",
-        "create_message_id",
-        "created_at",
-        "decisions",
-        "disowned",
-        "ended_at",
-        "expires",
-        "expires_at",
-        "gap_reported",
-        "routed",
-        "held",
-        "held_bytes",
-        "identifier",
-        "is_kept_alive",
-        "is_short_of_bytes",
-        "last_activity",
-        "last_fault",
-        "kept_out_by",
-        "last_message_number",
-        "leaving",
-        "marker",
-        "next_in_order",
-        "offered",
-        "partition",
-        "party",
-        "policy",
-        "replies",
-        "saved",
-        "settling",
-        "state",
-        "suspended",
-        "versions",
-    )
-
-    def __init__(
-        self, identifier: str, versions: Versions, acks_to: EndpointReference, policy: DestinationPolicy, now: float
-    ):
-        self.identifier = identifier
-        self.versions = versions
-        self.acks_to = acks_to
-        self.policy = policy
-        self.behavior = policy.incomplete_sequence_behavior
-        self.state = DestinationState.CREATED
-        self.accepted = AcknowledgementRanges()
-        self.acknowledged = AcknowledgementRanges()
-        self.replies = RequestReplies()
-        self.held: dict[int, int] = {}
-        """Messages that are durable and not yet in a queue: number -> bytes."""
-        self.held_bytes = 0
-        self.leaving: deque[int] = deque()
-        """After its end, the held messages that have yet to enter queues, ascending."""
-        self.next_in_order = 1
-        self.marker: int | None = None
-        """The number of an empty LastMessage (1.0): accepted, never delivered."""
-        self.last_message_number: int | None = None
-        self.offered: str | None = None
-        self.create_message_id: str | None = None
-        self.party = ""
-        """The party that owns it, for the quota of one party; "" if that is unknown."""
-        self.accept_acks_to: EndpointReference | None = None
-        self.partition = 0
-        self.expires: float | None = None
-        self.expires_at: float | None = None
-        self.created_at = now
-        self.last_activity = now
-        self.ended_at: float | None = None
-        self.last_fault = ""
-        self.is_kept_alive = False
-        """Whether its source is never silent for long while it runs."""
-        self.asks_by_reply_to = False
-        """Whether one of its messages named a ReplyTo; a message without one is then one-way."""
-        self.disowned = False
-        """Whether its source reported it as ended or unknown: it is no longer acknowledged (DISOWN)."""
-        self.suspended: str | None = None
-        """The operator's reason for suspending it, which rejects new messages; None while it is not suspended."""
-        self.kept_out_by: QueueLimit | None = None
-        """The limit that the latest message exceeded; None: there was room."""
-        self.is_short_of_bytes = False
-        """Whether the latest message could not be held because of the bytes already held."""
-        self.gap_reported: list[int] = []
-        self.routed: dict[int, list[str]] = {}
-        """Held messages routed to other queues than the default: number -> the names of their queues."""
-        self.settling = SettlingState.OPEN
-        """The progress of its end."""
-        self.decisions = 0
-        """Number of decisions about its end, each of which must become durable."""
-        self.saved: State | None = None
-        """The constant part of the saved state, once that was written."""
+    __slots__ = ()
 
     # --- what happens to it ---------------------------------------------------------------------------------------
 
@@ -466,16 +367,6 @@ class RMDestination:
             if not self.replies.awaiting:
                 self.handle_end(SettlingEvent.LAST_REPLY)
 
-    def acknowledge_accepted(self) -> None:
-        """Acknowledge every accepted message, except requests that await a reply."""
-        for lower, upper in self.accepted:
-            for number in sorted(number for number in self.replies.awaiting if lower <= number <= upper):
-                if number > lower:
-                    self.acknowledged.add_range(lower, number - 1)
-                lower = number + 1
-            if lower <= upper:
-                self.acknowledged.add_range(lower, upper)
-
     @property
     def is_settling(self) -> bool:
         """Whether its end is decided but not durable, and so not yet reported."""
@@ -518,25 +409,3 @@ class RMDestination:
         if self.expires_at is None:
             return idle
         return self.expires_at if idle is None else min(idle, self.expires_at)
-
-    # --- saved state ----------------------------------------------------------------------------------------------
-
-    def to_state(self) -> State:
-        """Return the state to save in the same batch as the messages it accepted."""
-        return state_of(self)
-
-    @classmethod
-    def from_state(cls, state: State, held: list[int], policy: DestinationPolicy, now: float) -> RMDestination:
-        """Restore a saved Sequence.
-
-        A clock that was set back, or a long downtime, does not count as the peer's inactivity.
-        """
-        destination = cls(
-            state["identifier"],
-            Versions(*state["versions"]),
-            EndpointReference(state["acks_to"][0], tuple(state["acks_to"][1])),
-            policy,
-            min(state["created_at"], now),
-        )
-        restore(destination, state, held, now)
-        return destination

@@ -1,112 +1,217 @@
-"""Saved state of an outbound Sequence: writes it, and reads it in this format and in older ones."""
+"""Attributes of an outbound Sequence. Writes its saved state, and reads it in this format and in older ones."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Self
 
 from holdfast.core.messages import IncompleteSequenceBehavior
 from holdfast.core.origin import Requester
+from holdfast.core.policy import SourcePolicy
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
 from holdfast.core.rm_source.acknowledgement_history import AcknowledgementHistory
-from holdfast.core.states import DoubtState, EndState, SourceState
-
-if TYPE_CHECKING:
-    from holdfast.core.rm_source.source import RMSource
-
-
-def state_of(source: RMSource) -> State:
-    """Return the state to save. A crash may lose the newest acknowledged ranges, which costs only retransmissions."""
-    state = source.saved
-    if state is None:
-        state = source.saved = {
-            "role": "source",
-            "local_id": source.local_id,
-            "outbox": source.key,
-            "to": source.to,
-            "polled": source.polled,
-            "created_at": source.created_at,
-        }
-    state["versions"] = [source.versions.rm.value, source.versions.addressing.value, source.versions.soap.value]
-    state["identifier"] = source.identifier
-    # A process that reads this state finds it durable, so a granted Sequence is a created one.
-    state["state"] = (SourceState.CREATED if source.state is SourceState.GRANTED else source.state).value
-    state["start"] = source.numbers.start
-    state["last_number"] = source.numbers.last
-    state["limit"] = source.numbers.limit
-    state["secret"] = source.secret
-    if source.address:
-        state["address"] = source.address
-    if source.requester is not None:
-        state["requester"] = list(source.requester)
-    state["mark"] = source.numbers.mark
-    state["in_doubt"] = source.doubt.is_open
-    state["restored"] = source.numbers.is_restored
-    state["is_limit_known"] = source.doubt.state is not DoubtState.ASKING_FOR_LIMIT
-    acknowledged = source.acknowledged.copy()
-    for number in source.waiting.replying:
-        acknowledged.add(number)
-    state["acknowledged"] = acknowledged.to_state()
-    state["history"] = source.history.to_state()
-    state["offer"] = source.offer
-    state["message_ids"] = source.control.message_ids.copy()
-    state["end_wanted"] = source.end is not EndState.OPEN
-    state["last_fault"] = source.last_fault
-    state["behavior"] = source.behavior.value
-    state["expires"] = source.life.expires
-    state["expires_at"] = source.life.expires_at
-    return state.copy()
+from holdfast.core.rm_source.control_requests import ControlRequests
+from holdfast.core.rm_source.doubt import SequenceDoubt
+from holdfast.core.rm_source.flight import Flight
+from holdfast.core.rm_source.lifetime import Lifetime
+from holdfast.core.rm_source.message_numbers import MessageNumbers
+from holdfast.core.rm_source.pace import Pace
+from holdfast.core.rm_source.transmissions import Transmissions
+from holdfast.core.rm_source.waiting_requests import SequenceRequests
+from holdfast.core.states import DoubtEvent, DoubtState, EndState, SourceState
+from holdfast.core.versions import Versions
 
 
-def restore(source: RMSource, state: State, available: int, now: float) -> None:
-    """Restore the saved state of a new object.
+class OutboundSequence:
+    """The attributes of one outbound Sequence, most of which its store keeps.
 
     Args:
-        source: The Sequence.
-        state: What :func:`state_of` returned, in this version or an older one.
-        available: The highest number that has a durable message.
+        local_id: Its name in the store, which it has before it has an Identifier: the MessageID of its CreateSequence.
+            If either side offered the Sequence, or its version has no CreateSequence, the Identifier itself.
+        key: The key of its outbox.
+        versions: Its protocol versions.
+        policy: Its limits and timers.
+        polled: Whether its destination is an anonymous endpoint: its messages leave only in answers to requests.
         now: Seconds.
     """
-    source.created_at = min(state.get("created_at", now), now)
-    source.to = state["to"]
-    source.identifier = state["identifier"]
-    source.state = SourceState(state["state"])
-    source.numbers.start = state["start"]
-    source.numbers.available = available
-    source.numbers.last = state["last_number"]
-    source.numbers.limit = min(source.numbers.limit, state["limit"])
-    source.numbers.is_restored = state.get("restored", False)
-    source.acknowledged.update(AcknowledgementRanges.from_state(state["acknowledged"]))
-    source.history = AcknowledgementHistory(AcknowledgementRanges.from_state(state.get("history", [])), now)
-    source.offer = state["offer"]
-    source.secret = state.get("secret", "")
-    source.address = state.get("address", "")
-    if "requester" in state:
-        source.requester = Requester(*state["requester"])
-    source.control.message_ids = dict(state["message_ids"])
-    if state["end_wanted"]:
-        source.end = EndState.WANTED
-    source.last_fault = state["last_fault"]
-    source.behavior = IncompleteSequenceBehavior(state.get("behavior", source.behavior))
-    source.life.restore(state.get("expires"), state["expires_at"], now)
-    # The earlier process may have transmitted any number up to the mark, so the peer may acknowledge any of them. The
-    # unacknowledged numbers are transmitted again as the window opens.
-    source.numbers.sent_before = source.numbers.last or available
-    if "mark" in state:
-        source.numbers.mark = state["mark"]
-    elif source.identifier is not None:
-        source.numbers.mark = source.numbers.sent_before  # saved without a mark by an older version
-    source.numbers.durable_mark = source.numbers.mark
-    if not source.polled:
-        source.numbers.sent_before = min(source.numbers.sent_before, source.numbers.mark)
-    source.numbers.next = source.acknowledged.first_gap
-    if state.get("in_doubt", False):
-        source.doubt.restore(is_limit_known=state.get("is_limit_known", True))
-    if source.numbers.last is not None or source.state in (SourceState.CLOSING, SourceState.TERMINATING):
-        source.end = EndState.DURABLE
-    if source.numbers.last is not None and source.state is SourceState.CREATED:
-        source.state = SourceState.ROLLOVER  # the format of an older version: decided, and not yet numbered
-    if source.state is SourceState.CLOSED:
-        source.move_rest()
-    if source.state is SourceState.CREATING or source.doubt.is_open:
-        source.control.due = now
+
+    __slots__ = (
+        "acknowledged",
+        "address",
+        "behavior",
+        "control",
+        "created_at",
+        "doubt",
+        "end",
+        "flight",
+        "history",
+        "identifier",
+        "key",
+        "last_fault",
+        "life",
+        "local_id",
+        "numbers",
+        "offer",
+        "pace",
+        "policy",
+        "polled",
+        "requester",
+        "saved",
+        "secret",
+        "state",
+        "to",
+        "transmissions",
+        "versions",
+        "waiting",
+    )
+
+    def __init__(
+        self, local_id: str, key: str, versions: Versions, policy: SourcePolicy, now: float, *, polled: bool = False
+    ):
+        self.local_id = local_id
+        self.key = key
+        self.versions = versions
+        self.policy = policy
+        self.polled = polled
+        self.created_at = now
+        self.identifier: str | None = None
+        self.state = SourceState.NONE
+        self.end = EndState.OPEN
+        """Progress of its end."""
+        self.numbers = MessageNumbers(policy.max_message_number)
+        self.acknowledged = AcknowledgementRanges()
+        self.history = AcknowledgementHistory()
+        self.flight = Flight()
+        self.waiting = SequenceRequests()
+        self.pace = Pace(policy, now)
+        self.transmissions = Transmissions(self.flight, self.waiting, self.pace)
+        self.control = ControlRequests()
+        self.doubt = SequenceDoubt(local_id, self.numbers, self.flight, self.waiting, self.acknowledged, self.control)
+        """The question which unacknowledged numbers the peer has."""
+        self.life = Lifetime(now)
+        self.offer: str | None = None
+        self.address = self.secret = ""
+        """For a forwarder, the address given to the peer and its unguessable part; "" without one."""
+        self.to: str | None = None
+        """Destination of a Sequence that answers an Offer; None: the outbox's address, or anonymous."""
+        self.requester: Requester | None = None
+        """The requester that it replies to; None: none, or unknown."""
+        self.behavior = IncompleteSequenceBehavior.NO_DISCARD
+        """What the destination does if the Sequence ends with a gap, according to its grant."""
+        self.last_fault = ""
+        self.saved: State | None = None
+
+    def to_state(self) -> State:
+        """Return the state to save. The newest acknowledged ranges may be lost, which costs only retransmissions."""
+        state = self.saved
+        if state is None:
+            state = self.saved = {
+                "role": "source",
+                "local_id": self.local_id,
+                "outbox": self.key,
+                "to": self.to,
+                "polled": self.polled,
+                "created_at": self.created_at,
+            }
+        state["versions"] = [self.versions.rm.value, self.versions.addressing.value, self.versions.soap.value]
+        state["identifier"] = self.identifier
+        # A process that reads this state finds it durable, so a granted Sequence is a created one.
+        state["state"] = (SourceState.CREATED if self.state is SourceState.GRANTED else self.state).value
+        state["start"] = self.numbers.start
+        state["last_number"] = self.numbers.last
+        state["limit"] = self.numbers.limit
+        state["secret"] = self.secret
+        if self.address:
+            state["address"] = self.address
+        if self.requester is not None:
+            state["requester"] = list(self.requester)
+        state["mark"] = self.numbers.mark
+        state["in_doubt"] = self.doubt.is_open
+        state["restored"] = self.numbers.is_restored
+        state["is_limit_known"] = self.doubt.state is not DoubtState.ASKING_FOR_LIMIT
+        acknowledged = self.acknowledged.copy()
+        for number in self.waiting.replying:
+            acknowledged.add(number)
+        state["acknowledged"] = acknowledged.to_state()
+        state["history"] = self.history.to_state()
+        state["offer"] = self.offer
+        state["message_ids"] = self.control.message_ids.copy()
+        state["end_wanted"] = self.end is not EndState.OPEN
+        state["last_fault"] = self.last_fault
+        state["behavior"] = self.behavior.value
+        state["expires"] = self.life.expires
+        state["expires_at"] = self.life.expires_at
+        return state.copy()
+
+    @classmethod
+    def from_state(cls, state: State, policy: SourcePolicy, available: int, now: float) -> Self:
+        """Restore a saved Sequence. It retransmits every message that is not known to be acknowledged.
+
+        Args:
+            state: The state that :meth:`to_state` returned.
+            policy: Its limits and timers from now on.
+            available: The highest number with a durable message.
+            now: Seconds.
+        """
+        versions = Versions(*state["versions"])
+        source = cls(state["local_id"], state["outbox"], versions, policy, now, polled=state["polled"])
+        source.restore(state, available, now)
+        return source
+
+    def restore(self, state: State, available: int, now: float) -> None:
+        """Restore the saved state of a new object.
+
+        Args:
+            state: What :meth:`to_state` returned, in this version or an older one.
+            available: The highest number that has a durable message.
+            now: Seconds.
+        """
+        self.created_at = min(state.get("created_at", now), now)
+        self.to = state["to"]
+        self.identifier = state["identifier"]
+        self.state = SourceState(state["state"])
+        self.numbers.start = state["start"]
+        self.numbers.available = available
+        self.numbers.last = state["last_number"]
+        self.numbers.limit = min(self.numbers.limit, state["limit"])
+        self.numbers.is_restored = state.get("restored", False)
+        self.acknowledged.update(AcknowledgementRanges.from_state(state["acknowledged"]))
+        self.history = AcknowledgementHistory(AcknowledgementRanges.from_state(state.get("history", [])), now)
+        self.offer = state["offer"]
+        self.secret = state.get("secret", "")
+        self.address = state.get("address", "")
+        if "requester" in state:
+            self.requester = Requester(*state["requester"])
+        self.control.message_ids = dict(state["message_ids"])
+        if state["end_wanted"]:
+            self.end = EndState.WANTED
+        self.last_fault = state["last_fault"]
+        self.behavior = IncompleteSequenceBehavior(state.get("behavior", self.behavior))
+        self.life.restore(state.get("expires"), state["expires_at"], now)
+        # The earlier process may have transmitted any number up to the mark, so the peer may acknowledge any of them.
+        # The unacknowledged numbers are transmitted again as the window opens.
+        self.numbers.sent_before = self.numbers.last or available
+        if "mark" in state:
+            self.numbers.mark = state["mark"]
+        elif self.identifier is not None:
+            self.numbers.mark = self.numbers.sent_before  # saved without a mark by an older version
+        self.numbers.durable_mark = self.numbers.mark
+        if not self.polled:
+            self.numbers.sent_before = min(self.numbers.sent_before, self.numbers.mark)
+        self.numbers.next = self.acknowledged.first_gap
+        if state.get("in_doubt", False):
+            self.doubt.restore(is_limit_known=state.get("is_limit_known", True))
+        if self.numbers.last is not None or self.state in (SourceState.CLOSING, SourceState.TERMINATING):
+            self.end = EndState.DURABLE
+        if self.numbers.last is not None and self.state is SourceState.CREATED:
+            self.state = SourceState.ROLLOVER  # the format of an older version: decided, and not yet numbered
+        if self.state is SourceState.CLOSED:
+            self.move_rest()
+        if self.state is SourceState.CREATING or self.doubt.is_open:
+            self.control.due = now
+
+    def move_rest(self) -> None:
+        """Move unacknowledged and new messages to the next Sequence, after the peer closed this one."""
+        self.numbers.keep_sent()
+        self.doubt.resolve(DoubtEvent.MOVED)
+        self.doubt.lower_limit(self.acknowledged.first_gap - 1)

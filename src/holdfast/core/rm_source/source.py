@@ -8,21 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.core.messages import IncompleteSequenceBehavior, SequenceAcknowledgement
-from holdfast.core.origin import Requester
+from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
-from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.core.records import Record, State
-from holdfast.core.rm_source.acknowledgement_history import AcknowledgementHistory
-from holdfast.core.rm_source.control_requests import ControlRequests
-from holdfast.core.rm_source.doubt import SequenceDoubt
-from holdfast.core.rm_source.flight import Claim, Flight, InFlight, always, size_of
-from holdfast.core.rm_source.lifetime import Lifetime
-from holdfast.core.rm_source.message_numbers import MessageNumbers
-from holdfast.core.rm_source.pace import Pace
-from holdfast.core.rm_source.saved_state import restore, state_of
-from holdfast.core.rm_source.transmissions import Transmissions
-from holdfast.core.rm_source.waiting_requests import Requests, SequenceRequests
+from holdfast.core.records import Record
+from holdfast.core.rm_source.flight import Claim, InFlight, always, size_of
+from holdfast.core.rm_source.request_index import Requests
+from holdfast.core.rm_source.saved_state import OutboundSequence
 from holdfast.core.rm_source.window import Early
 from holdfast.core.states import (
     END_TABLE,
@@ -53,87 +44,17 @@ _MARK, _MARK_AND_REPORT = SourceAction.MARK, SourceAction.MARK_AND_REPORT
 _OPEN, _DURABLE, _TELLING = EndState.OPEN, EndState.DURABLE, EndState.TELLING
 
 
-class RMSource:
-    """One outbound Sequence.
+class RMSource(OutboundSequence):
+    """One outbound Sequence."""
 
-    Args:
-        local_id: Its name in the store, which it has before it has an Identifier: the MessageID of its CreateSequence.
-            If either side offered the Sequence, or its version has no CreateSequence, the Identifier itself.
-        key: The key of its outbox.
-        versions: Its protocol versions.
-        policy: Its limits and timers.
-        polled: Whether its destination is an anonymous endpoint: its messages leave only in answers to requests.
-        now: Seconds.
-    """
-
-    __slots__ = (
-        "acknowledged",
-        "address",
-        "behavior",
-        "control",
-        "created_at",
-        "doubt",
-        "end",
-        "flight",
-        "history",
-        "identifier",
-        "key",
-        "last_fault",
-        "life",
-        "local_id",
-        "numbers",
-        "offer",
-        "pace",
-        "policy",
-        "polled",
-        "requester",
-        "requests",
-        "saved",
-        "secret",
-        "state",
-        "to",
-        "transmissions",
-        "versions",
-        "waiting",
-    )
+    __slots__ = ("requests",)
 
     def __init__(
         self, local_id: str, key: str, versions: Versions, policy: SourcePolicy, now: float, *, polled: bool = False
     ):
-        self.local_id = local_id
-        self.key = key
-        self.versions = versions
-        self.policy = policy
-        self.polled = polled
-        self.created_at = now
-        self.identifier: str | None = None
-        self.state = SourceState.NONE
-        self.end = EndState.OPEN
-        """Progress of its end."""
-        self.numbers = MessageNumbers(policy.max_message_number)
-        self.acknowledged = AcknowledgementRanges()
-        self.history = AcknowledgementHistory()
-        self.flight = Flight()
-        self.waiting = SequenceRequests()
-        self.requests = Requests()
+        super().__init__(local_id, key, versions, policy, now, polled=polled)
+        self.requests: Requests[RMSource] = Requests()
         """Index in which a reply finds its request; shared by all Sequences of this side once it carries an outbox."""
-        self.pace = Pace(policy, now)
-        self.transmissions = Transmissions(self.flight, self.waiting, self.pace)
-        self.control = ControlRequests()
-        self.doubt = SequenceDoubt(local_id, self.numbers, self.flight, self.waiting, self.acknowledged, self.control)
-        """The question which unacknowledged numbers the peer has."""
-        self.life = Lifetime(now)
-        self.offer: str | None = None
-        self.address = self.secret = ""
-        """For a forwarder, the address given to the peer and its unguessable part; "" without one."""
-        self.to: str | None = None
-        """Destination of a Sequence that answers an Offer; None: the outbox's address, or anonymous."""
-        self.requester: Requester | None = None
-        """The requester that it replies to; None: none, or unknown."""
-        self.behavior = IncompleteSequenceBehavior.NO_DISCARD
-        """What the destination does if the Sequence ends with a gap, according to its grant."""
-        self.last_fault = ""
-        self.saved: State | None = None
 
     # --- states ---------------------------------------------------------------------------------------------------
 
@@ -410,12 +331,6 @@ class RMSource:
         self.numbers.end_with_available()  # no LastMessage: a destination that has expired the Sequence rejects it
         self.want_end()
 
-    def move_rest(self) -> None:
-        """Move unacknowledged and new messages to the next Sequence, after the peer closed this one."""
-        self.numbers.keep_sent()
-        self.doubt.resolve(DoubtEvent.MOVED)
-        self.doubt.lower_limit(self.acknowledged.first_gap - 1)
-
     def proceed(self) -> bool:
         """Take the next step towards the end, if the end is wanted or all numbers are used, and all is acknowledged.
 
@@ -514,24 +429,3 @@ class RMSource:
         if patience is None or not (self.flight or self.state is SourceState.CREATING):
             return False
         return self.life.is_silent(self.flight.waiting_since, patience, now)
-
-    # --- saved state ----------------------------------------------------------------------------------------------
-
-    def to_state(self) -> State:
-        """Return the state to save. The newest acknowledged ranges may be lost, which costs only retransmissions."""
-        return state_of(self)
-
-    @classmethod
-    def from_state(cls, state: State, policy: SourcePolicy, available: int, now: float) -> RMSource:
-        """Restore a saved Sequence. It retransmits every message that is not known to be acknowledged.
-
-        Args:
-            state: The state that :meth:`to_state` returned.
-            policy: Its limits and timers from now on.
-            available: The highest number with a durable message.
-            now: Seconds.
-        """
-        versions = Versions(*state["versions"])
-        source = cls(state["local_id"], state["outbox"], versions, policy, now, polled=state["polled"])
-        restore(source, state, available, now)
-        return source

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from holdfast.core.commit import GroupCommit
 from holdfast.core.deadlines import Deadlines
 from holdfast.core.events import Effect
-from holdfast.core.rm_source.waiting_requests import Requests
+from holdfast.core.rm_source.request_index import Requests
+from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.circuit import Circuits
 from holdfast.core.sending.composer import Composer, Offered
 from holdfast.core.sending.forwarding_hooks import Forwarders
@@ -59,7 +60,7 @@ class SendingContext:
         self.outboxes: dict[str, Outbox] = {}
         """Sequence key -> outbox."""
         self.sequences = OutboundSequences()
-        self.requests = Requests()
+        self.requests: Requests[RMSource] = Requests()
         """Requests that wait for a reply."""
         self.composer = Composer(local, offered, new_identifier)
         self.deadlines = Deadlines()
