@@ -20,12 +20,14 @@ from hypothesis import strategies as st
 from waiting import until
 
 from examples import examples
+from holdfast.http.client.answer_room import AnswerRoom
 from holdfast.http.client.client import HTTPClient
-from holdfast.http.client.connection import MAX_HEAD_BYTES, REDIRECTS, Call, ClientConnection
+from holdfast.http.client.connection import MAX_HEAD_BYTES, REDIRECTS, Call, ClientConnection, OriginAnswers
 from holdfast.http.client.known_answers import MAX_HEADS, KnownAnswers
 from holdfast.http.client.pool import Pool
 from holdfast.http.outcome import Outcome, Response, TransportError
 from holdfast.http.server.server import Exchange, Handler, HTTPServer
+from holdfast.http.urls import Origin
 
 
 @asynccontextmanager
@@ -394,26 +396,11 @@ class Wire(asyncio.Transport):
         self.is_aborted = True
 
 
-class Owner(Pool):
-    """A pool without sockets: notes what its connection does."""
-
-    def __init__(self) -> None:
-        self.max_response = 1000
-        self.answers = KnownAnswers()
-        self.has_answered = False
-        self.freed = 0
-
-    def free(self, connection: ClientConnection) -> None:
-        self.freed += 1
-
-    def remove(self, connection: ClientConnection) -> None:
-        pass
-
-
 def connected(told: list[Outcome], answers: KnownAnswers | None = None) -> tuple[ClientConnection, Wire]:
     """A connection with one request in progress."""
-    connection, wire = ClientConnection(Owner()), Wire()
-    connection.pool.answers = answers or connection.pool.answers
+    shared = OriginAnswers(Origin(False, "a", 80), 1000, AnswerRoom(None))  # type: ignore[arg-type] # nothing waits
+    shared.answers = answers or shared.answers
+    connection, wire = ClientConnection(shared, lambda one: None, lambda one: None), Wire()
     connection.connection_made(wire)
     ask(connection, told)
     return connection, wire

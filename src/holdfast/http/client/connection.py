@@ -7,16 +7,16 @@ answer that never comes would hold up those behind it. No task and no timer; tim
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import httptools
 
-from holdfast.http.client.answer_room import SMALL_ANSWER, Claim
+from holdfast.http.client.answer_room import SMALL_ANSWER, AnswerRoom, Claim
+from holdfast.http.client.known_answers import KnownAnswers
 from holdfast.http.outcome import Done, Outcome, Response, TransportError
 from holdfast.http.reasons import why_not_answered
-
-if TYPE_CHECKING:
-    from holdfast.http.client.pool import Pool
+from holdfast.http.urls import Origin
 
 REDIRECTS = (301, 302, 303, 307, 308)
 LARGE_BODY = 64 * 1024
@@ -59,18 +59,51 @@ class Call:
         self.end(TransportError(message, connected=connected, status=status, remedy=remedy))
 
 
+class OriginAnswers:
+    """What all connections to one origin share about its answers.
+
+    Args:
+        origin: The origin.
+        max_response: Largest answer's content.
+        room: Bytes that answers may take.
+    """
+
+    __slots__ = ("answers", "has_answered", "max_response", "origin", "room")
+
+    def __init__(self, origin: Origin, max_response: int, room: AnswerRoom) -> None:
+        self.origin = origin
+        self.max_response = max_response
+        self.room = room
+        self.answers = KnownAnswers()
+        self.has_answered = False
+        """Whether anything was ever answered: then it speaks what we speak."""
+
+
 class ClientConnection(asyncio.Protocol):
-    """A connection of ``pool``, to be given one call after the other."""
+    """A connection, to be given one call after the other.
+
+    Args:
+        shared: What it shares with the other connections to its origin.
+        free: Called when it may serve the next call.
+        closed: Called when it is closed, perhaps twice.
+    """
 
     __slots__ = (
-        "_body", "_claim", "_fields", "_is_complete", "_is_surplus", "_keeps_alive", "_length", "_parser", "_response",
-        "_silent", "_status", "call", "idle_since", "pool", "transport",
+        "_body", "_claim", "_closed", "_fields", "_free", "_is_complete", "_is_surplus", "_keeps_alive", "_length",
+        "_parser", "_response", "_shared", "_silent", "_status", "call", "idle_since", "transport",
     )  # fmt: skip
 
     transport: asyncio.Transport
 
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
+    def __init__(
+        self,
+        shared: OriginAnswers,
+        free: Callable[[ClientConnection], None],
+        closed: Callable[[ClientConnection], None],
+    ) -> None:
+        self._shared = shared
+        self._free = free
+        self._closed = closed
         self.call: Call | None = None
         self.idle_since = 0.0
         self._parser = httptools.HttpResponseParser(self)
@@ -108,7 +141,7 @@ class ClientConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close it at once."""
         self._drop_claim()
-        self.pool.remove(self)
+        self._closed(self)
         self.transport.abort()
 
     def _drop_claim(self) -> None:
@@ -122,7 +155,7 @@ class ClientConnection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.pool.remove(self)
+        self._closed(self)
         call = self.call
         if call is None:
             self._drop_claim()
@@ -136,7 +169,7 @@ class ClientConnection(asyncio.Protocol):
         if self._status or self._silent:
             reason = f"{call.url} closed the connection in the middle of its response"
         else:
-            reason = why_not_answered(call.url, error, is_first=not self.pool.has_answered)
+            reason = why_not_answered(call.url, error, is_first=not self._shared.has_answered)
         call.fail(reason, connected=True)
 
     def data_received(self, data: bytes) -> None:
@@ -147,7 +180,7 @@ class ClientConnection(asyncio.Protocol):
         is_fresh = not self._silent and not self._status
         if is_fresh:
             end = data.find(b"\r\n\r\n") + 4
-            known = self.pool.answers.found.get(data[:end])
+            known = self._shared.answers.found.get(data[:end])
             if known is not None and len(data) - end == known.length:
                 self._tell(Response(known.status, known.headers, data[end:]), is_plain=True)
                 return
@@ -196,7 +229,7 @@ class ClientConnection(asyncio.Protocol):
                 f"{self.call.url} responded with the content encoding {encoding}, which was not requested",
                 status=self._status,
             )
-        elif (declared := self._fields.get("content-length", "")).isdigit() and int(declared) > self.pool.max_response:
+        elif (self._declared or 0) > self._shared.max_response:
             self._too_large()
 
     def on_body(self, data: bytes) -> None:
@@ -204,7 +237,7 @@ class ClientConnection(asyncio.Protocol):
             return
         self._silent = 0
         self._length += len(data)
-        if self._length > self.pool.max_response:
+        if self._length > self._shared.max_response:
             self._too_large()
             return
         if self._length > SMALL_ANSWER and self._claim is None:
@@ -216,10 +249,15 @@ class ClientConnection(asyncio.Protocol):
                 self._body = bytearray(self._body)
             self._body += data
 
-    def _claim_room(self) -> None:
+    @property
+    def _declared(self) -> int | None:
+        """The length of the content that the answer's head declares."""
         declared = self._fields.get("content-length", "")
-        size = int(declared) if declared.isdigit() else self.pool.max_response
-        self._claim = self.pool.room.claim(self.pool.origin, size, self.transport.resume_reading)
+        return int(declared) if declared.isdigit() else None
+
+    def _claim_room(self) -> None:
+        size = self._shared.max_response if self._declared is None else self._declared
+        self._claim = self._shared.room.claim(self._shared.origin, size, self.transport.resume_reading)
         if not self._claim.is_granted:
             self.transport.pause_reading()
 
@@ -253,7 +291,7 @@ class ClientConnection(asyncio.Protocol):
         is_plain = self._keeps_alive and not self._is_surplus
         self._expect()
         if is_plain and data:
-            self.pool.answers.learn(data, response)
+            self._shared.answers.learn(data, response)
         self._tell(response, is_plain=is_plain)
 
     def _tell(self, response: Response, *, is_plain: bool) -> None:
@@ -261,10 +299,10 @@ class ClientConnection(asyncio.Protocol):
         call = self.call
         assert call is not None
         self.call = None
-        self.pool.has_answered = True
+        self._shared.has_answered = True
         # What came before the request was written whole was said without having read it.
         if is_plain and not self.transport.get_write_buffer_size():
-            self.pool.free(self)
+            self._free(self)
         else:
             self.abort()
         if response.status in REDIRECTS:
@@ -280,7 +318,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _too_large(self) -> None:
         assert self.call is not None
-        message = f"{self.call.url} responded with {self._status} and more than {self.pool.max_response} bytes"
+        message = f"{self.call.url} responded with {self._status} and more than {self._shared.max_response} bytes"
         self.fail(message, status=self._status)
 
 

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.http.client.answer_room import room_of
-from holdfast.http.client.connection import Call, ClientConnection
-from holdfast.http.client.known_answers import KnownAnswers
+from holdfast.http.client.connection import Call, ClientConnection, OriginAnswers
 from holdfast.http.client.proxies import Proxy, open_plain, open_tunnel
 from holdfast.http.reasons import why_not_connected
 from holdfast.http.tls_transport import TLSTransport
@@ -60,11 +59,7 @@ class Pool:
         path: str | None = None,
     ) -> None:
         self.origin = origin
-        self.max_response = limits.max_response
-        self.answers = KnownAnswers()
-        self.has_answered = False
-        """Whether anything was ever answered: then it speaks what we speak."""
-        self.room = room_of(asyncio.get_running_loop())
+        self._shared = OriginAnswers(origin, limits.max_response, room_of(asyncio.get_running_loop()))
         self._proxy = proxy
         self._context = context
         self._limits = limits
@@ -100,7 +95,7 @@ class Pool:
         self._waiting.append(call)
         self._connect_if_wanted()
 
-    def free(self, connection: ClientConnection) -> None:
+    def _offer(self, connection: ClientConnection) -> None:
         """Make a connection available after its call has ended."""
         while self._waiting:
             call = self._waiting.popleft()
@@ -110,7 +105,7 @@ class Pool:
         connection.idle_since = self._loop.time()
         self._free.append(connection)
 
-    def remove(self, connection: ClientConnection) -> None:
+    def _remove(self, connection: ClientConnection) -> None:
         """Remove a closed connection."""
         self._connections.discard(connection)
         if connection in self._free:
@@ -183,18 +178,21 @@ class Pool:
             self._not_connected(ConnectionResetError("the peer closed each new connection at once"))
         else:
             self._connections.add(made)
-            self.free(made)
+            self._offer(made)
+
+    def _connection(self) -> ClientConnection:
+        return ClientConnection(self._shared, self._offer, self._remove)
 
     async def _open(self) -> ClientConnection:
         if self._path is not None:
-            _, told = await self._loop.create_unix_connection(lambda: ClientConnection(self), self._path)
+            _, told = await self._loop.create_unix_connection(self._connection, self._path)
             return told
         if self._proxy is not None:
             if self._context is not None:
-                return await open_tunnel(self._proxy, self.origin, self._context, lambda: ClientConnection(self))
-            _, plain = await open_plain(self._proxy, lambda: ClientConnection(self))
+                return await open_tunnel(self._proxy, self.origin, self._context, self._connection)
+            _, plain = await open_plain(self._proxy, self._connection)
             return plain
-        connection = ClientConnection(self)
+        connection = self._connection()
         if self._context is None:
             await self._loop.create_connection(lambda: connection, self.origin.host, self.origin.port)
             return connection
@@ -209,4 +207,4 @@ class Pool:
             return
         waiting, self._waiting = self._waiting, deque()
         for call in waiting:
-            call.fail(why_not_connected(call.url, error, is_first=not self.has_answered), connected=False)
+            call.fail(why_not_connected(call.url, error, is_first=not self._shared.has_answered), connected=False)
