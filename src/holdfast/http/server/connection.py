@@ -1,7 +1,7 @@
 """One peer's connection to the HTTP server: parses its requests, and answers them one at a time, in order.
 
 Owns framing, the phases of a connection and the order of pipelined answers (RFC 9110, RFC 9112). Knows nothing of
-listening; ``server`` has what connections share, ``server_exchange`` how one request is answered.
+listening; ``open_connections`` has what connections share, ``server_exchange`` how one request is answered.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import asyncio
 import logging
 import os
 import socket
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import httptools
 
 from holdfast.http.exchange import Request
 from holdfast.http.server.descriptors import overflow
 from holdfast.http.server.known_heads import KnownHead
+from holdfast.http.server.open_connections import OpenConnections, Peer
 from holdfast.http.server.refusals import (
     BODY_TIMEOUT,
     BODY_TOO_LARGE,
@@ -36,11 +37,8 @@ from holdfast.http.server.refusals import (
     UNKNOWN_VERSION,
     Refusal,
 )
-from holdfast.http.server.server_exchange import LARGE_BODY, STREAMING, WAITING, ServerExchange
+from holdfast.http.server.server_exchange import LARGE_BODY, STREAMING, WAITING, AnsweringConnection, ServerExchange
 from holdfast.http.tls import PeerCertificate
-
-if TYPE_CHECKING:
-    from holdfast.http.server.server import HTTPServer
 
 logger = logging.getLogger(__name__)
 
@@ -58,19 +56,17 @@ class Refused(Exception):
     """Stops the parser, which then says only that a callback failed. Never leaves this module."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol, AnsweringConnection, Peer):
     """One peer's connection: parses requests, and gives the handler one at a time, in order."""
 
     __slots__ = (
         "_body", "_continue", "_exchange", "_fields", "_given", "_head", "_headers", "_is_given", "_keep_alive",
         "_length", "_limits", "_method", "_old", "_parser", "_pending_bytes", "_phase", "_pumping", "_queue",
-        "_reading_paused", "_refusal", "_resumed", "_since", "_stalled_since", "_target", "transport", "_unparsed",
-        "_upgrading", "drained", "host", "peer", "server", "write_paused", "certificate",
+        "_reading_paused", "_refusal", "_resumed", "_since", "_stalled_since", "_target", "_unparsed",
+        "_upgrading", "host", "peer", "certificate",
     )  # fmt: skip
 
-    transport: asyncio.Transport
-
-    def __init__(self, server: HTTPServer, given: Request | None = None, *, is_given: bool = False) -> None:
+    def __init__(self, server: OpenConnections, given: Request | None = None, *, is_given: bool = False) -> None:
         self.server = server
         self._is_given = is_given  # by another process, which accepted it
         self._given = given  # what another process read on it, and gave away with it

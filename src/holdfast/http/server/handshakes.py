@@ -14,16 +14,13 @@ import re
 import socket
 import ssl
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from holdfast.http.reasons import why_no_handshake
 from holdfast.http.server.connection import USELESS, Connection
 from holdfast.http.server.descriptors import backlog
+from holdfast.http.server.open_connections import OpenConnections, Peer
 from holdfast.http.server.refusals import CLIENT_HELLO, NEEDS_TLS
 from holdfast.http.tls_transport import TLSTransport
-
-if TYPE_CHECKING:
-    from holdfast.http.server.server import HTTPServer
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +66,7 @@ class TLSListener:
         bound: Sockets that are bound but do not listen yet.
     """
 
-    def __init__(self, server: HTTPServer, context: ssl.SSLContext, bound: Iterable[socket.socket]) -> None:
+    def __init__(self, server: OpenConnections, context: ssl.SSLContext, bound: Iterable[socket.socket]) -> None:
         self._server = server
         self.context = context
         self._loop = asyncio.get_running_loop()
@@ -113,7 +110,7 @@ class TLSListener:
                 one.close()
 
 
-class Handshake:
+class Handshake(Peer):
     """One connection in its handshake; it counts among the server's connections.
 
     Args:
@@ -122,7 +119,7 @@ class Handshake:
         connection: The accepted socket.
     """
 
-    def __init__(self, server: HTTPServer, context: ssl.SSLContext, connection: socket.socket) -> None:
+    def __init__(self, server: OpenConnections, context: ssl.SSLContext, connection: socket.socket) -> None:
         self._server = server
         self._since = server.now
         limit = server.limits.max_connections

@@ -1,7 +1,7 @@
 """The HTTP/1.1 server of our own: one asyncio.Protocol per connection on httptools, no task or timer per request.
 
-Owns listening, what connections share, and its limits; ``server_connection`` has one connection. It hands each whole
-request to one handler as an Exchange. Runs on any asyncio loop, fastest on uvloop (see ``event_loop_factory``).
+Owns listening; ``open_connections`` has what connections share, ``connection`` one of them. It hands each whole request
+to one handler as an Exchange. Runs on any asyncio loop, fastest on uvloop (see ``event_loop_factory``).
 
 One timer per server, the sweep, does everything that depends on time: it closes connections that are too slow, and
 renews the Date header. A connection only notes the sweep's last reading of the clock when its phase changes.
@@ -11,30 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
 import logging
 import socket
 import ssl
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from email.utils import formatdate
-from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
-from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request, check_headers
+from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request
 from holdfast.http.server.connection import Connection
 from holdfast.http.server.descriptors import backlog
-from holdfast.http.server.handshakes import Handshake, TLSListener
-from holdfast.http.server.known_heads import KnownHeads
-from holdfast.http.server.refusals import Refusing
+from holdfast.http.server.handshakes import TLSListener
+from holdfast.http.server.open_connections import HTTPCounters, OpenConnections
 
 __all__ = ["Exchange", "HTTPCounters", "HTTPLimits", "HTTPServer", "Handler", "Request", "event_loop_factory"]
 
 logger = logging.getLogger(__name__)
-
-HEAD_CACHE: Final = 256
 
 
 def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -51,70 +43,18 @@ def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-@dataclass(slots=True)
-class HTTPCounters:
-    """What a server has done since it started; only ever grows.
-
-    Attributes:
-        connections: Connections taken.
-        requests: Whole requests handed to the handler.
-        refused: Refusals by reason: ``connections``, ``malformed``, ``header_size``, ``body_size``, ``memory``,
-            ``encoding``, ``expectation``, ``method``, ``version``, ``pipelined``, ``tls`` (no
-            handshake, or a failed one).
-        timeouts: Connections closed by reason: ``header``, ``body``, ``keep_alive``, ``write``, ``response``,
-            ``room`` (idle ones, when there were too many), ``unsent`` (those that read too slowly, when too much was
-            unread).
-        failures: Handlers that raised.
-        given: Connections given to another process.
-    """
-
-    connections: int = 0
-    requests: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    timeouts: Counter[str] = field(default_factory=Counter)
-    failures: int = 0
-    given: int = 0
-
-    @property
-    def rejected(self) -> int:
-        """Total number of refusals."""
-        return sum(self.refused.values())
-
-
-class HTTPServer:
+class HTTPServer(OpenConnections):
     """Listens on one address and hands every request to one handler.
 
     ``counters`` may be read at any time, for metrics.
     """
 
     def __init__(self) -> None:
-        self.limits = HTTPLimits()
-        self.counters = HTTPCounters()
-        self.secure = False
-        self.closing = False
-        self.now = 0.0  # the loop's time at the last sweep
-        self.buffered = 0  # bytes of request contents held by all connections
-        self.large: Counter[str] = Counter()  # of these, contents above 64 KB, by address
-        self._unsent: dict[Connection, int] = {}  # what peers have not read, the one first that waits longest
-        self._unsent_bytes = 0
-        self.handler: Handler = _no_handler
-        self.connections: set[Connection | Handshake] = set()
-        self.heads: dict[tuple[int, bytes | None], bytes] = {}  # what `head` made since the Date changed
-        self.known_heads = KnownHeads()
-        self.refusing: Refusing | None = None
-        """Answers, in an endpoint's format, requests with too large or encoded content, or with TLS where the port
-        uses plain HTTP or the reverse; None: as plain text."""
-        self.on_failed_handshake: Callable[[str, str | None], None] | None = None
-        """Called with the reason and the peer when a TLS handshake fails that the client can be set right about."""
-        self.give: Callable[[socket.socket], bool] | None = None
-        """Gives a connection that brought nothing yet to another process that has fewer, closing nothing; whether it
-        did. None: there is no other."""
-        self._date = b""
+        super().__init__()
         self._sweep_seconds = 1.0
         self._sweeper: asyncio.TimerHandle | None = None
         self._servers: list[asyncio.Server] = []
         self._tls: TLSListener | None = None
-        self._emptied: asyncio.Event = asyncio.Event()
 
     async def start(
         self,
@@ -246,70 +186,9 @@ class HTTPServer:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), seconds)
 
-    def unsent(self, connection: Connection, size: int) -> None:
-        """The connection's peer has not read so many bytes; if that is too much with those of others, those that have
-        waited longest are closed. One answer may be larger than all may have."""
-        self._unsent[connection] = size
-        self._unsent_bytes += size
-        while self._unsent_bytes > self.limits.max_unsent and len(self._unsent) > 1:
-            slowest = next(iter(self._unsent))
-            self.sent(slowest)
-            self.counters.timeouts["unsent"] += 1
-            slowest.abort()
-
-    def sent(self, connection: Connection) -> None:
-        """Record that the connection's peer has read its data, or has disconnected."""
-        self._unsent_bytes -= self._unsent.pop(connection, 0)
-
-    def remove(self, connection: Connection | Handshake) -> None:
-        """Forget a connection that is lost."""
-        self.connections.discard(connection)
-        if not self.connections:
-            self._emptied.set()
-
-    def make_room(self) -> bool:
-        """Close some of the connections that have had nothing to do for longest, when a new one would be one too many.
-
-        Returns:
-            Whether there were any.
-        """
-        idle = [(since, id(one), one) for one in self.connections if (since := one.idle_since) is not None]
-        # Some at a time, so that a wave of connections does not look through all of them for each.
-        idle = heapq.nsmallest(1 + self.limits.max_connections // 64, idle)
-        for _, _, connection in idle:
-            self.connections.discard(connection)
-            connection.make_room()
-        return bool(idle)
-
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         self._sweeper = loop.call_later(self._sweep_seconds, self._sweep, loop)
-        self.now = now = loop.time()
-        date = formatdate(usegmt=True).encode()
-        if date != self._date:
-            self._date = date
-            self.heads.clear()
-        # A note of `now` may be one sweep old when it is made; subtracting that much never closes anyone early.
-        for connection in list(self.connections):
-            connection.sweep(now, now - self._sweep_seconds)
-
-    def head(self, status: int, content_type: bytes | None) -> bytes:
-        """Return the status line and the common headers of answers of this kind."""
-        check_headers(content_type, ())
-        try:
-            phrase = HTTPStatus(status).phrase
-        except ValueError:
-            phrase = ""
-        head = f"HTTP/1.1 {status} {phrase}\r\nServer: holdfast\r\nDate: ".encode() + self._date + b"\r\n"
-        if content_type is not None:
-            head += b"Content-Type: " + content_type + b"\r\n"
-        if len(self.heads) >= HEAD_CACHE:
-            self.heads.clear()
-        self.heads[(status, content_type)] = head
-        return head
-
-
-def _no_handler(exchange: Exchange) -> None:
-    raise RuntimeError("the server has not been started")
+        self.sweep(loop.time(), self._sweep_seconds)
 
 
 def _sweep_seconds(limits: HTTPLimits) -> float:

@@ -4,18 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast.http.exchange import Exchange, Request, check_headers
-
-if TYPE_CHECKING:
-    from holdfast.http.server.connection import Connection
+from holdfast.http.server.open_connections import OpenConnections
 
 LARGE_BODY: Final = 64 * 1024
 """From this size a body is written on its own rather than copied behind its head."""
 
 WAITING, STREAMING, ANSWERED = range(3)
+
+
+class AnsweringConnection(ABC):
+    """What an exchange does with the connection that its request came on.
+
+    Attributes:
+        server: What the connections of the server share.
+        transport: Where answers are written.
+        write_paused: Whether the peer reads too slowly.
+        drained: Done when it has read enough; None: nobody waits for that.
+    """
+
+    __slots__ = ("drained", "server", "transport", "write_paused")
+
+    server: OpenConnections
+    transport: asyncio.Transport
+    write_paused: bool
+    drained: asyncio.Future[None] | None
+
+    @abstractmethod
+    def give_away(self, exchange: ServerExchange) -> socket.socket | None:
+        """Return a copy of the socket for another process, None if the connection must stay here."""
+
+    @abstractmethod
+    def lose(self, exchange: ServerExchange) -> None:
+        """Forget the connection, which another process has."""
+
+    @abstractmethod
+    def answered(self, exchange: ServerExchange, close: bool) -> None:
+        """Continue after the answer, or close."""
 
 
 class ServerExchange(Exchange):
@@ -25,7 +54,7 @@ class ServerExchange(Exchange):
     state = WAITING
     _chunked = False
 
-    def __init__(self, connection: Connection, request: Request, keep_alive: bool, old: bool) -> None:
+    def __init__(self, connection: AnsweringConnection, request: Request, keep_alive: bool, old: bool) -> None:
         self._connection = connection
         self.request = request
         self.size = len(request.body)  # what the server holds for it, whatever its handler makes of the request
