@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -132,6 +133,35 @@ def test_every_room_says_what_it_owns_what_it_may_not_know_and_what_to_open_firs
         if re.search(word, text) is None
     ]
     assert not silent, "\n".join(silent)
+
+
+HUBS = {"holdfast.core.sending.context", "holdfast.simulation.world"}
+"""What its parts share, and name for its type only: the outboxes of an endpoint, and the endpoints of a world."""
+
+
+def imported(path: Path, modules: set[str]) -> set[str]:
+    """The modules that a module imports, at the start, in functions and for types; of types, none from a hub."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    for_types = [one for one in nodes if isinstance(one, ast.If) and ast.unparse(one.test) == "TYPE_CHECKING"]
+    typed = {id(one) for block in for_types for one in block.body}
+    found: set[str] = set()
+    for one in nodes:
+        names = [name.name for name in one.names] if isinstance(one, ast.Import | ast.ImportFrom) else []
+        if isinstance(one, ast.ImportFrom):
+            names = [f"{one.module}.{name}" if f"{one.module}.{name}" in modules else str(one.module) for name in names]
+        found |= {name for name in names if name in modules and not (id(one) in typed and name in HUBS)}
+    return found
+
+
+def test_no_modules_import_each_other_not_even_for_types() -> None:
+    package = ROOT / "src" / "holdfast"
+    names = {
+        ".".join(("holdfast", *path.relative_to(package).with_suffix("").parts)).removesuffix(".__init__"): path
+        for path in package.rglob("*.py")
+    }
+    graph = {name: imported(path, set(names)) - {"holdfast"} for name, path in names.items() if name != "holdfast"}
+    assert graph.keys() >= HUBS and sum(map(len, graph.values())) > 2000
+    TopologicalSorter(graph).prepare()  # a CycleError names the modules of a circle
 
 
 def test_no_loose_ends_are_left_in_the_source() -> None:
