@@ -16,6 +16,7 @@ import runpy
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.settings import values_of
+from holdfast.settings import meaning_of, values_of
 
 DOCS = Path(__file__).resolve().parent
 SOURCES = DOCS.parent / "src" / "holdfast"
@@ -221,7 +222,7 @@ def _derived(module: str, node: ast.ClassDef) -> list[ast.stmt]:
     return body
 
 
-def _class(module: str, node: ast.ClassDef) -> Iterator[str]:
+def _class_page(module: str, node: ast.ClassDef) -> Iterator[str]:
     node.body = _derived(module, node)
     initial = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
     yield f"### class {module}.{node.name}"
@@ -267,7 +268,7 @@ def api() -> str:
         parts.append(f"## {title}")
         for node in found:
             if isinstance(node, ast.ClassDef):
-                parts.extend(_class(module, node))
+                parts.extend(_class_page(module, node))
             else:
                 parts.append(f"### {module}.{node.name}()\n\n```text\n{_signature(node, method=False)}\n```")
                 parts.append(render_docstring(ast.get_docstring(node) or ""))
@@ -298,100 +299,66 @@ def _errors() -> str:
 
 # --- settings --------------------------------------------------------------------------------------------------------
 
-SETTINGS = [
-    ("core/policy.py", "DestinationPolicy", "holdfast.Destination(policy=…)"),
-    ("core/policy.py", "SourcePolicy", "holdfast.Source(policy=…)` and `holdfast.DestinationHTTP(policy=…)"),
-    ("endpoint/source/http_settings.py", "SourceHTTP", "holdfast.Source(http=…)"),
-    ("endpoint/destination/http_settings.py", "DestinationHTTP", "holdfast.Destination(http=…)"),
-    ("core/retransmission.py", "RetransmissionPolicy", "holdfast.SourcePolicy(retransmission=…)"),
-    ("core/policy.py", "PollingPolicy", "holdfast.SourcePolicy(polling=…)"),
-    ("core/queues/retention.py", "RetentionPolicy", "holdfast.Destination(queues=…)"),
-    ("core/handling/handler_cursor.py", "HandlingPolicy", "holdfast.Destination(handling=…)"),
-    ("core/policy.py", "CircuitPolicy", "circuit of [policies] and [forwarders.NAME.policy] of a broker's file"),
-    ("core/policy.py", "ForwardingPolicy", "[policies] and [forwarders.NAME.policy] of a broker's file"),
-    ("core/policy.py", "StagingPolicy", "holdfast.DestinationHTTP(staging=…)"),
-    ("http/exchange.py", "HTTPLimits", "holdfast.DestinationHTTP(limits=…)` and `Listeners(limits=…)"),
-    ("endpoint/listener_settings.py", "Listeners", "holdfast.endpoint.serve.Service(listeners=…)"),
-    ("endpoint/listener_settings.py", "AdminListener", "Listeners(admin=…)"),
-    ("wire/limits.py", "Limits", "holdfast.DestinationHTTP(envelopes=…)"),
-    ("endpoint/journal/policy.py", "JournalPolicy", "holdfast.Destination(journal=…)` and `holdfast.Source(journal=…)"),
-]
-SETTINGS_BASES = {
-    "AdminAddress": "endpoint/listener_settings.py",
-    "HTTPSettings": "endpoint/sending/http_settings.py",
-    "JournalPolicy": "endpoint/journal/policy.py",
-    "MessageAddress": "endpoint/listener_settings.py",
+SETTINGS = {
+    "DestinationPolicy": ("core.policy", "holdfast.Destination(policy=…)"),
+    "SourcePolicy": ("core.policy", "holdfast.Source(policy=…)` and `holdfast.DestinationHTTP(policy=…)"),
+    "SourceHTTP": ("endpoint.source.http_settings", "holdfast.Source(http=…)"),
+    "DestinationHTTP": ("endpoint.destination.http_settings", "holdfast.Destination(http=…)"),
+    "RetransmissionPolicy": ("core.retransmission", "holdfast.SourcePolicy(retransmission=…)"),
+    "PollingPolicy": ("core.policy", "holdfast.SourcePolicy(polling=…)"),
+    "RetentionPolicy": ("core.queues.retention", "holdfast.Destination(queues=…)"),
+    "HandlingPolicy": ("core.handling.handler_cursor", "holdfast.Destination(handling=…)"),
+    "CircuitPolicy": ("core.policy", "circuit of [policies] and [forwarders.NAME.policy] of a broker's file"),
+    "ForwardingPolicy": ("core.policy", "[policies] and [forwarders.NAME.policy] of a broker's file"),
+    "StagingPolicy": ("core.policy", "holdfast.DestinationHTTP(staging=…)"),
+    "HTTPLimits": ("http.exchange", "holdfast.DestinationHTTP(limits=…)` and `Listeners(limits=…)"),
+    "Listeners": ("endpoint.listener_settings", "holdfast.endpoint.serve.Service(listeners=…)"),
+    "AdminListener": ("endpoint.listener_settings", "Listeners(admin=…)"),
+    "Limits": ("wire", "holdfast.DestinationHTTP(envelopes=…)"),
+    "JournalPolicy": ("endpoint.journal.policy", "holdfast.Destination(journal=…)` and `holdfast.Source(journal=…)"),
 }
-"""Classes whose settings others inherit."""
-PUBLIC_SETTINGS = {
-    "AdminListener": "holdfast.endpoint.listener_settings",
-    "CircuitPolicy": "holdfast.core.policy",
-    "ForwardingPolicy": "holdfast.core.policy",
-    "HTTPLimits": "holdfast.http.exchange",
-    "Limits": "holdfast.wire",
-    "Listeners": "holdfast.endpoint.listener_settings",
-    "PollingPolicy": "holdfast.core.policy",
-    "StagingPolicy": "holdfast.core.policy",
-}
+"""Settings class -> its module, and where it is given."""
 
 
-def _class_of(file: str, name: str) -> ast.ClassDef:
-    for node in ast.parse((SOURCES / file).read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return node
-    raise LookupError(f"{file} has no class {name}")
+def _class(module: str, name: str) -> type[Any]:
+    found: type[Any] = getattr(importlib.import_module(f"holdfast.{module}"), name)
+    return found
 
 
-def _default(node: ast.expr | None) -> str:
-    text = ast.unparse(node) if node is not None else "required"
-    factory = re.fullmatch(r"field\(default_factory=(\w+)\)", text)
-    hidden = re.fullmatch(r"field\(default=(\w+), repr=False\)", text)
-    text = hidden[1] if hidden else text
-    text = f"{factory[1]}()" if factory else text
-    named = re.fullmatch(r"(-?\d+\.?\d*(?: (?:\*|<<) \d+)*)", text)
-    return f"{text} = {_number(text)}" if named and not re.fullmatch(r"[\d._]+", text) else text
+def _default(field: dataclasses.Field[Any]) -> str:
+    """Return the default of a setting as Python writes it."""
+    if field.default_factory is not dataclasses.MISSING:
+        return f"{getattr(field.default_factory, '__name__', '')}()"
+    default = field.default
+    if default is dataclasses.MISSING:
+        return "required"
+    if isinstance(default, Enum):
+        return str(default)
+    if dataclasses.is_dataclass(default):
+        return f"{type(default).__name__}()"
+    return _number(default) if isinstance(default, int) and not isinstance(default, bool) else repr(default)
 
 
-def _number(text: str) -> str:
-    factors = [int(one) for one in re.findall(r"\d+", text)]
-    if "<<" in text:
-        return f"{factors[0] << factors[1]:,}"
-    product = 1
-    for factor in factors:
-        product *= factor
-    return f"{product:,}"
+def _number(number: int) -> str:
+    return f"{number:_}" if number >= 10_000 else str(number)
 
 
-def settings_table(file: str, name: str) -> str:
-    """Return a table of a settings class: names, defaults and meanings.
+def settings(name: str) -> str:
+    """Return the section of a settings class: heading, place of use, table.
 
     Raises:
         LookupError: the docstring does not explain a field.
     """
-    node = _class_of(file, name)
-    _, sections = split_docstring(ast.get_docstring(node) or "")
-    meanings = dict(sections.get("Args") or sections["Attributes"])
+    module, where = SETTINGS[name]
+    cls = _class(module, name)
+    first = split_docstring(inspect.cleandoc(cls.__doc__ or ""))[0][0]
+    public = "holdfast" if name in importlib.import_module("holdfast").__all__ else f"holdfast.{module}"
     lines = ["| setting | values | default | meaning |", "| --- | --- | --- | --- |"]
-    cls = getattr(importlib.import_module(f"holdfast.{file.removesuffix('.py').replace('/', '.')}"), name)
-    for field in node.body:
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            setting = field.target.id
-            if setting not in meanings:
-                raise LookupError(f"{name}.{setting} is not explained in the docstring")
-            values = values_of(cls, setting)
-            lines.append(f"| `{setting}` | {values} | `{_default(field.value)}` | {meanings[setting]} |")
-    for base in node.bases:
-        if base_file := SETTINGS_BASES.get(ast.unparse(base)):
-            lines += settings_table(base_file, ast.unparse(base)).splitlines()[2:]
-    return "\n".join(lines)
-
-
-def settings(name: str) -> str:
-    """Return the section of a settings class: heading, place of use, table."""
-    file, _, where = next(one for one in SETTINGS if one[1] == name)
-    first = split_docstring(ast.get_docstring(_class_of(file, name)) or "")[0][0]
-    module = PUBLIC_SETTINGS.get(name, "holdfast")
-    return f"{first} `{module}.{name}`, given to `{where}`.\n\n{settings_table(file, name)}"
+    for field in dataclasses.fields(cls):
+        meaning = as_markdown(meaning_of(cls, field.name))
+        lines.append(f"| `{field.name}` | {values_of(cls, field.name)} | `{_default(field)}` | {meaning} |")
+    table = "\n".join(lines)
+    return f"{first} `{public}.{name}`, given to `{where}`.\n\n{table}"
 
 
 # --- the broker ------------------------------------------------------------------------------------------------------
@@ -465,12 +432,9 @@ def pipeline_keys() -> str:
 
 
 def _key_table(room: str, name: str, title: str, tables: Mapping[str, str]) -> str:
-    config = importlib.import_module(f"holdfast.{room}")
     told_values = importlib.import_module("holdfast.config.tables").told_values
-    module: str = getattr(config, name).__module__
-    node = _class_of(f"{module.removeprefix('holdfast.').replace('.', '/')}.py", name)
-    paragraphs, sections = split_docstring(ast.get_docstring(node) or "")
-    meanings = dict(sections["Args"])
+    cls = _class(room, name)
+    paragraphs = split_docstring(inspect.cleandoc(cls.__doc__ or ""))[0]
     lines = [
         f"### {title}",
         "",
@@ -479,33 +443,26 @@ def _key_table(room: str, name: str, title: str, tables: Mapping[str, str]) -> s
         "| key | value | default | meaning |",
         "| --- | --- | --- | --- |",
     ]
-    fields = node.body
-    for base in node.bases:
-        inherited = _class_of(SETTINGS_BASES[ast.unparse(base)], ast.unparse(base))
-        meanings |= dict(split_docstring(ast.get_docstring(inherited) or "")[1]["Args"])
-        fields = [*fields, *inherited.body]
-    for field in fields:
-        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
-            continue
-        key = field.target.id
+    for field in dataclasses.fields(cls):
+        key = field.name
         if key == "name" and title.endswith(".NAME]"):
             continue  # the name is part of the table's header
-        value = told_values(getattr(config, name), key) or tables.get(key, "a table, below")
-        is_name = isinstance(field.value, ast.Name)
-        default = f"`{getattr(config, ast.unparse(field.value))}`" if is_name else _key_default(field.value)
-        lines.append(f"| `{key}` | {value} | {default} | {meanings[key]} |")
+        value = told_values(cls, key) or tables.get(key, "a table, below")
+        lines.append(f"| `{key}` | {value} | {_key_default(field)} | {as_markdown(meaning_of(cls, key))} |")
     return "\n".join(lines)
 
 
-def _key_default(node: ast.expr | None) -> str:
-    if node is None:
-        return "required"
-    text = ast.unparse(node)
-    if text in ("None", "()", "''") or text.startswith("field("):
+def _key_default(field: dataclasses.Field[Any]) -> str:
+    """Return the default of a key as TOML writes it."""
+    default = field.default
+    if default is dataclasses.MISSING:
+        return "required" if field.default_factory is dataclasses.MISSING else ""
+    if default in (None, (), ""):
         return ""
-    if text == "(QueueConfig('inbox'),)":
-        return "one, `inbox`"
-    return f"`{_default(node)}`".replace("'", '"').replace("True", "true").replace("False", "false")
+    if isinstance(default, tuple):
+        return f"one, `{default[0].name}`"
+    is_number = isinstance(default, int) and not isinstance(default, bool)
+    return f"`{_number(default) if is_number else json.dumps(default)}`"
 
 
 def broker_example() -> str:
@@ -715,14 +672,9 @@ def incidents() -> str:
 # --- Spark -----------------------------------------------------------------------------------------------------------
 
 
-def spark_options(room: str = "reader/options", name: str = "ReadOptions") -> str:
+def spark_options(room: str = "reader.options", name: str = "ReadOptions") -> str:
     """Return the options of the ``wsrm`` source, or of another options class."""
-    cls = getattr(importlib.import_module(f"holdfast.pipeline.{room.replace('/', '.')}"), name)
-    base = ("options/server", "ServerOptions")
-    meanings: dict[str, str] = {}
-    for one in (base, (room, name)):
-        node = _class_of(f"pipeline/{one[0]}.py", one[1])
-        meanings |= split_docstring(ast.get_docstring(node) or "")[1]["Args"]
+    cls = _class(f"pipeline.{room}", name)
     # The address of the server comes first, the other connection options last.
     fields = sorted(
         dataclasses.fields(cls), key=lambda field: (field.name != "broker", field.name not in cls.__annotations__)
@@ -738,7 +690,7 @@ def spark_options(room: str = "reader/options", name: str = "ReadOptions") -> st
         else:
             default = f"`{str(field.default).lower()}`"
         alias = f" Also called `{field.metadata['alias']}`." if field.metadata["alias"] else ""
-        lines.append(f"| `{field.metadata['name']}` | {default} | {meanings[field.name]}{alias} |")
+        lines.append(f"| `{field.metadata['name']}` | {default} | {as_markdown(meaning_of(cls, field.name))}{alias} |")
     return "\n".join(lines)
 
 
@@ -904,7 +856,7 @@ def policy_assertions() -> str:
 
 WHOLE: dict[str, Callable[[], str]] = {"reference/api.md": api, "reference/commands.md": commands}
 PARTS: dict[str, Callable[[], str]] = {
-    **{f"settings {name}": partial(settings, name) for _, name, _ in SETTINGS},
+    **{f"settings {name}": partial(settings, name) for name in SETTINGS},
     "broker keys": broker_keys,
     "broker example": broker_example,
     "audit rules": audit_rules,
@@ -923,7 +875,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "wcf tests": wcf_tests,
     "policy assertions": policy_assertions,
     "spark options": spark_options,
-    "spark write options": partial(spark_options, "writer/options", "WriteOptions"),
+    "spark write options": partial(spark_options, "writer.options", "WriteOptions"),
     "spark columns": spark_columns,
     "spark letters": spark_letters,
     **{f"states {name}": partial(states, name) for name in tables()},
