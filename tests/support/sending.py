@@ -19,7 +19,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.protocol_settings import Environment, Policies
+from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
@@ -43,6 +43,7 @@ class Sending:
         now: float = 100.0,
         local: str = ANONYMOUS,
         claims: IdentifierClaims | None = None,
+        rules: MessageRules | None = None,
         **policy: Any,
     ) -> None:
         self.store = store or MemoryStore()
@@ -56,6 +57,7 @@ class Sending:
                 self.store.read, lambda: f"urn:id:{id(self)}:{next(count)}", lambda: 0.0, local=local, claims=claims
             ),
             policies=Policies(source=SourcePolicy(**{"retransmission": STEADY} | policy)),
+            rules=rules,
         )
         self.protocol.recover(self.store.load(), self.now)
         self._see_to_effects()

@@ -113,9 +113,7 @@ class RMProtocol:
             self.replies,
             self.acknowledging,
             self.answering,
-            rules.accepts,
-            rules.replies,
-            rules.always_replies,
+            rules,
         )
         self.hearing = PeerAcknowledgements(self.inbound, self.outbound, self.authority, self.replies, self.receive)
         self.staging = Sinks(policies.staging, self.commit, self.effects, self.queues, self.inbound, new_identifier)

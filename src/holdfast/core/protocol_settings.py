@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.core.messages import ANONYMOUS, Fault
+from holdfast.core.messages import ANONYMOUS, Envelope, Fault, Routed
 from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.queues.queue_records import ReadRecords
 from holdfast.core.records import Record
@@ -73,6 +73,8 @@ class MessageRules:
         accepts: Whether the application accepts messages with this action.
         replies: Whether the application answers requests with this action; if not, they are acknowledged immediately.
         always_replies: Whether this action is a request even if the message does not ask for a reply.
+        unrequested: At an endpoint for replies, returns where a message goes that is no requested reply; None: nothing
+            reads it, so it is acknowledged and dropped. Without this rule, every message goes to a queue.
         tell: Converts a fault into the reply to a request that is refused within its Sequence, in the given version of
             WS-Addressing; returns None for a message that expects no reply.
     """
@@ -81,4 +83,5 @@ class MessageRules:
     accepts: Callable[[str], bool] = _always
     replies: Callable[[str], bool] = _always
     always_replies: Callable[[str], bool] = _never
+    unrequested: Callable[[Envelope], Routed | None] | None = None
     tell: Callable[[Record, Fault, Addressing], Record | None] = _tells_nothing

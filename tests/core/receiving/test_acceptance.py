@@ -30,7 +30,7 @@ def test_a_message_without_a_sequence_is_refused_in_its_versions_own_way() -> No
 
 def test_an_endpoint_for_replies_only_acknowledges_other_messages_and_stores_none() -> None:
     endpoint = Endpoint(assurance=Assurance(in_order=False))
-    endpoint.protocol.accepting.unrequested = lambda _envelope: None
+    endpoint.protocol.accepting._unrequested = lambda _envelope: None
     identifier = endpoint.create()
     assert ranges(endpoint.send(identifier, 2)) == ((2, 2),)
     assert ranges(endpoint.send(identifier, 1, relates_to="urn:never-asked")) == ((1, 2),)

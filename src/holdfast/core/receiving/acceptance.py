@@ -5,7 +5,6 @@ The inbound half stores an accepted message; :class:`Replies` answers it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,6 +22,7 @@ from holdfast.core.faults import (
 )
 from holdfast.core.messages import NONE_EPR, Envelope, Expects, Fault, LastMessage, Routed
 from holdfast.core.origin import Origin
+from holdfast.core.protocol_settings import MessageRules
 from holdfast.core.receiving.acknowledgements import Acknowledgements, asks
 from holdfast.core.receiving.answers import AnswerSender, fault_fields
 from holdfast.core.receiving.authority import Authority
@@ -96,9 +96,7 @@ class Acceptance:
         replies: Answers accepted messages.
         acknowledging: Answers messages that must be sent again.
         answering: Sends other answers.
-        accepts: Whether the application accepts messages with this action.
-        replies_to: Whether the application answers requests with this action; if not, they are acknowledged at once.
-        always_replies: Whether this action is a request even if the message does not ask for a reply.
+        rules: Which messages the application accepts and answers.
     """
 
     def __init__(
@@ -109,9 +107,7 @@ class Acceptance:
         replies: Replies,
         acknowledging: Acknowledgements,
         answering: AnswerSender,
-        accepts: Callable[[str], bool],
-        replies_to: Callable[[str], bool],
-        always_replies: Callable[[str], bool],
+        rules: MessageRules,
     ) -> None:
         self._inbound = inbound
         self._outbound = outbound
@@ -121,12 +117,10 @@ class Acceptance:
         self._answering = answering
         self._commit = inbound.commit
         self._effects = inbound.effects
-        self._accepts = accepts
-        self._replies_to = replies_to
-        self._always_replies = always_replies
-        self.unrequested: Callable[[Envelope], Routed | None] | None = None
-        """Returns where a message goes that is no requested reply, at an endpoint for replies; None: it has no reader,
-        so it is acknowledged and dropped."""
+        self._accepts = rules.accepts
+        self._replies_to = rules.replies
+        self._always_replies = rules.always_replies
+        self._unrequested = rules.unrequested
 
     def refuses_within_sequence(self, envelope: Envelope, back_channel: BackChannel | None) -> bool:
         """Whether a fault about this message is a reply in the offered Sequence, and the message itself is accepted.
@@ -268,9 +262,9 @@ class Acceptance:
 
     def _is_unasked(self, envelope: Envelope, origin: Origin) -> bool:
         """Whether nothing here reads the message, which answers no request."""
-        if self.unrequested is None:
+        if self._unrequested is None:
             return self._is_late(envelope, origin)
-        envelope.routed = self.unrequested(envelope)
+        envelope.routed = self._unrequested(envelope)
         return envelope.routed is None
 
     def _is_late(self, envelope: Envelope, origin: Origin) -> bool:

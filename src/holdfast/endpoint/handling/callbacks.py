@@ -48,7 +48,9 @@ class Callbacks:
         self.settings = HandlerSettings(policy, set_aside, CALLBACKS_QUEUE) if table.handlers else None
         self.letters = letters if table.handlers else None
         self.dispatcher: Dispatcher | None = None
-        self.rules = MessageRules(replies=table.replies, always_replies=table.always_replies, tell=passed_on)
+        self.rules = MessageRules(
+            replies=table.replies, always_replies=table.always_replies, unrequested=self._route, tell=passed_on
+        )
 
     def divide(self, snapshot: Snapshot) -> None:
         """Choose the queues: those of an earlier opening stay, also without handlers."""
@@ -66,7 +68,6 @@ class Callbacks:
             ConfigurationError: A handler asks for a transaction that the store does not have.
         """
         check_transactions(self._table.handlers, assurance, are_there=isinstance(engine.store, Transactional))
-        engine.protocol.accepting.unrequested = self._route
         handling = engine.protocol.handling
         if handling is not None:
             self.dispatcher = Dispatcher(engine, handling, self._table.handlers, self._table.reply_actions)

@@ -30,6 +30,7 @@ from holdfast.core.messages import (
     is_polled,
 )
 from holdfast.core.policy import PollingPolicy
+from holdfast.core.protocol_settings import MessageRules
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.polling.pollers import MOST_ACKNOWLEDGED
 from holdfast.core.sending.reasons import NOT_POLLED
@@ -44,9 +45,9 @@ class Client(Sending):
     """A source that polls; a test answers for its destination."""
 
     def __init__(
-        self, store: MemoryStore | None = None, *, now: float = 100.0, rm: Any = NEW, offer: bool = True
+        self, store: MemoryStore | None = None, *, now: float = 100.0, rm: Any = NEW, offer: bool = True, **more: Any
     ) -> None:
-        super().__init__(store, now=now, local=MC_ANONYMOUS, polling=POLLING)
+        super().__init__(store, now=now, local=MC_ANONYMOUS, polling=POLLING, **more)
         self.choices = [(rm, offer)]
 
     def ask(self, *bodies: str, key: str = "a", to: str = TO) -> tuple[Outbox, list[Transmit]]:
@@ -408,8 +409,7 @@ def test_an_answer_for_another_endpoint_that_polls_is_ignored() -> None:
 
 
 def test_a_reply_to_no_request_of_this_source_is_dropped() -> None:
-    client = Client()
-    client.protocol.accepting.unrequested = lambda _envelope: None
+    client = Client(rules=MessageRules(unrequested=lambda envelope: None))
     outbox, offer = client.ask_and_wait("1")
     client.reply(client.poll(), offer, relates_to="urn:m:other")
     assert client.delivered == 0 and not outbox.is_acknowledged(0)
