@@ -23,7 +23,7 @@ from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
-from holdfast.core.sending.grants.identifier_claims import IdentifierClaims
+from holdfast.core.sending.identifier_claims import IdentifierClaims
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Versions
 from holdfast.store import MemoryStore

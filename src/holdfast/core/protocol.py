@@ -40,7 +40,6 @@ from holdfast.core.receiving.sessions import SessionPartitions
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.context import SendingContext
-from holdfast.core.sending.grants.identifier_claims import announce_claims
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.recovery import recover_outbound
@@ -188,7 +187,6 @@ class RMProtocol:
         """Restore the state from the store. Call once, before any other input."""
         self.inbound.recover(snapshot, now)
         recover_outbound(self.outbound, self.queues, snapshot, now)
-        announce_claims(self.outbound.context.claims, self.outbound.outboxes.values())
         self.granting.recover()
         self.replies.outboxes.recover(now)
         if self.sessions is not None:

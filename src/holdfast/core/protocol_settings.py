@@ -9,7 +9,7 @@ from holdfast.core.messages import ANONYMOUS, Envelope, Fault, Routed
 from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.queues.queue_records import ReadRecords
 from holdfast.core.records import Record
-from holdfast.core.sending.grants.identifier_claims import IdentifierClaims
+from holdfast.core.sending.identifier_claims import IdentifierClaims
 from holdfast.core.versions import Addressing
 
 

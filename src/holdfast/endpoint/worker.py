@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.core.policy import DestinationPolicy
-from holdfast.core.sending.grants.identifier_claims import IdentifierClaims
+from holdfast.core.sending.identifier_claims import IdentifierClaims
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
 from holdfast.store import IN_MEMORY, Store, is_sql, shown, store_exists

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.core.sending.grants.identifier_claims import ClaimResult, GrantedIdentifier
+from holdfast.core.sending.identifier_claims import ClaimResult, GrantedIdentifier
 from holdfast.endpoint.workers.identifier_table import IdentifierTable
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")

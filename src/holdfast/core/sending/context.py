@@ -13,7 +13,7 @@ from holdfast.core.sending.circuit import Circuits
 from holdfast.core.sending.composer import Composer, Offered
 from holdfast.core.sending.forwarding_hooks import Forwarders
 from holdfast.core.sending.grants.creation import OutboundCreation
-from holdfast.core.sending.grants.identifier_claims import IdentifierClaims
+from holdfast.core.sending.identifier_claims import IdentifierClaims
 from holdfast.core.sending.outbound_room import OutboundRoom
 from holdfast.core.sending.outbound_sequences import OutboundSequences
 from holdfast.core.sending.outboxes.outbox import Outbox

@@ -18,7 +18,7 @@ from holdfast.core.sending.exchanges import Exchanges
 from holdfast.core.sending.outboxes.lifecycle import Choice
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import outbox_queue, replies_queue
-from holdfast.core.sending.polling.served_polls import ServedPolls
+from holdfast.core.sending.served_polls import ServedPolls
 from holdfast.core.states import OutboxAction, OutboxEvent, SourceEvent, SourceState
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from holdfast.core.queues.cursors import OUTBOUND
 from holdfast.core.queues.queues import Queues
 from holdfast.core.records import Snapshot, State
 from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.identifier_claims import GrantedIdentifier
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import replies_queue, stored_outboxes
@@ -47,6 +50,16 @@ def recover_outbound(outbound: Outbound, queues: Queues, snapshot: Snapshot, now
         outbox.skip()
         outbox.ready()
         outbound.reading.recover(outbox)
+    if outbound.context.claims is not None:
+        outbound.context.claims.announce(_granted(outbound.outboxes.values()))
+
+
+def _granted(outboxes: Iterable[Outbox]) -> Iterator[GrantedIdentifier]:
+    for outbox in outboxes:
+        source = outbox.source
+        if source is None or source.identifier is None or outbox.to is None or outbox.is_for_replies:
+            continue
+        yield GrantedIdentifier(source.local_id, outbox.to, source.identifier)
 
 
 def _recovered_outbox(

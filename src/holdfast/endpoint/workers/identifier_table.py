@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final
 
-from holdfast.core.sending.grants.identifier_claims import ClaimResult, GrantedIdentifier
+from holdfast.core.sending.identifier_claims import ClaimResult, GrantedIdentifier
 
 MOST_CLAIMS: Final = 65_536
 """Claims of one worker. Memory is used only for those that exist."""

@@ -10,8 +10,8 @@ from holdfast.core.events import Incident, Transmit
 from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, REFUSES_CREDENTIALS
 from holdfast.core.messages import MC_ANONYMOUS, CreateSequenceResponse, is_polled
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.grants.identifier_claims import ClaimResult, claim_grant
 from holdfast.core.sending.grants.unusable_grants import why_unusable
+from holdfast.core.sending.identifier_claims import ClaimResult, claim_grant
 from holdfast.core.sending.outboxes.lifecycle import Choice
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.reasons import NO_REASON, Why

@@ -13,7 +13,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.grants.identifier_claims import release_claim
+from holdfast.core.sending.identifier_claims import release_claim
 from holdfast.core.sending.outboxes.forwarder_state import Doubt, HeldBack, Refusal, Unwelcome, Withdrawal
 from holdfast.core.sending.outboxes.records import OutboxRecords
 from holdfast.core.sending.read_ahead_buffer import Here

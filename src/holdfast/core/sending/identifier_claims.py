@@ -13,7 +13,6 @@ from typing import NamedTuple, Protocol
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.outboxes.records import OutboxRecords
 
 
 class ClaimResult(Enum):
@@ -81,19 +80,6 @@ def claim_grant(
     if result is ClaimResult.FULL:
         return result, "this worker has as many open Sequences to destinations as it can compare with other workers"
     return result, ""
-
-
-def announce_claims(claims: IdentifierClaims | None, outboxes: Iterable[OutboxRecords]) -> None:
-    """Announce the Sequences that were recovered from the store."""
-    if claims is not None:
-        claims.announce(
-            GrantedIdentifier(source.local_id, outbox.to, source.identifier)
-            for outbox in outboxes
-            if (source := outbox.source) is not None
-            and source.identifier is not None
-            and outbox.to is not None
-            and not outbox.is_for_replies
-        )
 
 
 def release_claim(claims: IdentifierClaims | None, source: RMSource, commit: GroupCommit) -> None:

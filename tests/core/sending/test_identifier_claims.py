@@ -9,7 +9,7 @@ from sending import TO, Sending
 
 from holdfast.core.events import Incident, Stopped, Transmit
 from holdfast.core.messages import CreateSequenceResponse
-from holdfast.core.sending.grants.identifier_claims import ClaimResult, GrantedIdentifier, IdentifierClaims
+from holdfast.core.sending.identifier_claims import ClaimResult, GrantedIdentifier, IdentifierClaims
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.states import SourceState
 from holdfast.endpoint.workers import identifier_table
