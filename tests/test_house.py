@@ -164,6 +164,39 @@ def test_no_modules_import_each_other_not_even_for_types() -> None:
     TopologicalSorter(graph).prepare()  # a CycleError names the modules of a circle
 
 
+BRANCHES = ast.If | ast.IfExp | ast.While | ast.Match | ast.Try | ast.BoolOp
+
+
+def decides(path: Path) -> bool:
+    """Whether a function of the module has a branch."""
+    return any(
+        isinstance(node, BRANCHES)
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    )
+
+
+def test_every_module_that_decides_has_a_test_file_of_its_name_or_one_that_says_so() -> None:
+    """A test file that covers modules with other names says so in its docstring: "Covers core/policy.py and …"."""
+    package, tests = ROOT / "src" / "holdfast", ROOT / "tests"
+    covered: set[str] = set()
+    for path in tests.rglob("test_*.py"):
+        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        covered.update(re.findall(r"[\w/]+\.py", said.partition("Covers ")[2]))
+    stale = [name for name in sorted(covered) if not (package / name).is_file()]
+    assert not stale, "\n".join(stale)
+    untold = [
+        name
+        for path in sorted(package.rglob("*.py"))
+        if path.name not in ("__init__.py", "__main__.py")
+        and (name := path.relative_to(package).as_posix()) not in covered
+        and not (tests / path.relative_to(package).with_name(f"test_{path.name}")).is_file()
+        and decides(path)
+    ]
+    assert not untold, "\n".join(untold)
+
+
 def test_no_loose_ends_are_left_in_the_source() -> None:
     ends = lines_matching(r"\b(TODO|FIXME|XXX|HACK)\b", SOURCES)
     assert not ends, "\n".join(ends)

@@ -1,4 +1,7 @@
-"""Every number that can be set is looked at when it is given: no settings class, and no field of one, is left out."""
+"""Every number that can be set is looked at when it is given: no settings class, and no field of one, is left out.
+
+Covers endpoint/listener_settings.py.
+"""
 
 from __future__ import annotations
 

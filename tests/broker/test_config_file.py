@@ -1,4 +1,8 @@
-"""Configuration files: whatever is wrong in them is said at once, with line, key and mend; and no secret ever is."""
+"""Configuration files: whatever is wrong in them is said at once, with line, key and mend; and no secret ever is.
+
+Covers broker/config.py, broker/config_checks.py, broker/destinations.py, broker/signature_config.py, config/tables.py,
+config/unreadable.py, config/values.py and exceptions.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Routes: the first that takes a message has it; a plain model says the same; and nothing is parsed without need."""
+"""Routes: the first that takes a message has it; a plain model says the same; and nothing is parsed without need.
+
+Covers broker/xpath_program.py and config/patterns.py.
+"""
 
 from __future__ import annotations
 

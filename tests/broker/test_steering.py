@@ -1,4 +1,7 @@
-"""A broker that runs, and an operator who steers it by its admin listener, over real sockets and a real store."""
+"""A broker that runs, and an operator who steers it by its admin listener, over real sockets and a real store.
+
+Covers broker/forwarders.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The lines of a TOML file's keys: whatever tomllib takes, each of its keys is found on the line it is written on."""
+"""The lines of a TOML file's keys: whatever tomllib takes, each of its keys is found on the line it is written on.
+
+Covers config/lines.py.
+"""
 
 from __future__ import annotations
 

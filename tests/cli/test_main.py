@@ -1,4 +1,7 @@
-"""What holds for every command: help that teaches, the nearest right name, exit codes, a quick start."""
+"""What holds for every command: help that teaches, the nearest right name, exit codes, a quick start.
+
+Covers cli/failure.py.
+"""
 
 from __future__ import annotations
 

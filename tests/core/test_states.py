@@ -1,4 +1,7 @@
-"""The state tables: every cell moves as it says, and where there is none, only a peer may ask for it."""
+"""The state tables: every cell moves as it says, and where there is none, only a peer may ask for it.
+
+Covers core/states/drawing.py, core/states/inbound.py, core/states/outbound.py and core/states/table.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every cell of an RM Source's table, on a real one with its outbox: what comes of an event is what its cell says."""
+"""Every cell of an RM Source's table, on a real one with its outbox: what comes of an event is what its cell says.
+
+Covers core/retransmission.py.
+"""
 
 from __future__ import annotations
 

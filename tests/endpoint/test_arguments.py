@@ -1,4 +1,7 @@
-"""What a program gives to an endpoint is refused where it is given, with what to give instead."""
+"""What a program gives to an endpoint is refused where it is given, with what to give instead.
+
+Covers endpoint/handling/handlers.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Attachments from a source to a handler and back: stored, retransmitted and set aside with their message."""
+"""Attachments from a source to a handler and back: stored, retransmitted and set aside with their message.
+
+Covers endpoint/envelopes/attachments.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A server ends in a bounded time after SIGTERM, whatever it waits for, and logs what that was."""
+"""A server ends in a bounded time after SIGTERM, whatever it waits for, and logs what that was.
+
+Covers endpoint/shutdown.py.
+"""
 
 from __future__ import annotations
 

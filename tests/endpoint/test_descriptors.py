@@ -1,4 +1,7 @@
-"""File descriptors: the store's come first, and peers get what is left, also where a process may have very few."""
+"""File descriptors: the store's come first, and peers get what is left, also where a process may have very few.
+
+Covers store/descriptors.py.
+"""
 
 from __future__ import annotations
 

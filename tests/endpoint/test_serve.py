@@ -1,4 +1,7 @@
-"""A served destination: where it listens, how it ends, and that a restart on the same port is unseen."""
+"""A served destination: where it listens, how it ends, and that a restart on the same port is unseen.
+
+Covers endpoint/admin/starting.py.
+"""
 
 from __future__ import annotations
 

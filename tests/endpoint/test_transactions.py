@@ -1,5 +1,8 @@
 """A handler's effects and the delivery mark commit together, and a message leaves only if its transaction commits:
-against real databases, with processes killed between the effect and the commit, and after it."""
+against real databases, with processes killed between the effect and the commit, and after it.
+
+Covers endpoint/source/enqueued_messages.py, endpoint/source/sent.py and store/sql/outgoing.py.
+"""
 
 from __future__ import annotations
 

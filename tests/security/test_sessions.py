@@ -1,4 +1,7 @@
-"""Security sessions (WS-SecureConversation): WCF's recordings, a scripted client, and what must be refused."""
+"""Security sessions (WS-SecureConversation): WCF's recordings, a scripted client, and what must be refused.
+
+Covers security/contexts.py, security/signature.py and security/trust.py.
+"""
 
 from __future__ import annotations
 

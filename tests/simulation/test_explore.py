@@ -1,4 +1,7 @@
-"""The explorer: every interleaving within small bounds, and the shortest schedule that shows a planted bug."""
+"""The explorer: every interleaving within small bounds, and the shortest schedule that shows a planted bug.
+
+Covers simulation/explorer/exploration.py.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,9 @@
 The plain search here has living endpoints, copied whole; it remembers no step, tries every one of several packets that
 are alike, and goes on from *every* living state, also from one that is taken for equal to another. If two such states
 could do different things, what one of them could do would have been lost.
+
+Covers simulation/explorer/memory.py, simulation/explorer/situation.py, simulation/explorer/stage.py and
+simulation/nodes/fingerprint.py.
 """
 
 from __future__ import annotations

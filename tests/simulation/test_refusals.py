@@ -1,4 +1,7 @@
-"""A service that refuses messages, in the simulator: they become dead letters, and their requesters receive a reply."""
+"""A service that refuses messages, in the simulator: they become dead letters, and their requesters receive a reply.
+
+Covers simulation/promises/refusals.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``holdfast simulate``: what it tells, and what it exits with."""
+"""``holdfast simulate``: what it tells, and what it exits with.
+
+Covers cli/running/simulate.py, simulation/narration.py and simulation/nodes/words.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The simulator: thousands of seeds in which every promise holds, and planted bugs that it must catch."""
+"""The simulator: thousands of seeds in which every promise holds, and planted bugs that it must catch.
+
+Covers simulation/actors/reader.py, simulation/nodes/clock.py, simulation/nodes/ledger.py, simulation/nodes/network.py,
+simulation/nodes/node.py, simulation/options.py, simulation/promises/delivery_invariants.py,
+simulation/promises/invariant.py, simulation/promises/invariants.py, simulation/promises/liveness.py,
+simulation/promises/restarted.py and simulation/world.py.
+"""
 
 from __future__ import annotations
 

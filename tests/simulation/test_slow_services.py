@@ -1,4 +1,7 @@
-"""Services that are slower than the retransmission timeout, in the simulator."""
+"""Services that are slower than the retransmission timeout, in the simulator.
+
+Covers simulation/promises/slow_services.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Forged messages in the simulator: what a stranger says changes no Sequence."""
+"""Forged messages in the simulator: what a stranger says changes no Sequence.
+
+Covers simulation/actors/strangers.py.
+"""
 
 from __future__ import annotations
 

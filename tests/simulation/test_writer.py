@@ -2,6 +2,8 @@
 
 ``core/sinks/test_staging.py`` has the model of a sink; here are those around it: lost answers, requests that come late,
 a second driver beside the first, queues that are trimmed and a forwarder.
+
+Covers simulation/actors/writer.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Checking a store finds whatever is wrong with it; repairing gives up what it says, and nothing else."""
+"""Checking a store finds whatever is wrong with it; repairing gives up what it says, and nothing else.
+
+Covers store/rocksdb/checking.py and store/rocksdb/repair.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What every store promises (holdfast.store.base), run against each of them."""
+"""What every store promises (holdfast.store.base), run against each of them.
+
+Covers store/changes.py, store/memory.py and store/sql/content.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the bytes of a log prove."""
+"""What the bytes of a log prove.
+
+Covers store/rocksdb/evidence.py and store/rocksdb/log_format.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Free space on a store's disk: the store reports trouble while the engine still has space for its own work."""
+"""Free space on a store's disk: the store reports trouble while the engine still has space for its own work.
+
+Covers store/rocksdb/free_space.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a store does beside its commits: what was consumed leaves the disk, also after a restart, and nothing else."""
+"""What a store does beside its commits: what was consumed leaves the disk, also after a restart, and nothing else.
+
+Covers store/rocksdb/keeper.py.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Each damage of a draw is tried on a copy of a store. Either everything is there, or check, open and repair say what is
 lost, and what they say covers what really is.
+
+Covers store/rocksdb/manifest.py, store/rocksdb/opening.py and store/rocksdb/salvage.py.
 """
 
 from __future__ import annotations

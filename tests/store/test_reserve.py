@@ -1,4 +1,7 @@
-"""Space in reserve: after the disk was full a store can be started and drained, and nothing new eats the reserve up."""
+"""Space in reserve: after the disk was full a store can be started and drained, and nothing new eats the reserve up.
+
+Covers store/rocksdb/reserve.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is RocksDB's own: when it syncs, what readers see meanwhile, and how trimmed bytes go away."""
+"""What is RocksDB's own: when it syncs, what readers see meanwhile, and how trimmed bytes go away.
+
+Covers store/rocksdb/store.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A store in a database: its spaces, who may write to one, and what becomes of a lost connection. Real servers."""
+"""A store in a database: its spaces, who may write to one, and what becomes of a lost connection. Real servers.
+
+Covers store/sql/changes.py, store/sql/dialects.py, store/sql/fence.py, store/sql/records.py, store/sql/schema.py,
+store/sql/store.py and store/sql/transaction.py.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Every store and a plain model, driven by the same random batches with restarts between them, must never differ.
 
 Batches are valid, or spoilt in one of the ways there are; of a spoilt one nothing must be seen anywhere.
+
+Covers store/content.py, store/plan.py and store/rocksdb/changes.py.
 """
 
 from __future__ import annotations

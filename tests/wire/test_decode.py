@@ -1,4 +1,7 @@
-"""Reading envelopes: what is refused, what is tolerated, and what a body keeps when it is cut out."""
+"""Reading envelopes: what is refused, what is tolerated, and what a body keeps when it is cut out.
+
+Covers wire/decoding/envelopes.py, wire/decoding/fast.py and wire/tree.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Writing envelopes: what peers are strict about."""
+"""Writing envelopes: what peers are strict about.
+
+Covers wire/encoding/envelopes.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Headers known by their form are read as the complete path reads them, or left to it."""
+"""Headers known by their form are read as the complete path reads them, or left to it.
+
+Covers wire/decoding/forms.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a message may cost: work and memory that grow with its bytes and no faster, and bounds that every path keeps."""
+"""What a message may cost: work and memory that grow with its bytes and no faster, and bounds that every path keeps.
+
+Covers wire/decoding/kept.py.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """A version of WS-ReliableMessaging that does not exist: one row, one dialect, and everything speaks it.
 
 The package is copied, the row and the dialect are put into the copy, and the copy runs in a process of its own.
+
+Covers wire/dialects/dialect.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What an application submits obeys the limits of receivers: what passes is read, what they would refuse does not."""
+"""What an application submits obeys the limits of receivers: what passes is read, what they would refuse does not.
+
+Covers wire/encoding/outgoing.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What holds for every envelope: it comes back as it went, and no bytes do more than be refused."""
+"""What holds for every envelope: it comes back as it went, and no bytes do more than be refused.
+
+Covers wire/addressing.py and wire/rm.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every recorded message of CXF and WCF is read as what its index says it is."""
+"""Every recorded message of CXF and WCF is read as what its index says it is.
+
+Covers wire/names.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is loaded for a WSDL, and what is refused: other places, document types, too much, and what is no WSDL."""
+"""What is loaded for a WSDL, and what is refused: other places, document types, too much, and what is no WSDL.
+
+Covers wsdl/schemas.py.
+"""
 
 from __future__ import annotations
 

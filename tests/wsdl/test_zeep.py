@@ -1,4 +1,7 @@
-"""A real zeep client with Holdfast's transports, against a real destination, over real sockets."""
+"""A real zeep client with Holdfast's transports, against a real destination, over real sockets.
+
+Covers wsdl/xml_namespace.py and zeep.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every command that takes a STORE or ``--admin``: both answer the same, since both are the same admin interface."""
+"""Every command that takes a STORE or ``--admin``: both answer the same, since both are the same admin interface.
+
+Covers endpoint/admin/stopped.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``holdfast dead-letters``: a stopped store, one that a server has open, and the server itself."""
+"""``holdfast dead-letters``: a stopped store, one that a server has open, and the server itself.
+
+Covers client/stopped_store.py and endpoint/admin/resources/dead_letters.py.
+"""
 
 from __future__ import annotations
 

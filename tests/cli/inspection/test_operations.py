@@ -1,4 +1,8 @@
-"""The commands that steer a running server: as their users run them, against a server that runs."""
+"""The commands that steer a running server: as their users run them, against a server that runs.
+
+Covers cli/inspection/cursors.py, cli/inspection/export.py, cli/inspection/forwarders.py,
+cli/inspection/idle_partitions.py and cli/inspection/sinks.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``holdfast outbox``: what waits is listed, shown, given up and let go on, in a store and at a server."""
+"""``holdfast outbox``: what waits is listed, shown, given up and let go on, in a store and at a server.
+
+Covers client/admin_client.py and endpoint/admin/resources/outboxes.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``holdfast sequences``: a store, also while it is open, and a running server."""
+"""``holdfast sequences``: a store, also while it is open, and a running server.
+
+Covers cli/inspection/listing.py.
+"""
 
 from __future__ import annotations
 

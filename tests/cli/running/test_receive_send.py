@@ -1,4 +1,7 @@
-"""``holdfast receive`` and ``holdfast send``, with each other: files and lines, interruptions, refusals."""
+"""``holdfast receive`` and ``holdfast send``, with each other: files and lines, interruptions, refusals.
+
+Covers cli/program.py, cli/running/receive.py, cli/running/send.py and core/versions.py.
+"""
 
 from __future__ import annotations
 

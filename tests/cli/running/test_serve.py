@@ -1,4 +1,7 @@
-"""``holdfast serve``: finds the Destination or says what is wrong, says where it listens, ends as it is told."""
+"""``holdfast serve``: finds the Destination or says what is wrong, says where it listens, ends as it is told.
+
+Covers cli/program.py.
+"""
 
 from __future__ import annotations
 

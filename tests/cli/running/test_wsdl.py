@@ -1,4 +1,7 @@
-"""``holdfast wsdl`` in words and as a typed module, and ``holdfast send --operation``."""
+"""``holdfast wsdl`` in words and as a typed module, and ``holdfast send --operation``.
+
+Covers cli/running/operation_values.py, wsdl/shapes.py, wsdl/stubs.py and wsdl/words.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Requests and replies through a forwarder: each requester gets its one reply, whoever is killed and whenever."""
+"""Requests and replies through a forwarder: each requester gets its one reply, whoever is killed and whenever.
+
+Covers core/sending/outboxes/forwarder_state.py and core/sending/outboxes/outbox.py.
+"""
 
 from __future__ import annotations
 

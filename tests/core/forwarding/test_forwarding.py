@@ -1,5 +1,8 @@
 """Forwarding: an outbox over a queue that messages come into. No copy, the same numbers after a crash, and nothing is
-deleted that the destination does not have, or that a reader or handler has not passed."""
+deleted that the destination does not have, or that a reader or handler has not passed.
+
+Covers core/records.py.
+"""
 
 from __future__ import annotations
 

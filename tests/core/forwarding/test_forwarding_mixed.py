@@ -1,5 +1,8 @@
 """Everything that can happen to forwarders, mixed at random, against a model as plain as a promise: each forwarder
-brings each message to its service once, or has one letter of it; each requester gets one reply."""
+brings each message to its service once, or has one letter of it; each requester gets one reply.
+
+Covers core/sending/outboxes/records.py.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """What is not sent on as it is refused for good. It becomes a letter once, its requester is told once, and all else
-arrives once."""
+arrives once.
+
+Covers core/policy.py, core/queues/queues.py and core/sending/outboxes/lifecycle.py.
+"""
 
 from __future__ import annotations
 

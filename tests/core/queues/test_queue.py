@@ -1,4 +1,7 @@
-"""Queue: what is kept, for whom and how long; who may call a cursor what; what is made of saved states gone wild."""
+"""Queue: what is kept, for whom and how long; who may call a cursor what; what is made of saved states gone wild.
+
+Covers core/queues/partitions.py and core/queues/retention_enforcement.py.
+"""
 
 from __future__ import annotations
 

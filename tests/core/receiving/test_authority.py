@@ -1,4 +1,7 @@
-"""Authority: what a peer says of a Sequence counts only if it is the Sequence's own peer."""
+"""Authority: what a peer says of a Sequence counts only if it is the Sequence's own peer.
+
+Covers core/origin.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a request is answered with: its reply, for as long as its sender may ask for it, and over every crash."""
+"""What a request is answered with: its reply, for as long as its sender may ask for it, and over every crash.
+
+Covers core/rm_destination/request_replies.py.
+"""
 
 from __future__ import annotations
 

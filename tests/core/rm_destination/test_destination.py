@@ -1,4 +1,7 @@
-"""RMDestination: the rules of one inbound Sequence, each named after what it proves."""
+"""RMDestination: the rules of one inbound Sequence, each named after what it proves.
+
+Covers core/rm_destination/saved_state.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""RMSource and the retransmission timer: numbers, windows, acknowledgements, and the way to the end."""
+"""RMSource and the retransmission timer: numbers, windows, acknowledgements, and the way to the end.
+
+Covers core/rm_source/saved_state.py.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Circuits: a destination that is away costs one message now and then, however much waits for it and however long; one
-that is back is not run over."""
+that is back is not run over.
+
+Covers core/deadlines.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The end of an HTTP exchange says what becomes of a request: whether it is sent again, and whether it has a reply."""
+"""The end of an HTTP exchange says what becomes of a request: whether it is sent again, and whether it has a reply.
+
+Covers core/sending/composer.py, core/sending/outbound_sequences.py and core/sending/read_ahead.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An outbox whose records are read late: meanwhile all goes on, and nothing is sent twice, left out or out of order."""
+"""An outbox whose records are read late: meanwhile all goes on, and nothing is sent twice, left out or out of order.
+
+Covers core/rm_source/request_index.py.
+"""
 
 from __future__ import annotations
 

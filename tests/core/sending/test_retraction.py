@@ -1,4 +1,7 @@
-"""Retraction: a destination that lost what it had acknowledged is named at once."""
+"""Retraction: a destination that lost what it had acknowledged is named at once.
+
+Covers core/sending/outboxes/retraction.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Staging: a batch of rows comes into its queues whole, once and in order, or not at all, whatever happens when."""
+"""Staging: a batch of rows comes into its queues whole, once and in order, or not at all, whatever happens when.
+
+Covers core/queues/queue_limit.py, core/sinks/moves.py, core/sinks/parts.py, core/sinks/sink.py and
+core/staged_blocks.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who may ask the admin listener, over real sockets: no web page, and with a token or mutual TLS only who has it."""
+"""Who may ask the admin listener, over real sockets: no web page, and with a token or mutual TLS only who has it.
+
+Covers client/admin.py and endpoint/admin/token.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The Destination on real sockets: what it answers to a peer that says exactly what it is told to."""
+"""The Destination on real sockets: what it answers to a peer that says exactly what it is told to.
+
+Covers endpoint/destination/asgi_application.py, endpoint/destination/http_settings.py, endpoint/destination/queues.py,
+endpoint/destination/reception.py and endpoint/destination/unanswered_exchanges.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Handlers of operations: what they take and return, what is refused, and what a wrong registration says."""
+"""Handlers of operations: what they take and return, what is refused, and what a wrong registration says.
+
+Covers endpoint/destination/registration.py.
+"""
 
 from __future__ import annotations
 

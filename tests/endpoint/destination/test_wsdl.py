@@ -1,4 +1,7 @@
-"""``?wsdl``: what a destination was given, or a description generated from its handlers and policy."""
+"""``?wsdl``: what a destination was given, or a description generated from its handlers and policy.
+
+Covers wire/generated_wsdl.py and wire/policy/writing.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The engine: commits in groups, waits for them, and says so when the store fails."""
+"""The engine: commits in groups, waits for them, and says so when the store fails.
+
+Covers endpoint/heap.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reading envelopes: small ones at once, large ones in a thread, every one told of, and nothing kept."""
+"""Reading envelopes: small ones at once, large ones in a thread, every one told of, and nothing kept.
+
+Covers endpoint/heap.py.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Traces: one message is one trace, through HTTP, the store, forwarding, handlers and back; and nothing where nobody
-asked."""
+asked.
+
+Covers endpoint/trace.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How handlers are called: in order, concurrently, again after a failure, at most once, and never lost in a stop."""
+"""How handlers are called: in order, concurrently, again after a failure, at most once, and never lost in a stop.
+
+Covers endpoint/envelopes/fault_replies.py and endpoint/failures.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who waits for a message is told once, each by himself, and leaves nothing behind when he stops waiting."""
+"""Who waits for a message is told once, each by himself, and leaves nothing behind when he stops waiting.
+
+Covers endpoint/source/sent.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The Source against real destinations, scripted ones, and its own death."""
+"""The Source against real destinations, scripted ones, and its own death.
+
+Covers endpoint/engine/commits.py, endpoint/listeners.py, endpoint/sending/listener.py, endpoint/source/calls.py and
+endpoint/source/http_settings.py.
+"""
 
 from __future__ import annotations
 

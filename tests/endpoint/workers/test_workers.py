@@ -1,4 +1,7 @@
-"""Several workers behind one address, as processes: what peers see of them, whoever is killed."""
+"""Several workers behind one address, as processes: what peers see of them, whoever is killed.
+
+Covers cli/running/workers.py, endpoint/workers/routing.py, endpoint/workers/supervisor.py and http/server/binding.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The HTTP client against real sockets: what it brings back, and what each failure says was sent."""
+"""The HTTP client against real sockets: what it brings back, and what each failure says was sent.
+
+Covers http/client/connection.py, http/client/known_answers.py, http/client/pool.py and http/reasons.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The audit: an honest journal breaks no rule, and each thing that must not be is found, and called by its name."""
+"""The audit: an honest journal breaks no rule, and each thing that must not be is found, and called by its name.
+
+Covers pipeline/audit/event_pass.py, pipeline/audit/findings.py and pipeline/audit/report.py.
+"""
 
 from __future__ import annotations
 

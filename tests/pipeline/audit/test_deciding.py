@@ -1,4 +1,7 @@
-"""What an audit counts, without Spark: the same as a model that knows sets and no ranges; and what memory it takes."""
+"""What an audit counts, without Spark: the same as a model that knows sets and no ranges; and what memory it takes.
+
+Covers pipeline/audit/counters.py, pipeline/audit/events.py and pipeline/audit/gaps.py.
+"""
 
 from __future__ import annotations
 

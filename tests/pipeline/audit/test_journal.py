@@ -1,4 +1,7 @@
-"""A journal as a DataFrame: the same, whether it is read from the disk or asked of the server that writes it."""
+"""A journal as a DataFrame: the same, whether it is read from the disk or asked of the server that writes it.
+
+Covers pipeline/journal.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The ``BodyReader``, which reads one body after the other, is the model: those read together have its values."""
+"""The ``BodyReader``, which reads one body after the other, is the model: those read together have its values.
+
+Covers pipeline/bodies/templates.py.
+"""
 
 from __future__ import annotations
 

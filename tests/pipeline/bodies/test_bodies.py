@@ -1,3 +1,8 @@
+"""Bodies as columns: which element a field is, and how its text becomes a value.
+
+Covers pipeline/bodies/reader.py.
+"""
+
 from __future__ import annotations
 
 from datetime import UTC, date, datetime

@@ -1,3 +1,8 @@
+"""Columns of bodies, batch by batch: each value is read, or flagged with its problem.
+
+Covers pipeline/bodies/columns.py.
+"""
+
 from __future__ import annotations
 
 from typing import Any

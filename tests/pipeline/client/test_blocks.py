@@ -1,3 +1,8 @@
+"""Blocks of records, as a client of the data plane takes them apart and joins them.
+
+Covers client/blocks.py.
+"""
+
 from __future__ import annotations
 
 import io

@@ -1,3 +1,8 @@
+"""The blocking client of the data plane, against a small server: what it asks, and what it makes of each answer.
+
+Covers client/connection.py and client/data_plane.py.
+"""
+
 from __future__ import annotations
 
 import json

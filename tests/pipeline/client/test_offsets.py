@@ -1,3 +1,8 @@
+"""Offsets of readers, and ranges between them: how they are written, compared and divided.
+
+Covers client/offsets.py.
+"""
+
 from __future__ import annotations
 
 import json

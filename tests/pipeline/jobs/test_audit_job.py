@@ -1,4 +1,7 @@
-"""The command, on the journal of a destination that was served, stopped and started again."""
+"""The command, on the journal of a destination that was served, stopped and started again.
+
+Covers pipeline/jobs/audit.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The command holdfast compact, as far as it needs no Spark: what it prints."""
+"""The command holdfast compact, as far as it needs no Spark: what it prints.
+
+Covers pipeline/landing/compaction.py.
+"""
 
 from __future__ import annotations
 

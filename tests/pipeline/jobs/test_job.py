@@ -1,3 +1,8 @@
+"""Commands that run on Spark: what they print when Spark or Java fails, and how they end.
+
+Covers pipeline/jobs/command.py and pipeline/jobs/grid.py.
+"""
+
 from __future__ import annotations
 
 import contextlib

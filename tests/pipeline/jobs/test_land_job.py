@@ -1,4 +1,7 @@
-"""Landing as a process that is killed and started again."""
+"""Landing as a process that is killed and started again.
+
+Covers pipeline/jobs/land.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The command holdfast pipeline, as far as it needs no Spark: what it says of a file, and its exit codes."""
+"""The command holdfast pipeline, as far as it needs no Spark: what it says of a file, and its exit codes.
+
+Covers pipeline/jobs/mediation.py.
+"""
 
 from __future__ import annotations
 

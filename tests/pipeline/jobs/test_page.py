@@ -1,3 +1,8 @@
+"""HTML reports: what they show of long tables and of texts that peers wrote.
+
+Covers pipeline/html_report.py.
+"""
+
 from __future__ import annotations
 
 import importlib.util

@@ -1,3 +1,8 @@
+"""The lag of streams, and the lines about their batches.
+
+Covers pipeline/progress.py.
+"""
+
 from __future__ import annotations
 
 import json

@@ -1,4 +1,7 @@
-"""The command, and its report."""
+"""The command, and its report.
+
+Covers pipeline/jobs/reassemble.py and pipeline/reassembly/report.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Errors name options in one way, and a command tells them in its own words: looked at in every error there is."""
+"""Errors name options in one way, and a command tells them in its own words: looked at in every error there is.
+
+Covers client/command_options.py.
+"""
 
 from __future__ import annotations
 

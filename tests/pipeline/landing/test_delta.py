@@ -1,4 +1,7 @@
-"""Landing into a Delta table, seen by Spark and by Delta's own reader."""
+"""Landing into a Delta table, seen by Spark and by Delta's own reader.
+
+Covers pipeline/landing/layout.py and pipeline/landing/statistics.py.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,8 @@
+"""Landing a queue: each message once, whichever driver repeats or dies.
+
+Covers pipeline/landing/tables.py and pipeline/spark/checkpoints.py.
+"""
+
 from __future__ import annotations
 
 import shutil

@@ -1,4 +1,7 @@
-"""Messages of several types in one queue: each in the table of its body's element."""
+"""Messages of several types in one queue: each in the table of its body's element.
+
+Covers pipeline/bodies/message_types.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Pipelines in files: whatever is wrong in them is said at once, with line, key and mend."""
+"""Pipelines in files: whatever is wrong in them is said at once, with line, key and mend.
+
+Covers pipeline/mediation/definition/checks.py, pipeline/mediation/definition/file.py and
+pipeline/mediation/definition/graph.py.
+"""
 
 from __future__ import annotations
 

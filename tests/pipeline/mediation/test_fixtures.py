@@ -1,4 +1,7 @@
-"""Local files as a pipeline's messages: which file is whose, and what a row of it has."""
+"""Local files as a pipeline's messages: which file is whose, and what a row of it has.
+
+Covers pipeline/mediation/definition/plan.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Fields as a sample of bodies shows them; and what was inferred reads the sample without a problem."""
+"""Fields as a sample of bodies shows them; and what was inferred reads the sample without a problem.
+
+Covers pipeline/mediation/transformations/inference.py.
+"""
 
 from __future__ import annotations
 

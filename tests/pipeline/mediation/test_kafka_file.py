@@ -1,4 +1,8 @@
-"""Kafka sources and sinks in a pipeline's file: what is refused before anything starts, and what Spark is told."""
+"""Kafka sources and sinks in a pipeline's file: what is refused before anything starts, and what Spark is told.
+
+Covers pipeline/mediation/definition/kafka_checks.py, pipeline/mediation/definition/kafka_options.py and
+pipeline/mediation/kafka/cluster.py.
+"""
 
 from __future__ import annotations
 

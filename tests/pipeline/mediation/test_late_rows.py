@@ -1,4 +1,7 @@
-"""Windows of a stream that catches up: the same as those of one batch; and what comes too late for them is kept."""
+"""Windows of a stream that catches up: the same as those of one batch; and what comes too late for them is kept.
+
+Covers pipeline/mediation/execution/late_rows.py and pipeline/mediation/execution/source_ranges.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tables that are kept between batches, on a real Spark."""
+"""Tables that are kept between batches, on a real Spark.
+
+Covers pipeline/mediation/execution/lookups.py.
+"""
 
 from __future__ import annotations
 

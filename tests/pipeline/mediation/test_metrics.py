@@ -1,4 +1,7 @@
-"""The metrics of a running pipeline: what they count, and the listener that serves them. No Spark."""
+"""The metrics of a running pipeline: what they count, and the listener that serves them. No Spark.
+
+Covers pipeline/jobs/metrics_listener.py and pipeline/mediation/execution/metrics.py.
+"""
 
 from __future__ import annotations
 

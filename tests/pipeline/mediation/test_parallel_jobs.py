@@ -1,4 +1,7 @@
-"""Jobs of one batch side by side."""
+"""Jobs of one batch side by side.
+
+Covers pipeline/mediation/execution/parallel_jobs.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Fields that SQL expects in a body that an XSD describes: those that the XSD lacks are reported, and no others."""
+"""Fields that SQL expects in a body that an XSD describes: those that the XSD lacks are reported, and no others.
+
+Covers pipeline/mediation/definition/parsed_fields.py and pipeline/mediation/definition/sql_syntax.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a task does with XML, without Spark: every row comes out, with its values or the reasons why not."""
+"""What a task does with XML, without Spark: every row comes out, with its values or the reasons why not.
+
+Covers pipeline/mediation/transformations/parsing.py and pipeline/mediation/transformations/problems.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Records that a sink sent again after a crash, on a real Spark, without Kafka: each is read once, whatever was cut."""
+"""Records that a sink sent again after a crash, on a real Spark, without Kafka: each is read once, whatever was cut.
+
+Covers pipeline/mediation/kafka/records.py and pipeline/mediation/kafka/repeated_records.py.
+"""
 
 from __future__ import annotations
 

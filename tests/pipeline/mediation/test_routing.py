@@ -1,4 +1,7 @@
-"""Each row goes in exactly the right places, by any routes, whatever is null."""
+"""Each row goes in exactly the right places, by any routes, whatever is null.
+
+Covers pipeline/mediation/transformations/routing.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Pipelines on a real Spark, against a small server: each row in exactly the right places, whatever happens."""
+"""Pipelines on a real Spark, against a small server: each row in exactly the right places, whatever happens.
+
+Covers pipeline/mediation/execution/frames.py, pipeline/mediation/execution/outputs.py,
+pipeline/mediation/execution/run.py, pipeline/mediation/execution/samples.py and pipeline/mediation/execution/sinks.py.
+"""
 
 from __future__ import annotations
 

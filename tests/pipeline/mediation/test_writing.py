@@ -1,4 +1,7 @@
-"""Values to XML and back: nothing is lost on the way, whatever the values and wherever they stand."""
+"""Values to XML and back: nothing is lost on the way, whatever the values and wherever they stand.
+
+Covers pipeline/mediation/transformations/writing.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""XML Schemas from files: which columns they make, what they refuse, and that nothing is fetched."""
+"""XML Schemas from files: which columns they make, what they refuse, and that nothing is fetched.
+
+Covers pipeline/mediation/transformations/xsd.py and pipeline/mediation/transformations/xsd_columns.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Columns of many records at once are those of each record by itself: that decoder is the model."""
+"""Columns of many records at once are those of each record by itself: that decoder is the model.
+
+Covers pipeline/reader/block_decoder.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The event journal of a real destination as a table, read as Spark's tasks do: over HTTP, file by file."""
+"""The event journal of a real destination as a table, read as Spark's tasks do: over HTTP, file by file.
+
+Covers client/journal.py and pipeline/reader/journal.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Dead letters as a table: a real destination's, read as a task does."""
+"""Dead letters as a table: a real destination's, read as a task does.
+
+Covers pipeline/reader/letter_columns.py and pipeline/reader/letters.py.
+"""
 
 from __future__ import annotations
 

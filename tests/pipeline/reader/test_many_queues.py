@@ -1,4 +1,7 @@
-"""Streams of several queues, streams that wait, and what is deleted before it is read: as Spark calls them."""
+"""Streams of several queues, streams that wait, and what is deleted before it is read: as Spark calls them.
+
+Covers pipeline/reader/bounds.py and pipeline/reader/stream.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The readers as Spark calls them, in its order, without Spark."""
+"""The readers as Spark calls them, in its order, without Spark.
+
+Covers pipeline/reader/batches.py, pipeline/reader/tasks.py and pipeline/source.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The messages in files of every kind, and what stands where one should."""
+"""The messages in files of every kind, and what stands where one should.
+
+Covers pipeline/reassembly/http_captures.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A capture put together by Spark: what a plain model says, whatever is lost, doubled or turned round."""
+"""A capture put together by Spark: what a plain model says, whatever is lost, doubled or turned round.
+
+Covers pipeline/reassembly/tables.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the envelopes of a capture are, one by one."""
+"""What the envelopes of a capture are, one by one.
+
+Covers pipeline/reassembly/rows.py.
+"""
 
 from __future__ import annotations
 

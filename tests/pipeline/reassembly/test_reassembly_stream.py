@@ -1,4 +1,7 @@
-"""A capture put together as it comes: what a finite one comes to, whatever is cut, killed or late."""
+"""A capture put together as it comes: what a finite one comes to, whatever is cut, killed or late.
+
+Covers pipeline/reassembly/stream.py and pipeline/spark/ddl.py.
+"""
 
 from __future__ import annotations
 

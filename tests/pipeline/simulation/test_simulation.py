@@ -1,3 +1,8 @@
+"""Grids of trials on Spark, and the figures of their report.
+
+Covers pipeline/simulation/report.py.
+"""
+
 from __future__ import annotations
 
 import json

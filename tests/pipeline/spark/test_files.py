@@ -1,4 +1,7 @@
-"""Small files of a checkpoint: there whole, or not at all."""
+"""Small files of a checkpoint: there whole, or not at all.
+
+Covers pipeline/mediation/execution/settled.py.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,8 @@
+"""The settings of a Spark session, and what is said where Spark cannot be used.
+
+Covers pipeline/session.py.
+"""
+
 from __future__ import annotations
 
 import subprocess

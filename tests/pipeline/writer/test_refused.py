@@ -1,6 +1,9 @@
 """The table of refused rows, with drivers of one checkpoint that sleep, die and live side by side: every row is sent or
 in the table, once, though attempts at a batch differ in what is refused. Every step at the file system and every
-request is the test's to choose."""
+request is the test's to choose.
+
+Covers pipeline/writer/refused_rows.py.
+"""
 
 from __future__ import annotations
 

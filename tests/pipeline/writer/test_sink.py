@@ -1,4 +1,7 @@
-"""What tasks stage and what the driver publishes, against a small server, without Spark."""
+"""What tasks stage and what the driver publishes, against a small server, without Spark.
+
+Covers pipeline/writer/rows.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The sink's half in Spark and the server's half together, over a real socket and a real store, without Spark."""
+"""The sink's half in Spark and the server's half together, over a real socket and a real store, without Spark.
+
+Covers pipeline/writer/client.py.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,8 @@
+"""Options of a write: their names, their values and the nearest right name.
+
+Covers pipeline/writer/options.py.
+"""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,7 @@
-"""Messages in MTOM and with attachments: read, checked, stored and written again."""
+"""Messages in MTOM and with attachments: read, checked, stored and written again.
+
+Covers wire/attachments/references.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a policy demands of a source, and how an unmet demand is reported. The WSDL around it: ``test_wsdl``."""
+"""What a policy demands of a source, and how an unmet demand is reported. The WSDL around it: ``test_wsdl``.
+
+Covers wire/policy/assertions.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Policy expressions and their normal form, with the limits that a hostile policy meets."""
+"""Policy expressions and their normal form, with the limits that a hostile policy meets.
+
+Covers wire/policy/attachment.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The polls of a source: when one leaves, which answers count, and what a restart changes."""
+"""The polls of a source: when one leaves, which answers count, and what a restart changes.
+
+Covers core/messages.py.
+"""
 
 from __future__ import annotations
 

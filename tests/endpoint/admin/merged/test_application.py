@@ -1,4 +1,7 @@
-"""What one admin listener answers for two workers, both in this process, over real sockets: what each has, as one."""
+"""What one admin listener answers for two workers, both in this process, over real sockets: what each has, as one.
+
+Covers endpoint/admin/merged/next_positions.py and endpoint/worker.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Steering over HTTP: Sequences, queues, cursors and forwarders, by an operator who asks a running destination."""
+"""Steering over HTTP: Sequences, queues, cursors and forwarders, by an operator who asks a running destination.
+
+Covers endpoint/admin/resources/forwarders.py, endpoint/admin/resources/queues.py, endpoint/admin/resources/rates.py and
+endpoint/admin/resources/sequences.py.
+"""
 
 from __future__ import annotations
 
