@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 import click
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.tls import ServerTLS
+from holdfast.http.tls import ClientTLS, ServerTLS
 from holdfast.settings import Unit, bounds_of, meaning_of, unit_of
 
 if TYPE_CHECKING:
@@ -190,10 +190,14 @@ def server_tls(option: str, certificate: str | None, key: str | None, client_ca:
     return ServerTLS(certificate, key, client_ca).context()
 
 
+CLIENT_TLS = {
+    "ca": ("--ca", "FILE", meaning_of(ClientTLS, "ca")),
+    "certificate": ("--cert", "FILE", meaning_of(ClientTLS, "certificate")),
+    "key": ("--cert-key", "FILE", meaning_of(ClientTLS, "key")),
+}
+"""Field -> its option, its value and its help, for :func:`remembered_options`."""
 _PEER = {
-    "ca": ("--ca", "FILE", "PEM file of the certificate authorities to trust for https instead of the system's."),
-    "certificate": ("--cert", "FILE", "PEM file of the client certificate."),
-    "key": ("--cert-key", "FILE", "Private key, unless the certificate's file has it."),
+    **CLIENT_TLS,
     "proxy": ("--proxy", "URL", "HTTP proxy for requests: http://[USER:WORD@]HOST:PORT."),
 }
 
@@ -231,7 +235,6 @@ def to_peers() -> dict[str, Any]:
         ConfigurationError: A file is not valid.
     """
     from holdfast.endpoint.arguments import check_proxy
-    from holdfast.http.tls import ClientTLS
 
     given = dict(click.get_current_context().meta[__name__])
     proxy = given.pop("proxy")

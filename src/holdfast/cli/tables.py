@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
-from holdfast.cli.program import remembered_options
+from holdfast.cli.program import CLIENT_TLS, remembered_options
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ ADMIN_VARIABLE = "HOLDFAST_ADMIN"
 
 _ACCESS = {
     "token_file": ("--token-file", "FILE", "Token of the admin listener.  [env: HOLDFAST_ADMIN_TOKEN]"),
-    "ca": ("--ca", "FILE", "PEM file of the certificate authorities to trust instead of the system's."),
-    "certificate": ("--cert", "FILE", "PEM file of the client certificate for the admin listener."),
-    "key": ("--cert-key", "FILE", "Private key, unless the certificate's file has it."),
+    **CLIENT_TLS,
     "proxy": ("--proxy", "URL", "HTTP proxy to the admin listener."),
 }
 """Connection options of an admin listener: argument of ``Access.of_files`` -> option, value, help."""

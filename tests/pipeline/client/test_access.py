@@ -1,4 +1,7 @@
-"""The data plane behind TLS, a token and a proxy, asked by its client, by the commands' and by Spark."""
+"""The data plane behind TLS, a token and a proxy, asked by its client, by the commands' and by Spark.
+
+Covers pipeline/options/server.py.
+"""
 
 from __future__ import annotations
 

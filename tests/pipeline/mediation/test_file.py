@@ -1,7 +1,7 @@
 """Pipelines in files: whatever is wrong in them is said at once, with line, key and mend.
 
-Covers pipeline/mediation/definition/checks.py, pipeline/mediation/definition/file.py and
-pipeline/mediation/definition/graph.py.
+Covers pipeline/mediation/definition/checks.py, pipeline/mediation/definition/file.py,
+pipeline/mediation/definition/graph.py and pipeline/mediation/definition/plan.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Local files as a pipeline's messages: which file is whose, and what a row of it has.
-
-Covers pipeline/mediation/definition/plan.py.
-"""
+"""Local files as a pipeline's messages: which file is whose, and what a row of it has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pipelines from and to a real Kafka, by Spark's own connector, and between our queues through a topic."""
+"""Pipelines from and to a real Kafka, by Spark's own connector, and between our queues through a topic.
+
+Covers pipeline/mediation/kafka/cluster.py.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Kafka sources and sinks in a pipeline's file: what is refused before anything starts, and what Spark is told.
 
-Covers pipeline/mediation/definition/kafka_checks.py, pipeline/mediation/definition/kafka_options.py and
-pipeline/mediation/kafka/cluster.py.
+Covers pipeline/mediation/definition/kafka_checks.py and pipeline/mediation/definition/kafka_options.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Options of the source: their names, their values and the nearest right name.
 
-Covers pipeline/options/server.py, pipeline/options/values.py and pipeline/reader/position_values.py.
+Covers pipeline/options/values.py and pipeline/reader/position_values.py.
 """
 
 from __future__ import annotations
