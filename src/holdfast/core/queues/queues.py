@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect
 from holdfast.core.queues.description import OUTBOX
@@ -26,9 +24,6 @@ class Queues:
         self._effects = effects
         self._read = read
         self._queues: dict[str, Queue] = {}
-
-    def __iter__(self) -> Iterator[Queue]:
-        return iter(tuple(self._queues.values()))
 
     def add(self, queue: Queue) -> Queue:
         """Register a queue, and connect it to the commit, the effects and the store."""

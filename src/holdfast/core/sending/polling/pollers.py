@@ -100,10 +100,6 @@ class Pollers:
         """Address -> Identifiers of the Sequences of replies that the next poll acknowledges."""
         self._deadlines = Deadlines()
 
-    def __getitem__(self, address: str) -> Poller:
-        """Return the poller of an address."""
-        return self._pollers[address]
-
     # --- which there are ------------------------------------------------------------------------------------------
 
     def address_for(self, to: str) -> str:
