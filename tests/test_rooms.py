@@ -41,7 +41,7 @@ def test_the_copy_keeps_the_contracts(copy: Path) -> None:
     assert (code, "0 broken" in told) == (0, True), told
 
 
-@pytest.mark.parametrize("name", ["cluster/__init__.py", "helpers.py"])
+@pytest.mark.parametrize("name", ["crowd/__init__.py", "helpers.py"])
 def test_a_new_package_or_module_without_a_layer_is_refused(copy: Path, name: str) -> None:
     (copy / name).parent.mkdir(exist_ok=True)
     (copy / name).write_text("", encoding="utf-8")

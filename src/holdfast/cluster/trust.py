@@ -1,0 +1,78 @@
+"""Trust: until when each worker of a node may act on its partition, in memory that the node's processes share.
+
+The agent writes a time for each partition, and the worker of the partition reads it. After that time, a worker accepts
+no message, calls no handler and forwards nothing: another node may do so. The stored data need no clock: they are
+protected by the epoch in each commit.
+
+The time of a partition is 0 from the loss of a claim until the next claim, and the agent claims no partition while an
+earlier worker of it runs. So a worker never acts on a later claim than its own.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from typing import Final
+
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def trust_clock() -> float:
+    """Return the seconds since the machine started. On Linux they include the time that it was suspended, which
+    ``time.monotonic`` omits."""
+    return time.clock_gettime(_CLOCK)
+
+
+class Trust:
+    """The times of all partitions. Create it before the processes are forked; no partition is trusted yet.
+
+    Args:
+        count: The number of partitions.
+    """
+
+    def __init__(self, count: int) -> None:
+        # Native doubles at aligned addresses: each is written and read as a whole.
+        self._until = memoryview(mmap.mmap(-1, 8 * count)).cast("d")
+
+    def set(self, partition: int, until: float) -> None:
+        """Set the time, in seconds of :func:`trust_clock`, until which the worker of a partition may act."""
+        self._until[partition] = until
+
+    def until(self, partition: int) -> float:
+        """Return that time; 0 if no worker may act on the partition."""
+        return self._until[partition]
+
+    def revoke(self) -> None:
+        """Let no worker act. The supervisor calls this when the agent has ended, for whatever reason."""
+        for partition in range(len(self._until)):
+            self._until[partition] = 0.0
+
+    def of(self, partition: int) -> PartitionTrust:
+        """Return the trust of one partition's worker."""
+        return PartitionTrust(self, partition)
+
+
+class PartitionTrust:
+    """The trust of one partition's worker.
+
+    Args:
+        trust: The times of all partitions.
+        partition: The partition.
+    """
+
+    def __init__(self, trust: Trust, partition: int) -> None:
+        self._trust = trust
+        self._partition = partition
+
+    def is_trusted(self, now: float | None = None) -> bool:
+        """Whether the worker may act now. Ask before it opens its store, and before each request, handler call and
+        forward.
+
+        Args:
+            now: In seconds of :func:`trust_clock`; None: read the clock.
+        """
+        return (trust_clock() if now is None else now) < self._trust.until(self._partition)
+
+    def revoke(self) -> None:
+        """End the trust at once. A worker calls this when it has lost its supervisor."""
+        self._trust.set(self._partition, 0.0)

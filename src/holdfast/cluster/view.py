@@ -1,0 +1,48 @@
+"""View: what a node knows of its cluster now. The agent sends one to the supervisor at each change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a node knows of its cluster now.
+
+    Args:
+        node: The name of this node.
+        mine: Partition -> epoch of the claim, for the partitions that this node may serve. Stop the worker of a
+            partition that is no longer here, and report it to the agent: until then, no node gets the partition.
+        owners: Partition -> node, for all partitions that have a live owner.
+        nodes: Live node -> URL of its cluster listener.
+        is_draining: Whether this node gives its partitions away and takes no others.
+    """
+
+    node: str
+    mine: Mapping[int, int]
+    owners: Mapping[int, str]
+    nodes: Mapping[str, str]
+    is_draining: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the view as JSON values. Keys of objects are text there."""
+        return {
+            "node": self.node,
+            "mine": {str(partition): epoch for partition, epoch in sorted(self.mine.items())},
+            "owners": {str(partition): owner for partition, owner in sorted(self.owners.items())},
+            "nodes": dict(sorted(self.nodes.items())),
+            "is_draining": self.is_draining,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> View:
+        """Return the view that :meth:`to_json` wrote."""
+        return cls(
+            values["node"],
+            {int(partition): epoch for partition, epoch in values["mine"].items()},
+            {int(partition): owner for partition, owner in values["owners"].items()},
+            dict(values["nodes"]),
+            values["is_draining"],
+        )
