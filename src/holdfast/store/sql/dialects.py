@@ -105,6 +105,10 @@ def _keys(table: Table) -> list[str]:
     return [column.name for column in table.primary_key]
 
 
+LOCK_KEY = "hashtextextended('holdfast ' || coalesce(current_schema(), '') || ' ' || %s, 0)"
+"""PostgreSQL's expression for the key of a lock, of its name. The name of a space's lock is the space."""
+
+
 class PostgreSQL:
     """PostgreSQL, through psycopg."""
 
@@ -161,16 +165,14 @@ class PostgreSQL:
         """See :class:`Dialect`."""
         until = time.monotonic() + seconds
         while True:
-            got = connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({self._LOCK})", (name,)).scalar()
+            got = connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({LOCK_KEY})", (name,)).scalar()
             if got or time.monotonic() > until:
                 return bool(got)
             time.sleep(_LOCK_STEP)
 
     def unlock(self, connection: Connection, name: str) -> None:
         """See :class:`Dialect`."""
-        connection.exec_driver_sql(f"SELECT pg_advisory_unlock({self._LOCK})", (name,))
-
-    _LOCK = "hashtextextended('holdfast ' || coalesce(current_schema(), '') || ' ' || %s, 0)"
+        connection.exec_driver_sql(f"SELECT pg_advisory_unlock({LOCK_KEY})", (name,))
 
     def write(self, connection: Connection, fence: Fence, writes: Sequence[Write], *, is_within: bool = False) -> None:
         """See :class:`Dialect`."""

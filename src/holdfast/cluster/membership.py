@@ -1,0 +1,402 @@
+"""Membership: decides what a node asks of the cluster's database, and which partitions it may serve until when.
+
+Sans-IO: it gets the rows and the time, and returns requests. It has no clock, no connection and no randomness. One
+request runs at a time.
+
+A node keeps a lease and a lock. The lease is a row that it renews; the lock belongs to its session, so it ends with its
+process. When the lease has ended, or when the lock was absent at two looks, another node declares it dead: it deletes
+the row. Only then are its partitions free. A renewal and a declaration change the same row, so one of them comes first:
+a renewal that succeeds proves that no partition is lost, and a node that was declared dead learns it from its renewal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from holdfast.cluster.lease_policy import LeasePolicy
+from holdfast.cluster.rows import (
+    Answer,
+    Claim,
+    ClusterRefused,
+    Declare,
+    Drain,
+    Enter,
+    Entered,
+    Join,
+    Leave,
+    Look,
+    Picture,
+    Release,
+    Request,
+)
+from holdfast.cluster.shares import shares, surplus
+from holdfast.cluster.states import (
+    NODE_TABLE,
+    PARTITION_TABLE,
+    TRUSTED,
+    NodeAction,
+    NodeEvent,
+    NodeState,
+    PartitionEvent,
+    PartitionState,
+)
+from holdfast.cluster.view import View
+from holdfast.core.states.table import absent
+
+LOOK_TWICE: Final = 0.3
+"""Seconds between the two looks that must find a node's lock absent before the node is declared dead."""
+GRACE: Final = 0.2
+"""Seconds for which a node acts after its session, and so its lock, has ended. Less than ``LOOK_TWICE``."""
+SETTLE: Final = 1.0
+"""Seconds after a join in which a node claims only what an earlier incarnation of it owned, so that nodes that start
+together share the partitions before they start workers."""
+FIRST_PAUSE: Final = 0.05
+"""Seconds until the next request after one without an answer: doubled each time, up to the poll interval."""
+
+
+class Membership:
+    """The membership of one node.
+
+    Args:
+        node: Its name.
+        partitions: How many partitions the cluster has.
+        policy: How long its lease lasts.
+        now: The time, in seconds of any clock that never goes back. All times of one membership are of this clock.
+        random: Returns a random number from 0 to 1.
+
+    Attributes:
+        state: The state of the node.
+        refusal: Why the node cannot be in the cluster; None while it can.
+    """
+
+    def __init__(
+        self, node: str, partitions: int, policy: LeasePolicy, now: float, random: Callable[[], float]
+    ) -> None:
+        self.node = node
+        self.state = NodeState.JOINING
+        self.refusal: ClusterRefused | None = None
+        self._policy = policy
+        self._random = random
+        self._partitions = [PartitionState.ELSEWHERE] * partitions
+        self._epochs: dict[int, int] = {}
+        self._owners: dict[int, str] = {}
+        self._nodes: dict[str, str] = {}
+        self._incarnation = 0
+        self._is_locked = False
+        self._trusted = 0.0
+        self._is_busy = False
+        self._pause = FIRST_PAUSE
+        self._not_before = now
+        self._join_at = now
+        self._taken_since: float | None = None
+        self._settle_until = now
+        self._look_at = now
+        self._renew_at = now
+        self._quiet_until = now
+        self._leave_by: float | None = None
+        self._drain_is_recorded = False
+        self._absent: dict[tuple[str, int], float] = {}
+        """Node and incarnation without a lock -> when the first look that found it so was answered."""
+        self._dead: list[Declare] = []
+        self._claim: Claim | None = None
+
+    # --- what the node's processes may do ---------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the membership has ended, or was refused."""
+        return self.state is NodeState.LEFT or self.refusal is not None
+
+    @property
+    def view(self) -> View:
+        """What the node knows of the cluster now."""
+        return View(
+            self.node,
+            {partition: self._epochs[partition] for partition in self._in(PartitionState.SERVED)},
+            dict(self._owners),
+            dict(self._nodes),
+            self.state in (NodeState.DRAINING, NodeState.JOINING_TO_DRAIN, NodeState.LEAVING),
+        )
+
+    def trusted_until(self, partition: int) -> float:
+        """Return until when the worker of a partition may act; 0: it may not."""
+        return self._trusted if self._partitions[partition] in TRUSTED and not self.is_over else 0.0
+
+    # --- what the node asks -----------------------------------------------------------------------------------------
+
+    def next(self, now: float) -> Request | None:
+        """Return the next request that is due; None if none is, or if one runs. Run it and report how it ended, with
+        :meth:`answered`, :meth:`unanswered` or :meth:`refused`."""
+        if self._leave_by is not None and now >= self._leave_by and self.state is NodeState.LEAVING:
+            self._event(NodeEvent.OVERDUE)
+        if self._is_busy or self.is_over or now < self._not_before:
+            return None
+        request = self._due(now)
+        self._is_busy = request is not None
+        return request
+
+    def wake_at(self) -> float | None:
+        """Return when :meth:`next` should be called again if nothing else happens; None: not before a report."""
+        if self.is_over:
+            return None
+        if self._is_busy:
+            return self._leave_by
+        if self.state in (NodeState.JOINING, NodeState.JOINING_TO_DRAIN):
+            due = self._join_at if self._is_locked else self._look_at
+        elif self._urgent() is not None:
+            due = 0.0
+        else:
+            due = self._look_at
+        wake = max(due, self._not_before)
+        return wake if self._leave_by is None else min(wake, self._leave_by)
+
+    def _due(self, now: float) -> Request | None:
+        if self.state in (NodeState.JOINING, NodeState.JOINING_TO_DRAIN):
+            if not self._is_locked:
+                return Enter() if now >= self._look_at else None
+            return Join(self.state is NodeState.JOINING_TO_DRAIN) if now >= self._join_at else None
+        urgent = self._urgent()
+        if urgent is not None:
+            return urgent
+        return Look(self._incarnation, now >= self._renew_at) if now >= self._look_at else None
+
+    def _urgent(self) -> Request | None:
+        """Return a request that need not wait for the next look."""
+        given = self._in(PartitionState.GIVEN)
+        if given:
+            return Release(self._incarnation, {partition: self._epochs[partition] for partition in given})
+        if self._dead:
+            return self._dead[0]
+        if self._claim is not None and self.state is NodeState.MEMBER:
+            return self._claim
+        if self.state is NodeState.DRAINING and not self._drain_is_recorded:
+            return Drain(self._incarnation)
+        if self.state is NodeState.LEAVING and not self._in(PartitionState.SERVED, PartitionState.GIVING):
+            return Leave(self._incarnation)
+        return None
+
+    # --- how it ended -----------------------------------------------------------------------------------------------
+
+    def answered(self, request: Request, answer: Answer, sent: float, now: float) -> None:
+        """Process the answer to a request.
+
+        Args:
+            request: The request.
+            answer: As the class of the request says.
+            sent: When the request was sent.
+            now: The time.
+        """
+        self._is_busy = False
+        self._pause = FIRST_PAUSE
+        if self.is_over:
+            return
+        match request, answer:
+            case Enter(), Entered():
+                self._entered(answer, now)
+            case Join(), int():
+                self._joined(answer, sent, now)
+            case Look(), Picture():
+                self._looked(request, answer, sent, now)
+            case Declare(), bool():
+                self._dead.remove(request)
+                if answer:
+                    self._look_at = now
+                    self._quiet_until = now + self._policy.lease
+            case Claim(), Mapping():
+                self._claim = None
+                for partition, epoch in answer.items():
+                    self._epochs[partition] = epoch
+                    self._owners[partition] = self.node
+                    self._partition_event(partition, PartitionEvent.CLAIMED)
+            case Release(), None:
+                for partition in request.claims:
+                    self._owners.pop(partition, None)
+                    self._partition_event(partition, PartitionEvent.RELEASED)
+            case Drain(), None:
+                self._drain_is_recorded = True
+            case Leave(), None:
+                self._event(NodeEvent.GONE)
+            case _:
+                raise TypeError(f"{answer!r} does not answer {request!r}")
+
+    def unanswered(self, now: float) -> None:
+        """Process that the running request has no answer, or that the session ended: its lock is lost."""
+        self._is_busy = self._is_locked = False
+        self._trusted = min(self._trusted, now + GRACE)
+        self._absent.clear()
+        self._dead.clear()
+        self._claim = None
+        self._not_before = now + self._pause * (0.5 + self._random())
+        self._look_at = self._renew_at = self._not_before
+        self._pause = min(2 * self._pause, self._policy.poll)
+
+    def refused(self, why: ClusterRefused) -> None:
+        """Process that the database or the cluster refuses this node."""
+        self._is_busy = False
+        self.refusal = why
+
+    def notified(self, now: float) -> None:
+        """Process that the rows have changed: look at once."""
+        self._look_at = min(self._look_at, now)
+
+    # --- what the node's processes say ------------------------------------------------------------------------------
+
+    def stopped(self, partitions: Iterable[int]) -> None:
+        """Process that the workers of these partitions have ended, or never started."""
+        for partition in partitions:
+            self._partition_event(partition, PartitionEvent.STOPPED)
+
+    def drain(self) -> None:
+        """Give all partitions away, and take no others."""
+        self._event(NodeEvent.DRAIN)
+
+    def end(self, now: float) -> None:
+        """Give all partitions away, then leave the cluster; within the length of a lease, whatever happens."""
+        if self._leave_by is None:
+            self._leave_by = now + self._policy.lease
+        self._event(NodeEvent.END)
+
+    # --- joining ----------------------------------------------------------------------------------------------------
+
+    def _entered(self, answer: Entered, now: float) -> None:
+        self._is_locked = answer.is_locked
+        if answer.is_locked:
+            self._taken_since = None
+            # An earlier process of this name may have lost its session a moment ago, and act for its grace.
+            self._join_at = now + (LOOK_TWICE if answer.has_row else 0.0)
+            return
+        if self._taken_since is None:
+            self._taken_since = now
+        if now - self._taken_since > self._policy.lease:
+            self.refused(
+                ClusterRefused(
+                    f"Another process is in the cluster as node {self.node!r}.",
+                    remedy="Give each node another name, or end the other process.",
+                )
+            )
+        self._look_at = now + self._jittered(self._policy.poll)
+
+    def _joined(self, incarnation: int, sent: float, now: float) -> None:
+        self._incarnation = incarnation
+        self._trusted = sent + self._policy.trust
+        self._look_at = now
+        self._renew_at = now + self._policy.renewal
+        self._drain_is_recorded = self.state is NodeState.JOINING_TO_DRAIN
+        if self._event(NodeEvent.JOINED) is NodeAction.SETTLE:
+            self._settle_until = now + SETTLE
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
+    def _looked(self, request: Look, picture: Picture, sent: float, now: float) -> None:
+        self._nodes = {node.name: node.url for node in picture.nodes}
+        self._owners = {
+            row.partition: owner.name for row in picture.ownership if (owner := picture.live_owner(row)) is not None
+        }
+        self._look_at = now + self._jittered(self._policy.poll)
+        if not picture.is_member:
+            self._event(NodeEvent.DECLARED_DEAD)
+            self._look_at = now
+            return
+        if request.renews:
+            self._trusted = sent + self._policy.trust
+            self._renew_at = now + self._policy.renewal
+        self._compare(picture)
+        if any(node.name == self.node and node.is_draining for node in picture.nodes):
+            self._drain_is_recorded = True
+            self._event(NodeEvent.DRAIN)
+        self._find_dead(picture, sent, now)
+        if self.state is NodeState.MEMBER:
+            self._balance(picture, now)
+
+    def _compare(self, picture: Picture) -> None:
+        """Compare the claims of this node with those in the database."""
+        for row in picture.ownership:
+            is_mine = row.owner == self.node and row.incarnation == self._incarnation
+            if self._partitions[row.partition] is PartitionState.ELSEWHERE and is_mine:
+                self._epochs[row.partition] = row.epoch
+            is_same = is_mine and self._epochs.get(row.partition) == row.epoch
+            self._partition_event(row.partition, PartitionEvent.FOUND if is_same else PartitionEvent.TAKEN)
+
+    def _find_dead(self, picture: Picture, sent: float, now: float) -> None:
+        """Plan to declare nodes dead: the lease has ended, or the lock was absent at two looks."""
+        others = [node for node in picture.nodes if node.name != self.node]
+        lockless = {(node.name, node.incarnation) for node in others if not node.has_lock}
+        self._absent = {key: self._absent.get(key, now) for key in lockless}
+        if not picture.may_declare:
+            self._absent.clear()
+            self._dead = []
+            return
+        self._dead = [
+            Declare(node.name, node.incarnation, by_lock=not node.is_expired)
+            for node in others
+            if node.is_expired or sent - self._absent.get((node.name, node.incarnation), sent) >= LOOK_TWICE
+        ]
+        if self._absent and not self._dead:
+            self._look_at = min(self._look_at, now + LOOK_TWICE)
+
+    def _balance(self, picture: Picture, now: float) -> None:
+        """Plan to claim free partitions, or give some away, so that all nodes own equally many."""
+        takers = {node.name: 0 for node in picture.nodes if node.may_own} | {self.node: 0}
+        free = []
+        for row in picture.ownership:
+            owner = picture.live_owner(row)
+            if owner is None:
+                free.append(row)
+            elif owner.name in takers:
+                takers[owner.name] += 1
+        share = shares(takers, len(self._partitions))[self.node]
+        served = self._in(PartitionState.SERVED)
+        is_settling = now < self._settle_until
+        wanted = tuple(
+            row.partition
+            for row in sorted(free, key=lambda row: (row.owner != self.node, row.partition))
+            if self._partitions[row.partition] is PartitionState.ELSEWHERE
+            and (row.owner == self.node or not is_settling)
+        )
+        self._claim = None
+        if wanted and len(served) < share:
+            self._claim = Claim(self._incarnation, wanted, share - len(served))
+        elif free and is_settling:
+            self._look_at = min(self._look_at, self._settle_until)
+        elif not free and now >= self._quiet_until and not self._in(PartitionState.GIVING, PartitionState.GIVEN):
+            for partition in served[len(served) - surplus(len(served), share) :]:
+                self._partition_event(partition, PartitionEvent.GIVE)
+
+    # --- the tables -------------------------------------------------------------------------------------------------
+
+    def _event(self, event: NodeEvent) -> NodeAction:
+        cell = NODE_TABLE.get((self.state, event))
+        if cell is None:
+            absent(f"Node {self.node!r}", self.state, event)
+            return NodeAction.NOTHING
+        action, self.state = cell
+        if action is NodeAction.GIVE_ALL:
+            self._claim = None
+            for partition in self._in(PartitionState.SERVED):
+                self._partition_event(partition, PartitionEvent.GIVE)
+        elif action in (NodeAction.LOSE_ALL, NodeAction.STOP):
+            self._is_locked = False
+            self._trusted = 0.0
+            self._absent.clear()
+            self._dead = []
+            self._claim = None
+            for partition in range(len(self._partitions)):
+                self._partition_event(partition, PartitionEvent.TAKEN)
+        return action
+
+    def _partition_event(self, partition: int, event: PartitionEvent) -> None:
+        state = self._partitions[partition]
+        following = PARTITION_TABLE.get((state, event))
+        if following is None:
+            absent(f"Partition {partition}", state, event)
+            return
+        self._partitions[partition] = following
+        if following is PartitionState.ELSEWHERE:
+            self._epochs.pop(partition, None)
+
+    def _in(self, *states: PartitionState) -> list[int]:
+        return [partition for partition, state in enumerate(self._partitions) if state in states]
+
+    def _jittered(self, seconds: float) -> float:
+        return seconds * (0.8 + 0.4 * self._random())

@@ -1,0 +1,181 @@
+"""The rows of a cluster, and the requests that change them: what membership decides on, and what it asks for.
+
+Each request is one exchange with the database that happens as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.exceptions import HoldfastError
+
+
+class ClusterRefused(HoldfastError):
+    """The node cannot be part of this cluster, or not with these settings. Nothing was changed."""
+
+
+class NoAnswer(Exception):
+    """A request has no answer: the connection ended, or the database did not answer in time. The outcome of the request
+    is unknown, and the session with its lock is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node of the cluster. It has a row until it leaves, or until another node declares it dead by deleting the row.
+
+    Args:
+        name: Its name.
+        incarnation: The number of its current membership: no two memberships of the cluster have the same.
+        url: Of its cluster listener.
+        is_expired: Whether its lease has ended without renewal.
+        has_lock: Whether a session has the lock of the name.
+        is_draining: Whether it gives its partitions away.
+    """
+
+    name: str
+    incarnation: int
+    url: str
+    is_expired: bool
+    has_lock: bool
+    is_draining: bool
+
+    @property
+    def may_own(self) -> bool:
+        """Whether partitions should go to it."""
+        return not (self.is_expired or self.is_draining)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipRow:
+    """The owner of a partition.
+
+    Args:
+        partition: Its number.
+        owner: Name of the node; "" for none.
+        incarnation: The owner's incarnation at its claim.
+        epoch: The number of claims so far.
+    """
+
+    partition: int
+    owner: str
+    incarnation: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All rows at one moment.
+
+    Args:
+        is_member: Whether the node that looked still has its row.
+        may_declare: Whether the node may declare others dead: not shortly after the server started or was promoted,
+            because then no node could renew its lease, and all locks are gone.
+        nodes: All nodes.
+        ownership: All partitions, in order.
+    """
+
+    is_member: bool
+    may_declare: bool
+    nodes: tuple[NodeRow, ...]
+    ownership: tuple[OwnershipRow, ...]
+
+    def live_owner(self, row: OwnershipRow) -> NodeRow | None:
+        """Return the node that owns a partition; None if the membership in which it claimed it has ended."""
+        for node in self.nodes:
+            if node.name == row.owner and node.incarnation == row.incarnation:
+                return node
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """Check the database and the cluster, and take the lock of the node's name. Answer: :class:`Entered`.
+
+    Raises:
+        ClusterRefused: this node cannot be in this cluster.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """The answer to :class:`Enter`.
+
+    Args:
+        is_locked: Whether this session has the lock of the name; if not, another session has it.
+        has_row: Whether the name has a row of an earlier incarnation.
+    """
+
+    is_locked: bool
+    has_row: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Begin a new incarnation, under the lock. Answer: its number, which no other membership had or will have.
+
+    What earlier incarnations of the name claimed is free from then on.
+    """
+
+    is_draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Read all rows and, if ``renews``, renew the lease first. Answer: :class:`Picture`.
+
+    A lease can be renewed after its end, as long as no node has declared this one dead: its partitions are still its
+    own then.
+    """
+
+    incarnation: int
+    renews: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """Declare another node dead, if its lease has ended or, with ``by_lock``, if no session has its lock. Answer:
+    whether that was so."""
+
+    name: str
+    incarnation: int
+    by_lock: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Claim at most ``most`` of some partitions, in order of preference, as far as they are free. End the sessions that
+    still have their stores open. Answer: partition -> epoch.
+
+    A partition is free if it has no owner, or if no node has a row with the owner's name and incarnation.
+    """
+
+    incarnation: int
+    partitions: tuple[int, ...]
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give up claims: partition -> epoch. Answer: None."""
+
+    incarnation: int
+    claims: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Record that this node gives its partitions away. Answer: None."""
+
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Delete the row of this node, which owns nothing. Answer: None."""
+
+    incarnation: int
+
+
+Request = Enter | Join | Look | Declare | Claim | Release | Drain | Leave
+Answer = Entered | Picture | Mapping[int, int] | int | bool | None

@@ -1,0 +1,412 @@
+"""Who owns which partition, in virtual time: clusters with faults, and memberships with mistakes that must be noticed.
+
+At every moment of every run, at most one process may act on a partition. After the faults, all partitions are served
+and evenly shared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from lease_world import Broken, Database, World
+
+from holdfast.cluster import membership as module
+from holdfast.cluster.lease_policy import LeasePolicy
+from holdfast.cluster.membership import LOOK_TWICE, Membership
+from holdfast.cluster.rows import (
+    Answer,
+    Claim,
+    Declare,
+    Enter,
+    Entered,
+    Join,
+    Look,
+    NodeRow,
+    OwnershipRow,
+    Picture,
+    Release,
+    Request,
+)
+from holdfast.cluster.states import (
+    NODE_TABLE,
+    PARTITION_TABLE,
+    NodeState,
+    PartitionEvent,
+    PartitionState,
+)
+
+WORLDS = 60
+
+
+@pytest.mark.parametrize("seed", range(WORLDS))
+def test_one_process_acts_on_a_partition_whatever_fails(seed: int) -> None:
+    World(seed).run()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(1000, 5000, 200))
+def test_one_process_acts_on_a_partition_in_many_more_worlds(first: int) -> None:
+    for seed in range(first, first + 200):
+        nodes, partitions = 2 + seed % 4, 1 + seed % 11
+        World(seed, nodes=nodes, partitions=partitions, lease=(1.0, 2.0, 6.0)[seed % 3]).run(faults=12)
+
+
+# --- mistakes that the worlds must notice -------------------------------------------------------------------------
+
+
+class TrustsFromTheAnswer(Membership):
+    def answered(self, request: Request, answer: Answer, sent: float, now: float) -> None:
+        super().answered(request, answer, now + 0.7 * self._policy.lease, now)
+
+
+class TrustsAfterItsSessionEnded(Membership):
+    def unanswered(self, now: float) -> None:
+        trusted = self._trusted
+        super().unanswered(now)
+        self._trusted = trusted
+
+
+class DeclaresAtTheFirstLook(Membership):
+    def _find_dead(self, picture: Picture, sent: float, now: float) -> None:
+        super()._find_dead(picture, sent, now)
+        self._dead = [
+            Declare(node.name, node.incarnation, by_lock=True)
+            for node in picture.nodes
+            if node.name != self.node and not node.has_lock
+        ]
+
+
+class JoinsAtOnce(Membership):
+    def _entered(self, answer: Entered, now: float) -> None:
+        super()._entered(Entered(answer.is_locked, False), now)
+
+
+class ServesAfterItWasDeclaredDead(Membership):
+    def _looked(self, request: Look, picture: Picture, sent: float, now: float) -> None:
+        super()._looked(request, Picture(True, picture.may_declare, picture.nodes, picture.ownership), sent, now)
+
+    def _compare(self, picture: Picture) -> None:
+        pass
+
+
+class ClaimsWhatIsOwned(Database):
+    def is_free(self, row: OwnershipRow) -> bool:
+        return True
+
+
+class ClaimsForTheDead(Database):
+    def claim(self, name: str, request: Claim) -> dict[int, int]:
+        claimed = {}
+        for partition in request.partitions[: request.most]:
+            row = self.ownership[partition]
+            self.ownership[partition] = OwnershipRow(partition, name, request.incarnation, row.epoch + 1)
+            claimed[partition] = row.epoch + 1
+        return claimed
+
+
+class ReusesIncarnations(Database):
+    def join(self, name: str, request: Join) -> int:
+        self.joins = 0
+        return super().join(name, request)
+
+
+class DeclaresTheLiving(Database):
+    def declare(self, request: Declare) -> bool:
+        return self.nodes.pop(request.name, None) is not None
+
+
+class ClaimsWithoutANewEpoch(Database):
+    def claim(self, name: str, request: Claim) -> dict[int, int]:
+        return {partition: epoch - 1 for partition, epoch in super().claim(name, request).items()}
+
+
+def notice(seed: int, **options: Any) -> None:
+    """Run the world that is known to notice a mistake; if it no longer does, look for another one."""
+
+    def search() -> None:
+        for one in (seed, *range(1000)):
+            World(one, **options).run()
+
+    with pytest.raises(Broken):
+        search()
+
+
+@pytest.mark.parametrize(
+    ("mistake", "seed"),
+    [
+        (TrustsFromTheAnswer, 6),
+        (TrustsAfterItsSessionEnded, 0),
+        (DeclaresAtTheFirstLook, 11),
+        (JoinsAtOnce, 130),
+        (ServesAfterItWasDeclaredDead, 0),
+    ],
+)
+def test_a_mistake_of_a_membership_is_noticed(mistake: type[Membership], seed: int) -> None:
+    notice(seed, membership=mistake)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "seed"),
+    [
+        (ClaimsWhatIsOwned, 1),
+        (ClaimsForTheDead, 1),
+        (ReusesIncarnations, 54),
+        (DeclaresTheLiving, 15),
+        (ClaimsWithoutANewEpoch, 0),
+    ],
+)
+def test_a_mistake_of_the_database_is_noticed(mistake: type[Database], seed: int) -> None:
+    notice(seed, database=mistake)
+
+
+_P, _PE = PartitionState, PartitionEvent
+
+
+@pytest.mark.parametrize(
+    ("cell", "wrong", "seed"),
+    [
+        ((_P.SERVED, _PE.GIVE), _P.GIVEN, 0),  # released before its worker has ended
+        ((_P.SERVED, _PE.TAKEN), _P.ELSEWHERE, 12),  # claimed again while its worker ends
+        ((_P.SERVED, _PE.TAKEN), _P.SERVED, 0),  # served without a claim
+        ((_P.GIVING, _PE.STOPPED), _P.GIVING, 0),  # never released
+        ((_P.ELSEWHERE, _PE.FOUND), _P.ELSEWHERE, 28),  # a claim whose answer was lost is never released
+    ],
+)
+def test_a_wrong_cell_is_noticed(
+    cell: tuple[PartitionState, PartitionEvent], wrong: PartitionState, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PARTITION_TABLE, cell, wrong)
+    notice(seed)
+
+
+VISIT_ALL = (469, 371, 539, 80, 116, 287)
+"""Worlds that together visit every cell."""
+
+
+class Visited(dict[Any, Any]):
+    """A table that knows which of its cells were used."""
+
+    def __init__(self, table: dict[Any, Any]) -> None:
+        super().__init__(table)
+        self.missing = set(table)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self.missing.discard(key)
+        return super().get(key, default)
+
+
+def test_the_worlds_visit_every_cell_of_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes, partitions = Visited(NODE_TABLE), Visited(PARTITION_TABLE)
+    monkeypatch.setattr(module, "NODE_TABLE", nodes)
+    monkeypatch.setattr(module, "PARTITION_TABLE", partitions)
+    for seed in (*VISIT_ALL, *range(1000)):
+        World(seed).run()
+        if not nodes.missing | partitions.missing:
+            return
+    assert not nodes.missing | partitions.missing
+
+
+# --- single steps -------------------------------------------------------------------------------------------------
+
+
+def started(nodes: int = 3, **options: Any) -> World:
+    """A world in which all is well."""
+    world = World(0, nodes=nodes, **options)
+    world.losses = 0.0
+    world.calm()
+    return world
+
+
+def owners(world: World) -> list[str]:
+    return [row.owner for row in world.database.ownership]
+
+
+def seconds_until(world: World, is_done: Callable[[], bool], within: float = 60.0) -> float:
+    since = world.now
+    world.run_until(since + within, is_done)
+    assert is_done()
+    return world.now - since
+
+
+def all_served(world: World) -> Callable[[], bool]:
+    return lambda: sum(world.served().values()) == world.partitions
+
+
+@pytest.mark.parametrize("lease", [2.0, 6.0])
+def test_the_partitions_of_a_killed_node_are_served_again_long_before_its_lease_ends(lease: float) -> None:
+    for seed in range(20):
+        world = World(seed, lease=lease)
+        world.losses = 0.0
+        world.calm()
+        world.crash(world.processes[seed % 3])
+        # Two looks, two polls, and at worst a slow answer to each request.
+        assert seconds_until(world, all_served(world)) < LOOK_TWICE + 2 * world.policy.poll + 2.5
+
+
+def test_the_partitions_of_a_paused_node_are_served_again_when_its_lease_has_ended() -> None:
+    world = started()
+    world.processes[0].is_frozen = True
+    least = world.policy.lease - world.policy.renewal - 1.0
+    assert least < seconds_until(world, all_served(world)) < world.policy.lease + world.policy.poll + 2.5
+
+
+def test_no_partition_moves_when_the_server_restarts() -> None:
+    world = started()
+    before = world.database.ownership
+    for _ in range(5):
+        world.restart()
+        world.run_until(world.now + 4 * world.policy.lease)
+    assert world.database.ownership == before
+    assert all_served(world)()
+
+
+def test_a_node_that_leaves_leaves_nothing_behind() -> None:
+    world = started()
+    leaving = world.processes[0]
+    leaving.membership.end(world.now + leaving.offset)
+    world.at(0.0, lambda: None, leaving)
+    took = seconds_until(world, lambda: leaving.membership.is_over)
+    assert took < world.policy.lease
+    assert leaving.name not in world.database.nodes and leaving.name not in owners(world)
+
+
+def test_a_node_that_drains_stays_in_the_cluster_without_partitions() -> None:
+    world = started()
+    draining = world.processes[0]
+    draining.membership.drain()
+    world.at(0.0, lambda: None, draining)
+    world.run_until(world.now + 20)
+    assert draining.name in world.database.nodes and draining.name not in owners(world)
+    assert draining.membership.view.is_draining
+    assert draining.membership.view.nodes.keys() == {one.name for one in world.processes}
+    assert all_served(world)()
+
+
+def test_the_last_node_keeps_nothing_when_it_drains() -> None:
+    world = started(nodes=1)
+    world.processes[0].membership.drain()
+    world.at(0.0, lambda: None, world.processes[0])
+    world.run_until(world.now + 20)
+    assert owners(world) == [""] * world.partitions
+
+
+def test_a_node_that_joins_gets_its_share_soon() -> None:
+    world = World(0, nodes=3, partitions=24)
+    world.start("node-0")
+    world.run_until(10)
+    world.start("node-1")
+    assert seconds_until(world, lambda: world.served() == {"node-0": 12, "node-1": 12, "node-2": 0}) < 10
+
+
+def test_nodes_that_start_together_share_before_they_start_workers() -> None:
+    world = World(0, partitions=24)
+    world.keep_started()
+    world.run_until(30)
+    assert [row.epoch for row in world.database.ownership] == [1] * 24
+    assert world.served() == dict.fromkeys(world.names, 8)
+
+
+def test_every_view_names_the_owners_and_the_addresses() -> None:
+    world = started()
+    for process in world.processes:
+        view = process.membership.view
+        assert view.node == process.name and not view.is_draining
+        assert view.owners == dict(enumerate(owners(world)))
+        assert view.nodes == {name: f"http://{name}/" for name in world.names}
+        assert set(view.mine) == {partition for partition, owner in view.owners.items() if owner == process.name}
+
+
+def member(partitions: int = 2) -> Membership:
+    """A node that has just joined, at 0."""
+    one = Membership("a", partitions, LeasePolicy(6.0), 0.0, lambda: 0.5)
+    assert one.next(0.0) == Enter()
+    one.answered(Enter(), Entered(True, False), 0.0, 0.0)
+    assert one.next(0.0) == Join(False)
+    one.answered(Join(False), 7, 0.0, 0.0)
+    return one
+
+
+def picture(*ownership: OwnershipRow, is_draining: bool = False) -> Picture:
+    return Picture(True, True, (NodeRow("a", 7, "http://a/", False, True, is_draining),), ownership)
+
+
+def test_a_name_that_another_process_has_is_refused_after_a_lease() -> None:
+    one = Membership("a", 2, LeasePolicy(6.0), 0.0, lambda: 0.5)
+    now = 0.0
+    while not one.is_over:
+        assert one.next(now) == Enter()
+        assert one.next(now) is None, "one request at a time"
+        one.answered(Enter(), Entered(False, True), now, now)
+        wake = one.wake_at()
+        now = now if wake is None else wake
+    assert 6.0 < now < 7.0
+    assert one.refusal is not None and "node 'a'" in one.refusal.message
+    assert one.next(now + 10) is None
+
+
+def test_trust_counts_from_the_sending_of_a_renewal() -> None:
+    one = member()
+    look = one.next(0.0)
+    assert look == Look(7, False)
+    one.answered(look, picture(OwnershipRow(0, "", 0, 4), OwnershipRow(1, "", 0, 0)), 0.0, 0.1)
+    assert one.next(0.2) is None, "it settles first"
+    look = one.next(1.0)
+    assert look == Look(7, True)
+    one.answered(look, picture(OwnershipRow(0, "", 0, 4), OwnershipRow(1, "", 0, 0)), 1.0, 1.5)
+    claim = one.next(1.5)
+    assert claim == Claim(7, (0, 1), 2)
+    one.answered(claim, {0: 5}, 1.5, 1.6)
+    assert one.trusted_until(0) == pytest.approx(1.0 + 0.7 * 6.0)
+    assert one.trusted_until(1) == 0.0
+    assert one.view.mine == {0: 5}
+
+
+def test_trust_ends_soon_after_the_session() -> None:
+    one = member(1)
+    one.answered(Look(7, False), picture(OwnershipRow(0, "a", 6, 1)), 0.0, 0.0)
+    one.answered(Claim(7, (0,), 1), {0: 2}, 0.0, 0.0)
+    one.unanswered(1.0)
+    assert one.trusted_until(0) == 1.2
+    assert one.wake_at() == pytest.approx(1.05)
+    assert one.view.mine == {0: 2}, "it may continue"
+
+
+def test_an_end_waits_for_the_workers_and_no_longer_than_a_lease() -> None:
+    one = member(1)
+    one.answered(Look(7, False), picture(OwnershipRow(0, "a", 6, 1)), 0.0, 0.0)
+    one.answered(Claim(7, (0,), 1), {0: 2}, 0.0, 0.0)
+    one.end(2.0)
+    assert one.view.mine == {} and one.view.is_draining
+    assert one.trusted_until(0) > 2.0, "the worker finishes what it has begun"
+    one.stopped([0])
+    assert one.trusted_until(0) == 0.0
+    assert one.next(2.0) == Release(7, {0: 2})
+    one.end(5.0)
+    assert one.next(7.9) is None and not one.is_over
+    assert one.next(8.0) is None and one.is_over
+
+
+def test_an_answer_to_another_request_is_an_error() -> None:
+    with pytest.raises(TypeError, match="does not answer"):
+        member().answered(Look(7, True), 3, 0.0, 0.0)
+
+
+def test_a_claim_whose_epoch_fell_is_given_up() -> None:
+    one = member(1)
+    one.answered(Look(7, False), picture(OwnershipRow(0, "a", 6, 1)), 0.0, 0.0)
+    one.answered(Claim(7, (0,), 1), {0: 2}, 0.0, 0.0)
+    one.answered(Look(7, False), picture(OwnershipRow(0, "a", 7, 1)), 0.5, 0.5)
+    assert one.view.mine == {} and one.trusted_until(0) == 0.0
+    one.stopped([0])
+    one.answered(Look(7, False), picture(OwnershipRow(0, "a", 7, 1)), 1.0, 1.0)
+    assert one.next(1.0) == Release(7, {0: 1})
+
+
+def test_a_node_that_its_row_drains_gives_all_away() -> None:
+    one = member(1)
+    one.answered(Look(7, False), picture(OwnershipRow(0, "a", 6, 1)), 0.0, 0.0)
+    one.answered(Claim(7, (0,), 1), {0: 2}, 0.0, 0.0)
+    one.answered(Look(7, False), picture(OwnershipRow(0, "a", 7, 2), is_draining=True), 0.5, 0.5)
+    assert one.view.is_draining and one.view.mine == {}
+    assert one.state is NodeState.DRAINING

@@ -1,0 +1,51 @@
+"""How many partitions each node should own."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.cluster.shares import shares, surplus
+
+OWNED = st.dictionaries(st.text(min_size=1, max_size=3), st.integers(0, 64), min_size=1, max_size=12)
+
+
+@given(OWNED, st.integers(1, 64))
+def test_the_shares_are_even_and_include_every_partition(owned: dict[str, int], partitions: int) -> None:
+    found = shares(owned, partitions)
+    assert found.keys() == owned.keys()
+    assert sum(found.values()) == partitions
+    assert max(found.values()) - min(found.values()) <= 1
+
+
+@given(OWNED)
+def test_even_shares_stay_where_they_are(owned: dict[str, int]) -> None:
+    even = shares(owned, sum(owned.values())) if sum(owned.values()) else {}
+    assert shares(even, sum(even.values())) == even
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=8))
+def test_nodes_that_give_a_quarter_and_take_what_is_free_become_even(owned: list[int]) -> None:
+    counts = {f"n{number}": count for number, count in enumerate(owned)}
+    partitions = sum(owned)
+    for _ in range(60):
+        wanted = shares(counts, partitions)
+        given_away = {name: surplus(count, wanted[name]) for name, count in counts.items()}
+        free = sum(given_away.values())
+        counts = {name: count - given_away[name] for name, count in counts.items()}
+        for name in sorted(counts):
+            taken = min(free, max(0, wanted[name] - counts[name]))
+            counts[name] += taken
+            free -= taken
+        assert not free
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_without_nodes_there_are_no_shares() -> None:
+    assert shares({}, 24) == {}
+
+
+def test_a_node_gives_at_most_a_quarter_at_a_time_and_at_least_one() -> None:
+    assert [surplus(owned, 0) for owned in (0, 1, 4, 5, 24)] == [0, 1, 1, 2, 6]
+    assert surplus(24, 22) == 2
+    assert surplus(3, 8) == 0
