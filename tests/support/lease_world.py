@@ -122,6 +122,7 @@ class Database:
                 one,
                 row.incarnation,
                 f"http://{one}/",
+                round(row.expires_at * 1e6),
                 row.expires_at <= self.now,
                 one in self.locks,
                 row.is_draining,
@@ -138,7 +139,8 @@ class Database:
         row = self.nodes.get(request.name)
         if row is None or row.incarnation != request.incarnation or not self.may_declare:
             return False
-        if row.expires_at > self.now and not (request.by_lock and request.name not in self.locks):
+        is_unrenewed = request.unrenewed == round(row.expires_at * 1e6) and request.name not in self.locks
+        if row.expires_at > self.now and not is_unrenewed:
             return False
         del self.nodes[request.name]
         return True
@@ -213,6 +215,7 @@ class World:
         self.numbers = iter(range(1 << 60))
         self.epochs = [0] * partitions
         self.incarnations: Counter[str] = Counter()
+        self.stalled_until = 0.0
         self.losses = 0.002
         """The share of requests whose answer is lost."""
         self.faults: Counter[str] = Counter()
@@ -316,6 +319,9 @@ class World:
             raise Broken(f"{self.now:.3f}: {process.name} releases a partition before its worker has ended")
 
         def execute() -> None:
+            if self.stalled_until > self.now:
+                self.at(self.stalled_until - self.now + self.random.uniform(0, 0.01), execute)
+                return
             is_lost = process.is_cut or self.random.random() < self.losses
             if process.is_cut and self.random.random() < 0.5:
                 return
@@ -348,7 +354,19 @@ class World:
         """One fault, to one process or to the database."""
         running = [one for one in self.processes if not one.is_dead]
         process = self.random.choice(running) if running else None
-        kinds = ["crash", "freeze", "terminate", "cut", "leave", "drain", "twin", "restart", "worker", "repeat"]
+        kinds = [
+            "crash",
+            "freeze",
+            "terminate",
+            "cut",
+            "leave",
+            "drain",
+            "twin",
+            "restart",
+            "worker",
+            "repeat",
+            "stall",
+        ]
         kind = self.random.choice(kinds)
         if process is None or process.is_frozen or process.is_cut:
             return
@@ -387,6 +405,12 @@ class World:
             self.give_up_worker(process)
         elif kind == "repeat":
             self.repeat(process)
+        elif kind == "stall":
+            self.stall()
+
+    def stall(self) -> None:
+        """The server answers nothing for a while, and then everything."""
+        self.stalled_until = self.now + self.random.uniform(0, 2 * self.policy.lease)
 
     def give_up_worker(self, process: Process) -> None:
         """A worker ends that the supervisor does not start again."""

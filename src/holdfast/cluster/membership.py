@@ -51,6 +51,9 @@ GRACE: Final = 0.2
 SETTLE: Final = 1.0
 """Seconds after a join in which a node claims only what an earlier incarnation of it owned, so that nodes that start
 together share the partitions before they start workers."""
+LEAST_CONTACT: Final = 1.0
+"""Seconds of contact with the database, at least, before a node judges others: after an outage, all leases have ended,
+and the first node that is back must not take what the others own."""
 FIRST_PAUSE: Final = 0.05
 """Seconds until the next request after one without an answer: doubled each time, up to the poll interval."""
 
@@ -94,10 +97,13 @@ class Membership:
         self._look_at = now
         self._renew_at = now
         self._quiet_until = now
+        self._judges_from: float | None = None
+        """From when this node declares others dead; None: it has no contact with the database."""
         self._leave_by: float | None = None
         self._drain_is_recorded = False
-        self._absent: dict[tuple[str, int], float] = {}
-        """Node and incarnation without a lock -> when the first look that found it so was answered."""
+        self._absent: dict[tuple[int, int], float] = {}
+        """Incarnation and end of the lease of a node without a lock -> when the first look that found it so was
+        answered. A renewal since then makes it the first look again: after it, the node is trusted."""
         self._dead: list[Declare] = []
         self._claim: Claim | None = None
 
@@ -224,6 +230,7 @@ class Membership:
         """Process that the running request has no answer, or that the session ended: its lock is lost."""
         self._is_busy = self._is_locked = False
         self._trusted = min(self._trusted, now + GRACE)
+        self._judges_from = None
         self._absent.clear()
         self._dead.clear()
         self._claim = None
@@ -321,16 +328,18 @@ class Membership:
     def _find_dead(self, picture: Picture, sent: float, now: float) -> None:
         """Plan to declare nodes dead: the lease has ended, or the lock was absent at two looks."""
         others = [node for node in picture.nodes if node.name != self.node]
-        lockless = {(node.name, node.incarnation) for node in others if not node.has_lock}
+        lockless = {(node.incarnation, node.lease_end) for node in others if not node.has_lock}
         self._absent = {key: self._absent.get(key, now) for key in lockless}
-        if not picture.may_declare:
+        if self._judges_from is None:
+            self._judges_from = now + max(LEAST_CONTACT, self._policy.lease / 3)
+        if not picture.may_declare or now < self._judges_from:
             self._absent.clear()
             self._dead = []
             return
         self._dead = [
-            Declare(node.name, node.incarnation, by_lock=not node.is_expired)
+            Declare(node.name, node.incarnation, None if node.is_expired else node.lease_end)
             for node in others
-            if node.is_expired or sent - self._absent.get((node.name, node.incarnation), sent) >= LOOK_TWICE
+            if node.is_expired or sent - self._absent.get((node.incarnation, node.lease_end), sent) >= LOOK_TWICE
         ]
         if self._absent and not self._dead:
             self._look_at = min(self._look_at, now + LOOK_TWICE)

@@ -28,6 +28,7 @@ class NodeRow:
         name: Its name.
         incarnation: The number of its current membership: no two memberships of the cluster have the same.
         url: Of its cluster listener.
+        lease_end: When its lease ends, by the clock of the database. Only for comparison: a renewal changes it.
         is_expired: Whether its lease has ended without renewal.
         has_lock: Whether a session has the lock of the name.
         is_draining: Whether it gives its partitions away.
@@ -36,6 +37,7 @@ class NodeRow:
     name: str
     incarnation: int
     url: str
+    lease_end: int
     is_expired: bool
     has_lock: bool
     is_draining: bool
@@ -134,12 +136,12 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Declare:
-    """Declare another node dead, if its lease has ended or, with ``by_lock``, if no session has its lock. Answer:
-    whether that was so."""
+    """Declare another node dead, if its lease has ended or, with ``unrenewed``, if no session has its lock and it has
+    not renewed the lease that ends then. Answer: whether that was so."""
 
     name: str
     incarnation: int
-    by_lock: bool
+    unrenewed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

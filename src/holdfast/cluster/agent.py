@@ -1,0 +1,301 @@
+"""The agent: the process of a node that keeps its membership, and nothing else.
+
+The supervisor forks it before any worker. Both exchange JSON lines over a socket pair:
+
+- agent to supervisor: ``{"view": {…}}`` at each change; ``{"refused": {"problem": …, "remedy": …}}``, then it ends.
+- supervisor to agent: ``{"stopped": [k, …]}``, the workers of these partitions have ended, or none was there, for each
+  partition that is no longer in the view's ``mine``; ``{"drain": true}``; ``{"end": true}``, after which the agent
+  releases what has stopped, leaves the cluster and ends.
+
+If the supervisor's end of the socket closes, the agent revokes all trust and ends without leaving: workers may still
+run, and other nodes declare this one dead. When the agent has ended for any reason, the supervisor revokes the trust.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import queue
+import random
+import selectors
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast.cluster.lease_database import LeaseDatabase
+from holdfast.cluster.lease_policy import LONGEST_NAME, MOST_PARTITIONS, PARTITIONS, LeasePolicy
+from holdfast.cluster.membership import Membership
+from holdfast.cluster.rows import Answer, Claim, ClusterRefused, Declare, Join, Look, NoAnswer, Picture, Request
+from holdfast.cluster.trust import Trust, trust_clock
+from holdfast.cluster.view import View
+from holdfast.exceptions import ConfigurationError
+from holdfast.settings import check_whole
+
+Report = Callable[..., None]
+"""Logs an event: its name, then its fields."""
+
+LONGEST_LINE: Final = 1 << 16
+"""Bytes that the supervisor may send without ending a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """What an agent needs to know.
+
+    Args:
+        location: The URL of the cluster's database; its space names the cluster.
+        node: The name of the node; unique in the cluster.
+        url: The URL of the node's cluster listener, for the other nodes.
+        partitions: How many partitions the cluster has; fixed when it is created.
+        policy: How long a lease lasts.
+
+    Raises:
+        ConfigurationError: A setting is invalid.
+    """
+
+    location: str = field(repr=False)
+    node: str
+    url: str
+    partitions: int = PARTITIONS
+    policy: LeasePolicy = field(default_factory=LeasePolicy)
+
+    def __post_init__(self) -> None:
+        check_whole("partitions", self.partitions, most=MOST_PARTITIONS)
+        if not self.node or len(self.node) > LONGEST_NAME or not self.node.isprintable():
+            raise ConfigurationError(
+                f"{self.node[:LONGEST_NAME]!r} is not a valid name of a node",
+                remedy=f"Use 1 to {LONGEST_NAME} visible characters.",
+            )
+
+
+def run_agent(settings: AgentSettings, link: socket.socket, trust: Trust, report: Report) -> int:
+    """Keep the membership of a node until the supervisor ends it. Call this in the agent's own process.
+
+    Args:
+        settings: What to join, and how.
+        link: This end of the socket pair to the supervisor.
+        trust: The times that the workers read.
+        report: Logs an event.
+
+    Returns:
+        The exit code: 0; 1 if the cluster refused the node or the supervisor is gone.
+    """
+    # A service manager may signal every process of the broker; the supervisor tells this one when it may end.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    database = LeaseDatabase(settings.location, settings.node, settings.url, settings.partitions, settings.policy)
+    agent = _Agent(settings, database, link, trust, report)
+    try:
+        return agent.run()
+    finally:
+        trust.revoke()
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """How a request ended.
+
+    Args:
+        request: The request.
+        sent: When it was sent.
+        answer: Its answer, or the error.
+    """
+
+    request: Request
+    sent: float
+    answer: Answer | NoAnswer | ClusterRefused
+
+
+class _Agent:
+    def __init__(
+        self, settings: AgentSettings, database: LeaseDatabase, link: socket.socket, trust: Trust, report: Report
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._link = link
+        self._trust = trust
+        self._report = report
+        self._membership = Membership(
+            settings.node, settings.partitions, settings.policy, trust_clock(), random.SystemRandom().random
+        )
+        self._requests: queue.SimpleQueue[tuple[Request, float]] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[_Outcome] = queue.SimpleQueue()
+        self._done, self._wake = socket.socketpair()
+        self._abort_at: float | None = None
+        """When the running request takes too long; None if none runs."""
+        self._sent_view: View | None = None
+        self._in, self._out = b"", b""
+        self._is_alone = False
+        self._away_since: float | None = None
+        link.setblocking(False)
+        self._done.setblocking(False)
+
+    def run(self) -> int:
+        threading.Thread(target=self._serve, name="holdfast-leases", daemon=True).start()
+        while not self._membership.is_over and not self._is_alone:
+            self._send()
+            self._publish()
+            self._wait()
+        refusal = self._membership.refusal
+        self._publish()
+        if refusal is not None:
+            self._report("cluster.refused", reason=refusal.message)
+            self._out += _line({"refused": {"problem": refusal.message, "remedy": refusal.remedy}})
+        elif not self._is_alone:
+            self._report("cluster.left", node=self._settings.node)
+        self._link.setblocking(True)
+        if self._out and not self._is_alone:
+            self._link.settimeout(self._settings.policy.lease)
+            try:
+                self._link.sendall(self._out)
+            except OSError:
+                self._is_alone = True
+        return 1 if refusal is not None or self._is_alone else 0
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        """Run requests, in a thread: a database that does not answer must not keep the agent from its supervisor."""
+        while True:
+            request, sent = self._requests.get()
+            answer: Answer | NoAnswer | ClusterRefused
+            try:
+                answer = self._database.run(request)
+            except (NoAnswer, ClusterRefused) as error:
+                answer = error
+            self._outcomes.put(_Outcome(request, sent, answer))
+            self._wake.send(b"!")
+
+    def _send(self) -> None:
+        now = trust_clock()
+        request = self._membership.next(now)
+        if request is not None:
+            self._abort_at = now + self._settings.policy.silence
+            self._requests.put((request, now))
+
+    def _finish(self) -> None:
+        """Process the outcome of the request that ran."""
+        outcome = self._outcomes.get()
+        self._abort_at = None
+        now = trust_clock()
+        if isinstance(outcome.answer, ClusterRefused):
+            self._membership.refused(outcome.answer)
+        elif isinstance(outcome.answer, NoAnswer):
+            self._lost(outcome.answer)
+        else:
+            before = self._membership.view
+            self._membership.answered(outcome.request, outcome.answer, outcome.sent, now)
+            self._tell(outcome.request, outcome.answer, before)
+
+    def _lost(self, why: NoAnswer) -> None:
+        now = trust_clock()
+        self._membership.unanswered(now)
+        if self._away_since is None:
+            self._away_since = now
+            self._report("cluster.database_away", reason=str(why))
+
+    def _tell(self, request: Request, answer: Answer, before: View) -> None:
+        """Log what happened to the membership."""
+        node = self._settings.node
+        if self._away_since is not None:
+            self._report("cluster.database_back", seconds=round(trust_clock() - self._away_since, 3))
+            self._away_since = None
+        match request, answer:
+            case Join(), _:
+                self._report("cluster.joined", node=node, incarnation=answer)
+            case Claim(), dict() if answer:
+                self._report("cluster.claimed", node=node, partitions=sorted(answer))
+            case Declare(), True:
+                cause = "its lease ended" if request.unrenewed is None else "its connection ended"
+                self._report("cluster.node_declared_dead", node=request.name, reason=cause)
+            case Look(), Picture() if not answer.is_member:
+                self._report("cluster.lease_lost", node=node, partitions=sorted(before.mine))
+
+    # --- the supervisor ---------------------------------------------------------------------------------------------
+
+    def _publish(self) -> None:
+        """Write the trust, then the view: a worker must not act on a claim that the view no longer has."""
+        for partition in range(self._settings.partitions):
+            self._trust.set(partition, self._membership.trusted_until(partition))
+        if self._out:
+            return
+        view = self._membership.view
+        if view != self._sent_view:
+            self._sent_view = view
+            self._out = _line({"view": view.to_json()})
+            self._flush()
+
+    def _flush(self) -> None:
+        try:
+            self._out = self._out[self._link.send(self._out) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._is_alone = True
+
+    def _receive(self) -> None:
+        try:
+            told = self._link.recv(LONGEST_LINE)
+        except BlockingIOError:
+            return
+        except OSError:
+            told = b""
+        *lines, self._in = (self._in + told).split(b"\n")
+        if not told or len(self._in) > LONGEST_LINE:
+            self._is_alone = True
+            return
+        for line in lines:
+            self._follow(json.loads(line))
+
+    def _follow(self, told: dict[str, Any]) -> None:
+        if "stopped" in told:
+            self._membership.stopped(told["stopped"])
+        if told.get("drain"):
+            self._membership.drain()
+        if told.get("end"):
+            self._membership.end(trust_clock())
+
+    # --- waiting ----------------------------------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        """Wait for the supervisor, the database or the time, and process what comes."""
+        idle = self._database.fileno() if self._abort_at is None else None
+        times = [time for time in (self._membership.wake_at(), self._abort_at) if time not in (None, math.inf)]
+        with selectors.DefaultSelector() as selector:
+            writes = selectors.EVENT_WRITE if self._out else 0
+            selector.register(self._link, selectors.EVENT_READ | writes)
+            selector.register(self._done, selectors.EVENT_READ)
+            if idle is not None:
+                selector.register(idle, selectors.EVENT_READ)
+            timeout = max(0.0, min(times) - trust_clock()) if times else None
+            ready = {key.fd: events for key, events in selector.select(timeout)}
+        events = ready.get(self._link.fileno(), 0)
+        if events & selectors.EVENT_WRITE:
+            self._flush()
+        if events & selectors.EVENT_READ:
+            self._receive()
+        if self._done.fileno() in ready:
+            self._done.recv(1)
+            self._finish()
+        elif idle is not None and idle in ready:
+            self._hear()
+        if self._abort_at is not None and trust_clock() >= self._abort_at:
+            self._abort_at = math.inf  # the thread reports the failure
+            self._database.abort()
+
+    def _hear(self) -> None:
+        """Process a notification, or the end of the idle connection."""
+        try:
+            if self._database.notified():
+                self._membership.notified(trust_clock())
+        except (NoAnswer, ClusterRefused) as error:
+            self._lost(error if isinstance(error, NoAnswer) else NoAnswer(error.message))
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return json.dumps(message).encode() + b"\n"

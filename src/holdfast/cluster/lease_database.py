@@ -1,0 +1,408 @@
+"""LeaseDatabase: runs the requests of a membership in PostgreSQL, on a connection that does nothing else.
+
+The connection is the node's session: its lock on the node's name ends with it. Both sides end it if the other is silent
+for longer than a trusted node would act. Every error that a later attempt may not meet is :class:`NoAnswer`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.engine import make_url
+
+from holdfast.cluster import tables
+from holdfast.cluster.lease_policy import MOST_NODES, LeasePolicy
+from holdfast.cluster.rows import (
+    Answer,
+    Claim,
+    ClusterRefused,
+    Declare,
+    Drain,
+    Enter,
+    Entered,
+    Join,
+    Leave,
+    Look,
+    NoAnswer,
+    NodeRow,
+    OwnershipRow,
+    Picture,
+    Release,
+    Request,
+)
+from holdfast.exceptions import ConfigurationError
+from holdfast.store.address import read_address
+from holdfast.store.sql.dialects import LOCK_KEY
+
+LEAST_VERSION: Final = 14
+CONNECT_SECONDS: Final = 2
+LOCK_SECONDS: Final = 1.0
+LOCK_ATTEMPTS: Final = 10
+LOCK_PAUSE: Final = 0.03
+"""Another node tries the lock for a moment when it declares this one dead."""
+PROBE_SECONDS: Final = 2.0
+_UNCONFIRMED = "canceling wait for synchronous replication"
+_STARTING = ("starting up", "shutting down", "recovery mode", "not yet accepting", "too many clients", "slots are")
+_LONGEST_APPLICATION = 63
+
+
+class LeaseDatabase:
+    """The session of one node in the database. One thread uses it at a time; :meth:`abort` is for any thread.
+
+    Args:
+        location: The URL of the database; its space names the cluster.
+        node: The name of the node.
+        url: Of the node's cluster listener.
+        partitions: How many partitions the cluster has.
+        policy: How long a lease lasts.
+
+    Raises:
+        ConfigurationError: The location is not a URL of PostgreSQL.
+    """
+
+    def __init__(self, location: str, node: str, url: str, partitions: int, policy: LeasePolicy) -> None:
+        address = read_address(location)
+        if address.database != "postgresql":
+            raise ConfigurationError(
+                f"{address.shown!r} is not the URL of a PostgreSQL database",
+                remedy="A cluster needs PostgreSQL: postgresql://user@host/database",
+            )
+        self.place = address.shown
+        self._space = address.space
+        self._values: dict[str, Any] = {"space": address.space, "node": node, "url": url, "lease": policy.lease}
+        self._partitions = partitions
+        self._conninfo = _conninfo(address.url, policy.silence, f"holdfast node {address.space} {node}")
+        self._settings = _settings(policy.silence)
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._is_locked = False
+        self._is_unconfirmed = False
+        self._cluster = ""
+        self._session: tuple[int, str] | None = None
+        self._earlier: tuple[int, str] | None = None
+        """Process and start of this session and of the one that it replaces, in the server."""
+
+    # --- the session ------------------------------------------------------------------------------------------------
+
+    def run(self, request: Request) -> Answer:
+        """Run a request; connect first if necessary.
+
+        Raises:
+            NoAnswer: The connection was lost or refused, or the database cannot run the request now.
+            ClusterRefused: The database or the cluster refuses this node.
+        """
+        with self._explaining():
+            connection = self._connected()
+            answer = self._answer(connection, request)
+            if self._is_unconfirmed:
+                raise NoAnswer("the server stopped waiting for its standby")
+            return answer
+
+    def fileno(self) -> int | None:
+        """Return the descriptor of the idle connection, which becomes readable when :meth:`notified` has something to
+        report; None without a connection."""
+        return None if self._connection is None else self._connection.fileno()
+
+    def notified(self) -> bool:
+        """Return whether another session changed the rows, without waiting.
+
+        Raises:
+            NoAnswer: The connection has ended.
+        """
+        with self._explaining():
+            connection = self._connection
+            return connection is not None and self._notified(connection, 0.0)
+
+    def abort(self) -> None:
+        """Let a running request fail. The server receives no request to cancel it, after which it would report a
+        success that its standby does not have."""
+        connection = self._connection
+        if connection is not None:
+            with contextlib.suppress(OSError, psycopg.Error), _socket_of(connection) as one:
+                one.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End the session; its lock ends with it."""
+        connection, self._connection = self._connection, None
+        self._is_locked = self._is_unconfirmed = False
+        if connection is not None:
+            connection.close()
+
+    @contextlib.contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except NoAnswer:
+            self.close()
+            raise
+        except ClusterRefused:
+            self.close()
+            raise
+        except psycopg.Error as error:
+            was_connected = self._connection is not None
+            self.close()
+            said = " ".join(str(error).split()) or type(error).__name__
+            if _is_final(error, said, was_connected or bool(self._cluster)):
+                raise ClusterRefused(
+                    f"The database of the cluster at {self.place} refuses node {self._values['node']!r}: {said}",
+                    remedy="Correct the URL, or grant its user what is missing.",
+                ) from error
+            raise NoAnswer(said) from error
+
+    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
+        if self._connection is not None:
+            return self._connection
+        connection = psycopg.connect(self._conninfo, autocommit=True)
+        self._connection = connection
+        connection.add_notice_handler(self._noticed)
+        for name, value in self._settings.items():
+            connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+        self._check_server(connection)
+        connection.execute(f"LISTEN {tables.CHANNEL}")
+        self._check_cluster(connection)
+        self._end_earlier_session(connection)
+        return connection
+
+    def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
+        self._is_unconfirmed |= _UNCONFIRMED in (notice.message_primary or "")
+
+    def _execute(
+        self, connection: psycopg.Connection[tuple[Any, ...]], statement: str, **values: Any
+    ) -> psycopg.Cursor[tuple[Any, ...]]:
+        return connection.execute(statement.encode(), self._values | values)
+
+    def _check_server(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        row = connection.execute(tables.SERVER.encode()).fetchone()
+        assert row is not None
+        version, is_standby, fsync, full_pages, pid, since = row
+        if version < LEAST_VERSION * 10_000:
+            raise ClusterRefused(
+                f"The database of the cluster at {self.place} is PostgreSQL {version // 10_000}.",
+                remedy=f"Use version {LEAST_VERSION} or newer.",
+            )
+        for name, value in (("fsync", fsync), ("full_page_writes", full_pages)):
+            if value != "on":
+                raise ClusterRefused(
+                    f"The database of the cluster at {self.place} can lose commits in a crash: its {name} is off.",
+                    remedy=f"Set {name} = on in postgresql.conf, and restart it.",
+                )
+        if is_standby:
+            raise NoAnswer("the server is a standby, or read-only")
+        self._session, self._earlier = (pid, since), self._session
+
+    def _end_earlier_session(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        """End the session that this one replaces, if the server has not noticed its end."""
+        if self._earlier is not None:
+            pid, since = self._earlier
+            self._execute(connection, tables.END_SESSION, pid=pid, since=since)
+            self._earlier = None
+
+    def _check_cluster(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        """Create the cluster, or check that it is the one that this node expects."""
+        are_there = connection.execute(tables.ARE_THERE.encode()).fetchone()
+        if are_there != (True,):
+            with connection.transaction():
+                connection.execute(tables.CREATION_LOCK.encode())
+                connection.execute(tables.CREATE.encode())
+        with connection.transaction():
+            if self._execute(connection, tables.FOUND_CLUSTER, partitions=self._partitions).fetchone() is not None:
+                self._execute(connection, tables.FOUND_OWNERSHIP, partitions=self._partitions)
+        row = self._execute(connection, tables.CLUSTER).fetchone()
+        assert row is not None
+        self._require_same(*row)
+        if not self._cluster:
+            self._probe(connection)
+        self._cluster = row[0]
+
+    def _require_same(self, cluster: str, partitions: int, version: int, is_same_server: bool) -> None:
+        if version > tables.FORMAT:
+            raise ClusterRefused(
+                f"The tables of the cluster at {self.place} have version {version}, but this version of Holdfast "
+                f"writes {tables.FORMAT}.",
+                remedy="Use the version of Holdfast that the other nodes have.",
+            )
+        if partitions != self._partitions:
+            raise ClusterRefused(
+                f"The cluster at {self.place} has {partitions} partitions, but this node is configured for "
+                f"{self._partitions}.",
+                remedy=f"Set {partitions}: the number is fixed when a cluster is created.",
+            )
+        if not is_same_server:
+            raise ClusterRefused(
+                f"The cluster at {self.place} belongs to another server: this one may be a copy.",
+                remedy="If you moved the database, and no node uses the old server: UPDATE holdfast_cluster SET "
+                "system_identifier = NULL",
+            )
+        if self._cluster and cluster != self._cluster:
+            raise ClusterRefused(
+                f"The cluster at {self.place} was replaced by another one.",
+                remedy="Start the node again if that was intended.",
+            )
+
+    def _probe(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        """Check that a notification to this session arrives: a pooler of transactions would give it to another one."""
+        self._execute(connection, tables.NOTIFY)
+        until = time.monotonic() + PROBE_SECONDS
+        while time.monotonic() < until:
+            for one in connection.notifies(timeout=until - time.monotonic(), stop_after=1):
+                if one.pid == connection.info.backend_pid or one.payload == self._space:
+                    return
+        raise ClusterRefused(
+            f"The database of the cluster at {self.place} is behind a pooler that keeps no sessions.",
+            remedy="Give the address of the database itself, or pool sessions instead of transactions.",
+        )
+
+    def _notified(self, connection: psycopg.Connection[tuple[Any, ...]], timeout: float) -> bool:
+        mine = self._session[0] if self._session is not None else 0
+        told = list(connection.notifies(timeout=timeout))  # all of them
+        return any(one.payload == self._space and one.pid != mine for one in told)
+
+    # --- the requests -----------------------------------------------------------------------------------------------
+
+    def _answer(self, connection: psycopg.Connection[tuple[Any, ...]], request: Request) -> Answer:
+        match request:
+            case Enter():
+                (has_row,) = self._one(connection, tables.HAS_ROW)
+                return Entered(self._lock(connection), bool(has_row))
+            case Join():
+                return self._join(connection, request)
+            case Look():
+                return self._look(connection, request)
+            case Declare():
+                statement = tables.DECLARE_EXPIRED if request.unrenewed is None else tables.DECLARE_UNLOCKED
+                values = {"node": request.name, "incarnation": request.incarnation, "unrenewed": request.unrenewed}
+                is_dead = self._execute(connection, statement, **values).rowcount > 0
+                if is_dead:
+                    self._execute(connection, tables.NOTIFY)
+                return is_dead
+            case Claim():
+                return self._claim(connection, request)
+            case Release():
+                claims = {"partitions": list(request.claims), "epochs": list(request.claims.values())}
+                self._execute(connection, tables.RELEASE, incarnation=request.incarnation, **claims)
+            case Drain():
+                self._execute(connection, tables.DRAIN, incarnation=request.incarnation)
+            case Leave():
+                self._execute(connection, tables.LEAVE, incarnation=request.incarnation)
+        self._execute(connection, tables.NOTIFY)
+        return None
+
+    def _one(self, connection: psycopg.Connection[tuple[Any, ...]], statement: str, **values: Any) -> tuple[Any, ...]:
+        row = self._execute(connection, statement, **values).fetchone()
+        assert row is not None
+        return row
+
+    def _lock(self, connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
+        """Return whether this session has the lock of the node's name; try to get it."""
+        attempts = LOCK_ATTEMPTS
+        while not self._is_locked and attempts:
+            (self._is_locked,) = self._one(connection, tables.LOCK)
+            attempts -= 1
+            if not self._is_locked and attempts:
+                time.sleep(LOCK_PAUSE)
+        return self._is_locked
+
+    def _join(self, connection: psycopg.Connection[tuple[Any, ...]], request: Join) -> int:
+        if not self._lock(connection):
+            raise NoAnswer("another session has the lock of this node's name")
+        (others,) = self._one(connection, tables.COUNT_OTHERS)
+        if others >= MOST_NODES:
+            raise ClusterRefused(
+                f"The cluster at {self.place} has {others} nodes, which is the maximum.", remedy="Use fewer nodes."
+            )
+        with connection.transaction():
+            (incarnation,) = self._one(connection, tables.NEXT_INCARNATION)
+            self._execute(connection, tables.JOIN, incarnation=incarnation, is_draining=request.is_draining)
+        self._execute(connection, tables.NOTIFY)
+        return int(incarnation)
+
+    def _look(self, connection: psycopg.Connection[tuple[Any, ...]], request: Look) -> Picture:
+        is_locked = self._lock(connection)
+        self._execute(connection, tables.NEW_TIMELINE)
+        if request.renews and is_locked:
+            self._execute(connection, tables.RENEW, incarnation=request.incarnation)
+        may_declare, nodes, ownership = self._one(connection, tables.LOOK)
+        rows = tuple(NodeRow(*node) for node in nodes)
+        is_member = any((node.name, node.incarnation) == (self._values["node"], request.incarnation) for node in rows)
+        if is_member and not is_locked:
+            raise NoAnswer("another session has the lock of this node's name")
+        return Picture(is_member, may_declare, rows, tuple(OwnershipRow(*row) for row in ownership))
+
+    def _claim(self, connection: psycopg.Connection[tuple[Any, ...]], request: Claim) -> Mapping[int, int]:
+        values = {"partitions": list(request.partitions), "most": request.most, "incarnation": request.incarnation}
+        with connection.transaction():
+            self._execute(connection, tables.CLAIM_LOCK)
+            rows = self._execute(connection, tables.CLAIM, **values).fetchall()
+        taken_over = [space_of(self._space, partition) for partition, _, before in rows if before]
+        if taken_over:
+            self._end_sessions(connection, taken_over)
+        self._execute(connection, tables.NOTIFY)
+        return {partition: epoch for partition, epoch, _ in rows}
+
+    def _end_sessions(self, connection: psycopg.Connection[tuple[Any, ...]], spaces: list[str]) -> None:
+        """End the sessions of the earlier owner, which may be paused with locks that a new worker needs."""
+        keys = [connection.execute(f"SELECT {LOCK_KEY}".encode(), (space,)).fetchone() for space in spaces]
+        applications = [f"holdfast {space}"[:_LONGEST_APPLICATION] for space in spaces]
+        values = {"applications": applications, "keys": [key[0] for key in keys if key is not None]}
+        connection.execute(tables.END_SESSIONS.encode(), values)
+
+
+def space_of(space: str, partition: int) -> str:
+    """Return the space of a partition's store, as ``endpoint.worker`` names it."""
+    return space if partition == 0 else f"{space}/worker-{partition}"
+
+
+def _conninfo(url: str, silence: float, application: str) -> str:
+    """Return the connection string for psycopg, of a URL of SQLAlchemy."""
+    dialect: Any = PGDialect_psycopg
+    _, given = dialect().create_connect_args(make_url(url))
+    seconds = max(2, round(silence))
+    ours: dict[str, Any] = {
+        "connect_timeout": CONNECT_SECONDS,
+        "application_name": application[:_LONGEST_APPLICATION],
+        "keepalives_idle": 1,
+        "keepalives_interval": 1,
+        "keepalives_count": seconds,
+        "tcp_user_timeout": round(silence * 1000),
+    }
+    return make_conninfo(**{**ours, **given})
+
+
+def _settings(silence: float) -> dict[str, str]:
+    """Return the settings of the session: the server ends it, and frees its lock, when the node is silent."""
+    seconds = str(max(2, round(silence)))
+    return {
+        "synchronous_commit": "on",
+        "tcp_keepalives_idle": "1",
+        "tcp_keepalives_interval": "1",
+        "tcp_keepalives_count": seconds,
+        "tcp_user_timeout": str(round(silence * 1000)),
+        "client_connection_check_interval": "500",
+        "idle_in_transaction_session_timeout": "2000",
+        "idle_session_timeout": str(round(silence * 1000)),
+        "lock_timeout": str(round(LOCK_SECONDS * 1000)),
+    }
+
+
+def _is_final(error: psycopg.Error, said: str, was_connected: bool) -> bool:
+    """Whether every later attempt would meet the same error."""
+    state = error.sqlstate or ""
+    if state:
+        return state.startswith(("28", "3D", "42"))
+    return not was_connected and "FATAL:" in said and not any(words in said for words in _STARTING)
+
+
+@contextlib.contextmanager
+def _socket_of(connection: psycopg.Connection[tuple[Any, ...]]) -> Iterator[socket.socket]:
+    one = socket.socket(fileno=os.dup(connection.fileno()))
+    try:
+        yield one
+    finally:
+        one.close()

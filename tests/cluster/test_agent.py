@@ -1,0 +1,351 @@
+"""Agents as real processes on a real PostgreSQL: killed, paused, cut off, ended, and refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import agent_child
+import pytest
+from databases import PostgreSQL
+
+import holdfast
+from holdfast.cluster.agent import AgentSettings
+from holdfast.cluster.lease_database import LeaseDatabase
+from holdfast.cluster.lease_policy import LeasePolicy
+from holdfast.cluster.rows import ClusterRefused, Enter
+from holdfast.exceptions import ConfigurationError
+from holdfast.store import open_store
+from holdfast.store.sql.store import SQLStore
+
+PATIENCE = 60.0
+LEASE = 1.5
+
+Nodes = Callable[..., "Node"]
+
+
+class Node:
+    """A running node."""
+
+    def __init__(self, location: str, name: str, partitions: int, lease: float) -> None:
+        self.name = name
+        path = os.pathsep.join([str(Path(holdfast.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+        self.process = subprocess.Popen(
+            [sys.executable, agent_child.__file__, location, name, str(partitions), str(lease)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        self.view: dict[str, Any] = {"mine": {}, "owners": {}, "nodes": {}}
+        self.told: list[dict[str, Any]] = []
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def wait(self, is_there: Callable[[], Any]) -> None:
+        """Read what it says until something is so."""
+        while not is_there():
+            line = self._lines.get(timeout=PATIENCE)
+            assert line, f"{self.name} has ended: {self.told}"
+            told = json.loads(line)
+            self.told.append(told)
+            self.view = told.get("view", self.view)
+
+    def say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def trust(self) -> list[float]:
+        """For how many seconds it trusts the worker of each partition now."""
+        before = len(self.events("trust"))
+        self.say("trust")
+        self.wait(lambda: len(self.events("trust")) > before)
+        return list(self.events("trust")[-1]["trust"])
+
+    def events(self, key: str) -> list[dict[str, Any]]:
+        return [one for one in self.told if key in one]
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        return [one for one in self.told if one.get("event") == event]
+
+    def serves(self, count: int) -> None:
+        """Wait until it serves so many partitions, all partitions have an owner, and it is trusted."""
+        self.wait(lambda: len(self.view["mine"]) == count and self.logged("cluster.claimed"))
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    def ended(self) -> int:
+        """Wait for its end; its exit code."""
+        code = self.process.wait(PATIENCE)
+        while line := self._lines.get(timeout=PATIENCE):
+            self.told.append(json.loads(line))
+        return code
+
+
+@pytest.fixture
+def server(servers: Callable[[str], PostgreSQL]) -> PostgreSQL:
+    return servers("postgresql")
+
+
+@pytest.fixture
+def nodes(server: PostgreSQL) -> Iterator[Nodes]:
+    location = server.new_url()
+    with ExitStack() as stack:
+
+        def start(name: str, *, partitions: int = 6, lease: float = LEASE, location: str = location) -> Node:
+            node = Node(location, name, partitions, lease)
+            stack.callback(node.kill)
+            stack.callback(node.process.send_signal, signal.SIGCONT)
+            return node
+
+        start.location = location  # type: ignore[attr-defined]
+        yield start
+
+
+def rows(server: PostgreSQL, nodes: Nodes) -> list[list[str]]:
+    """The rows of the ownership: partition, owner, epoch."""
+    space = nodes.location.rpartition("=")[2]  # type: ignore[attr-defined]
+    text = server.sql(
+        f"SELECT partition, owner, epoch FROM holdfast_ownership WHERE space = '{space}' ORDER BY partition"
+    )
+    return [line.split("|") for line in text.splitlines()]
+
+
+@pytest.mark.crash
+def test_nodes_share_the_partitions_and_take_over_from_a_killed_one(server: PostgreSQL, nodes: Nodes) -> None:
+    a, b = nodes("a"), nodes("b")
+    a.wait(lambda: len(a.view["mine"]) == 3)
+    b.wait(lambda: len(b.view["mine"]) == 3 and len(b.view["owners"]) == 6)
+    assert a.view["mine"].keys().isdisjoint(b.view["mine"])
+    assert b.view["nodes"] == {"a": "http://a/", "b": "http://b/"}
+    a.kill()
+    b.wait(lambda: len(b.view["mine"]) == 6)
+    assert set(b.view["owners"].values()) == {"b"}
+    assert [one["node"] for one in b.logged("cluster.node_declared_dead")] == ["a"]
+    assert all(0 < seconds <= 0.7 * LEASE for seconds in b.trust())
+    b.say('{"end": true}')
+    assert b.ended() == 0
+    assert rows(server, nodes) == [
+        [str(number), "", "2" if int(row[2]) == 2 else "1"] for number, row in enumerate(rows(server, nodes))
+    ]
+    assert b.told[-1] == {"trust": [0.0] * 6}
+
+
+@pytest.mark.nightly
+@pytest.mark.crash
+def test_a_paused_node_loses_its_partitions_and_acts_on_none_afterwards(server: PostgreSQL, nodes: Nodes) -> None:
+    a, b = nodes("a"), nodes("b")
+    a.wait(lambda: len(a.view["mine"]) == 3)
+    b.serves(3)
+    a.signal(signal.SIGSTOP)
+    b.wait(lambda: len(b.view["mine"]) == 6)
+    epochs = rows(server, nodes)
+    mine = a.view["mine"]
+    a.signal(signal.SIGCONT)
+    trusted = a.trust()
+    assert max(trusted) <= 0 or a.view["mine"] != mine, "it is not trusted with what it lost"
+    a.wait(lambda: len(a.logged("cluster.joined")) == 2)
+    assert [one["partitions"] for one in a.logged("cluster.lease_lost")] == [sorted(map(int, mine))]
+    a.wait(lambda: len(a.view["mine"]) == 3)
+    b.wait(lambda: len(b.view["mine"]) == 3)
+    for before, after in zip(epochs, rows(server, nodes), strict=True):
+        assert int(after[2]) >= int(before[2])
+
+
+@pytest.mark.nightly
+def test_a_node_that_joins_and_leaves_moves_partitions_without_a_gap(server: PostgreSQL, nodes: Nodes) -> None:
+    a = nodes("a")
+    a.serves(6)
+    b = nodes("b")
+    b.wait(lambda: len(b.view["mine"]) == 3)
+    a.wait(lambda: len(a.view["mine"]) == 3)
+    b.say('{"end": true}')
+    assert b.ended() == 0
+    assert b.logged("cluster.left")
+    a.wait(lambda: len(a.view["mine"]) == 6 and a.view["nodes"].keys() == {"a"})
+    assert not a.logged("cluster.node_declared_dead")
+
+
+@pytest.mark.nightly
+def test_a_node_drains_at_the_supervisors_word_or_by_its_row(server: PostgreSQL, nodes: Nodes) -> None:
+    a, b, c = nodes("a"), nodes("b"), nodes("c")
+    for node in (a, b, c):
+        node.serves(2)
+    a.say('{"drain": true}')
+    b.wait(lambda: len(b.view["mine"]) == 3)
+    c.wait(lambda: len(c.view["mine"]) == 3)
+    assert a.view["nodes"].keys() == {"a", "b", "c"}
+    server.sql("UPDATE holdfast_node SET is_draining = true WHERE name = 'b'")
+    c.wait(lambda: len(c.view["mine"]) == 6)
+    a.wait(lambda: a.view["is_draining"] and not a.view["mine"])
+    b.wait(lambda: b.view["is_draining"] and not b.view["mine"])
+
+
+@pytest.mark.nightly
+def test_a_name_that_is_used_twice_is_refused_after_a_lease(nodes: Nodes) -> None:
+    a = nodes("a")
+    a.serves(6)
+    twin = nodes("a")
+    assert twin.ended() == 1
+    (refused,) = twin.events("refused")
+    assert refused["refused"] == {
+        "problem": "Another process is in the cluster as node 'a'.",
+        "remedy": "Give each node another name, or end the other process.",
+    }
+    assert min(a.trust()) > 0 and len(a.view["mine"]) == 6
+
+
+@pytest.mark.nightly
+@pytest.mark.crash
+def test_a_killed_node_that_starts_again_gets_its_partitions_back(server: PostgreSQL, nodes: Nodes) -> None:
+    a = nodes("a", lease=30.0)
+    a.serves(6)
+    a.kill()
+    again = nodes("a", lease=30.0)
+    again.serves(6)
+    assert rows(server, nodes) == [[str(number), "a", "2"] for number in range(6)]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("change", "problem", "remedy"),
+    [
+        ("partitions = 5", "has 5 partitions, but this node is configured for 6", "Set 5:"),
+        ("format = 2", "have version 2, but this version of Holdfast writes 1", "Use the version of Holdfast"),
+        ("system_identifier = '1'", "belongs to another server", "SET system_identifier = NULL"),
+    ],
+)
+def test_a_node_that_does_not_fit_is_refused_and_changes_nothing(
+    server: PostgreSQL, nodes: Nodes, change: str, problem: str, remedy: str
+) -> None:
+    a = nodes("a")
+    a.serves(6)
+    server.sql(f"UPDATE holdfast_cluster SET {change} WHERE space = '{nodes.location.rpartition('=')[2]}'")  # type: ignore[attr-defined]
+    before = rows(server, nodes)
+    b = nodes("b")
+    assert b.ended() == 1
+    (refused,) = b.events("refused")
+    assert problem in refused["refused"]["problem"]
+    assert remedy in refused["refused"]["remedy"]
+    assert rows(server, nodes) == before
+    assert not b.logged("cluster.joined") and b.told[-1] == {"trust": [0.0] * 6}
+    assert min(a.trust()) > 0
+
+
+@pytest.mark.nightly
+def test_no_partition_moves_when_the_lease_connections_end(server: PostgreSQL, nodes: Nodes) -> None:
+    a, b = nodes("a", lease=6.0), nodes("b", lease=6.0)
+    a.serves(3)
+    b.serves(3)
+    before = rows(server, nodes)
+    for number in range(1, 6):
+        server.sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'holdfast node%'"
+        )
+        for node in (a, b):
+            node.wait(lambda node=node, number=number: len(node.logged("cluster.database_back")) == number)
+            assert len(node.logged("cluster.database_away")) == number
+    assert rows(server, nodes) == before
+    assert len(a.logged("cluster.joined")) == len(b.logged("cluster.joined")) == 1
+
+
+@pytest.mark.nightly
+def test_a_supervisor_that_is_gone_ends_the_trust_and_the_agent(nodes: Nodes) -> None:
+    a, b = nodes("a", lease=30.0), nodes("b", lease=30.0)
+    a.serves(3)
+    b.serves(3)
+    a.say("close")
+    assert a.ended() == 1
+    assert a.told[-1] == {"trust": [0.0] * 6}
+    b.wait(lambda: len(b.view["mine"]) == 6)  # long before the lease ends
+
+
+@pytest.mark.nightly
+@pytest.mark.crash
+def test_no_partition_moves_when_the_server_restarts_or_pauses(nodes: Nodes) -> None:
+    server = PostgreSQL()
+    server.begin()
+    try:
+        location = server.url("restarted")
+        a, b = nodes("a", lease=2.0, location=location), nodes("b", lease=2.0, location=location)
+        a.serves(3)
+        b.serves(3)
+        mine = a.view["mine"], b.view["mine"]
+        server.kill()
+        for node in (a, b):
+            node.wait(lambda node=node: node.logged("cluster.database_away"))
+        while max(a.trust() + b.trust()) > 0:
+            pass
+        server.start()
+        for node in (a, b):
+            node.wait(lambda node=node: node.logged("cluster.database_back"))
+        server.pause()
+        while max(a.trust() + b.trust()) > 0:
+            pass
+        server.resume()
+        for node in (a, b):
+            while sum(seconds > 0 for seconds in node.trust()) < 3:
+                pass
+        assert (a.view["mine"], b.view["mine"]) == mine
+        assert len(a.logged("cluster.joined")) == len(b.logged("cluster.joined")) == 1
+    finally:
+        server.end()
+
+
+@pytest.mark.nightly
+def test_a_takeover_ends_the_sessions_of_the_earlier_owner(server: PostgreSQL, nodes: Nodes) -> None:
+    """A paused owner keeps the lock of its store, which the next worker needs."""
+    a = nodes("a", partitions=1)
+    a.serves(1)
+    location = nodes.location  # type: ignore[attr-defined]
+    paused = SQLStore(location)  # of the owner, which is paused now
+    a.signal(signal.SIGSTOP)
+    b = nodes("b", partitions=1)
+    b.serves(1)
+    store = open_store(location)
+    store.close()
+    paused.close()
+
+
+def test_a_database_that_refuses_the_user_is_reported(server: PostgreSQL) -> None:
+    database = LeaseDatabase(server.url("x", user="nobody-here"), "a", "http://a/", 6, LeasePolicy())
+    with pytest.raises(ClusterRefused, match=r"refuses node 'a': .*nobody-here") as caught:
+        database.run(Enter())
+    assert "Correct the URL" in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 101])
+def test_a_name_that_nobody_can_read_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not a valid name of a node"):
+        AgentSettings("postgresql://db/x", name, "http://a/")
+
+
+@pytest.mark.parametrize("partitions", [0, 65])
+def test_a_number_of_partitions_out_of_bounds_is_refused(partitions: int) -> None:
+    with pytest.raises(ConfigurationError, match="partitions cannot be"):
+        AgentSettings("postgresql://db/x", "a", "http://a/", partitions)
+
+
+def test_the_location_is_not_shown() -> None:
+    assert "secret" not in repr(AgentSettings("postgresql://u:secret@db/x", "a", "http://a/"))

@@ -1,0 +1,219 @@
+"""The requests of a membership on a real PostgreSQL, in particular those that meet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+
+import psycopg
+import pytest
+from databases import PostgreSQL
+
+from holdfast.cluster.lease_database import LeaseDatabase, space_of
+from holdfast.cluster.lease_policy import LeasePolicy
+from holdfast.cluster.rows import Claim, Declare, Enter, Entered, Join, Leave, Look, NoAnswer, Picture, Release
+from holdfast.endpoint.worker import Worker
+from holdfast.exceptions import ConfigurationError
+from holdfast.store.address import read_address
+
+PARTITIONS = 8
+Sessions = Callable[..., LeaseDatabase]
+
+
+@pytest.fixture
+def server(servers: Callable[[str], PostgreSQL]) -> PostgreSQL:
+    return servers("postgresql")
+
+
+@pytest.fixture
+def sessions(server: PostgreSQL) -> Iterator[Sessions]:
+    location = server.new_url()
+    with ExitStack() as stack:
+
+        def open_session(name: str, lease: float = 60.0) -> LeaseDatabase:
+            session = LeaseDatabase(location, name, f"http://{name}/", PARTITIONS, LeasePolicy(lease))
+            stack.callback(session.close)
+            return session
+
+        yield open_session
+
+
+def joined(session: LeaseDatabase) -> int:
+    assert session.run(Enter()) == Entered(True, False)
+    incarnation = session.run(Join(False))
+    assert isinstance(incarnation, int)
+    return incarnation
+
+
+def looked(session: LeaseDatabase, incarnation: int, *, renews: bool = False) -> Picture:
+    picture = session.run(Look(incarnation, renews))
+    assert isinstance(picture, Picture)
+    return picture
+
+
+def let_declare(server: PostgreSQL) -> None:
+    """Pretend that the server started long ago: with a lease of a second, that is a second."""
+    server.sql("SELECT pg_sleep(greatest(0, 1.1 - extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())))")
+
+
+def test_nodes_that_start_at_once_create_one_cluster(sessions: Sessions) -> None:
+    barrier = threading.Barrier(6)
+    nodes = [sessions(f"node-{number}") for number in range(6)]
+
+    def enter(node: LeaseDatabase) -> int:
+        barrier.wait(60)
+        return joined(node)
+
+    with ThreadPoolExecutor(6) as pool:
+        incarnations = list(pool.map(enter, nodes))
+    assert sorted(incarnations) == list(range(1, 7))
+    picture = looked(nodes[0], incarnations[0])
+    assert len(picture.nodes) == 6 and all(node.has_lock and not node.is_expired for node in picture.nodes)
+    assert [(row.partition, row.owner, row.epoch) for row in picture.ownership] == [
+        (number, "", 0) for number in range(PARTITIONS)
+    ]
+
+
+def test_claims_at_once_give_each_partition_to_one_node(sessions: Sessions) -> None:
+    nodes = [sessions(f"node-{number}") for number in range(4)]
+    incarnations = [joined(node) for node in nodes]
+    barrier = threading.Barrier(4)
+
+    def claim(node: LeaseDatabase, incarnation: int) -> list[int]:
+        barrier.wait(60)
+        claimed = node.run(Claim(incarnation, tuple(range(PARTITIONS)), 3))
+        assert isinstance(claimed, dict) and set(claimed.values()) <= {1}
+        return list(claimed)
+
+    with ThreadPoolExecutor(4) as pool:
+        claimed = [one for found in pool.map(claim, nodes, incarnations) for one in found]
+    assert sorted(claimed) == list(range(PARTITIONS))
+
+
+def test_a_claim_follows_the_order_of_preference(sessions: Sessions) -> None:
+    a = sessions("a")
+    incarnation = joined(a)
+    assert a.run(Claim(incarnation, (5, 2, 0), 2)) == {5: 1, 2: 1}
+    assert a.run(Claim(incarnation, (5, 2, 0), 2)) == {0: 1}
+    assert a.run(Release(incarnation, {5: 1, 2: 7})) is None
+    owners = [row.owner for row in looked(a, incarnation).ownership]
+    assert owners == ["a", "", "a", "", "", "", "", ""], "a release of another epoch changes nothing"
+
+
+def test_a_node_without_a_row_claims_nothing(sessions: Sessions) -> None:
+    a = sessions("a")
+    incarnation = joined(a)
+    a.run(Claim(incarnation, (0,), 1))
+    assert a.run(Leave(incarnation)) is None
+    assert a.run(Claim(incarnation, (1,), 1)) == {}
+    assert not looked(a, incarnation, renews=True).is_member
+
+
+def test_what_an_earlier_incarnation_claimed_is_free(sessions: Sessions) -> None:
+    a, b = sessions("a"), sessions("b")
+    first = joined(a)
+    incarnation = joined(b)
+    assert a.run(Claim(first, (0, 1), 2)) == {0: 1, 1: 1}
+    assert b.run(Claim(incarnation, (0, 1), 2)) == {}
+    a.close()
+    assert a.run(Enter()) == Entered(True, True)
+    assert a.run(Join(False)) == 3
+    assert b.run(Claim(incarnation, (0, 1), 2)) == {0: 2, 1: 2}
+
+
+def waits(future: Future[object], server: PostgreSQL) -> None:
+    """Wait until a session waits for a lock."""
+    asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    while server.sql(asked).strip() == "0":
+        assert not future.done()
+
+
+@pytest.mark.parametrize("is_renewed", [True, False])
+def test_a_declaration_waits_for_a_renewal_that_runs(server: PostgreSQL, sessions: Sessions, is_renewed: bool) -> None:
+    let_declare(server)
+    a, b = sessions("a", 1.0), sessions("b", 1.0)
+    incarnation = joined(a)
+    joined(b)
+    server.sql("UPDATE holdfast_node SET expires_at = clock_timestamp() - interval '1 second' WHERE name = 'a'")
+    with psycopg.connect(server.url()) as renewal, ThreadPoolExecutor(1) as pool:
+        renewal.execute("UPDATE holdfast_node SET expires_at = clock_timestamp() + interval '60 s' WHERE name = 'a'")
+        declared = pool.submit(b.run, Declare("a", incarnation))
+        waits(declared, server)
+        renewal.commit() if is_renewed else renewal.rollback()
+        assert declared.result(60) is not is_renewed
+    assert looked(a, incarnation).is_member is is_renewed
+
+
+def test_a_renewal_that_waits_for_a_declaration_fails(server: PostgreSQL, sessions: Sessions) -> None:
+    a = sessions("a")
+    incarnation = joined(a)
+    with psycopg.connect(server.url()) as declaration, ThreadPoolExecutor(1) as pool:
+        declaration.execute("DELETE FROM holdfast_node WHERE name = 'a'")
+        renewed = pool.submit(looked, a, incarnation, renews=True)
+        waits(renewed, server)
+        declaration.commit()
+        assert not renewed.result(60).is_member
+
+
+def test_only_the_absence_of_the_lock_without_a_renewal_is_death(server: PostgreSQL, sessions: Sessions) -> None:
+    let_declare(server)
+    a, b = sessions("a", 1.0), sessions("b", 1.0)
+    incarnation = joined(a)
+    looker = joined(b)
+    server.sql("UPDATE holdfast_node SET expires_at = clock_timestamp() + interval '60 s' WHERE name = 'a'")
+    (end,) = [node.lease_end for node in looked(b, looker).nodes if node.name == "a"]
+    assert b.run(Declare("a", incarnation)) is False, "its lease has not ended"
+    assert b.run(Declare("a", incarnation, end)) is False, "it has the lock"
+    a.close()
+    assert b.run(Declare("a", incarnation + 1, end)) is False, "another incarnation"
+    assert b.run(Declare("a", incarnation, end - 1)) is False, "renewed since"
+    assert b.run(Declare("a", incarnation, end)) is True
+    assert b.run(Declare("a", incarnation, end)) is False, "it is dead already"
+
+
+def test_a_session_whose_lock_another_one_has_renews_nothing(server: PostgreSQL, sessions: Sessions) -> None:
+    a, twin = sessions("a"), sessions("a")
+    incarnation = joined(a)
+    assert twin.run(Enter()) == Entered(False, True)
+    a.close()
+    assert twin.run(Enter()) == Entered(True, True)
+    with pytest.raises(NoAnswer, match="another session has the lock"):
+        a.run(Look(incarnation, True))
+    twin.run(Join(False))
+    assert not looked(a, incarnation, renews=True).is_member
+
+
+def test_a_new_session_ends_the_one_that_it_replaces(server: PostgreSQL, sessions: Sessions) -> None:
+    """After a network failure, the server may not know that the earlier session is gone, and keeps its lock."""
+    a = sessions("a")
+    incarnation = joined(a)
+    kept, a._connection = a._connection, None
+    a._is_locked = False
+    assert looked(a, incarnation, renews=True).is_member
+    assert kept is not None
+    with pytest.raises(psycopg.OperationalError):
+        kept.execute("SELECT 1")
+
+
+def test_changes_are_notified_to_other_sessions(sessions: Sessions) -> None:
+    a, b = sessions("a"), sessions("b")
+    joined(a)
+    incarnation = joined(b)
+    b.run(Claim(incarnation, (0,), 1))
+    while not a.notified():
+        pass
+
+
+@pytest.mark.parametrize("location", ["postgresql://host/db?space=orders", "postgresql://u:p@host/db"])
+def test_the_spaces_are_those_of_the_workers_stores(location: str) -> None:
+    space = read_address(location).space
+    for number in range(3):
+        store = Worker(number, 3).store_of(location)
+        assert read_address(str(store)).space == space_of(space, number)
+
+
+def test_a_url_of_another_database_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="is not the URL of a PostgreSQL database"):
+        LeaseDatabase("mysql://u@host/db", "a", "http://a/", PARTITIONS, LeasePolicy())

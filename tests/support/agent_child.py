@@ -1,0 +1,61 @@
+"""A node without workers, as a program: the agent, and a supervisor that reports each worker as ended at once.
+
+Arguments: location, name, partitions, lease. Prints what the agent says and logs as JSON lines. Passes lines of its
+input to the agent; for ``trust`` it prints for how long each partition is trusted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+from typing import Any
+
+from holdfast.cluster.agent import AgentSettings, run_agent
+from holdfast.cluster.lease_policy import LeasePolicy
+from holdfast.cluster.trust import Trust, trust_clock
+
+
+def tell(message: dict[str, Any]) -> None:
+    os.write(1, json.dumps(message).encode() + b"\n")
+
+
+def supervise(link: socket.socket) -> None:
+    mine: set[str] = set()
+    with link.makefile("rb") as lines:
+        for line in lines:
+            told = json.loads(line)
+            tell(told)
+            if "view" in told:
+                stopped = mine - told["view"]["mine"].keys()
+                mine = set(told["view"]["mine"])
+                if stopped:
+                    link.sendall(json.dumps({"stopped": [int(one) for one in stopped]}).encode() + b"\n")
+
+
+def follow(link: socket.socket, trust: Trust, partitions: int) -> None:
+    for line in sys.stdin:
+        if line == "trust\n":
+            now = trust_clock()
+            tell({"trust": [trust.until(partition) - now for partition in range(partitions)]})
+        elif line == "close\n":
+            link.shutdown(socket.SHUT_RDWR)
+        else:
+            link.sendall(line.encode())
+
+
+if __name__ == "__main__":
+    location, name, partitions, lease = sys.argv[1:]
+    trust = Trust(int(partitions))
+    ours, theirs = socket.socketpair()
+    supervisor = threading.Thread(target=supervise, args=(ours,), daemon=True)
+    supervisor.start()
+    threading.Thread(target=follow, args=(ours, trust, int(partitions)), daemon=True).start()
+    settings = AgentSettings(location, name, f"http://{name}/", int(partitions), LeasePolicy(float(lease)))
+    code = run_agent(settings, theirs, trust, lambda event, **fields: tell({"event": event, **fields}))
+    theirs.close()
+    supervisor.join()  # it has printed all that the agent said
+    tell({"trust": [trust.until(partition) for partition in range(int(partitions))]})
+    sys.exit(code)
