@@ -261,7 +261,7 @@ def test_no_partition_moves_when_the_lease_connections_end(server: PostgreSQL, n
     before = rows(server, nodes)
     for number in range(1, 6):
         server.sql(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'holdfast node%'"
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'holdfast-node%'"
         )
         for node in (a, b):
             node.wait(lambda node=node, number=number: len(node.logged("cluster.database_back")) == number)

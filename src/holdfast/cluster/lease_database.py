@@ -70,16 +70,11 @@ class LeaseDatabase:
 
     def __init__(self, location: str, node: str, url: str, partitions: int, policy: LeasePolicy) -> None:
         address = read_address(location)
-        if address.database != "postgresql":
-            raise ConfigurationError(
-                f"{address.shown!r} is not the URL of a PostgreSQL database",
-                remedy="A cluster needs PostgreSQL: postgresql://user@host/database",
-            )
         self.place = address.shown
         self._space = address.space
         self._values: dict[str, Any] = {"space": address.space, "node": node, "url": url, "lease": policy.lease}
         self._partitions = partitions
-        self._conninfo = _conninfo(address.url, policy.silence, f"holdfast node {address.space} {node}")
+        self._conninfo = conninfo_of(location, policy.silence, f"holdfast-node {address.space} {node}")
         self._settings = _settings(policy.silence)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._is_locked = False
@@ -359,10 +354,25 @@ def space_of(space: str, partition: int) -> str:
     return space if partition == 0 else f"{space}/worker-{partition}"
 
 
-def _conninfo(url: str, silence: float, application: str) -> str:
-    """Return the connection string for psycopg, of a URL of SQLAlchemy."""
+def conninfo_of(location: str, silence: float, application: str) -> str:
+    """Return the connection string of a database for psycopg.
+
+    Args:
+        location: The URL of the database.
+        silence: Seconds after which a connection without an answer ends.
+        application: The name of the connection in the server.
+
+    Raises:
+        ConfigurationError: The location is not a URL of PostgreSQL.
+    """
+    address = read_address(location)
+    if address.database != "postgresql":
+        raise ConfigurationError(
+            f"{address.shown!r} is not the URL of a PostgreSQL database",
+            remedy="A cluster needs PostgreSQL: postgresql://user@host/database",
+        )
     dialect: Any = PGDialect_psycopg
-    _, given = dialect().create_connect_args(make_url(url))
+    _, given = dialect().create_connect_args(make_url(address.url))
     seconds = max(2, round(silence))
     ours: dict[str, Any] = {
         "connect_timeout": CONNECT_SECONDS,

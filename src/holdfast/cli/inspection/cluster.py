@@ -1,0 +1,181 @@
+"""``holdfast cluster``: the nodes and partitions of a cluster, a node's drain, and checks of the cluster's rows."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.tables import age_text, json_option, print_table
+from holdfast.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    from holdfast.cluster.inspection import ClusterStatus
+    from holdfast.cluster.verification import Verification
+
+DONE, NOT_DONE = 0, 1
+INTERVAL = 0.5
+"""Seconds between two looks at a cluster."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cluster() -> None:
+    """Show a cluster of brokers, drain a node, or check the cluster's rows.
+
+    \b
+    holdfast cluster status broker.toml
+    holdfast cluster drain broker.toml node-2
+    holdfast cluster verify postgresql://holdfast@db/orders
+
+    CLUSTER is the brokers' configuration file, or the URL of their database. The commands work on any machine that
+    reaches the database, also while no node runs.
+    """
+
+
+@cluster.command()
+@click.argument("cluster")
+@json_option
+def status(cluster: str, as_json: bool) -> int:
+    """Show the nodes of CLUSTER and the partitions that each of them owns.
+
+    The exit code is 0 if every partition has an owner and every node renews its lease, and 1 otherwise.
+    """
+    from holdfast.cluster.inspection import read_status
+
+    found = read_status(location_of(cluster))
+    if as_json:
+        click.echo(json.dumps(asdict(found), indent=2))
+    else:
+        _print_status(found)
+    return NOT_DONE if found.problems else DONE
+
+
+def _print_status(found: ClusterStatus) -> None:
+    click.echo(f"Cluster at {found.place}, PostgreSQL {found.server}: {len(found.partitions)} partitions.")
+    columns = ("node", "state", "partitions", "owns", "joined", "url")
+    rows = [
+        (
+            one.name,
+            one.state,
+            str(len(one.partitions)),
+            ranges_text(one.partitions),
+            age_text(one.age),
+            one.url,
+        )
+        for one in found.nodes
+    ]
+    if rows:
+        print_table(columns, rows, right=("partitions",))
+    else:
+        click.echo("No node is in the cluster.")
+    for problem in found.problems:
+        click.echo(f"Problem: {problem}")
+    for warning in found.warnings:
+        click.echo(f"Warning: {warning}")
+
+
+@cluster.command()
+@click.argument("cluster")
+@click.argument("node")
+@click.option("--timeout", default=60.0, show_default=True, help="Maximum seconds to wait; 0: do not wait.")
+def drain(cluster: str, node: str, timeout: float) -> int:
+    """Move all partitions away from NODE of CLUSTER, and wait until it owns none.
+
+    The node then passes requests on to the other nodes until you stop it. It takes partitions again after a restart.
+    The exit code is 1 if it still owns a partition at the end of the timeout.
+    """
+    from holdfast.cluster.inspection import drain_node, read_status
+    from holdfast.store.address import shown
+
+    location = location_of(cluster)
+    drain_node(location, node)
+    until = time.monotonic() + timeout
+    before = -1
+    while timeout:
+        left = sum(len(one.partitions) for one in read_status(location).nodes if one.name == node)
+        if not left:
+            click.echo(f"{node} owns no partitions. You can stop it.")
+            return DONE
+        if left != before:
+            click.echo(f"{node} still owns {left} {'partition' if left == 1 else 'partitions'}.")
+            before = left
+        if time.monotonic() >= until:
+            click.echo(f"{node} keeps draining. To see its progress: holdfast cluster status {shown(cluster)}")
+            return NOT_DONE
+        time.sleep(INTERVAL)
+    click.echo(f"{node} drains.")
+    return DONE
+
+
+@cluster.command()
+@click.argument("cluster")
+@click.option("--watch", default=0.0, help="Repeat the check for so many seconds, and report numbers that fall.")
+@json_option
+def verify(cluster: str, watch: float, as_json: bool) -> int:
+    """Check the rules that the rows of CLUSTER and of its stores must obey. Nothing is changed.
+
+    Every partition has one row; no two memberships have the same incarnation; the records of each partition of a queue
+    are complete; every store belongs to a partition. With --watch, also: no epoch, serial or first offset ever falls.
+    The exit code is 0 if all rules hold, and 1 otherwise.
+    """
+    from holdfast.cluster.verification import verify_cluster
+
+    location = location_of(cluster)
+    until = time.monotonic() + watch
+    found = verify_cluster(location)
+    while not found.problems and time.monotonic() < until:
+        time.sleep(INTERVAL)
+        found = verify_cluster(location, found)
+    _print_verification(found, as_json)
+    return NOT_DONE if found.problems else DONE
+
+
+def _print_verification(found: Verification, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(asdict(found), indent=2))
+        return
+    for problem in found.problems:
+        click.echo(f"- {problem}")
+    what = f"{found.partitions} {'store' if found.partitions == 1 else 'stores'} with {found.records:,} records"
+    click.echo(f"{found.place}: {what}. {'A rule is broken.' if found.problems else 'All rules hold.'}")
+
+
+def location_of(cluster: str) -> str:
+    """Return the URL of the database of a cluster, which may be given as the brokers' file.
+
+    Raises:
+        ConfigurationError: The file names no database.
+    """
+    from holdfast.store.address import is_sql, shown
+
+    if is_sql(cluster):
+        return cluster
+    if not Path(cluster).is_file():
+        raise ConfigurationError(
+            f"{shown(cluster)!r} is neither a file nor the URL of a database",
+            remedy="Give the brokers' configuration file, or postgresql://user@host/database",
+        )
+    from holdfast.broker.config_file import read_config
+
+    store = str(read_config(cluster).store)
+    if not is_sql(store):
+        raise ConfigurationError(
+            f"the brokers of {cluster} are no cluster: their store is {shown(store)!r}",
+            remedy='A cluster has its store in PostgreSQL: store = "postgresql://user@host/database"',
+        )
+    return store
+
+
+def ranges_text(numbers: tuple[int, ...]) -> str:
+    """Return ascending numbers in words: "0-3, 7"."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in ranges)

@@ -1,0 +1,151 @@
+"""Checks the rules that the rows of a cluster must obey, also while nodes are running.
+
+Each check reads one snapshot. Two checks in succession show whether a number fell that never may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+
+from holdfast.cluster.inspection import open_cluster
+from holdfast.cluster.lease_database import space_of
+
+_CLUSTER = "SELECT partitions, incarnations FROM holdfast_cluster WHERE space = %(space)s"
+_NODES = "SELECT name, incarnation FROM holdfast_node WHERE space = %(space)s"
+_OWNERSHIP = """
+SELECT partition, owner, incarnation, epoch FROM holdfast_ownership WHERE space = %(space)s ORDER BY partition
+"""
+_SPACES = """
+SELECT name, id, epoch, serial FROM holdfast_spaces
+WHERE name = %(name)s OR substr(name, 1, length(%(prefix)s::bytea)) = %(prefix)s::bytea
+"""
+_RECORDS = """
+SELECT convert_from(p.queue, 'UTF8'), p.number, p.first_offset, p.swept, count(r.position), min(r.position),
+    max(r.position), count(r.position) FILTER (WHERE r.position >= p.first_offset)
+FROM holdfast_partitions p LEFT JOIN holdfast_records r ON r.part = p.part
+WHERE p.space = %(id)s GROUP BY p.part
+"""
+_HAS_STORES = "SELECT to_regclass('holdfast_spaces') IS NOT NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The result of a check.
+
+    Args:
+        place: The database, for people.
+        problems: The broken rules, each as a sentence.
+        partitions: How many partitions have a store.
+        records: How many records their stores have.
+        numbers: Numbers that never fall: what each belongs to -> its value.
+    """
+
+    place: str
+    problems: tuple[str, ...]
+    partitions: int
+    records: int
+    numbers: Mapping[str, int] = field(default_factory=dict)
+
+
+def verify_cluster(location: str, before: Verification | None = None) -> Verification:
+    """Check the rows of a cluster, and of the stores of its partitions. Nothing is changed.
+
+    Args:
+        location: The URL of the database; its space names the cluster.
+        before: An earlier check of the same cluster.
+
+    Raises:
+        ConfigurationError, StoreAway: As :func:`~holdfast.cluster.inspection.open_cluster`.
+    """
+    with open_cluster(location) as (connection, values, place), connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        check = _Check(connection, values)
+        check.membership()
+        check.stores()
+    if before is not None:
+        for name, value in before.numbers.items():
+            if check.numbers.get(name, value) < value:
+                check.problems.append(f"The {name} fell from {value} to {check.numbers[name]}.")
+    return Verification(place, tuple(check.problems), check.partitions, check.records, check.numbers)
+
+
+class _Check:
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], values: dict[str, Any]) -> None:
+        self._connection = connection
+        self._values = values
+        self._count = 0
+        self.problems: list[str] = []
+        self.numbers: dict[str, int] = {}
+        self.partitions = self.records = 0
+
+    def _rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        return self._connection.execute(statement.encode(), self._values | values).fetchall()
+
+    def membership(self) -> None:
+        """Every partition has one row, and every incarnation one node."""
+        ((self._count, incarnations),) = self._rows(_CLUSTER)
+        self.numbers["number of joins"] = incarnations
+        ownership = self._rows(_OWNERSHIP)
+        numbers = [partition for partition, _, _, _ in ownership]
+        if numbers != list(range(self._count)):
+            self.problems.append(f"The cluster has {self._count} partitions, but rows for {numbers}.")
+        nodes = self._rows(_NODES)
+        used = [incarnation for _, incarnation in nodes]
+        if len(set(used)) != len(used):
+            self.problems.append("Two nodes have the same incarnation.")
+        for name, incarnation in nodes:
+            if incarnation > incarnations:
+                self.problems.append(f"Node {name} has incarnation {incarnation}, but only {incarnations} were given.")
+        for partition, owner, incarnation, epoch in ownership:
+            self.numbers[f"epoch of partition {partition}"] = epoch
+            if owner and (epoch < 1 or not 1 <= incarnation <= incarnations):
+                self.problems.append(
+                    f"Partition {partition} belongs to {owner} with epoch {epoch} and incarnation {incarnation}."
+                )
+
+    def stores(self) -> None:
+        """The records of each partition of a queue are complete, from the first to the last."""
+        if self._rows(_HAS_STORES) != [(True,)]:
+            return
+        space = self._values["space"]
+        expected = {space_of(space, partition).encode(): partition for partition in range(self._count)}
+        for name, number, epoch, serial in self._rows(_SPACES, name=space.encode(), prefix=f"{space}/worker-".encode()):
+            if bytes(name) not in expected:
+                self.problems.append(
+                    f"The store {bytes(name).decode()!r} belongs to no partition, so no node serves it."
+                )
+                continue
+            partition = expected[bytes(name)]
+            self.partitions += 1
+            self.numbers[f"number of openings of the store of partition {partition}"] = epoch
+            self.numbers[f"number of batches of partition {partition}"] = serial
+            for row in self._rows(_RECORDS, id=number):
+                self._records(partition, *row)
+
+    def _records(
+        self,
+        partition: int,
+        queue: str,
+        number: int,
+        first: int,
+        swept: int,
+        count: int,
+        lowest: int | None,
+        last: int | None,
+        kept: int,
+    ) -> None:
+        where = f"Partition {partition}, queue {queue!r}, partition {number} of the queue"
+        self.records += kept
+        self.numbers[f"first offset of {where[0].lower()}{where[1:]}"] = first
+        if last is not None and last >= first and kept != last + 1 - first:
+            missing = last + 1 - first - kept
+            verb = "record is" if missing == 1 else "records are"
+            self.problems.append(f"{where}: {missing} {verb} missing between {first} and {last}.")
+        if swept > first:
+            self.problems.append(f"{where}: records up to {swept} are deleted, but those from {first} are kept.")
+        if lowest is not None and lowest < swept:
+            self.problems.append(f"{where}: record {lowest} exists, although those below {swept} are deleted.")

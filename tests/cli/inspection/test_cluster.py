@@ -1,0 +1,126 @@
+"""``holdfast cluster``: a cluster's status, a drain and a check, on a real PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from databases import PostgreSQL
+
+from holdfast.cli.inspection.cluster import ranges_text
+from holdfast.cluster.lease_database import LeaseDatabase
+from holdfast.cluster.lease_policy import LeasePolicy
+from holdfast.cluster.rows import Claim, Enter, Join, Look, Picture, Release
+
+
+class Cluster:
+    """Two nodes, a with the partitions 0 to 2, and b with 3."""
+
+    def __init__(self, location: str, stack: ExitStack) -> None:
+        self.location = location
+        self.a, self.incarnation = self._join(stack, "a", 0, 1, 2)
+        self.b, _ = self._join(stack, "b", 3)
+
+    def _join(self, stack: ExitStack, name: str, *partitions: int) -> tuple[LeaseDatabase, int]:
+        session = LeaseDatabase(self.location, name, f"http://{name}:8082", 4, LeasePolicy(120.0))
+        stack.callback(session.close)
+        session.run(Enter())
+        incarnation = session.run(Join(False))
+        assert isinstance(incarnation, int)
+        session.run(Claim(incarnation, partitions, 4))
+        return session, incarnation
+
+    def give_when_drained(self) -> None:
+        """Release all partitions of a once its row says that it drains."""
+        while True:
+            picture = self.a.run(Look(self.incarnation, False))
+            assert isinstance(picture, Picture)
+            if picture.nodes[0].is_draining:
+                self.a.run(Release(self.incarnation, {0: 1, 1: 1, 2: 1}))
+                return
+
+
+@pytest.fixture
+def cluster(servers: Callable[[str], PostgreSQL]) -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        yield Cluster(servers("postgresql").new_url(), stack)
+
+
+def test_the_status_is_a_table_or_json(run: Any, cluster: Cluster, tmp_path: Path) -> None:
+    result = run("cluster", "status", cluster.location)
+    assert result.code == 0, result
+    first, *table = result.out.splitlines()
+    assert first.startswith("Cluster at postgresql://tester@/holdfast?host=") and first.endswith(": 4 partitions.")
+    words = [line.split() for line in table[:3]]
+    assert words[0] == ["node", "state", "partitions", "owns", "joined", "url"]
+    assert [line[:4] + line[-1:] for line in words[1:]] == [
+        ["a", "live", "3", "0-2", "http://a:8082"],
+        ["b", "live", "1", "3", "http://b:8082"],
+    ]
+    assert table[3].startswith("Warning: One server has the data.")
+    (tmp_path / "broker.toml").write_text(f'store = "{cluster.location}"\n')
+    facts = json.loads(run("cluster", "status", "broker.toml", "--json").out)
+    assert [one["partitions"] for one in facts["nodes"]] == [[0, 1, 2], [3]]
+
+
+def test_a_partition_without_an_owner_fails_the_status(run: Any, cluster: Cluster) -> None:
+    cluster.a.run(Release(cluster.incarnation, {1: 1}))
+    result = run("cluster", "status", cluster.location)
+    assert result.code == 1
+    assert "Problem: No node owns partition 1.\n" in result.out
+
+
+def test_a_drain_waits_until_the_node_owns_nothing(run: Any, cluster: Cluster) -> None:
+    giving = threading.Thread(target=cluster.give_when_drained)
+    giving.start()
+    result = run("cluster", "drain", cluster.location, "a")
+    giving.join()
+    assert result.code == 0, result
+    assert result.out.endswith("a owns no partitions. You can stop it.\n")
+
+
+def test_a_drain_that_takes_longer_fails_and_goes_on(run: Any, cluster: Cluster) -> None:
+    result = run("cluster", "drain", cluster.location, "a", "--timeout", "0.1")
+    assert result.code == 1
+    assert result.out.startswith("a still owns 3 partitions.\na keeps draining.")
+    assert run("cluster", "drain", cluster.location, "a", "--timeout", "0").out == "a drains.\n"
+
+
+def test_a_verification_reports_broken_rules(run: Any, cluster: Cluster, servers: Any) -> None:
+    result = run("cluster", "verify", cluster.location, "--watch", "0.1")
+    assert (result.code, result.out.rpartition(": ")[2]) == (0, "0 stores with 0 records. All rules hold.\n")
+    space = cluster.location.rpartition("=")[2]
+    servers("postgresql").sql(f"DELETE FROM holdfast_ownership WHERE partition = 2 AND space = '{space}'")
+    result = run("cluster", "verify", cluster.location)
+    assert result.code == 1
+    assert result.out.startswith("- The cluster has 4 partitions, but rows for [0, 1, 3].\n")
+    assert result.out.endswith("A rule is broken.\n")
+    assert json.loads(run("cluster", "verify", cluster.location, "--json").out)["problems"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "content", "problem"),
+    [
+        ("missing.toml", None, "'missing.toml' is neither a file nor the URL of a database"),
+        ("broker.toml", 'store = "inbox"\n', "the brokers of broker.toml are no cluster"),
+        ("mysql://u:pass-word@host/db", None, "'mysql://u@host/db' is not the URL of a PostgreSQL database"),
+    ],
+)
+def test_a_place_that_is_no_cluster_is_an_error(
+    run: Any, tmp_path: Path, argument: str, content: str | None, problem: str
+) -> None:
+    if content is not None:
+        (tmp_path / argument).write_text(content)
+    result = run("cluster", "status", argument)
+    assert result.code == 1
+    assert problem in result.err and "pass-word" not in result.err
+
+
+def test_numbers_are_told_as_ranges() -> None:
+    assert ranges_text(()) == ""
+    assert ranges_text((0, 1, 2, 4, 6, 7)) == "0-2, 4, 6-7"

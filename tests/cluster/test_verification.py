@@ -1,0 +1,100 @@
+"""The rules of a cluster's rows: each is broken once, and found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from databases import PostgreSQL
+
+from holdfast.cluster.lease_database import LeaseDatabase
+from holdfast.cluster.lease_policy import LeasePolicy
+from holdfast.cluster.rows import Claim, Enter, Join
+from holdfast.cluster.verification import Verification, verify_cluster
+from holdfast.core.records import Batch, Record
+from holdfast.endpoint.worker import Worker
+from holdfast.store import open_store
+
+
+@pytest.fixture
+def server(servers: Callable[[str], PostgreSQL]) -> PostgreSQL:
+    return servers("postgresql")
+
+
+@pytest.fixture
+def location(server: PostgreSQL) -> str:
+    """A cluster of two partitions, each with a store of five records, of which two are trimmed."""
+    found = server.new_url()
+    session = LeaseDatabase(found, "a", "http://a/", 2, LeasePolicy())
+    session.run(Enter())
+    incarnation = session.run(Join(False))
+    assert isinstance(incarnation, int)
+    session.run(Claim(incarnation, (0, 1), 2))
+    session.close()
+    for partition in range(2):
+        fill(found, partition)
+    return found
+
+
+def fill(location: str, partition: int) -> None:
+    store = open_store(Worker(partition, 9).store_of(location))
+    for number in range(5):
+        store.commit(Batch(appends=[("inbox", 3, number, Record("urn:s", number + 1, "urn:a", b"<x/>", 0.0))]))
+    store.commit(Batch(trims={("inbox", 3): 2}))
+    store.close()
+
+
+def test_an_intact_cluster_obeys_all_rules(location: str) -> None:
+    found = verify_cluster(location)
+    assert found.problems == ()
+    assert (found.partitions, found.records) == (2, 6)
+    assert verify_cluster(location, found).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("DELETE FROM holdfast_records WHERE part = {part} AND position = 3", "1 record is missing between 2 and 4"),
+        ("UPDATE holdfast_partitions SET swept = 3 WHERE part = {part}", "records up to 3 are deleted, but those"),
+        ("DELETE FROM holdfast_ownership WHERE partition = 1 AND space = '{space}'", "has 2 partitions, but rows for"),
+        (
+            "UPDATE holdfast_ownership SET incarnation = 9 WHERE space = '{space}'",
+            "Partition 0 belongs to a with epoch",
+        ),
+        ("UPDATE holdfast_node SET incarnation = 9 WHERE space = '{space}'", "Node a has incarnation 9, but only 1"),
+        (
+            "INSERT INTO holdfast_node SELECT space, 'b', incarnation, url, expires_at, false, joined_at "
+            "FROM holdfast_node WHERE space = '{space}'",
+            "Two nodes have the same incarnation.",
+        ),
+    ],
+)
+def test_a_broken_rule_is_found(server: PostgreSQL, location: str, change: str, problem: str) -> None:
+    space = location.rpartition("=")[2]
+    asked = f"SELECT max(part) FROM holdfast_partitions p JOIN holdfast_spaces s ON s.id = space WHERE name = '{space}'"
+    server.sql(change.format(space=space, part=server.sql(asked).strip()))
+    found = verify_cluster(location)
+    assert any(problem in one for one in found.problems), found.problems
+
+
+def test_a_store_of_no_partition_is_found(location: str) -> None:
+    fill(location, 2)
+    (problem,) = verify_cluster(location).problems
+    assert problem.endswith("/worker-2' belongs to no partition, so no node serves it.")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("UPDATE holdfast_ownership SET epoch = 0, owner = ''", "The epoch of partition 0 fell from 1 to 0."),
+        ("UPDATE holdfast_spaces SET serial = 3", "The number of batches of partition 0 fell from 6 to 3."),
+        ("UPDATE holdfast_cluster SET incarnations = 0", "The number of joins fell from 1 to 0."),
+    ],
+)
+def test_a_number_that_fell_is_found(server: PostgreSQL, location: str, change: str, problem: str) -> None:
+    before = verify_cluster(location)
+    space = location.rpartition("=")[2]
+    column = "convert_from(name, 'UTF8')" if "spaces" in change else "space"
+    server.sql(f"{change} WHERE {column} = '{space}'")
+    found: Verification = verify_cluster(location, before)
+    assert problem in found.problems
