@@ -1,0 +1,143 @@
+"""Agents on a real primary with a synchronous standby: promoted, paused, and a wait for it that is cancelled."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+from databases import PostgreSQL, program
+from live_nodes import Node
+
+from holdfast.cluster.lease_database import LeaseDatabase
+from holdfast.cluster.lease_policy import LeasePolicy
+from holdfast.cluster.rows import Enter, Join, Look, NoAnswer
+
+pytestmark = pytest.mark.nightly
+
+
+class Primary(PostgreSQL):
+    """A primary whose commits wait for the standby ``s1``."""
+
+    def make(self) -> None:
+        super().make()
+        data = self.directory / "data"
+        with (data / "pg_hba.conf").open("a") as hba:
+            hba.write("local replication all trust\n")
+
+    def wait_for_standby(self) -> None:
+        self.sql("ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (s1)'", database="postgres")
+        self.sql("SELECT pg_reload_conf()")
+        asked = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+        while self.sql(asked).strip() != "1":
+            pass
+
+
+class Standby(PostgreSQL):
+    """A standby of a primary."""
+
+    def __init__(self, primary: Primary) -> None:
+        super().__init__()
+        self.primary = primary
+
+    def make(self) -> None:
+        data = self.directory / "data"
+        source = f"host={self.primary.directory} user=tester application_name=s1"
+        self.run(
+            program("pg_basebackup"), "-d", source, "-D", str(data), "-R", "-c", "fast", "-X", "stream", "--no-sync"
+        )
+        (data / "postgresql.auto.conf").write_text(f"primary_conninfo = '{source}'\n")
+
+    def admit(self) -> None:
+        pass
+
+    def promote(self) -> None:
+        assert self.sql("SELECT pg_promote()").strip() == "t"
+
+
+@pytest.fixture
+def primary() -> Iterator[Primary]:
+    missing = PostgreSQL.missing() or ("" if shutil.which(program("pg_basebackup")) else "no pg_basebackup here")
+    if missing:
+        pytest.skip(missing)
+    one = Primary()
+    one.begin()
+    yield one
+    one.end()
+
+
+@pytest.fixture
+def standby(primary: Primary) -> Iterator[Standby]:
+    one = Standby(primary)
+    one.begin()
+    primary.wait_for_standby()
+    yield one
+    one.end()
+
+
+@pytest.fixture
+def location(primary: Primary, standby: Standby) -> str:
+    hosts = f"{primary.directory},{standby.directory}"
+    return f"postgresql://tester@/holdfast?host={hosts}&target_session_attrs=read-write&space=orders"
+
+
+@pytest.fixture
+def nodes(location: str) -> Iterator[tuple[Node, Node]]:
+    with ExitStack() as stack:
+        found = [Node(location, name, 6, 3.0) for name in "ab"]
+        for node in found:
+            stack.callback(node.kill)
+        for node in found:
+            node.serves(3)
+        yield found[0], found[1]
+
+
+@pytest.mark.crash
+def test_no_partition_moves_when_the_standby_is_promoted(
+    primary: Primary, standby: Standby, nodes: tuple[Node, Node]
+) -> None:
+    mine = [node.view["mine"] for node in nodes]
+    before = standby.sql("SELECT timeline FROM holdfast_cluster").strip()
+    primary.kill()
+    for node in nodes:
+        node.wait(lambda node=node: node.logged("cluster.database_away"))
+    standby.promote()
+    for node in nodes:
+        node.wait(lambda node=node: node.logged("cluster.database_back"))
+        while sum(seconds > 0 for seconds in node.trust()) < 3:
+            pass
+    assert [node.view["mine"] for node in nodes] == mine
+    assert all(len(node.logged("cluster.joined")) == 1 for node in nodes)
+    assert (before, standby.sql("SELECT timeline FROM holdfast_cluster").strip()) == ("00000001", "00000002")
+
+
+def test_trust_ends_while_the_standby_confirms_nothing(standby: Standby, nodes: tuple[Node, Node]) -> None:
+    mine = [node.view["mine"] for node in nodes]
+    standby.pause()
+    for node in nodes:
+        while max(node.trust()) > 0:
+            pass
+    standby.resume()
+    for node in nodes:
+        while sum(seconds > 0 for seconds in node.trust()) < 3:
+            pass
+    assert [node.view["mine"] for node in nodes] == mine
+
+
+def test_a_cancelled_wait_for_the_standby_renews_nothing(primary: Primary, standby: Standby, location: str) -> None:
+    session = LeaseDatabase(location, "a", "http://a/", 6, LeasePolicy(60.0))
+    session.run(Enter())
+    incarnation = session.run(Join(False))
+    assert isinstance(incarnation, int)
+    standby.pause()
+    with ThreadPoolExecutor(1) as pool:
+        renewed = pool.submit(session.run, Look(incarnation, True))
+        asked = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        while primary.sql(asked).strip() == "0":
+            assert not renewed.done()
+        with pytest.raises(NoAnswer, match="stopped waiting for its standby"):
+            renewed.result(60)
+    standby.resume()
+    session.close()
