@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -10,10 +11,21 @@ import pytest
 from databases import PostgreSQL
 from live_nodes import Node
 
-from holdfast.cluster.agent import AgentSettings
+from holdfast.cluster.agent import AgentSettings, _Agent
 from holdfast.cluster.lease_database import LeaseDatabase
 from holdfast.cluster.lease_policy import LeasePolicy
-from holdfast.cluster.rows import ClusterRefused, Enter
+from holdfast.cluster.rows import (
+    Claim,
+    ClusterRefused,
+    Enter,
+    Entered,
+    Join,
+    Look,
+    NodeRow,
+    OwnershipRow,
+    Picture,
+)
+from holdfast.cluster.trust import Trust
 from holdfast.exceptions import ConfigurationError
 from holdfast.store import open_store
 from holdfast.store.sql.store import SQLStore
@@ -269,3 +281,30 @@ def test_a_number_of_partitions_out_of_bounds_is_refused(partitions: int) -> Non
 
 def test_the_location_is_not_shown() -> None:
     assert "secret" not in repr(AgentSettings("postgresql://u:secret@db/x", "a", "http://a/"))
+
+
+def test_a_partition_that_no_view_had_needs_no_report_of_its_end() -> None:
+    """The supervisor reads nothing for a while, and a partition comes and goes."""
+    ours, theirs = socket.socketpair()
+    settings = AgentSettings("postgresql://db/x", "a", "http://a/", 1)
+    database = LeaseDatabase(settings.location, "a", settings.url, 1, settings.policy)
+    agent = _Agent(settings, database, theirs, Trust(1), lambda event, **fields: None)
+    membership = agent._membership
+    free, nodes = (OwnershipRow(0, "a", 6, 1),), (NodeRow("a", 7, "http://a/", 1, False, True, False),)
+    for request, answer in (
+        (Enter(), Entered(True, False)),
+        (Join(False), 7),
+        (Look(7, False), Picture(True, True, nodes, free)),
+    ):
+        membership.answered(request, answer, 0.0, 0.0)
+    agent._out = b'{"view": '  # the rest of a view that the socket did not take
+    membership.answered(Claim(7, (0,), 1), {0: 2}, 0.0, 0.0)
+    agent._publish()
+    membership.answered(Look(7, True), Picture(False, True, (), ()), 0.0, 0.0)
+    agent._publish()
+    assert membership.ending == [0]
+    agent._out = b""
+    agent._publish()
+    assert membership.ending == []
+    ours.close()
+    theirs.close()

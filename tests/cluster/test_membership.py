@@ -135,11 +135,11 @@ def notice(seed: int, **options: Any) -> None:
 @pytest.mark.parametrize(
     ("mistake", "seed"),
     [
-        (TrustsFromTheAnswer, 3),
-        (TrustsAfterItsSessionEnded, 11),
+        (TrustsFromTheAnswer, 2),
+        (TrustsAfterItsSessionEnded, 90),
         (DeclaresAtTheFirstLook, 0),
-        (JoinsAtOnce, 130),
-        (ServesAfterItWasDeclaredDead, 3),
+        (JoinsAtOnce, 136),
+        (ServesAfterItWasDeclaredDead, 2),
     ],
 )
 def test_a_mistake_of_a_membership_is_noticed(mistake: type[Membership], seed: int) -> None:
@@ -152,7 +152,7 @@ def test_a_mistake_of_a_membership_is_noticed(mistake: type[Membership], seed: i
         (ClaimsWhatIsOwned, 0),
         (ClaimsForTheDead, 0),
         (ReusesIncarnations, 54),
-        (DeclaresTheLiving, 14),
+        (DeclaresTheLiving, 13),
         (ClaimsWithoutANewEpoch, 0),
     ],
 )
@@ -167,10 +167,10 @@ _P, _PE = PartitionState, PartitionEvent
     ("cell", "wrong", "seed"),
     [
         ((_P.SERVED, _PE.GIVE), _P.GIVEN, 0),  # released before its worker has ended
-        ((_P.SERVED, _PE.TAKEN), _P.ELSEWHERE, 194),  # claimed again while its worker ends
+        ((_P.SERVED, _PE.TAKEN), _P.ELSEWHERE, 48),  # claimed again while its worker ends
         ((_P.SERVED, _PE.TAKEN), _P.SERVED, 3),  # served without a claim
         ((_P.GIVING, _PE.STOPPED), _P.GIVING, 0),  # never released
-        ((_P.ELSEWHERE, _PE.FOUND), _P.ELSEWHERE, 3),  # a claim whose answer was lost is never released
+        ((_P.ELSEWHERE, _PE.FOUND), _P.ELSEWHERE, 169),  # a claim whose answer was lost is never released
     ],
 )
 def test_a_wrong_cell_is_noticed(
@@ -180,7 +180,7 @@ def test_a_wrong_cell_is_noticed(
     notice(seed)
 
 
-VISIT_ALL = (469, 295, 0, 287, 31, 80)
+VISIT_ALL = (100, 557, 251, 31, 380, 568)
 """Worlds that together visit every cell."""
 
 
@@ -309,6 +309,7 @@ def test_nodes_that_start_together_share_before_they_start_workers() -> None:
 
 def test_every_view_names_the_owners_and_the_addresses() -> None:
     world = started()
+    world.run_until(world.now + 5)  # all have looked
     for process in world.processes:
         view = process.membership.view
         assert view.node == process.name and not view.is_draining

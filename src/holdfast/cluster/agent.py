@@ -129,6 +129,8 @@ class _Agent:
         self._abort_at: float | None = None
         """When the running request takes too long; None if none runs."""
         self._sent_view: View | None = None
+        self._known: set[int] = set()
+        """Partitions that a sent view had in ``mine``, and whose workers the supervisor has not reported as ended."""
         self._in, self._out = b"", b""
         self._is_alone = False
         self._away_since: float | None = None
@@ -227,8 +229,11 @@ class _Agent:
         view = self._membership.view
         if view != self._sent_view:
             self._sent_view = view
+            self._known |= view.mine.keys()
             self._out = _line({"view": view.to_json()})
             self._flush()
+        # While the supervisor read nothing, a partition may have come and gone without a view.
+        self._membership.stopped(set(self._membership.ending) - self._known)
 
     def _flush(self) -> None:
         try:
@@ -254,6 +259,7 @@ class _Agent:
 
     def _follow(self, told: dict[str, Any]) -> None:
         if "stopped" in told:
+            self._known.difference_update(told["stopped"])
             self._membership.stopped(told["stopped"])
         if told.get("drain"):
             self._membership.drain()

@@ -49,8 +49,8 @@ LOOK_TWICE: Final = 0.3
 GRACE: Final = 0.2
 """Seconds for which a node acts after its session, and so its lock, has ended. Less than ``LOOK_TWICE``."""
 SETTLE: Final = 1.0
-"""Seconds after a join in which a node claims only what an earlier incarnation of it owned, so that nodes that start
-together share the partitions before they start workers."""
+"""Seconds after a join in which a node claims only what an earlier incarnation of it owned, unless other nodes own
+partitions: so nodes that start together share them before they start workers."""
 LEAST_CONTACT: Final = 1.0
 """Seconds of contact with the database, at least, before a node judges others: after an outage, all leases have ended,
 and the first node that is back must not take what the others own."""
@@ -128,6 +128,11 @@ class Membership:
     def trusted_until(self, partition: int) -> float:
         """Return until when the worker of a partition may act; 0: it may not."""
         return self._trusted if self._partitions[partition] in TRUSTED and not self.is_over else 0.0
+
+    @property
+    def ending(self) -> list[int]:
+        """The partitions that wait for the end of their workers, which :meth:`stopped` reports."""
+        return self._in(PartitionState.GIVING, PartitionState.LOST)
 
     # --- what the node asks -----------------------------------------------------------------------------------------
 
@@ -356,7 +361,7 @@ class Membership:
                 takers[owner.name] += 1
         share = shares(takers, len(self._partitions))[self.node]
         served = self._in(PartitionState.SERVED)
-        is_settling = now < self._settle_until
+        is_settling = now < self._settle_until and not any(name != self.node for name in self._owners.values())
         wanted = tuple(
             row.partition
             for row in sorted(free, key=lambda row: (row.owner != self.node, row.partition))
