@@ -43,6 +43,11 @@ class Noted(Processor):
         self.calls.append(f"{self.name} out")
         return self.does()
 
+    def received(self, context: MessageContext, data: bytes) -> bytes:
+        self.calls.append(f"{self.name} received")
+        self.does()
+        return data + self.name.encode()
+
     def encoded(self, context: MessageContext, data: bytes) -> bytes:
         self.calls.append(f"{self.name} encoded")
         self.does()
@@ -75,10 +80,12 @@ def test_the_first_stands_next_to_the_network_both_ways() -> None:
     calls: list[str] = []
     given, incidents = chain(Noted("a", calls), InOnly(), Noted("b", calls))
     one = context()
+    assert given.receives
+    assert given.received(one, b"-") == b"-ab"
     given.inbound(one)
     given.outbound(one)
     assert given.encoded(one, b"-") == b"-ba"
-    assert calls == ["a in", "b in", "b out", "a out", "b encoded", "a encoded"]
+    assert calls == ["a received", "b received", "a in", "b in", "b out", "a out", "b encoded", "a encoded"]
     assert one.notes == {"seen": True}
     assert incidents == {}
 
@@ -87,10 +94,11 @@ def test_the_first_stands_next_to_the_network_both_ways() -> None:
 def test_a_processor_that_has_no_part_in_a_message_lets_it_on(error: Exception) -> None:
     calls: list[str] = []
     given, incidents = chain(Noted("a", calls, raises(error)), Noted("b", calls))
+    assert given.received(context(), b"-") == b"-b"
     given.inbound(context())
     given.outbound(context())
     assert given.encoded(context(), b"-") == b"-b"
-    assert len(calls) == 6
+    assert len(calls) == 8
     assert incidents == {}
 
 
@@ -137,11 +145,16 @@ def test_whatever_else_a_processor_raises_is_a_bug_of_its_own(
 ) -> None:
     caplog.set_level(logging.ERROR, "holdfast")
     given, incidents = chain(Noted("a", [], raises(error)))
-    for call in (given.inbound, given.outbound, lambda one: given.encoded(one, b"")):
+    for call in (
+        lambda one: given.received(one, b""),
+        given.inbound,
+        given.outbound,
+        lambda one: given.encoded(one, b""),
+    ):
         with pytest.raises(ProcessorFailed, match="the processor Noted failed"):
             call(context())
-    assert incidents == {FAILED: 3}
-    assert len(caplog.records) == 3
+    assert incidents == {FAILED: 4}
+    assert len(caplog.records) == 4
     assert "raise_it" in caplog.text, "the traceback"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
 from holdfast.endpoint.envelopes.chain import FAILED, PUT_OFF, REFUSED
+from holdfast.endpoint.envelopes.decoder import OFF_LOOP
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.testing import lossy, pair
@@ -177,6 +179,64 @@ async def test_a_request_and_its_answer_share_notes_at_both_ends() -> None:
     async with pair(app_of(Notes()), processors=[Notes()]) as source:
         await source.request("<n>a</n>", action="urn:ask")
     assert set(noted) == {("destination", "in"), ("source", "out")}
+
+
+class Veil(Processor):
+    """Hides the whole content of the Body, whether it is the application's or the protocol's."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.times = 0
+        self.threads: set[str] = set()
+
+    def encoded(self, context: MessageContext, data: bytes) -> bytes:
+        start, end = data.index(b"<s:Body>") + 8, data.rindex(b"</s:Body>")
+        return data[:start] + b"<v:Veil xmlns:v='urn:v'>%s</v:Veil>" % data[start:end].hex().encode() + data[end:]
+
+    def received(self, context: MessageContext, data: bytes) -> bytes:
+        assert context.envelope.body.startswith(b"<v:Veil")
+        assert context.envelope.control is None, "it is hidden"
+        self.threads.add(threading.current_thread().name)
+        self.times += 1
+        if self.error is not None and self.times % 3:
+            raise self.error
+        start, end = data.index(b"'urn:v'>") + 8, data.index(b"</v:Veil>")
+        hidden = bytes.fromhex(data[start:end].decode())
+        return data[: data.index(b"<v:Veil")] + hidden + data[end + 9 :]
+
+    def inbound(self, context: MessageContext) -> None:
+        assert b"<v:Veil" in context.data, "as it came"
+        assert b"Veil" not in context.envelope.body
+
+
+async def test_a_message_is_opened_before_the_protocol_reads_it() -> None:
+    got: list[str] = []
+    here, there = Veil(), Veil()
+    app = app_of(there, got=got)
+    versions = Versions("1.1", "2005/08", "1.2")
+    async with pair(app, network=lossy(0.2, seed=3), processors=[here], versions=versions) as source:
+        await source.send("<n>1</n>", action="urn:say")
+        await source.send(f"<n>{'2' * OFF_LOOP}</n>", action="urn:say")
+        assert (await source.request("<n>a</n>", action="urn:ask")).body.text == "a"
+        await source.end()
+    assert got == ["1", "2" * OFF_LOOP]
+    assert here.times > 3
+    assert len(there.threads) == 2, "the large one in another thread"
+
+
+@pytest.mark.parametrize("error", [MessageFlowError("not now"), ValueError("a bug")], ids=["put off", "bug"])
+@pytest.mark.parametrize("role", ["source", "destination"])
+async def test_what_cannot_be_opened_now_is_not_lost(error: Exception, role: str) -> None:
+    got: list[str] = []
+    here, there = (Veil(error if role == one else None) for one in ("source", "destination"))
+    app = app_of(there, got=got)
+    versions = Versions("1.1", "2005/08", "1.2")
+    async with pair(app, processors=[here], versions=versions) as source:
+        await source.send("<n>1</n>", action="urn:say")
+        assert (await source.request("<n>a</n>", action="urn:ask")).body.text == "a"
+    assert got == ["1"]
+    incidents = app.incidents if role == "destination" else source.incidents
+    assert incidents[FAILED] + incidents[PUT_OFF] > 1
 
 
 # --- what stops a message that comes ---------------------------------------------------------------------------------

@@ -64,6 +64,9 @@ class Chain:
         self._inbound = [one for one in self.processors if _has(one, "inbound")]
         self._outbound = [one for one in reversed(self.processors) if _has(one, "outbound")]
         self._encoding = [one for one in reversed(self.processors) if _has(one, "encoded")]
+        self._receiving = [one for one in self.processors if _has(one, "received")]
+        self.receives = bool(self._receiving)
+        """Whether a processor sees messages before they are read."""
         self._understood = frozenset(name for one in self.processors for name in one.understands)
 
     @property
@@ -72,6 +75,17 @@ class Chain:
         return not self.processors
 
     # --- in -------------------------------------------------------------------------------------------------------
+
+    def received(self, context: MessageContext, data: bytes) -> bytes:
+        """Call the processors for the octets of a message, and return those to read.
+
+        Raises:
+            ProcessorError: it is stopped.
+        """
+        for processor in self._receiving:
+            changed = self._call(processor, processor.received, context, data)
+            data = data if changed is _ABSENT else changed
+        return data
 
     def inbound(self, context: MessageContext) -> None:
         """Pass an inbound message to the processors. Afterwards ``not_understood`` names the blocks that none
@@ -211,7 +225,7 @@ def _check(processor: object) -> None:
             f"{processor!r} is not a processor",
             remedy="Derive a class from holdfast.Processor, and pass an instance of it.",
         )
-    for method in ("inbound", "outbound", "encoded"):
+    for method in ("received", "inbound", "outbound", "encoded"):
         if inspect.iscoroutinefunction(getattr(processor, method)):
             raise ConfigurationError(
                 f"{_name(processor)}.{method} is async: calling it would not run its code",

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from holdfast.core.messages import Envelope
 from holdfast.endpoint.heap import LARGE, Heap
-from holdfast.exceptions import EnvelopeError
+from holdfast.exceptions import EnvelopeError, ProcessorError
 from holdfast.wire import DEFAULT, Limits, decode, receive_package
 
 OFF_LOOP = 64 * 1024
@@ -24,7 +24,9 @@ tenth of a millisecond.
 """
 
 T = TypeVar("T")
-Outcome = Envelope | EnvelopeError
+Outcome = Envelope | EnvelopeError | ProcessorError
+Opening = Callable[[Envelope, bytes], bytes]
+"""Returns what to read instead of an envelope in these bytes; or the bytes themselves."""
 
 
 class Decoder:
@@ -42,34 +44,46 @@ class Decoder:
         self._reading: set[asyncio.Future[Any]] = set()
         self._heap = Heap()
 
-    def read(self, data: bytes, then: Callable[[Outcome], None]) -> None:
-        """Read an envelope and make the call with it, or with what is wrong with it: at once, or soon in the loop."""
+    def read(self, data: bytes, then: Callable[[Outcome], None], opening: Opening | None = None) -> None:
+        """Read an envelope and make the call with it, or with what is wrong with it: at once, or soon in the loop.
+
+        Args:
+            data: The envelope.
+            then: Receives what was read.
+            opening: Decrypts it. What it returns must keep the same limits.
+        """
         if len(data) < OFF_LOOP:
-            then(self._read(data))
+            then(self._read(data, opening))
             return
         is_large = len(data) >= LARGE
-        self._begin(partial(self._read, data)).add_done_callback(lambda read: self._done(read, then, is_large))
+        self._begin(partial(self._read, data, opening)).add_done_callback(lambda read: self._done(read, then, is_large))
 
-    def read_package(self, media: str, data: bytes, then: Callable[[Outcome, bytes], None]) -> None:
+    def read_package(
+        self, media: str, data: bytes, then: Callable[[Outcome, bytes], None], opening: Opening | None = None
+    ) -> None:
         """Read a message with attachments, as :meth:`read` does, and make the call with its envelope and its root part.
 
         Args:
             media: The Content-Type.
             data: The parts.
             then: Receives what was read, and the bytes of the envelope.
+            opening: Decrypts the envelope, if it turns out to have no attachments.
         """
         if len(data) < OFF_LOOP:
-            then(*self._read_package(media, data))
+            then(*self._read_package(media, data, opening))
             return
         is_large = len(data) >= LARGE
-        reading = self._begin(partial(self._read_package, media, data))
+        reading = self._begin(partial(self._read_package, media, data, opening))
         reading.add_done_callback(lambda read: self._done(read, lambda found: then(*found), is_large))
 
-    def _read_package(self, media: str, data: bytes) -> tuple[Outcome, bytes]:
+    def _read_package(self, media: str, data: bytes, opening: Opening | None) -> tuple[Outcome, bytes]:
         try:
-            return receive_package(media, data, self._limits)
-        except EnvelopeError as error:
+            envelope, root = receive_package(media, data, self._limits)
+            if opening is not None and not envelope.attachments:
+                envelope = self._opened(envelope, root, opening)
+        except (EnvelopeError, ProcessorError) as error:
             return error.with_traceback(None), b""  # as in _read
+        return envelope, root
 
     def use(self, limits: Limits) -> None:
         """Replace the limits of envelopes."""
@@ -86,12 +100,17 @@ class Decoder:
         self._reading.add(doing)
         return doing
 
-    def _read(self, data: bytes) -> Outcome:
+    def _read(self, data: bytes, opening: Opening | None) -> Outcome:
         try:
-            return decode(data, limits=self._limits)
-        except EnvelopeError as error:
+            envelope = decode(data, limits=self._limits)
+            return envelope if opening is None else self._opened(envelope, data, opening)
+        except (EnvelopeError, ProcessorError) as error:
             # What it was raised in would hold the bytes as long as the error is held.
             return error.with_traceback(None)
+
+    def _opened(self, envelope: Envelope, data: bytes, opening: Opening) -> Envelope:
+        opened = opening(envelope, data)
+        return envelope if opened is data else decode(opened, limits=self._limits)
 
     def _done(self, reading: asyncio.Future[T], then: Callable[[T], None], is_large: bool) -> None:
         self._reading.discard(reading)

@@ -22,7 +22,7 @@ from holdfast.core.messages import Envelope, Fault
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.chain import Chain
-from holdfast.endpoint.envelopes.decoder import Decoder, Outcome
+from holdfast.endpoint.envelopes.decoder import Decoder, Opening, Outcome
 from holdfast.endpoint.envelopes.http_media import is_package
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor, Role
 from holdfast.endpoint.envelopes.tracing import Tracing
@@ -43,6 +43,7 @@ from holdfast.http.server.refusals import BODY_TOO_LARGE, NEEDS_TLS, Refusal
 from holdfast.wire import DEFAULT, Limits, MissingPart, content_type, encode, pack, soap_of_content_type
 
 CONTENT_TYPES = {soap: content_type(soap).encode() for soap in SOAP}
+_DEFERRED = b"The message cannot be taken now; send it again.\n"
 _UNWRITABLE = "answer.unwritable"
 _UNWRITTEN = b"The answer could not be written; ask again.\n"
 
@@ -55,7 +56,7 @@ Take = Callable[[Exchange, Envelope, Fault | None], None]
 """Processes an inbound envelope; if there is a fault, it only answers with that fault."""
 Elsewhere = Callable[[Exchange, Envelope], bool]
 """Says whether an envelope is another process's, which answers the exchange then."""
-Answered = Callable[[Outcome | ProcessorError], None]
+Answered = Callable[[Outcome], None]
 """Receives the envelope that answers our request, or the reason why there is no envelope."""
 
 
@@ -107,25 +108,39 @@ class Envelopes:
     def receive(self, exchange: Exchange, take: Take, is_elsewhere: Elsewhere | None = None) -> None:
         """Read what an HTTP request brings and make the call with it, now or soon. If it is no envelope, or a processor
         stops or answers it, it is answered here; and if it ``is_elsewhere``, there, where processors get it, too."""
-        request = exchange.request
+        request, opening = exchange.request, None
+        if self._chain.receives:
+            exchange.notes = {}
+            opening = partial(self._open_request, exchange)
         if exchange.is_package:
             media = request.headers[b"content-type"].decode("latin-1")
-            self._decoder.read_package(media, request.body, partial(self._unpacked, exchange, take, is_elsewhere))
+            then = partial(self._unpacked, exchange, take, is_elsewhere)
+            self._decoder.read_package(media, request.body, then, opening)
         else:
-            self._decoder.read(request.body, partial(self._received, exchange, take, is_elsewhere))
+            self._decoder.read(request.body, partial(self._received, exchange, take, is_elsewhere), opening)
+
+    def _open_request(self, exchange: Exchange, envelope: Envelope, data: bytes) -> bytes:
+        return self._chain.received(self._context_of(exchange, envelope, data), data)
+
+    def _context_of(self, exchange: Exchange, envelope: Envelope, data: bytes) -> MessageContext:
+        notes: Notes = exchange.notes
+        request = exchange.request
+        return MessageContext(envelope, "inbound", self._chain.role, notes, is_answer=False, data=data, request=request)
 
     def _unpacked(
         self, exchange: Exchange, take: Take, is_elsewhere: Elsewhere | None, read: Outcome, root: bytes
     ) -> None:
         if isinstance(read, MissingPart) and read.envelope is not None and self.has_message(read.envelope):
             read = read.envelope  # a repeat without its attachments, which are stored: acknowledge it
-        if isinstance(read, EnvelopeError) or is_elsewhere is None or not is_elsewhere(exchange, read):
+        if not isinstance(read, Envelope) or is_elsewhere is None or not is_elsewhere(exchange, read):
             exchange.request.body = root  # what processors check; another process needs all parts
             self._received(exchange, take, None, read)
 
     def _received(self, exchange: Exchange, take: Take, is_elsewhere: Elsewhere | None, read: Outcome) -> None:
         if isinstance(read, EnvelopeError):
             self._refuse(exchange, read)
+        elif isinstance(read, ProcessorError):
+            _put_off(exchange, _DEFERRED, read)
         elif is_elsewhere is not None and is_elsewhere(exchange, read):
             return
         elif self._is_plain:
@@ -134,12 +149,9 @@ class Envelopes:
             self._process(exchange, take, read)
 
     def _process(self, exchange: Exchange, take: Take, envelope: Envelope) -> None:
-        notes: Notes = {}
-        exchange.notes = notes
-        request = exchange.request
-        context = MessageContext(
-            envelope, "inbound", self._chain.role, notes, is_answer=False, data=request.body, request=request
-        )
+        if exchange.notes is None:
+            exchange.notes = {}
+        context = self._context_of(exchange, envelope, exchange.request.body)
         try:
             self._chain.inbound(context)
         except ProcessingError as error:
@@ -148,7 +160,7 @@ class Envelopes:
             fault = Fault(code, error.message, sender=error.sender, detail=error.detail, code_namespace=namespace)
             take(exchange, envelope, fault)
         except ProcessorError as error:
-            _put_off(exchange, b"The message cannot be taken now; send it again.\n", error)
+            _put_off(exchange, _DEFERRED, error)
         else:
             if context.is_answered:
                 self.respond(exchange, context.given_answer)
@@ -179,11 +191,33 @@ class Envelopes:
         """
         if response.body[:1] != b"<" and is_package(media := response.content_type):
             unpacked = partial(self._answer_unpacked, sent, response, notes, answered)
-            self._decoder.read_package(media, response.body, unpacked)
+            self._decoder.read_package(media, response.body, unpacked, self._opening_of(sent, response, notes))
         elif notes is None:
             self._decoder.read(response.body, answered)
         else:
-            self._decoder.read(response.body, partial(self._answered, sent, response, notes, answered))
+            then = partial(self._answered, sent, response, notes, answered)
+            self._decoder.read(response.body, then, self._opening_of(sent, response, notes))
+
+    def _opening_of(self, sent: Transmit, response: Response, notes: Notes | None) -> Opening | None:
+        if notes is None or not self._chain.receives:
+            return None
+        return lambda envelope, data: self._chain.received(
+            self._context_of_answer(sent, response, notes, envelope, data), data
+        )
+
+    def _context_of_answer(
+        self, sent: Transmit, response: Response, notes: Notes, envelope: Envelope, data: bytes
+    ) -> MessageContext:
+        return MessageContext(
+            envelope,
+            "inbound",
+            self._chain.role,
+            notes,
+            is_answer=True,
+            data=data,
+            to=sent.to,
+            headers=response.headers,
+        )
 
     def _answer_unpacked(
         self, sent: Transmit, response: Response, notes: Notes | None, answered: Answered, read: Outcome, root: bytes
@@ -195,16 +229,7 @@ class Envelopes:
 
     def _answered(self, sent: Transmit, response: Response, notes: Notes, answered: Answered, read: Outcome) -> None:
         if isinstance(read, Envelope):
-            context = MessageContext(
-                read,
-                "inbound",
-                self._chain.role,
-                notes,
-                is_answer=True,
-                data=response.body,
-                to=sent.to,
-                headers=response.headers,
-            )
+            context = self._context_of_answer(sent, response, notes, read, response.body)
             try:
                 self._chain.inbound(context)
             except ProcessorError as error:

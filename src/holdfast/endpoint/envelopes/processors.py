@@ -28,9 +28,10 @@ class Processor:
 
     Derive a class, and give an instance to ``holdfast.Destination(processors=[…])`` or ``holdfast.Source(…)``. An
     inbound envelope passes :meth:`inbound` of each processor, in the order of the list; then the protocol receives it.
-    An outbound envelope passes :meth:`outbound` of each, in the opposite order, and :meth:`encoded` once it is
-    written: so the first processor of the list is next to the network. All messages pass, including the protocol's
-    own, responses and faults, and every retransmission passes again.
+    Before the endpoint reads it, its bytes pass :meth:`received`. An outbound envelope passes :meth:`outbound` of each,
+    in the opposite order, and :meth:`encoded` once it is written: so the first processor of the list is next to the
+    network. All messages pass, including the protocol's own, responses and faults, and every retransmission passes
+    again.
 
     A method returns nothing, and the message proceeds. To stop the message, the method raises
     :class:`MessageFlowError` or :class:`ProcessingError`; to declare that the processor has no part in it,
@@ -61,6 +62,21 @@ class Processor:
         """
         return ""
 
+    def received(self, context: MessageContext, data: bytes) -> bytes:
+        """It came from the network: decrypt it, or return ``data`` itself.
+
+        Large messages pass in another thread. To refuse a message, return it as it is and refuse it in :meth:`inbound`.
+        A method that only checks a message belongs there, too.
+
+        Args:
+            context: As for :meth:`inbound`, with the message as it is without decryption.
+            data: The message as received. Its size and form were checked.
+
+        Returns:
+            The envelope in UTF-8 that :meth:`inbound` and the protocol see instead. It is checked again.
+        """
+        return data
+
     def inbound(self, context: MessageContext) -> None:
         """A message came from the network."""
 
@@ -89,8 +105,8 @@ class MessageContext:
         direction: "inbound": from the network. "outbound": from the application, or from the protocol itself.
         role: "destination" or "source": the endpoint that runs the processors. Both send and receive.
         is_answer: Whether it is, or was, the content of an HTTP response rather than of a request.
-        data: Inbound: the bytes as received, for processors that check a signature. Outbound b"": see
-            :meth:`Processor.encoded`.
+        data: Inbound: the bytes as received, encrypted if they were, for processors that check a signature. Outbound
+            b"": see :meth:`Processor.encoded`.
         to: For our own requests: the URL that the message is posted to, or that answered. "" for requests of peers.
         attempt: Outbound, for messages that are retransmitted: 1 for the first time, as far as this process knows,
             more for a retransmission. 0 for anything else.
