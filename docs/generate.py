@@ -370,6 +370,9 @@ BROKER = {
     "AdminConfig": "[admin]",
     "SecurityConfig": "[security]",
     "SignatureConfig": "[security.signature], [forwarders.NAME.security.signature]",
+    "signature_config.EncryptionConfig": (
+        "[security.signature.encryption], [forwarders.NAME.security.signature.encryption]"
+    ),
     "JournalConfig": "[journal]",
     "LimitsConfig": "[limits]",
     "QueueConfig": "[queues.NAME]",
@@ -432,6 +435,9 @@ def pipeline_keys() -> str:
 
 
 def _key_table(room: str, name: str, title: str, tables: Mapping[str, str]) -> str:
+    if "." in name:
+        module, name = name.split(".")
+        room = f"{room.rpartition('.')[0]}.{module}"
     told_values = importlib.import_module("holdfast.config.tables").told_values
     cls = _class(room, name)
     paragraphs = split_docstring(inspect.cleandoc(cls.__doc__ or ""))[0]

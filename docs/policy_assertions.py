@@ -9,7 +9,10 @@ from lxml import etree
 from holdfast.wire.policy.assertions import TABLE, Row
 from holdfast.wire.policy.expressions import Assertion
 
-EXAMPLES = {"HttpsToken": {"RequireClientCertificate": "true"}}
+EXAMPLES = {
+    "HttpsToken": {"RequireClientCertificate": "true"},
+    "Header": {"Namespace": "urn:shop", "Name": "Customer"},
+}
 """Parameters with which an assertion demands something of its own."""
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     )
     from holdfast.http.tls import PeerCertificate
     from holdfast.security.username_token import UsernameToken, UsernameTokenValidator
-    from holdfast.security.x509 import X509
+    from holdfast.security.x509 import X509, Encryption
 
 __all__ = [
     "X509",
@@ -61,6 +61,7 @@ __all__ = [
     "Destination",
     "DestinationHTTP",
     "DestinationPolicy",
+    "Encryption",
     "Enqueued",
     "EnvelopeError",
     "HandlingPolicy",
@@ -126,6 +127,7 @@ _HOMES = {
     "UsernameTokenValidator": "security.username_token",
     "Versions": "core.versions",
     "WithAttachments": "endpoint.envelopes.attachments",
+    "Encryption": "security.x509",
     "X509": "security.x509",
     "trace": "endpoint.trace",
 }

@@ -11,7 +11,7 @@ from signers import Files, Issued, authority, issue
 from waiting import until
 
 import holdfast
-from holdfast import X509, Destination, Message, MessageContext, Processor
+from holdfast import X509, Destination, Encryption, Message, MessageContext, Processor
 from holdfast.broker.broker import Broker
 from holdfast.broker.config_file import read_config
 from holdfast.endpoint.envelopes.chain import REFUSED
@@ -41,7 +41,7 @@ Start = Callable[[str], Any]
 class Shop:
     """A service that believes the broker alone."""
 
-    def __init__(self, directory: Path, trusted: Issued = BROKER) -> None:
+    def __init__(self, directory: Path, trusted: Issued = BROKER, encrypt: Encryption | None = None) -> None:
         self.data: list[bytes] = []
         seen = self.data
 
@@ -49,7 +49,7 @@ class Shop:
             def inbound(self, context: MessageContext) -> None:
                 seen.append(context.data)
 
-        checks = X509(*SHOP.files(directory), trusted=trusted.files(directory).certificate)
+        checks = X509(*SHOP.files(directory), trusted=trusted.files(directory).certificate, encrypt=encrypt)
         self.app = Destination(":memory:", processors=[Witness(), checks])
         self.got: list[Message] = []
         self.app.on(ECHO)(self._echo)
@@ -100,8 +100,9 @@ def forwarder(directory: Path, url: str, trusted: Issued = SHOP) -> str:
     return table + signature("forwarders.shop.security", BROKER.files(directory), trusted.files(directory).certificate)
 
 
-def source(url: str, one: Issued | None, directory: Path) -> holdfast.Source:
-    signer = [] if one is None else [X509(*one.files(directory), trusted=BROKER.files(directory).certificate)]
+def source(url: str, one: Issued | None, directory: Path, encrypt: Encryption | None = None) -> holdfast.Source:
+    trusted = BROKER.files(directory).certificate
+    signer = [] if one is None else [X509(*one.files(directory), trusted=trusted, encrypt=encrypt)]
     return holdfast.Source(url, ":memory:", processors=signer, policy=HASTY)
 
 
@@ -190,3 +191,33 @@ async def test_a_broker_publishes_that_it_demands_signatures(start: Start, tmp_p
     url = f"{broker.service.url}?wsdl"
     with pytest.raises(holdfast.ConfigurationError, match="AsymmetricBinding"):
         await holdfast.Source.from_wsdl(url, ":memory:")
+
+
+async def test_each_leg_has_its_own_encryption(start: Start, run_service: Any, tmp_path: Path) -> None:
+    """The senders' leg encrypts the signature, too; the leg to the shop signs what is encrypted."""
+    behind, before = Encryption(before_signing=True), Encryption(signature=True, cipher="aes256-gcm")
+    shop = Shop(tmp_path, encrypt=behind)
+    service = await run_service(shop.app)
+    tables = listener(tmp_path) + '[security.signature.encryption]\nsignature = true\ncipher = "aes256-gcm"\n'
+    tables += forwarder(tmp_path, service.url)
+    tables += "[forwarders.shop.security.signature.encryption]\nbefore_signing = true\n"
+    broker = await start(BASE + tables)
+    async with source(broker.service.url, ALICE, tmp_path, encrypt=before) as alice:
+        await alice.send("<n>1</n>", action="urn:note")
+        assert (await alice.request("<n>2</n>", action=ECHO, timeout=60)).body.text == "2"
+        await alice.flush(60)
+    await until(lambda: len(shop.got) == 2)
+    assert sorted(message.body.text or "" for message in shop.got) == ["1", "2"]
+    assert all(b"EncryptedData" in data and b"<n" not in data for data in shop.data)
+    async with source(broker.service.url, ALICE, tmp_path) as plain:
+        sent = await plain.send("<n>3</n>", action="urn:note")
+        with pytest.raises(holdfast.PeerFault, match="InvalidSecurity"):
+            await sent.acknowledged(60)
+
+
+async def test_encryption_comes_with_a_reload(start: Start, tmp_path: Path) -> None:
+    broker = await start(BASE + listener(tmp_path))
+    (tmp_path / "broker.toml").write_text(BASE + listener(tmp_path) + "[security.signature.encryption]\n")
+    assert broker.reload() == ["security.signature.encryption"]
+    async with source(broker.service.url, ALICE, tmp_path, encrypt=Encryption()) as alice:
+        await (await alice.send("<n/>", action="urn:note")).acknowledged(60)

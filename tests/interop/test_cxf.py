@@ -33,6 +33,7 @@ from java_contract import (
     values,
 )
 from java_peer import NAMESPACE, JavaPeer
+from java_signers import both_ways, encrypted_words, ours
 from java_stacks import cxf as words
 from served_process import Served
 from waiting import until
@@ -376,3 +377,8 @@ async def test_holdfast_is_killed_under_the_load_of_cxf_which_does_not_notice(
     # Of what it had handled last before it was killed, the handler may get some once more: the messages are the same.
     assert list(dict.fromkeys(delivered)) == list(range(1, many + 1))
     assert sum(later <= earlier for earlier, later in pairwise(delivered)) <= 2
+
+
+async def test_cxf_and_holdfast_sign_and_encrypt_for_each_other(cxf: JavaPeer, tmp_path: Path) -> None:
+    encrypt = holdfast.Encryption()
+    await both_ways(cxf, tmp_path, encrypted_words(tmp_path, RM11), ours(tmp_path, encrypt=encrypt))

@@ -25,60 +25,17 @@ from java_contract import (
     values,
 )
 from java_peer import NAMESPACE, JavaPeer
+from java_signers import CXF, OTHER, OURS, REFERENCES, RM_1_1, SUITES, every_version, ours, signed_words
 from java_stacks import cxf as words
-from signers import Issued, issue
 from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
 from holdfast.broker.config import MessageCredentialsConfig
 from holdfast.broker.signature_config import SignatureConfig
-from holdfast.security.names import RSA_SHA1, RSA_SHA256
 from holdfast.testing.proxy import LossyProxy
-from holdfast.wire.names import SOAP_NS
 
 pytestmark = [*LIVE, pytest.mark.nightly]
-
-CXF, OURS, OTHER = issue("CN=cxf,O=Example"), issue("CN=holdfast,O=Example"), issue("CN=other,O=Example")
-RM_1_1 = holdfast.Versions("1.1", "2005/08", "1.1")
-every_version = pytest.mark.parametrize(
-    "versions",
-    [holdfast.Versions("1.0", "2004/08", "1.1"), RM_1_1, holdfast.Versions("1.1", "2005/08", "1.2")],
-    ids=["rm10-soap11", "rm11-soap11", "rm11-soap12"],
-)
-SUITES = {"rsa-sha256": RSA_SHA256, "Basic256Sha256": RSA_SHA1}
-REFERENCES = {
-    "token": "DirectReference",
-    "subject-key-identifier": "SKIKeyIdentifier",
-    "issuer-serial": "IssuerSerial",
-    "thumbprint": "Thumbprint",
-}
-
-
-def signed_words(
-    directory: Path,
-    versions: holdfast.Versions,
-    *,
-    trusted: Issued = OURS,
-    suite: str = "rsa-sha256",
-    reference: str = "token",
-) -> dict[str, Any]:
-    """The settings of a CXF bus that signs, and demands signatures."""
-    own = CXF.files(directory)
-    return words(
-        versions,
-        security="signature",
-        certificate=own.certificate,
-        private=own.key,
-        trusted=trusted.files(directory).certificate,
-        algorithm=SUITES[suite],
-        reference=REFERENCES[reference],
-        envelope=SOAP_NS[versions.soap],
-    )
-
-
-def ours(directory: Path, trusted: Issued = CXF, **options: Any) -> holdfast.X509:
-    return holdfast.X509(*OURS.files(directory), trusted=trusted.files(directory).certificate, **options)
 
 
 @every_version

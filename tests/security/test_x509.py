@@ -24,6 +24,7 @@ from holdfast import (
     ConfigurationError,
     Destination,
     DestinationHTTP,
+    Encryption,
     Message,
     MessageContext,
     PeerFault,
@@ -454,6 +455,174 @@ async def test_what_comes_to_the_address_of_a_source_is_checked_too(tmp_path: Pa
             (address,) = addresses
             answer = await served.post(envelope("SequenceAcknowledgement", ""), to=address)
             assert "processing the Security header" in fault_of(answer)
+
+
+# --- encryption at both ends -----------------------------------------------------------------------------------------
+
+
+class Wire(Processor):
+    """Notes what is on the wire."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+
+    def inbound(self, context: MessageContext) -> None:
+        self.seen.append(context.data)
+
+    def encoded(self, context: MessageContext, data: bytes) -> bytes:
+        self.seen.append(data)
+        return data
+
+
+CUSTOMER = "{urn:shop}Customer"
+ORDERS = {
+    "signed first": Encryption(),
+    "encrypted first": Encryption(before_signing=True, headers=[CUSTOMER]),
+    "the signature, too": Encryption(signature=True, headers=[CUSTOMER], cipher="aes256-gcm"),
+}
+
+
+@pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)
+@pytest.mark.parametrize("order", ORDERS)
+async def test_everything_is_encrypted_in_every_version(tmp_path: Path, versions: Versions, order: str) -> None:
+    """Creations, messages, replies and their acknowledgements; large ones in another thread."""
+    encrypt, wire = ORDERS[order], Wire()
+    async with Served(tmp_path, of(SHOP, tmp_path, ALICE, encrypt=encrypt)) as served:
+        processors = [wire, of(ALICE, tmp_path, SHOP, encrypt=encrypt)]
+        customer = f"<c:Customer xmlns:c='urn:shop'>{'secret' if encrypt.headers else ''}</c:Customer>".encode()
+        async with Source(
+            served.url, tmp_path / "out", processors=processors, policy=HASTY, versions=versions
+        ) as source:
+            await source.send("<note>secret</note>", action="urn:note", headers=customer)
+            await source.send(f"<note>{'secret' * 20_000}</note>", action="urn:note", headers=customer)
+            with await source.request("<ask/>", action="urn:ask", headers=customer, timeout=30) as reply:
+                assert etree.QName(reply.body).localname == "taken"
+            await source.flush(timeout=30)
+            await source.end(timeout=30)
+        await served.app.handled()
+    assert [len(message.body.text or "") for message in served.got] == [6, 120_000, 0]
+    assert all(len(message.headers) == 1 for message in served.got)
+    assert len(wire.seen) >= 4
+    assert all(data.count(b"EncryptedKey ") == 1 for data in wire.seen)
+    assert not any(b"secret" in data or b"CreateSequence>" in data or b"<taken" in data for data in wire.seen)
+
+
+async def test_encrypted_messages_arrive_once_through_a_bad_network(tmp_path: Path) -> None:
+    wire, got = Wire(), list[str]()
+    app = Destination(":memory:", processors=[of(SHOP, tmp_path, ALICE, encrypt=Encryption())])
+
+    @app.on()
+    def take(message: Message) -> str:
+        got.append(message.body.text or "")
+        return "<ok/>"
+
+    both = [wire, of(ALICE, tmp_path, SHOP, encrypt=Encryption())]
+    async with pair(app, network=lossy(0.2, seed=5), processors=both, policy=HASTY) as source:
+        for number in range(20):
+            assert (await source.request(f"<n>{number}</n>", action="urn:ask")).body.tag == "ok"
+    assert got == [str(number) for number in range(20)]
+    values = [value for data in wire.seen for value in re.findall(rb"CipherValue>([^<]+)<", data)]
+    assert len(set(values)) == len(values), "each retransmission is encrypted again"
+
+
+async def test_an_answer_is_encrypted_for_the_signer_of_its_request(tmp_path: Path) -> None:
+    """The destination knows only the issuer of both; each reads only its own answers (UseReqSigCert)."""
+    async with Served(tmp_path, of(SHOP, tmp_path, encrypt=Encryption(cipher="aes128-cbc"))) as served:
+        for one, cipher in ((ALICE, "aes128-cbc"), (BOB, "aes256-gcm")):
+            wire = Wire()
+            encrypt = Encryption(cipher=cipher)  # type: ignore[arg-type]
+            processors = [wire, of(one, tmp_path, SHOP, encrypt=encrypt)]
+            async with Source(served.url, ":memory:", processors=processors, policy=HASTY) as source:
+                with await source.request("<ask/>", action="urn:ask", timeout=30) as reply:
+                    assert etree.QName(reply.body).localname == "taken"
+            assert all(f"#{cipher}".encode() in data for data in wire.seen), "and with its cipher"
+
+
+async def test_encrypted_replies_go_to_the_address_of_a_source(tmp_path: Path) -> None:
+    allowed = DestinationHTTP(allow_addresses=["http://127.0.0.1"])
+    async with Served(tmp_path, of(SHOP, tmp_path, ALICE, encrypt=Encryption()), http=allowed) as served:
+        alice = of(ALICE, tmp_path, SHOP, encrypt=Encryption())
+        http = SourceHTTP(listen=("127.0.0.1", 0))
+        async with Source(served.url, ":memory:", processors=[alice], policy=HASTY, http=http) as source:
+            with await source.request("<ask/>", action="urn:ask", timeout=30) as reply:
+                assert etree.QName(reply.body).localname == "taken"
+
+
+async def test_a_source_believes_no_answer_that_is_not_encrypted(tmp_path: Path) -> None:
+    """Nor one that is encrypted for another: both count as lost, and the source asks again."""
+    plainly = of(SHOP, tmp_path, ALICE)
+    sealing = of(SHOP, tmp_path, ALICE, encrypt=Encryption())
+    times = 0
+
+    class Downgraded(X509):
+        def encoded(self, context: MessageContext, data: bytes) -> bytes:
+            nonlocal times
+            times += 1
+            return plainly.encoded(context, data) if times < 4 else super().encoded(context, data)
+
+    downgraded = Downgraded(
+        *SHOP.files(tmp_path), trusted=ALICE.files(tmp_path).certificate, encrypt=sealing._encryption
+    )
+    async with Served(tmp_path, downgraded) as served:
+        alice = of(ALICE, tmp_path, SHOP, encrypt=Encryption())
+        async with Source(served.url, ":memory:", processors=[alice], policy=HASTY) as source:
+            await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=30)
+        await served.app.handled()
+    assert times >= 4
+    assert len(served.got) == 1
+
+
+async def test_a_refusal_reaches_a_source_that_encrypts(tmp_path: Path) -> None:
+    """The destination does not trust the source, so it does not encrypt the fault; but it signs it."""
+    async with Served(tmp_path, of(SHOP, tmp_path, authority(), encrypt=Encryption())) as served:
+        stranger = of(issue("CN=stranger"), tmp_path, SHOP, encrypt=Encryption())
+        async with Source(served.url, ":memory:", processors=[stranger], policy=HASTY) as source:
+            sent = await source.send("<n/>", action="urn:note")
+            with pytest.raises(PeerFault, match="InvalidSecurity"):
+                await sent.acknowledged(timeout=30)
+
+
+async def test_every_failure_of_decryption_has_the_same_fault(tmp_path: Path) -> None:
+    """Over the socket: the same status and text as for a message without any security."""
+    changes: list[Callable[[bytes], bytes]] = [
+        lambda data: re.sub(rb"(<s:Body.*?<xenc:CipherValue>)....", rb"\1AAAA", data, flags=re.DOTALL),
+        lambda data: re.sub(
+            rb"....(</xenc:CipherValue></xenc:CipherData></xenc:EncryptedData></s:Body>)", rb"\1", data
+        ),
+        lambda data: re.sub(rb"(EncryptedKey .*?<xenc:CipherValue>)....", rb"\1AAAA", data, flags=re.DOTALL),
+        lambda data: data.replace(b"xmlenc#aes256-cbc", b"xmlenc#tripledes-cbc"),
+        lambda data: re.sub(rb"<s:Body.*</s:Body>", b"<s:Body><order/></s:Body>", data, flags=re.DOTALL),
+        lambda data: creation(),
+    ]
+    async with Served(tmp_path, of(SHOP, tmp_path, encrypt=Encryption())) as served:
+        alice = of(ALICE, tmp_path, SHOP, encrypt=Encryption())
+        told = set()
+        for change in changes:
+            context = MessageContext(Envelope(SOAP.V1_2), "outbound", "source", {}, is_answer=False, to=served.url)
+            good = alice.encoded(context, creation())
+            data = change(good)
+            assert data != good
+            answer = await served.post(data)
+            told.add((answer.status_code, fault_of(answer)))
+        assert not served.sequences
+        assert (await served.post(alice.encoded(context, creation()))).status_code == 200
+    assert len(told) == 1, told
+
+
+async def test_an_encrypted_envelope_may_be_the_only_part_of_a_package(tmp_path: Path) -> None:
+    """As CXF sends every message with MTOM switched on."""
+    async with Served(tmp_path, of(SHOP, tmp_path, ALICE, encrypt=Encryption())) as served:
+        alice = of(ALICE, tmp_path, SHOP, encrypt=Encryption())
+        context = MessageContext(Envelope(SOAP.V1_2), "outbound", "source", {}, is_answer=False, to=served.url)
+        package = (
+            b'--b\r\nContent-Type: application/xop+xml; type="application/soap+xml"\r\nContent-ID: <r>\r\n\r\n'
+            + alice.encoded(context, creation())
+            + b"\r\n--b--\r\n"
+        )
+        media = 'multipart/related; type="application/xop+xml"; boundary="b"; start="<r>"; start-info="{}"'
+        answer = await served.post(package, media.format("application/soap+xml"))
+        assert answer.status_code == 200
+        assert len(served.sequences) == 1
 
 
 # --- settings and what cannot be signed ------------------------------------------------------------------------------

@@ -213,7 +213,7 @@ UNMET = [
         supporting("<sp:UsernameToken><wsp:Policy><sp:NoPassword/></wsp:Policy></sp:UsernameToken>"),
         "NoPassword (a user name without a password)",
     ),
-    (f"<sp:EncryptedParts {SP}><sp:Body/></sp:EncryptedParts>", "EncryptedParts"),
+    (f"<sp:EncryptedElements {SP}/>", "EncryptedElements"),
     (f"<sp:MadeUpAssertion {SP_1_2}/>", "MadeUpAssertion (WS-Security)"),
     ('<m:SslContextToken xmlns:m="http://schemas.microsoft.com/ws/2005/07/securitypolicy"/>', "SslContextToken"),
     (f"<http:NegotiateAuthentication {NET_HTTP}/>", "NegotiateAuthentication (Windows authentication)"),
@@ -250,11 +250,11 @@ def test_each_security_assertion_that_is_not_met_is_refused_by_name(assertion: s
 
 @pytest.mark.parametrize("place", ["operation", "input"])
 def test_what_an_operation_or_its_messages_demand_is_refused_too(place: str) -> None:
-    demanded = f"<wsp:Policy><sp:EncryptedParts {SP}><sp:Body/></sp:EncryptedParts></wsp:Policy>"
+    demanded = f"<wsp:Policy><sp:EncryptedElements {SP}/></wsp:Policy>"
     within = demanded if place == "operation" else f"<wsdl:input>{demanded}</wsdl:input>"
     operation = f'<wsdl:operation name="Submit">{within}</wsdl:operation></wsdl:binding>'
     described = wsdl(policy=WCF_1_0).replace(b"</wsdl:binding>", operation.encode())
-    assert "the port P requires EncryptedParts" in refused(described)
+    assert "the port P requires EncryptedElements" in refused(described)
 
 
 @pytest.mark.parametrize(

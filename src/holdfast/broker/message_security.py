@@ -14,7 +14,7 @@ from holdfast.broker.config import BrokerConfig, MessageCredentialsConfig, Secur
 from holdfast.broker.signature_config import SignatureConfig
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.exceptions import NotForThisRole
-from holdfast.security.names import SECURITY, USES_SEQUENCE_STR
+from holdfast.security.names import SECURITY
 from holdfast.security.username_token import UsernameToken, UsernameTokenValidator
 from holdfast.security.users import Users, nonces_of
 
@@ -137,11 +137,10 @@ class HopSignatures(Processor):
         forwarded: The addresses of all forwarders.
     """
 
-    understands = (SECURITY, USES_SEQUENCE_STR)
-
     def __init__(self, signers: Mapping[str, X509], forwarded: Collection[str]) -> None:
         self._signers = signers
         self._forwarded = forwarded
+        self.understands = {name for one in signers.values() for name in one.understands}
 
     def _signer(self, context: MessageContext) -> X509 | None:
         return self._signers.get(context.to if context.to in self._forwarded else _LISTENER)
@@ -158,9 +157,14 @@ class HopSignatures(Processor):
             signer.outbound(context)
 
     def encoded(self, context: MessageContext, data: bytes) -> bytes:
-        """Sign a message for its hop."""
+        """Sign a message for its hop, and encrypt it."""
         signer = self._signer(context)
         return data if signer is None else signer.encoded(context, data)
+
+    def received(self, context: MessageContext, data: bytes) -> bytes:
+        """Decrypt a message with the key of its hop."""
+        signer = self._signer(context)
+        return data if signer is None else signer.received(context, data)
 
     def inbound(self, context: MessageContext) -> None:
         """Check a message with what its hop trusts."""

@@ -7,16 +7,44 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 from holdfast.config.values import Kind, one_of
+from holdfast.security.names import CipherName, SuiteName
 from holdfast.security.names import Kind as Reference
-from holdfast.security.names import SuiteName
 from holdfast.security.username_token import LIFE, SKEW
 from holdfast.settings import File
 
 if TYPE_CHECKING:
-    from holdfast.security.x509 import X509
+    from holdfast.security.x509 import X509, Encryption
 
 _SUITE: Kind = one_of(get_args(SuiteName))
 _REFERENCE: Kind = one_of(get_args(Reference))
+_CIPHER: Kind = one_of(get_args(CipherName))
+
+
+@dataclass(frozen=True)
+class EncryptionConfig:
+    """Messages encrypted for the certificate of the other side, in both directions. An empty table is enough.
+
+    Args:
+        certificate: PEM file with the certificate of the other side. Left out: the one in ``trusted``. Answers are
+            encrypted for the signer of their request.
+        cipher: How the content is encrypted. The policies Basic256 and Basic256Sha256 demand "aes256-cbc".
+        headers: Header blocks to encrypt besides the Body: ``"{urn:shop}Customer"``.
+        signature: Encrypt the signature, too.
+        before_signing: Sign the encrypted parts instead of their content.
+    """
+
+    certificate: File | None = None
+    cipher: Annotated[str, _CIPHER] = "aes256-cbc"
+    headers: tuple[str, ...] = ()
+    signature: bool = False
+    before_signing: bool = False
+
+    def encryption(self) -> Encryption:
+        """Return the settings for the processor."""
+        from holdfast.security.x509 import Encryption
+
+        cipher = cast(CipherName, self.cipher)
+        return Encryption(self.certificate, cipher, self.headers, self.signature, self.before_signing)
 
 
 @dataclass(frozen=True)
@@ -31,6 +59,7 @@ class SignatureConfig:
             signer with a trusted certificate; a destination with a certificate of a trusted issuer must be named.
         suite: Algorithms: "rsa-sha256", or those that CXF and Metro understand by "Basic256Sha256" or "Basic256".
         reference: How messages name the certificate.
+        encryption: Encrypt each message as well, and accept only encrypted ones.
     """
 
     certificate: File
@@ -39,6 +68,7 @@ class SignatureConfig:
     subjects: tuple[str, ...] = ()
     suite: Annotated[str, _SUITE] = "rsa-sha256"
     reference: Annotated[str, _REFERENCE] = "token"
+    encryption: EncryptionConfig | None = None
 
     def processor(self, *, nonces: str | Path | None = None, life: float = LIFE, skew: float = SKEW) -> X509:
         """Return the processor that signs and checks.
@@ -58,4 +88,5 @@ class SignatureConfig:
             nonces=nonces,
             life=life,
             skew=skew,
+            encrypt=None if self.encryption is None else self.encryption.encryption(),
         )

@@ -6,6 +6,7 @@ Needs the extra ``x509``, the package cryptography.
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.header import Invalid, Unproven
-from holdfast.security.names import RSA_SHA1, RSA_SHA256, Kind
+from holdfast.security.names import RSA_SHA1, RSA_SHA256, SHA1, SHA256, Kind
 
 try:
     from cryptography import x509
@@ -40,7 +41,12 @@ REMEMBER: Final = 60.0
 DistinguishedName = list[frozenset[tuple[str, str]]]
 """The parts of a name, the most specific last; each has types and values."""
 
-_HASHES: Final[dict[str, hashes.HashAlgorithm]] = {RSA_SHA256: hashes.SHA256(), RSA_SHA1: hashes.SHA1()}
+_HASHES: Final[dict[str, hashes.HashAlgorithm]] = {
+    RSA_SHA256: hashes.SHA256(),
+    RSA_SHA1: hashes.SHA1(),
+    SHA256: hashes.SHA256(),
+    SHA1: hashes.SHA1(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +157,10 @@ class Certificate:
             return False
         return True
 
+    def wrap(self, key: bytes) -> bytes:
+        """Encrypt a symmetric key for the owner, by RSA-OAEP as in XML Encryption 1.0, section 5.4.2."""
+        return self._key.encrypt(key, _oaep(SHA1, SHA1))
+
 
 class Credential:
     """A certificate and its private key.
@@ -182,6 +192,25 @@ class Credential:
         """Return the signature of some bytes."""
         return self._key.sign(data, padding.PKCS1v15(), _HASHES[algorithm])
 
+    def unwrap(self, wrapped: bytes, length: int, *, digest: str = SHA1, mask: str = SHA1) -> bytes:
+        """Return the symmetric key that was encrypted for this certificate by RSA-OAEP.
+
+        If it cannot be decrypted, or has another length, the result is a random key. Then the content makes no sense,
+        as with a wrong key, and the sender does not learn which it was (XML Encryption 1.1, section 6.1.1).
+
+        Args:
+            wrapped: The encrypted key.
+            length: How many bytes it must have.
+            digest: Algorithm of the digest.
+            mask: Algorithm of the digest in the mask generation function.
+        """
+        other = secrets.token_bytes(length)
+        try:
+            key = self._key.decrypt(wrapped, _oaep(digest, mask))
+        except ValueError:
+            return other
+        return key if len(key) == length else other
+
     def __reduce__(self) -> Any:
         raise TypeError("private keys cannot be serialized")
 
@@ -211,6 +240,11 @@ class Trust:
         self._own = own
         self._checked: dict[Certificate, tuple[Owner, float, float]] = {}
         """Certificate -> its owner, and from when until when that counts."""
+
+    @property
+    def peers(self) -> list[Certificate]:
+        """Those that are not an issuer's."""
+        return [one for one in self._known if not _is_issuer(one.found)]
 
     def find(self, reference: KeyReference) -> Certificate:
         """Return the certificate that a message names.
@@ -301,6 +335,10 @@ def _content(file: str | Path) -> bytes:
     if len(content) > MAX_FILE:
         raise ConfigurationError(f"{file} is longer than {MAX_FILE:,} bytes", remedy="Name fewer certificates.")
     return content
+
+
+def _oaep(digest: str, mask: str) -> padding.OAEP:
+    return padding.OAEP(padding.MGF1(_HASHES[mask]), _HASHES[digest], None)
 
 
 def _uri(identity: bytes) -> str:

@@ -13,6 +13,7 @@ BASE64: Final = _OASIS + "soap-message-security-1.0#Base64Binary"
 _X509: Final = _OASIS + "x509-token-profile-1.0#"
 X509_V3: Final = _X509 + "X509v3"
 SUBJECT_KEY_IDENTIFIER: Final = _X509 + "X509SubjectKeyIdentifier"
+WSSE11: Final = "http://docs.oasis-open.org/wss/oasis-wss-wssecurity-secext-1.1.xsd"
 THUMBPRINT: Final = "http://docs.oasis-open.org/wss/oasis-wss-soap-message-security-1.1#ThumbprintSHA1"
 
 SECURITY: Final = f"{{{WSSE}}}Security"
@@ -32,6 +33,19 @@ RSA_SHA256: Final = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
 SHA1: Final = DS + "sha1"
 SHA256: Final = "http://www.w3.org/2001/04/xmlenc#sha256"
 
+XENC: Final = "http://www.w3.org/2001/04/xmlenc#"
+XENC11: Final = "http://www.w3.org/2009/xmlenc11#"
+RSA_OAEP_MGF1P: Final = XENC + "rsa-oaep-mgf1p"
+RSA_OAEP: Final = XENC11 + "rsa-oaep"
+CIPHERS: Final = {
+    "aes256-cbc": XENC + "aes256-cbc",
+    "aes128-cbc": XENC + "aes128-cbc",
+    "aes256-gcm": XENC11 + "aes256-gcm",
+    "aes128-gcm": XENC11 + "aes128-gcm",
+}
+"""Cipher -> its URI."""
+ENCRYPTED_HEADER: Final = f"{{{WSSE11}}}EncryptedHeader"
+
 # The reasons are the texts of SOAP Message Security 1.1, section 12. They say nothing of the cause, which helps only
 # an attacker: the log has it.
 INVALID_SECURITY: Final = f"{{{WSSE}}}InvalidSecurity"
@@ -41,5 +55,7 @@ FAILED_AUTHENTICATION_REASON: Final = "The security token could not be authentic
 
 SuiteName = Literal["rsa-sha256", "Basic256Sha256", "Basic256"]
 """A choice of algorithms for signatures."""
+CipherName = Literal["aes256-cbc", "aes128-cbc", "aes256-gcm", "aes128-gcm"]
+"""How the parts of a message are encrypted."""
 Kind = Literal["token", "subject-key-identifier", "issuer-serial", "thumbprint"]
 """How a message names a certificate."""

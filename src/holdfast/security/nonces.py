@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,7 @@ class Nonces:
     def __init__(self, path: str | Path | None = None, most: int = MOST) -> None:
         self._most = most
         self._forgot_at = 0.0
+        self._lock = threading.Lock()
         self._db = open_database(path)
         # A power failure may lose the last seconds, the end of the process nothing.
         self._db.execute("PRAGMA synchronous=NORMAL")
@@ -41,12 +43,18 @@ class Nonces:
 
     def is_new(self, nonce: bytes, until: float, now: float) -> bool:
         """Remember a nonce until a time; return False if it is known, or there is no room for it."""
-        if now - self._forgot_at >= _FORGET_EVERY:
-            self._forgot_at = now
-            self._db.execute("DELETE FROM nonces WHERE until < ?", (now,))
-            self._count = self._db.execute("SELECT count(*) FROM nonces").fetchone()[0]
-        if self.is_full:
-            return False
-        added = self._db.execute("INSERT OR IGNORE INTO nonces VALUES (?, ?)", (nonce, until)).rowcount == 1
-        self._count += added
-        return added
+        with self._lock:
+            if now - self._forgot_at >= _FORGET_EVERY:
+                self._forgot_at = now
+                self._db.execute("DELETE FROM nonces WHERE until < ?", (now,))
+                self._count = self._db.execute("SELECT count(*) FROM nonces").fetchone()[0]
+            if self.is_full:
+                return False
+            added = self._db.execute("INSERT OR IGNORE INTO nonces VALUES (?, ?)", (nonce, until)).rowcount == 1
+            self._count += added
+            return added
+
+    def knows(self, nonce: bytes) -> bool:
+        """Return whether a nonce is remembered."""
+        with self._lock:
+            return self._db.execute("SELECT 1 FROM nonces WHERE nonce = ?", (nonce,)).fetchone() is not None

@@ -37,6 +37,7 @@ from holdfast.security.names import (
     WSSE,
     WSU,
     X509_V3,
+    XENC,
     Kind,
     SuiteName,
 )
@@ -96,23 +97,19 @@ ACCEPTED: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class SignedMessage:
-    """The parts of a received message that a signature concerns, by their positions.
+class SecuredMessage:
+    """The parts of a received message that its security concerns, by their positions.
 
     Attributes:
         envelope: The envelope.
         header, body: Its two parts.
-        security: The Security header.
-        signature: The signature in it.
-        key: How it names the key that made it.
+        security: The Security header, with a Timestamp.
     """
 
     envelope: etree._Element
     header: etree._Element
     body: etree._Element
     security: Security
-    signature: etree._Element
-    key: KeyReference
 
     @property
     def timestamp(self) -> etree._Element:
@@ -120,21 +117,34 @@ class SignedMessage:
         assert self.security.timestamp is not None and self.security.timestamp.element is not None
         return self.security.timestamp.element
 
+
+@dataclass(frozen=True, slots=True)
+class SignedMessage(SecuredMessage):
+    """A message with a signature.
+
+    Attributes:
+        signature: The signature in the Security header.
+        key: How it names the key that made it.
+    """
+
+    signature: etree._Element
+    key: KeyReference
+
     @property
     def value(self) -> bytes:
         """The value of the signature."""
         return decoded(only(self.signature, DS, "SignatureValue"))
 
 
-def read_signed(data: bytes, soap: SOAP) -> SignedMessage:
-    """Find the signature of a message, before anything of it is checked.
+def read_secured(data: bytes, soap: SOAP) -> SecuredMessage:
+    """Find the Security header of a message, before anything of it is checked.
 
     Args:
         data: The message as received.
         soap: Its version of SOAP.
 
     Raises:
-        Invalid: It has no signature or no Timestamp, or another shape.
+        Invalid: It has no Timestamp, or another shape.
     """
     try:
         envelope = parse_element(as_utf8(data))
@@ -151,10 +161,28 @@ def read_signed(data: bytes, soap: SOAP) -> SignedMessage:
         raise Invalid("no Security header")
     if security.timestamp is None or security.timestamp.created is None:
         raise Invalid("no Timestamp, or one without Created")
-    signature = only(security.element, DS, "Signature")
+    return SecuredMessage(envelope, header, body, security)
+
+
+def read_signature(message: SecuredMessage) -> SignedMessage:
+    """Find the signature of a message, before it is checked.
+
+    Raises:
+        Invalid: It has none, or another shape.
+    """
+    security = message.security.element
+    signature = only(security, DS, "Signature")
     _, _, key_info = children(signature, "SignedInfo", "SignatureValue", "KeyInfo")
     (named,) = children(key_info, "SecurityTokenReference", namespace=WSSE)
-    return SignedMessage(envelope, header, body, security, signature, read_key_reference(named, security.element))
+    key = read_key_reference(named, security)
+    if key.kind == "token":
+        only(security, WSSE, "BinarySecurityToken")  # more would leave it open which one counts
+    return SignedMessage(message.envelope, message.header, message.body, message.security, signature, key)
+
+
+def read_signed(data: bytes, soap: SOAP) -> SignedMessage:
+    """Find the signature of a message, as :func:`read_secured` and :func:`read_signature` do."""
+    return read_signature(read_secured(data, soap))
 
 
 def read_key_reference(named: etree._Element, security: etree._Element) -> KeyReference:
@@ -188,10 +216,11 @@ def read_key_reference(named: etree._Element, security: etree._Element) -> KeyRe
 
 
 def _token(uri: str, security: etree._Element) -> bytes:
-    """Return the certificate in the only BinarySecurityToken. More would leave it open which one counts."""
-    token = only(security, WSSE, "BinarySecurityToken")
-    if not token.get(ID) or uri != f"#{token.get(ID)}":
-        raise Invalid("the signature names another token")
+    """Return the certificate in the BinarySecurityToken with that Id."""
+    found = [one for one in security.findall(f"{{{WSSE}}}BinarySecurityToken") if uri == f"#{one.get(ID, '')}"]
+    if len(found) != 1 or uri == "#":
+        raise Invalid(f"{len(found)} tokens have the name of the certificate")
+    (token,) = found
     if token.get("ValueType") != X509_V3 or token.get("EncodingType", BASE64) != BASE64:
         raise Invalid(f"a token of the type {token.get('ValueType', '')[:100]!r}")
     return _short(token)
@@ -204,13 +233,18 @@ def _short(element: etree._Element) -> bytes:
 
 
 def check_signed(message: SignedMessage, certificate: Certificate, suite: SuiteName) -> Suite:
-    """Check the signature of a message: that a certificate's key made it, and that it is over each part that counts.
+    """Check the signature of a message, as :func:`check_value` and :func:`check_parts` do, and return its algorithms.
 
-    The algorithms are those of the suite alone (SecurityPolicy 1.2, section 6.1), whatever the message names. A part
-    is signed by its position (SOAP Message Security 1.1, section 8).
+    First the signature, then the parts: a peer without a key can make us compute no more than that.
+    """
+    used = check_value(message, certificate, suite)
+    return Suite(used, check_parts(message, suite))
 
-    The Body, the Timestamp and each header block of SOAP, addressing or reliable messaging must be signed. Other header
-    blocks need not be: :func:`unsigned_headers` names them.
+
+def check_value(message: SignedMessage, certificate: Certificate, suite: SuiteName) -> str:
+    """Check that a certificate's key made the signature, whatever it is over.
+
+    The algorithms are those of the suite alone (SecurityPolicy 1.2, section 6.1), whatever the message names.
 
     Args:
         message: The message.
@@ -218,23 +252,52 @@ def check_signed(message: SignedMessage, certificate: Certificate, suite: SuiteN
         suite: What is accepted.
 
     Returns:
-        The algorithms that the signer used.
+        The signature's algorithm.
 
     Raises:
-        Invalid: A part is not signed, or the signature has another shape or another algorithm.
-        Unproven: The key did not make it, or a part was changed.
+        Invalid: The signature has another shape or another algorithm.
+        Unproven: The key did not make it.
     """
-    signed = message.signature[0]
-    if not 3 <= len(signed) <= 2 + MAX_REFERENCES:
-        raise Invalid(f"the signature is over {len(signed) - 2} parts")
-    form, method, *references = children(
-        signed, "CanonicalizationMethod", "SignatureMethod", *["Reference"] * (len(signed) - 2)
-    )
-    signatures, digests = ACCEPTED[suite]
-    used = algorithm(method, {one: one for one in signatures})
-    # First the signature, then the parts: a peer without a key can make us compute no more than this.
-    if not certificate.has_signed(_canonical(signed, form), message.value, used):
+    form, method, *_ = _signed_info(message)
+    used = algorithm(method, {one: one for one in ACCEPTED[suite][0]})
+    if not certificate.has_signed(_canonical(message.signature[0], form), message.value, used):
         raise Unproven("the signature was made with another key, or changed")
+    return used
+
+
+def check_part(message: SignedMessage, part: etree._Element, suite: SuiteName) -> None:
+    """Check that the signature is over one part as it is now.
+
+    Raises:
+        Invalid: It is not.
+        Unproven: The part was changed.
+    """
+    found = [one for one in _signed_info(message)[2:] if part.get(ID) and one.get("URI") == f"#{part.get(ID)}"]
+    if not found:
+        raise Invalid(f"{etree.QName(part).localname} is not signed")
+    _check_reference(found[0], part, ACCEPTED[suite][1])
+
+
+def check_parts(message: SignedMessage, suite: SuiteName) -> str:
+    """Check that the signature is over each part that counts.
+
+    A part is signed by its position (SOAP Message Security 1.1, section 8). The Body, the Timestamp and each header
+    block of SOAP, addressing or reliable messaging must be signed. Other header blocks need not be:
+    :func:`unsigned_headers` names them.
+
+    Args:
+        message: The message, whose signature is right.
+        suite: What is accepted.
+
+    Returns:
+        The algorithm of the digests.
+
+    Raises:
+        Invalid: A part is not signed.
+        Unproven: A part was changed.
+    """
+    _, _, *references = _signed_info(message)
+    digests = ACCEPTED[suite][1]
     parts = _parts(message)
     count = Counter(reference.get("URI", "") for reference in references)
     found = set[etree._Element]()
@@ -252,7 +315,15 @@ def check_signed(message: SignedMessage, certificate: Certificate, suite: SuiteN
     for part in (message.body, message.timestamp, *_blocks_of_ours(message.header)):
         if part not in found:
             raise Invalid(f"{etree.QName(part).localname} is not signed")
-    return Suite(used, digest)
+    return digest
+
+
+def _signed_info(message: SignedMessage) -> list[etree._Element]:
+    """Return what a SignedInfo consists of: canonical form, algorithm, and references."""
+    signed = message.signature[0]
+    if not 3 <= len(signed) <= 2 + MAX_REFERENCES:
+        raise Invalid(f"the signature is over {len(signed) - 2} parts")
+    return children(signed, "CanonicalizationMethod", "SignatureMethod", *["Reference"] * (len(signed) - 2))
 
 
 def unsigned_headers(message: SignedMessage) -> set[str]:
@@ -266,7 +337,8 @@ def _parts(message: SignedMessage) -> dict[str, etree._Element]:
     security = message.security.element
     blocks = [block for block in message.header if block is not security]
     parts = [part for part in security if isinstance(part.tag, str) and part is not message.signature]
-    return {f"#{one.get(ID)}": one for one in (*blocks, *parts, message.body) if one.get(ID)}
+    keys = {f"#{one.get('Id')}": one for one in security.findall(f"{{{XENC}}}EncryptedKey") if one.get("Id")}
+    return keys | {f"#{one.get(ID)}": one for one in (*blocks, *parts, message.body) if one.get(ID)}
 
 
 def _blocks_of_ours(header: etree._Element) -> list[etree._Element]:
@@ -342,27 +414,60 @@ def sign(data: bytes, soap: SOAP, signing: Signing, now: float, *, must_understa
         must_understand: Whether the receiver must understand the header.
     """
     envelope = parse_element(data)
-    space = SOAP_NS[soap]
-    header = envelope.find(f"{{{space}}}Header")
+    sign_envelope(envelope, header_of(envelope, soap), soap, signing, now, must_understand=must_understand)
+    return etree.tostring(envelope, encoding="utf-8", xml_declaration=False)
+
+
+def header_of(envelope: etree._Element, soap: SOAP) -> etree._Element:
+    """Return the Header of an envelope, added if it has none."""
+    name = f"{{{SOAP_NS[soap]}}}Header"
+    header = envelope.find(name)
     if header is None:
-        header = etree.Element(f"{{{space}}}Header")
+        header = etree.Element(name)
         envelope.insert(0, header)
+    return header
+
+
+def sign_envelope(
+    envelope: etree._Element,
+    header: etree._Element,
+    soap: SOAP,
+    signing: Signing,
+    now: float,
+    *,
+    must_understand: bool,
+    also: etree._Element | None = None,
+) -> etree._Element:
+    """Add a Security header, and return it.
+
+    Args:
+        envelope: The envelope.
+        header: Its Header.
+        soap: Its version of SOAP.
+        signing: How to sign.
+        now: Seconds since 1970.
+        must_understand: Whether the receiver must understand the header.
+        also: Another part of the Security header, with an Id: it is signed, and follows the signature.
+    """
+    space = SOAP_NS[soap]
     mark = f"_{secrets.token_hex(8)}"  # also makes each signature another one
     parts = [block for block in header if block.tag != SECURITY]
     parts += envelope.findall(f"{{{space}}}Body")
     for number, part in enumerate(parts, 1):
         if part.get(ID) is None:
             part.set(ID, f"{mark}-{number}")
-    reference, token = _write_key(signing, mark)
+    reference, token = write_key_reference(signing.credential.certificate, signing.reference, mark)
     security = etree.SubElement(header, SECURITY, nsmap={"wsse": WSSE, "wsu": WSU})
     if must_understand:
         security.set(f"{{{space}}}mustUnderstand", "1")
     timestamp = write_timestamp(now, signing.life).replace(">", f' wsu:Id="{mark}-t">', 1)
-    security.extend(_elements(timestamp + token))
+    security.extend(elements_of(timestamp + token))
+    if also is not None:
+        security.append(also)
     references = "".join(_write_reference(part, signing.suite) for part in (*parts, *security))
     form = f'<ds:CanonicalizationMethod Algorithm="{EXCLUSIVE_C14N}"/>'
     security.extend(
-        _elements(
+        elements_of(
             f'<ds:Signature xmlns:ds="{DS}"><ds:SignedInfo>{form}'
             f'<ds:SignatureMethod Algorithm="{signing.suite.signature}"/>{references}</ds:SignedInfo>'
             f"<ds:SignatureValue/><ds:KeyInfo><wsse:SecurityTokenReference>{reference}</wsse:SecurityTokenReference>"
@@ -370,30 +475,33 @@ def sign(data: bytes, soap: SOAP, signing: Signing, now: float, *, must_understa
         )
     )
     signed, value, _ = security[-1]
-    value.text = _base64(signing.credential.sign(canonical(signed), signing.suite.signature))
-    return etree.tostring(envelope, encoding="utf-8", xml_declaration=False)
+    value.text = encoded(signing.credential.sign(canonical(signed), signing.suite.signature))
+    if also is not None:
+        security.append(also)
+    return security
 
 
-def _elements(content: str) -> list[etree._Element]:
+def elements_of(content: str) -> list[etree._Element]:
+    """Return elements of the Security header."""
     return list(parse_element(f'<wsse:S xmlns:wsse="{WSSE}" xmlns:wsu="{WSU}">{content}</wsse:S>'.encode()))
 
 
-def _write_key(signing: Signing, mark: str) -> tuple[str, str]:
-    """Return how the signature names the certificate, and the token, if the message has it."""
-    named = signing.credential.certificate.reference(signing.reference)
+def write_key_reference(certificate: Certificate, kind: Kind, mark: str = "") -> tuple[str, str]:
+    """Return how a SecurityTokenReference names a certificate, and the token, if the message has it."""
+    named = certificate.reference(kind)
     if named.kind == "token":
         token = (
             f'<wsse:BinarySecurityToken EncodingType="{BASE64}" ValueType="{X509_V3}" wsu:Id="{mark}-c">'
-            f"{_base64(named.value)}</wsse:BinarySecurityToken>"
+            f"{encoded(named.value)}</wsse:BinarySecurityToken>"
         )
         return f'<wsse:Reference URI="#{mark}-c" ValueType="{X509_V3}"/>', token
     if named.kind == "issuer-serial":
         issuer = f"<ds:X509IssuerName>{escape(named.issuer)}</ds:X509IssuerName>"
         serial = f"<ds:X509SerialNumber>{named.serial}</ds:X509SerialNumber>"
         return f"<ds:X509Data><ds:X509IssuerSerial>{issuer}{serial}</ds:X509IssuerSerial></ds:X509Data>", ""
-    kind = THUMBPRINT if named.kind == "thumbprint" else SUBJECT_KEY_IDENTIFIER
-    value = _base64(named.value)
-    return f'<wsse:KeyIdentifier EncodingType="{BASE64}" ValueType="{kind}">{value}</wsse:KeyIdentifier>', ""
+    value_type = THUMBPRINT if named.kind == "thumbprint" else SUBJECT_KEY_IDENTIFIER
+    value = encoded(named.value)
+    return f'<wsse:KeyIdentifier EncodingType="{BASE64}" ValueType="{value_type}">{value}</wsse:KeyIdentifier>', ""
 
 
 def _write_reference(part: etree._Element, suite: Suite) -> str:
@@ -401,12 +509,13 @@ def _write_reference(part: etree._Element, suite: Suite) -> str:
     form = EXCLUSIVE_C14N_WITH_COMMENTS if has_comment else EXCLUSIVE_C14N
     digest = DIGESTS[suite.digest](canonical(part, with_comments=has_comment)).digest()
     return (
-        f'<ds:Reference URI="#{escape(part.get(ID, ""))}">'
+        f'<ds:Reference URI="#{escape(part.get(ID, part.get("Id", "")))}">'
         f'<ds:Transforms><ds:Transform Algorithm="{form}"/></ds:Transforms>'
         f'<ds:DigestMethod Algorithm="{suite.digest}"/>'
-        f"<ds:DigestValue>{_base64(digest)}</ds:DigestValue></ds:Reference>"
+        f"<ds:DigestValue>{encoded(digest)}</ds:DigestValue></ds:Reference>"
     )
 
 
-def _base64(data: bytes) -> str:
+def encoded(data: bytes) -> str:
+    """Return bytes in base64."""
     return base64.b64encode(data).decode()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, get_args
@@ -14,13 +17,31 @@ from lxml import etree
 from holdfast.core.messages import CreateSequence
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError
-from holdfast.security.certificates import Certificate, Credential, Owner, Trust, distinguished_name
+from holdfast.security.certificates import (
+    Certificate,
+    Credential,
+    Owner,
+    Trust,
+    distinguished_name,
+    read_certificates,
+)
+from holdfast.security.encryption import (
+    Decrypted,
+    EncryptedMessage,
+    Encrypting,
+    is_encrypted,
+    read_encrypted,
+    sign_and_encrypt,
+)
 from holdfast.security.header import Invalid, Unproven
 from holdfast.security.names import (
+    CIPHERS,
+    ENCRYPTED_HEADER,
     INVALID_SECURITY,
     INVALID_SECURITY_REASON,
     SECURITY,
     USES_SEQUENCE_STR,
+    CipherName,
     Kind,
     SuiteName,
 )
@@ -28,11 +49,16 @@ from holdfast.security.nonces import Nonces
 from holdfast.security.signature import check_named_token
 from holdfast.security.signed_message import (
     SUITES,
+    SecuredMessage,
     SignedMessage,
     Signing,
+    Suite,
+    check_part,
     check_signed,
+    check_value,
     read_key_reference,
-    read_signed,
+    read_secured,
+    read_signature,
     sign,
     unsigned_headers,
 )
@@ -46,17 +72,111 @@ from holdfast.security.username_token import (
 )
 from holdfast.wire.names import RM_NS, WSA_NS
 from holdfast.wire.policy.assertions import (
+    AES_128_GCM,
+    AES_256_GCM,
+    BASIC_128,
+    BASIC_128_SHA_256,
     BASIC_256,
     BASIC_256_SHA_256,
+    CXF_SUITES,
+    ENCRYPTED_FIRST,
+    ENCRYPTED_SIGNATURES,
+    ENCRYPTION,
     SIGNATURES,
     TIMESTAMP,
     TOKEN_IN_MESSAGE,
     TOKEN_NOT_IN_MESSAGE,
+    Ability,
+    encrypted_header,
 )
+from holdfast.wire.text import escape_attribute
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 _SUITE: Final = "holdfast.security.suite"
 """Note with the algorithms of a request: the answer is signed with the same."""
+_PEER: Final = "holdfast.security.peer"
+"""Note with the certificate that signed a request: the answer is encrypted for it."""
+_CIPHER: Final = "holdfast.security.cipher"
+"""Note with the cipher of a request: the answer is encrypted with the same."""
+_PROOF: Final = "holdfast.security.proof"
+"""Note with what a decrypted message proved, or why it proved nothing."""
+_SAFEST: Final[CipherName] = "aes256-gcm"
+"""The cipher that each endpoint accepts besides its own."""
+_NO_SENSE: Final = "it cannot be decrypted with our key, or was changed"
+_NAME: Final = re.compile(r"\{[^{}\s]+\}[^{}\s:]+")
+
+
+@dataclass(frozen=True)
+class Encryption:
+    """How messages are encrypted: ``X509(…, encrypt=Encryption())``.
+
+    The Body of every message is encrypted, in both directions, with a new key for each message. The key is encrypted
+    for the certificate of the receiver (RSA-OAEP). A received message must be encrypted in the same way. Only a signed
+    fault need not be: its sender may not know for whom.
+
+    Args:
+        certificate: A file in PEM with the certificate of the receiver. None: the one in ``trusted``, if that has one
+            of a peer. An answer is encrypted for the certificate that signed its request, whatever this says.
+        cipher: "aes256-cbc", which the policies Basic256 and Basic256Sha256 demand; "aes128-cbc"; or "aes256-gcm" and
+            "aes128-gcm", which also protect the content by themselves. The endpoint accepts its cipher and aes256-gcm,
+            and answers with that of the request.
+        headers: Names of header blocks to encrypt as well: "{urn:shop}Customer".
+        signature: Encrypt the signature, too (EncryptSignature). Otherwise a reader of the message can confirm a guess
+            of a short Body. But the receiver must then decrypt before it knows who sent the message.
+        before_signing: Sign the encrypted parts (EncryptBeforeSigning) instead of their content.
+    """
+
+    certificate: str | Path | None = None
+    cipher: CipherName = "aes256-cbc"
+    headers: Sequence[str] = ()
+    signature: bool = False
+    before_signing: bool = False
+
+    def __post_init__(self) -> None:
+        if self.cipher not in CIPHERS:
+            raise ConfigurationError(
+                f"Encryption does not know {self.cipher!r}", remedy=f"Use one of {', '.join(CIPHERS)}."
+            )
+        if isinstance(self.headers, str):
+            raise ConfigurationError("headers= is a single name", remedy=f"Write headers=[{self.headers!r}].")
+        for name in self.headers:
+            if _NAME.fullmatch(name) is None or name in (SECURITY, ENCRYPTED_HEADER):
+                raise ConfigurationError(
+                    f"headers= has {name!r}, which is not the name of a header block that can be encrypted",
+                    remedy="Write it with its namespace: '{urn:shop}Customer'.",
+                )
+        if self.signature and self.before_signing:
+            raise ConfigurationError(
+                "Encryption has signature=True and before_signing=True", remedy="Encrypt the signature, or sign last."
+            )
+
+
+class _Repeated(Exception):
+    """The message was received before, from the owner of that certificate."""
+
+    def __init__(self, owner: Owner) -> None:
+        super().__init__(owner.subject)
+        self.owner = owner
+
+
+@dataclass(frozen=True, slots=True)
+class _Proof:
+    """What a received message proved.
+
+    Attributes:
+        message: The message, decrypted.
+        certificate, owner: Who signed it.
+        suite: The algorithms of the signature.
+        unsigned: Names of header blocks that are not signed.
+        cipher: How it was encrypted; "" if it was not.
+    """
+
+    message: SignedMessage
+    certificate: Certificate
+    owner: Owner
+    suite: Suite
+    unsigned: set[str]
+    cipher: str = ""
 
 
 class X509(Processor):
@@ -74,8 +194,10 @@ class X509(Processor):
     nothing is acknowledged.
 
     ``message.user`` is the distinguished name of the signer. A Sequence belongs to the signer that created it, also
-    after the same issuer has renewed its certificate. Messages are not encrypted: use https. Messages with attachments
-    are neither sent nor accepted, because the signature would not be over them.
+    after the same issuer has renewed its certificate. Messages with attachments are neither sent nor accepted, because
+    the signature would not be over them.
+
+    Messages are encrypted with ``encrypt=Encryption()``. Without it, use https.
 
     Args:
         certificate: A file in PEM with the endpoint's own certificate, for an RSA key of at least 2048 bits.
@@ -93,13 +215,13 @@ class X509(Processor):
         nonces: A file that remembers signatures over restarts; several processes may share it. None: in memory.
         life: Seconds for which a message is valid.
         skew: Seconds that a peer's clock may be ahead or behind.
-        clock: Returns the seconds since 1970.
+        encrypt: How messages are encrypted, and must be. None: they are not.
 
     Raises:
         ConfigurationError: A file has no usable certificate or key, or the package cryptography is not installed.
     """
 
-    understands = (SECURITY, USES_SEQUENCE_STR)
+    understands: tuple[str, ...] = (SECURITY, USES_SEQUENCE_STR)
 
     def __init__(
         self,
@@ -113,7 +235,7 @@ class X509(Processor):
         nonces: str | Path | None = None,
         life: float = LIFE,
         skew: float = SKEW,
-        clock: Callable[[], float] = time.time,
+        encrypt: Encryption | None = None,
     ) -> None:
         if suite not in SUITES or reference not in KINDS:
             wrong, known = (suite, [*SUITES]) if suite not in SUITES else (reference, [*KINDS])
@@ -134,9 +256,13 @@ class X509(Processor):
         self._nonces = Nonces(nonces)
         self._life = life
         self._skew = skew
-        self._clock = clock
+        self._encryption = encrypt
+        self._encrypting = None if encrypt is None else self._encrypting_for_peer(encrypt)
+        self._ciphers = set() if encrypt is None else {CIPHERS[encrypt.cipher], CIPHERS[_SAFEST]}
         in_message = TOKEN_IN_MESSAGE if reference == "token" else TOKEN_NOT_IN_MESSAGE
-        self.abilities = (SIGNATURES, TIMESTAMP, in_message, BASIC_256 if suite == "Basic256" else BASIC_256_SHA_256)
+        self.abilities = (SIGNATURES, TIMESTAMP, in_message, *self._suites(), *_abilities(encrypt))
+        if encrypt is not None:
+            self.understands = (*self.understands, ENCRYPTED_HEADER)
 
     def __repr__(self) -> str:
         return f"X509({self._credential.certificate.subject!r}, …)"
@@ -154,18 +280,65 @@ class X509(Processor):
             return f"<sp:{role}><wsp:Policy>{one}</wsp:Policy></sp:{role}>"
 
         to_initiator = "AlwaysToInitiator" if self._reference == "token" else "Never"
-        suite = "Basic256" if self._suite == "Basic256" else "Basic256Sha256"
         headers = "".join(f'<sp:Header Namespace="{one}"/>' for one in (*WSA_NS.values(), *RM_NS.values()))
         return (
             f'<sp:AsymmetricBinding xmlns:sp="{SECURITY_POLICY}"><wsp:Policy>'
             f"{token('InitiatorToken', 'AlwaysToRecipient')}{token('RecipientToken', to_initiator)}"
-            f"<sp:AlgorithmSuite><wsp:Policy><sp:{suite}/></wsp:Policy></sp:AlgorithmSuite>"
+            f"<sp:AlgorithmSuite><wsp:Policy><{self._suite_name()}/></wsp:Policy></sp:AlgorithmSuite>"
             "<sp:Layout><wsp:Policy><sp:Lax/></wsp:Policy></sp:Layout><sp:IncludeTimestamp/>"
-            "<sp:OnlySignEntireHeadersAndBody/></wsp:Policy></sp:AsymmetricBinding>"
-            f'<sp:SignedParts xmlns:sp="{SECURITY_POLICY}"><sp:Body/>{headers}</sp:SignedParts>'
+            f"{self._binding()}<sp:OnlySignEntireHeadersAndBody/></wsp:Policy></sp:AsymmetricBinding>"
+            f'<sp:SignedParts xmlns:sp="{SECURITY_POLICY}"><sp:Body/>{headers}</sp:SignedParts>{self._parts()}'
         )
 
+    def _suites(self) -> tuple[Ability, ...]:
+        """Return the suites of algorithms that it can speak: without encryption, their ciphers do not count."""
+        of_sha_1 = self._suite == "Basic256"
+        of_256 = BASIC_256 if of_sha_1 else BASIC_256_SHA_256
+        of_128 = BASIC_128 if of_sha_1 else BASIC_128_SHA_256
+        if self._encryption is None:
+            return of_256, of_128
+        ciphers = {"aes256-cbc": of_256, "aes128-cbc": of_128, "aes256-gcm": AES_256_GCM, "aes128-gcm": AES_128_GCM}
+        return (ciphers[self._encryption.cipher],)
+
+    def _suite_name(self) -> str:
+        """Return the suite's assertion. Those of SecurityPolicy have no GCM; CXF has one."""
+        cipher = "aes256-cbc" if self._encryption is None else self._encryption.cipher
+        size = cipher[3:6]
+        if cipher.endswith("gcm"):
+            return f'cxf:Basic{size}GCM xmlns:cxf="{CXF_SUITES}"'
+        return f"sp:Basic{size}" if self._suite == "Basic256" else f"sp:Basic{size}Sha256"
+
+    def _binding(self) -> str:
+        encrypt = self._encryption
+        if encrypt is None:
+            return ""
+        return "<sp:EncryptBeforeSigning/>" * encrypt.before_signing + "<sp:EncryptSignature/>" * encrypt.signature
+
+    def _parts(self) -> str:
+        """Return the assertion of what is encrypted (SecurityPolicy 1.2, section 4.2.1)."""
+        if self._encryption is None:
+            return ""
+        names = [etree.QName(name) for name in self._encryption.headers]
+        headers = "".join(
+            f'<sp:Header Name="{one.localname}" Namespace="{escape_attribute(one.namespace or "")}"/>' for one in names
+        )
+        return f'<sp:EncryptedParts xmlns:sp="{SECURITY_POLICY}"><sp:Body/>{headers}</sp:EncryptedParts>'
+
     # --- out ------------------------------------------------------------------------------------------------------
+
+    def _encrypting_for_peer(self, encrypt: Encryption) -> Encrypting | None:
+        """Return how requests are encrypted; None if the receiver's certificate is not known."""
+        peers = self._trust.peers if encrypt.certificate is None else read_certificates(encrypt.certificate)[:1]
+        return self._encrypting_for(peers[0], CIPHERS[encrypt.cipher]) if len(peers) == 1 else None
+
+    def _encrypting_for(self, certificate: Certificate, cipher: str) -> Encrypting:
+        encrypt = self._encryption
+        assert encrypt is not None
+        reference: Kind = "subject-key-identifier" if self._reference == "token" else self._reference
+        if reference == "subject-key-identifier" and not certificate.key_identifier:
+            reference = "issuer-serial"
+        parts = (frozenset(encrypt.headers), encrypt.signature, encrypt.before_signing)
+        return Encrypting(certificate, cipher, reference, *parts)
 
     def outbound(self, context: MessageContext) -> None:
         """Refuse what cannot be signed, and remove the Security header of another hop."""
@@ -175,12 +348,113 @@ class X509(Processor):
             context.remove_header(SECURITY)
 
     def encoded(self, context: MessageContext, data: bytes) -> bytes:
-        """Sign a message."""
-        suite = context.notes.get(_SUITE, SUITES[self._suite]) if context.is_answer else SUITES[self._suite]
+        """Sign a message, and encrypt it."""
+        notes = context.notes if context.is_answer else {}
+        suite = notes.get(_SUITE, SUITES[self._suite])
         signing = Signing(self._credential, self._reference, suite, self._life)
-        return sign(data, context.envelope.soap, signing, self._clock(), must_understand=not context.is_answer)
+        soap, must = context.envelope.soap, not context.is_answer
+        encrypting = self._encrypting
+        if self._encryption is not None and _PEER in notes:
+            encrypting = self._encrypting_for(notes[_PEER], notes[_CIPHER] or CIPHERS[self._encryption.cipher])
+        if encrypting is not None:
+            return sign_and_encrypt(data, soap, signing, encrypting, time.time(), must_understand=must)
+        if self._encryption is not None and context.envelope.fault is None:
+            raise ProcessingError(
+                "The certificate of the receiver is not known, so the message cannot be encrypted.",
+                remedy="Name it: Encryption(certificate=…).",
+            )
+        return sign(data, soap, signing, time.time(), must_understand=must)
 
     # --- in -------------------------------------------------------------------------------------------------------
+
+    def received(self, context: MessageContext, data: bytes) -> bytes:
+        """Decrypt a message that is signed by a trusted certificate. Any other stays as it is: :meth:`inbound` refuses
+        it."""
+        if self._encryption is None or b"EncryptedKey" not in data:
+            return data
+        try:
+            secured = read_secured(data, context.envelope.soap)
+            if not is_encrypted(secured):
+                return data
+            proof, data = self._open(context, secured, self._encryption)
+        except (Invalid, Unproven, _Repeated) as error:
+            context.notes[_PROOF] = error.with_traceback(None)
+            return data
+        context.notes[_PROOF] = proof
+        return data
+
+    def _open(self, context: MessageContext, secured: SecuredMessage, encrypt: Encryption) -> tuple[_Proof, bytes]:
+        """Check an encrypted message, and return what it proves and the message decrypted.
+
+        A signature counts once, also if the content was changed after it was signed. So an attacker cannot try out how
+        changes of the content are answered. Nothing is decrypted before the signature and the Timestamp are checked, so
+        a stranger cannot do so either. Only an encrypted signature must be decrypted before.
+        """
+        now, soap, own = time.time(), context.envelope.soap, self._credential
+        encrypted = read_encrypted(secured, own.certificate, self._ciphers)
+        _check_as_agreed(encrypted, encrypt)
+        if not encrypted.hides_signature:
+            return self._open_signed(context, secured, encrypted)
+        decrypted = encrypted.decrypt(secured, own)
+        with _telling(decrypted):
+            message = read_signature(read_secured(decrypted.data, soap))
+            signer = self._signer(context, message, now)
+            check_value(message, signer[0], self._suite)
+            if self._nonces.knows(_key(message)):
+                raise Invalid("the message was received before")  # 503 would tell that its signature is readable
+            with self._remembering(message, now):
+                return self._proof(message, signer, encrypted, decrypted), decrypted.data
+
+    def _open_signed(
+        self, context: MessageContext, secured: SecuredMessage, encrypted: EncryptedMessage
+    ) -> tuple[_Proof, bytes]:
+        """The same for a message with a readable signature."""
+        now, soap, own = time.time(), context.envelope.soap, self._credential
+        message = read_signature(secured)
+        signer = self._signer(context, message, now)
+        check_value(message, signer[0], self._suite)
+        signed = None
+        if encrypted.is_signed_first:
+            check_part(message, message.timestamp, self._suite)
+        else:
+            signed = check_signed(message, signer[0], self._suite), unsigned_headers(message)
+            if ENCRYPTED_HEADER in signed[1]:
+                raise Invalid("an encrypted header is not signed")
+        if self._nonces.knows(_key(message)):
+            raise _Repeated(signer[1])
+        with self._remembering(message, now):
+            decrypted = encrypted.decrypt(secured, own)
+            with _telling(decrypted):
+                found = read_signature(read_secured(decrypted.data, soap))
+                proof = self._proof(found, signer, encrypted, decrypted, signed)
+        return proof, decrypted.data
+
+    def _proof(
+        self,
+        message: SignedMessage,
+        signer: tuple[Certificate, Owner],
+        encrypted: EncryptedMessage,
+        decrypted: Decrypted,
+        signed: tuple[Suite, set[str]] | None = None,
+    ) -> _Proof:
+        """Check a decrypted message, and its signature, unless that was over the encrypted parts and is checked."""
+        suite, unsigned = signed or (check_signed(message, signer[0], self._suite), unsigned_headers(message))
+        if not decrypted.is_right:
+            raise Unproven(_NO_SENSE)
+        assert self._encryption is not None
+        for at, block in enumerate(message.header):
+            if block.tag in self._encryption.headers and at not in decrypted.headers:
+                raise Invalid(f"the header {etree.QName(block).localname} is not encrypted")
+        return _Proof(message, *signer, suite, unsigned, encrypted.cipher)
+
+    @contextmanager
+    def _remembering(self, message: SignedMessage, now: float) -> Iterator[None]:
+        """Remember the signature of a message that turns out to be wrong."""
+        try:
+            yield
+        except (Invalid, Unproven):
+            self._is_new(message, now)
+            raise
 
     def inbound(self, context: MessageContext) -> None:
         """Check a message, and remove its Security header.
@@ -188,26 +462,49 @@ class X509(Processor):
         Its user and the issuer become its party: no other peer speaks for the Sequence that it creates (WS-RM 6.1). The
         fault of a refusal is one of SOAP Message Security 1.1, section 12, and always the same.
         """
-        now, owner = self._clock(), None
+        now = time.time()
+        found = context.notes.pop(_PROOF, None)
         try:
-            message = read_signed(context.data, context.envelope.soap)
-            owner = self._check(context, message, now)
+            if isinstance(found, _Repeated):
+                raise self._repeated(context, found.owner)
+            if isinstance(found, Exception):
+                raise found
+            proof = found or self._check(context, now)
+            if isinstance(context.envelope.control, CreateSequence):
+                check_named_token(proof.message.envelope, partial(self._is_named, proof.certificate, proof.message))
         except (Invalid, Unproven) as error:
             raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, _told(context, error)) from None
-        if not self._is_new(message, now):
-            full = "too many signatures are remembered" if self._nonces.is_full else "the message was received before"
-            tell_refusal(context, full, owner.subject)
-            raise MessageFlowError("The message was received before. Sign it again.")
-        for name in unsigned_headers(message):
+        if not self._is_new(proof.message, now):
+            raise self._repeated(context, proof.owner)
+        for name in proof.unsigned:
             context.remove_header(name)
         context.remove_header(SECURITY)
         if not context.is_answer:
-            context.user, context.session = owner.subject, owner.issued_by
+            context.user, context.session = proof.owner.subject, proof.owner.issued_by
+            context.notes[_SUITE] = proof.suite
+            context.notes[_PEER], context.notes[_CIPHER] = proof.certificate, proof.cipher
 
-    def _check(self, context: MessageContext, message: SignedMessage, now: float) -> Owner:
-        """Return the owner of the certificate that signed a message."""
+    def _repeated(self, context: MessageContext, owner: Owner) -> MessageFlowError:
+        full = "too many signatures are remembered" if self._nonces.is_full else "the message was received before"
+        tell_refusal(context, full, owner.subject)
+        return MessageFlowError("The message was received before. Sign it again.")
+
+    def _check(self, context: MessageContext, now: float) -> _Proof:
+        """Check a message that is not encrypted."""
+        secured = read_secured(context.data, context.envelope.soap)
         if context.envelope.attachments:
             raise Invalid("the attachments are not signed")
+        if self._encryption is None and is_encrypted(secured):
+            raise Invalid("it is encrypted: give encrypt=Encryption()")
+        if self._encryption is not None and context.envelope.fault is None:
+            raise Invalid("it is not encrypted")
+        message = read_signature(secured)
+        certificate, owner = self._signer(context, message, now)
+        suite = check_signed(message, certificate, self._suite)
+        return _Proof(message, certificate, owner, suite, unsigned_headers(message))
+
+    def _signer(self, context: MessageContext, message: SignedMessage, now: float) -> tuple[Certificate, Owner]:
+        """Return the certificate that a message names, which is trusted, and its owner."""
         assert message.security.timestamp is not None
         check_timestamp(message.security.timestamp, now, self._life, self._skew)
         certificate = self._trust.find(message.key)
@@ -216,12 +513,7 @@ class X509(Processor):
             raise Unproven(f"{owner.subject} is not in subjects=")
         if self._subjects is None and not owner.is_known and (context.is_answer or context.role == "source"):
             raise Unproven(f"{owner.subject} answers: name it in subjects=, or trust its own certificate")
-        suite = check_signed(message, certificate, self._suite)
-        if isinstance(context.envelope.control, CreateSequence):
-            check_named_token(message.envelope, partial(self._is_named, certificate, message))
-        if not context.is_answer:
-            context.notes[_SUITE] = suite
-        return owner
+        return certificate, owner
 
     def _is_named(self, certificate: Certificate, message: SignedMessage, reference: etree._Element) -> bool:
         return self._trust.find(read_key_reference(reference, message.security.element)) == certificate
@@ -230,11 +522,46 @@ class X509(Processor):
         """Remember a valid signature. Return False if it is known. Only valid ones count: strangers fill nothing."""
         timestamp = message.security.timestamp
         assert timestamp is not None and timestamp.created is not None
-        key = hashlib.sha256(message.value).digest()
-        return self._nonces.is_new(key, timestamp.created + self._life + self._skew, now)
+        return self._nonces.is_new(_key(message), timestamp.created + self._life + self._skew, now)
 
 
 def _told(context: MessageContext, error: Exception) -> str:
     """Return why a message is refused, with what an unsigned fault says: it may tell what is wrong with ours."""
     fault = context.envelope.fault
     return str(error) if fault is None else f"{error}. It is a fault: {fault.reason[:200]}"
+
+
+def _key(message: SignedMessage) -> bytes:
+    """Return what is remembered of a signature."""
+    return hashlib.sha256(message.value).digest()
+
+
+@contextmanager
+def _telling(decrypted: Decrypted) -> Iterator[None]:
+    """Say of a message that made no sense after decryption nothing but that."""
+    try:
+        yield
+    except (Invalid, Unproven):
+        if decrypted.is_right:
+            raise
+        raise Unproven(_NO_SENSE) from None
+
+
+def _check_as_agreed(encrypted: EncryptedMessage, encrypt: Encryption) -> None:
+    """Check that a message is encrypted as the settings demand: not less, and not in another order."""
+    if not any(part.place == "body" for part in encrypted.parts):
+        raise Invalid("the Body is not encrypted")
+    if encrypted.hides_signature != encrypt.signature:
+        raise Invalid(f"the signature is {'not ' * encrypt.signature}encrypted: see signature=")
+    if encrypted.is_signed_first == encrypt.before_signing:
+        order = "after" if encrypt.before_signing else "before"
+        raise Invalid(f"it was encrypted {order} signing: see before_signing=")
+
+
+def _abilities(encrypt: Encryption | None) -> tuple[Ability, ...]:
+    if encrypt is None:
+        return ()
+    signed = ((ENCRYPTED_SIGNATURES,) if encrypt.signature else ()) + (
+        (ENCRYPTED_FIRST,) if encrypt.before_signing else ()
+    )
+    return (ENCRYPTION, *signed, *map(encrypted_header, encrypt.headers))

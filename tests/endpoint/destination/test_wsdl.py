@@ -22,6 +22,7 @@ from holdfast import (
     ConfigurationError,
     Destination,
     DestinationPolicy,
+    Encryption,
     Message,
     Source,
     UsernameToken,
@@ -161,6 +162,28 @@ async def test_a_demand_for_signatures_is_published(serve: Any, tmp_path: Path) 
     old = X509(*alice, trusted=shop.certificate, suite="Basic256", reference="thumbprint")
     with pytest.raises(ConfigurationError, match=r"X509Token \(the certificate in .*Basic256Sha256 \(signatures over"):
         await Source.from_wsdl(url, ":memory:", processors=[old])
+
+
+@pytest.mark.parametrize(
+    "encrypt",
+    [
+        Encryption(),
+        Encryption(headers=["{urn:shop}Customer"], signature=True, cipher="aes128-cbc"),
+        Encryption(before_signing=True, cipher="aes256-gcm"),
+    ],
+    ids=["the Body", "more", "signed last"],
+)
+async def test_a_demand_for_encryption_is_published(serve: Any, tmp_path: Path, encrypt: Encryption) -> None:
+    shop, alice = issue("CN=shop,O=Example").files(tmp_path), issue("CN=alice,O=Example").files(tmp_path)
+    app = Destination(":memory:", processors=[X509(*shop, trusted=alice.certificate, encrypt=encrypt)])
+    described(app)
+    url = f"{(await serve(app)).url}?wsdl"
+    signer = X509(*alice, trusted=shop.certificate, encrypt=encrypt)
+    async with await Source.from_wsdl(url, ":memory:", processors=[signer]) as source:
+        await (await source.send("<order/>", action="urn:orders/Submit")).acknowledged(60)
+    plain = X509(*alice, trusted=shop.certificate)
+    with pytest.raises(ConfigurationError, match=r"EncryptedParts \(messages encrypted for a certificate\)"):
+        await Source.from_wsdl(url, ":memory:", processors=[plain])
 
 
 def test_over_https_the_demand_for_user_names_is_that_of_the_transport_binding() -> None:

@@ -13,17 +13,26 @@ from policy_expressions import normal
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.wire.policy.assertions import (
+    AES_256_GCM,
     ANONYMOUS,
+    BASIC_128,
+    BASIC_128_SHA_256,
     BASIC_256,
     BASIC_256_SHA_256,
+    CXF_SUITES,
+    ENCRYPTED_FIRST,
+    ENCRYPTED_SIGNATURES,
+    ENCRYPTION,
     LISTENER,
     PASSWORD,
     PASSWORD_DIGEST,
     POLLS,
+    SECURITY,
     SIGNATURES,
     TOKEN_IN_MESSAGE,
     TOKEN_NOT_IN_MESSAGE,
     Ability,
+    encrypted_header,
 )
 from holdfast.wire.policy.choice import choose
 from holdfast.wire.wsdl import Description
@@ -119,11 +128,12 @@ def test_of_several_alternatives_the_nearest_is_reported() -> None:
         ("sign", {PASSWORD}, "AsymmetricBinding, SignedParts (messages signed by a certificate), line 106 of sign"),
         ("sign", SIGNER - {TOKEN_IN_MESSAGE}, "X509Token (the certificate in each message), line 106 of sign"),
         ("sign", SIGNER - {BASIC_256_SHA_256} | {BASIC_256}, "Basic256Sha256 (signatures over SHA-256 digests)"),
-        ("sign-encrypt", SIGNER, "EncryptedParts (messages encrypted by WS-Security"),
-        ("secure-conversation", SIGNER, "SymmetricBinding, EncryptedParts (messages"),
+        ("sign-encrypt", SIGNER | {ENCRYPTION}, ""),
+        ("sign-encrypt", SIGNER, "EncryptedParts (messages encrypted for a certificate), line"),
+        ("secure-conversation", SIGNER, "SymmetricBinding (messages encrypted or signed with a symmetric key"),
         ("metro-sign", SIGNER, ""),
         ("metro-sign", {PASSWORD}, "AsymmetricBinding, SignedParts (messages"),
-        ("metro-sc", SIGNER, "SymmetricBinding, EncryptedParts (messages"),
+        ("metro-sc", SIGNER, "SymmetricBinding (messages encrypted or signed with a symmetric key"),
     ],
 )
 def test_policies_served_by_cxf_and_metro_are_met_or_refused_by_name(file: str, able: set[Ability], told: str) -> None:
@@ -165,8 +175,8 @@ def test_a_certificate_is_in_the_message_or_known_to_the_service(version: str) -
         "<sp:AlgorithmSuite><wsp:Policy><sp:TripleDes/></wsp:Policy></sp:AlgorithmSuite>",
         "<sp:AlgorithmSuite><wsp:Policy><sp:Basic256Sha256/><sp:STRTransform10/></wsp:Policy></sp:AlgorithmSuite>",
         "<sp:Layout><wsp:Policy><sp:LaxTsLast/></wsp:Policy></sp:Layout>",
-        "<sp:EncryptSignature/>",
-        "<sp:EncryptBeforeSigning/>",
+        "<sp:RecipientEncryptionToken/>",
+        "<sp:InitiatorEncryptionToken/>",
         "<sp:InitiatorToken><wsp:Policy><sp:SamlToken/></wsp:Policy></sp:InitiatorToken>",
     ],
 )
@@ -174,3 +184,53 @@ def test_what_a_signature_cannot_have_is_refused(content: str) -> None:
     told = refusal(binding(content), SIGNER)
     assert "which Holdfast does not support" in told
     assert "line 3 of http://host/main" in told
+
+
+SP = f'xmlns:sp="{SECURITY[0]}"'
+OF_CXF = f'<c:Basic256GCM xmlns:c="{CXF_SUITES}"/>'
+HEADERS = f'<sp:EncryptedParts {SP}><sp:Body/><sp:Header Namespace="urn:shop" Name="Customer"/></sp:EncryptedParts>'
+
+
+@pytest.mark.parametrize(
+    ("content", "ability"),
+    [
+        (binding("<sp:EncryptSignature/>"), ENCRYPTED_SIGNATURES),
+        (binding("<sp:EncryptBeforeSigning/>"), ENCRYPTED_FIRST),
+        (binding("<sp:AlgorithmSuite><wsp:Policy><sp:Basic128/></wsp:Policy></sp:AlgorithmSuite>"), BASIC_128),
+        (
+            binding("<sp:AlgorithmSuite><wsp:Policy><sp:Basic128Sha256/></wsp:Policy></sp:AlgorithmSuite>"),
+            BASIC_128_SHA_256,
+        ),
+        (
+            binding(f"<sp:AlgorithmSuite><wsp:Policy>{OF_CXF}</wsp:Policy></sp:AlgorithmSuite>"),
+            AES_256_GCM,
+        ),
+        (f"<sp:EncryptedParts {SP}/>", ENCRYPTION),
+        (f"<sp:EncryptedParts {SP}><sp:Body/></sp:EncryptedParts>", ENCRYPTION),
+        (HEADERS, ENCRYPTION),
+        (HEADERS, encrypted_header("{urn:shop}Customer")),
+    ],
+)
+def test_each_demand_for_encryption_is_met_by_what_does_it(content: str, ability: Ability) -> None:
+    able = SIGNER | {ENCRYPTION, encrypted_header("{urn:shop}Customer")}
+    assert refusal(content, able | {ability}) == ""
+    told = refusal(content, able - {ability})
+    assert ability.words in told
+    assert ability.remedy in told
+    assert "line 3 of http://host/main" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (f"<sp:EncryptedElements {SP}/>", "EncryptedElements (encrypted elements that an XPath selects)"),
+        (f"<sp:ContentEncryptedElements {SP}/>", "ContentEncryptedElements (encrypted elements that"),
+        (f"<sp:EncryptedParts {SP}><sp:Attachments/></sp:EncryptedParts>", "Attachments (WS-Security)"),
+        (
+            f'<sp:EncryptedParts {SP}><sp:Header Namespace="urn:shop"/></sp:EncryptedParts>',
+            "Header (the encrypted header {urn:shop}*)",
+        ),
+    ],
+)
+def test_encryption_that_is_not_supported_is_refused_by_name(content: str, told: str) -> None:
+    assert told in refusal(content, SIGNER | {ENCRYPTION})

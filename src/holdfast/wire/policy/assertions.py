@@ -29,6 +29,7 @@ SECURITY = (
     "http://schemas.xmlsoap.org/ws/2005/07/securitypolicy",
     "http://schemas.microsoft.com/ws/2005/07/securitypolicy",
 )
+CXF_SUITES = "http://cxf.apache.org/custom/security-policy"
 NET_HTTP = "http://schemas.microsoft.com/ws/06/2004/policy/http"
 NET_DUPLEX = "http://schemas.microsoft.com/net/2006/06/duplex"
 NET_ROUTING = "http://schemas.microsoft.com/ws/2005/05/routing/policy"
@@ -82,6 +83,19 @@ BASIC_256_SHA_256 = Ability(
     "Use holdfast.X509(…, suite='Basic256Sha256') for CXF and Metro, or suite='rsa-sha256' for WCF.",
 )
 BASIC_256 = Ability("signatures over SHA-1 digests", "Use holdfast.X509(…, suite='Basic256').")
+_CIPHER = "Use holdfast.X509(…, encrypt=holdfast.Encryption(cipher='{name}'))."
+BASIC_128_SHA_256 = Ability("SHA-256 digests, and encryption with aes128-cbc", _CIPHER.format(name="aes128-cbc"))
+BASIC_128 = Ability("SHA-1 digests, and encryption with aes128-cbc", _CIPHER.format(name="aes128-cbc"))
+AES_256_GCM = Ability("encryption with aes256-gcm", _CIPHER.format(name="aes256-gcm"))
+AES_128_GCM = Ability("encryption with aes128-gcm", _CIPHER.format(name="aes128-gcm"))
+ENCRYPTION = Ability("messages encrypted for a certificate", "Use holdfast.X509(…, encrypt=holdfast.Encryption()).")
+ENCRYPTED_SIGNATURES = Ability(
+    "encrypted signatures", "Use holdfast.X509(…, encrypt=holdfast.Encryption(signature=True))."
+)
+ENCRYPTED_FIRST = Ability(
+    "messages encrypted before they are signed",
+    "Use holdfast.X509(…, encrypt=holdfast.Encryption(before_signing=True)).",
+)
 TOKEN_IN_MESSAGE = Ability("the certificate in each message", "Use holdfast.X509(…, reference='token'), the default.")
 TOKEN_NOT_IN_MESSAGE = Ability(
     "a reference to a certificate that the service has",
@@ -193,8 +207,10 @@ _ADDRESSING = {
 
 # --- security ---------------------------------------------------------------------------------------------------------
 
-_MESSAGES = "messages encrypted by WS-Security, or signed with a symmetric key, as in WCF's security mode Message"
+_SYMMETRIC = "messages encrypted or signed with a symmetric key, as in WCF's security mode Message"
 _ELEMENTS = "signatures over elements that an XPath selects"
+_ENCRYPTED_ELEMENTS = "encrypted elements that an XPath selects"
+_TWO_CERTIFICATES = "another certificate for encryption than for signatures"
 _OTHER_TOKENS = "tokens other than a user name, or signed ones"
 
 
@@ -241,6 +257,22 @@ def _of_initiator_token(assertion: Assertion, _nested: Alternative) -> tuple[Abi
     return (TOKEN_NOT_IN_MESSAGE,) if kind in ("Never", "AlwaysToInitiator") else (TOKEN_IN_MESSAGE,)
 
 
+def encrypted_header(name: str) -> Ability:
+    """Return what a Source must do if a policy demands that a header block is encrypted.
+
+    Args:
+        name: Its name, ``"{namespace}local"``.
+    """
+    remedy = f"Use holdfast.X509(…, encrypt=holdfast.Encryption(headers=[{name!r}]))."
+    return Ability(f"the encrypted header {name}", remedy)
+
+
+def _of_encrypted_header(assertion: Assertion, _nested: Alternative) -> tuple[Ability, ...]:
+    """One header, or all of a namespace (SecurityPolicy 1.2, 4.2.1): these would have to be named one by one."""
+    namespace, name = assertion.element.get("Namespace", ""), assertion.element.get("Name", "*")
+    return (encrypted_header(f"{{{namespace}}}{name}"),)
+
+
 _X509_FORMS = rows(
     SECURITY,
     WssX509V3Token10=MET,
@@ -250,28 +282,39 @@ _X509_FORMS = rows(
     RequireThumbprintReference=MET,
 )
 _SIGNED_LAYOUTS = rows(SECURITY, Strict=MET, Lax=MET, LaxTsFirst=MET)
-_SUITES = rows(SECURITY, Basic256Sha256=Row(needs=(BASIC_256_SHA_256,)), Basic256=Row(needs=(BASIC_256,)))
+_SUITES = {
+    **rows(SECURITY, Basic256Sha256=Row(needs=(BASIC_256_SHA_256,)), Basic256=Row(needs=(BASIC_256,))),
+    **rows(SECURITY, Basic128Sha256=Row(needs=(BASIC_128_SHA_256,)), Basic128=Row(needs=(BASIC_128,))),
+    **rows(CXF_SUITES, Basic256GCM=Row(needs=(AES_256_GCM,)), Basic128GCM=Row(needs=(AES_128_GCM,))),
+}
 _INITIATOR_TOKEN = rows(SECURITY, X509Token=Row(needs=_of_initiator_token, within=_X509_FORMS))
 _RECIPIENT_TOKEN = rows(SECURITY, X509Token=Row(within=_X509_FORMS))  # all forms of references are read
 _SIGNATURES = rows(
     SECURITY,
     AsymmetricBinding=Row(
         needs=(SIGNATURES,),
-        within=rows(
-            SECURITY,
-            InitiatorToken=Row(within=_INITIATOR_TOKEN),
-            InitiatorSignatureToken=Row(within=_INITIATOR_TOKEN),
-            RecipientToken=Row(within=_RECIPIENT_TOKEN),
-            RecipientSignatureToken=Row(within=_RECIPIENT_TOKEN),
-            AlgorithmSuite=Row(within=_SUITES),
-            Layout=Row(within=_SIGNED_LAYOUTS),
-            IncludeTimestamp=MET,
-            OnlySignEntireHeadersAndBody=MET,
-            ProtectTokens=MET,
-        ),
+        within={
+            **rows(
+                SECURITY,
+                InitiatorToken=Row(within=_INITIATOR_TOKEN),
+                InitiatorSignatureToken=Row(within=_INITIATOR_TOKEN),
+                RecipientToken=Row(within=_RECIPIENT_TOKEN),
+                RecipientSignatureToken=Row(within=_RECIPIENT_TOKEN),
+                AlgorithmSuite=Row(within=_SUITES),
+                Layout=Row(within=_SIGNED_LAYOUTS),
+                IncludeTimestamp=MET,
+                OnlySignEntireHeadersAndBody=MET,
+                ProtectTokens=MET,
+                EncryptSignature=Row(needs=(ENCRYPTED_SIGNATURES,)),
+                EncryptBeforeSigning=Row(needs=(ENCRYPTED_FIRST,)),
+            ),
+            **lacking(_TWO_CERTIFICATES, SECURITY, "InitiatorEncryptionToken", "RecipientEncryptionToken"),
+        },
     ),
     # A source with a certificate signs the Body and every header (SecurityPolicy 1.2, 4.1.1).
     SignedParts=Row(needs=(SIGNATURES,), within=rows(SECURITY, Body=MET, Header=MET)),
+    # It encrypts the Body of each message, or none (SecurityPolicy 1.2, 4.2.1).
+    EncryptedParts=Row(needs=(ENCRYPTION,), within=rows(SECURITY, Body=MET, Header=Row(needs=_of_encrypted_header))),
 )
 _SECURITY = {
     **rows(
@@ -298,7 +341,8 @@ _SECURITY = {
         Trust13=OPEN,
     ),
     **_SIGNATURES,
-    **lacking(_MESSAGES, SECURITY, "SymmetricBinding", "EncryptedParts", "EncryptedElements"),
+    **lacking(_SYMMETRIC, SECURITY, "SymmetricBinding"),
+    **lacking(_ENCRYPTED_ELEMENTS, SECURITY, "EncryptedElements", "ContentEncryptedElements"),
     **lacking(_ELEMENTS, SECURITY, "SignedElements"),
     **rows(NET_HTTP, BasicAuthentication=Row(needs=(HTTP_BASIC,))),
     **lacking("Windows authentication", NET_HTTP, "NegotiateAuthentication"),

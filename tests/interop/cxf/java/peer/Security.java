@@ -43,8 +43,8 @@ final class Security {
         if (kind.equals("no")) {
             return;
         }
-        if (kind.equals("signature")) {
-            sign(bus, arguments);
+        if (kind.equals("signature") || kind.equals("encryption")) {
+            sign(bus, arguments, isService);
             return;
         }
         Map<String, Object> settings = Map.of(
@@ -67,10 +67,13 @@ final class Security {
         };
     }
 
-    /** Signs what leaves, and demands a signature of what comes, faults too. */
-    private static void sign(Bus bus, Arguments arguments) {
+    /** Signs what leaves, and demands a signature of what comes, faults too; and encrypts it, if told how. */
+    private static void sign(Bus bus, Arguments arguments, boolean isService) {
         Map<String, Object> settings = new HashMap<>();
         settings.put(WSHandlerConstants.ACTION, WSHandlerConstants.TIMESTAMP + " " + WSHandlerConstants.SIGNATURE);
+        if (arguments.text("security").equals("encryption")) {
+            encrypt(settings, arguments, isService);
+        }
         settings.put("keys", keys(arguments));
         settings.put(WSHandlerConstants.SIG_PROP_REF_ID, "keys");
         settings.put(WSHandlerConstants.SIG_VER_PROP_REF_ID, "keys");
@@ -88,6 +91,25 @@ final class Security {
         bus.getInFaultInterceptors().add(new WSS4JInInterceptor(settings));
         bus.getOutInterceptors().add(new WSS4JOutInterceptor(settings));
         bus.getOutFaultInterceptors().add(new WSS4JOutInterceptor(settings));
+    }
+
+    /** Encrypts the content of the Body, before or after it is signed, or the signature, too. */
+    private static void encrypt(Map<String, Object> settings, Arguments arguments, boolean isService) {
+        boolean first = arguments.text("order").equals("encrypted-first");
+        settings.put(WSHandlerConstants.ACTION, WSHandlerConstants.TIMESTAMP + " " + (first
+            ? WSHandlerConstants.ENCRYPTION + " " + WSHandlerConstants.SIGNATURE
+            : WSHandlerConstants.SIGNATURE + " " + WSHandlerConstants.ENCRYPTION));
+        settings.put(WSHandlerConstants.ENC_PROP_REF_ID, "keys");
+        settings.put(WSHandlerConstants.DEC_PROP_REF_ID, "keys");
+        settings.put(WSHandlerConstants.ENCRYPTION_USER, isService ? WSHandlerConstants.USE_REQ_SIG_CERT : "other");
+        settings.put(WSHandlerConstants.ENC_KEY_ID, arguments.text("recipient"));
+        settings.put(WSHandlerConstants.ENC_SYM_ALGO, arguments.text("cipher"));
+        settings.put(WSHandlerConstants.ENC_KEY_TRANSPORT, WSConstants.KEYTRANSPORT_RSAOAEP);
+        String parts = "{Content}{" + arguments.text("envelope") + "}Body";
+        if (arguments.text("order").equals("signature-encrypted")) {
+            parts += ";{Element}{" + WSConstants.SIG_NS + "}Signature";
+        }
+        settings.put(WSHandlerConstants.ENCRYPTION_PARTS, parts);
     }
 
     private static String parts(String namespace, String[] names) {

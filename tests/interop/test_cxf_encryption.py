@@ -1,0 +1,126 @@
+"""Messages signed and encrypted by certificates against CXF with WSS4J, both ways round, through a bad network.
+
+Recorded ones are in tests/security/test_encryption.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from java_contract import (
+    BAD,
+    CLEAN,
+    COUNT,
+    LIVE,
+    PATIENCE,
+    Operation,
+    Shop,
+    body,
+    broker_before,
+    connected,
+    forwarder_words,
+    served,
+    source_to,
+)
+from java_peer import NAMESPACE, JavaPeer
+from java_signers import CXF, OURS, RM_1_1, both_ways, encrypted_words, every_version, ours, signed_words
+from waiting import until
+from wcf.destination import running_destination
+
+import holdfast
+from holdfast.broker.config import MessageCredentialsConfig
+from holdfast.broker.signature_config import EncryptionConfig, SignatureConfig
+from holdfast.testing.proxy import LossyProxy
+
+pytestmark = [*LIVE, pytest.mark.nightly]
+ORDERS: dict[str, dict[str, Any]] = {
+    "signed-first": {},
+    "encrypted-first": {"before_signing": True},
+    "signature-encrypted": {"signature": True},
+}
+"""What CXF does first -> the settings of Encryption."""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("cipher", ["aes256-cbc", "aes128-cbc", "aes256-gcm", "aes128-gcm"])
+async def test_cxf_and_holdfast_read_each_others_ciphers_and_orders(
+    cxf: JavaPeer, tmp_path: Path, order: str, cipher: Any
+) -> None:
+    encrypt = holdfast.Encryption(cipher=cipher, **ORDERS[order])
+    theirs = encrypted_words(tmp_path, RM_1_1, order=order, cipher=cipher)
+    await both_ways(cxf, tmp_path, theirs, ours(tmp_path, encrypt=encrypt))
+
+
+@pytest.mark.parametrize("recipient", ["token", "subject-key-identifier", "issuer-serial", "thumbprint"])
+async def test_cxf_and_holdfast_name_each_others_certificates(cxf: JavaPeer, tmp_path: Path, recipient: Any) -> None:
+    processor = ours(tmp_path, reference=recipient, encrypt=holdfast.Encryption())
+    theirs = encrypted_words(tmp_path, RM_1_1, reference=recipient, recipient=recipient)
+    await both_ways(cxf, tmp_path, theirs, processor)
+
+
+@every_version
+@pytest.mark.parametrize("operation", ["notify", "echo"])
+async def test_cxf_sends_encrypted_messages_through_a_bad_network(
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation
+) -> None:
+    shop = Shop(tmp_path / "inbox", processors=[ours(tmp_path, encrypt=holdfast.Encryption())])
+    async with running_destination(shop.app) as url, LossyProxy(url, BAD, seed=3) as proxy:
+        caller = await connected(cxf, proxy.url, operation, decoupled=False, **encrypted_words(tmp_path, versions))
+        await caller.call_through(proxy)
+        await until(lambda: shop.ends() == ["terminated"], PATIENCE)
+        assert proxy.counts.lost > 0
+    assert shop.numbers == list(range(1, COUNT + 1))
+
+
+@every_version
+async def test_holdfast_sends_encrypted_messages_to_cxf_through_a_bad_network(
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
+) -> None:
+    service = await served(cxf, tmp_path / "log", **encrypted_words(tmp_path, versions))
+    processors = [ours(tmp_path, encrypt=holdfast.Encryption())]
+    async with (
+        LossyProxy(service.url, BAD, seed=5) as proxy,
+        source_to(proxy.url, tmp_path / "outbox", versions, processors=processors) as source,
+    ):
+        for number in range(1, COUNT + 1):
+            await source.send(body("notify", number), action=f"{NAMESPACE}/notify")
+        await source.flush(timeout=PATIENCE)
+        await until(lambda: len(service.delivered("notify")) >= COUNT, PATIENCE)
+        await source.end(timeout=PATIENCE)
+        assert proxy.counts.lost > 0
+    assert service.delivered("notify") == list(range(1, COUNT + 1))
+
+
+async def test_cxf_that_only_signs_reaches_no_handler(cxf: JavaPeer, tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "inbox", processors=[ours(tmp_path, encrypt=holdfast.Encryption())])
+    async with running_destination(shop.app) as url:
+        caller = await connected(cxf, url, "echo", decoupled=False, **signed_words(tmp_path, RM_1_1))
+        with pytest.raises(RuntimeError, match=r"Failed to send RM protocol message .*CreateSequence"):
+            await caller.call(1, 1)
+    assert not shop.numbers
+
+
+@every_version
+async def test_a_broker_between_two_cxf_encrypts_each_leg(
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
+) -> None:
+    own, theirs = OURS.files(tmp_path), CXF.files(tmp_path).certificate
+    signature = SignatureConfig(str(own.certificate), str(own.key), (str(theirs),), encryption=EncryptionConfig())
+    service = await served(cxf, tmp_path / "log", **encrypted_words(tmp_path, versions))
+    security = MessageCredentialsConfig(signature=signature)
+    words: Any = {**forwarder_words(versions), "security": security, "offer": False}
+    async with (
+        LossyProxy(service.url, BAD, seed=7) as behind,
+        broker_before(behind.url, tmp_path / "broker", signature=signature, **words) as broker,
+        LossyProxy(broker.service.url, BAD, seed=8) as before,
+    ):
+        caller = await connected(cxf, before.url, "notify", decoupled=False, **encrypted_words(tmp_path, versions))
+        await caller.call(1, COUNT - 1)
+        await caller.settle()
+        before.faults = CLEAN  # what ends a Sequence, CXF says once
+        await caller.call(COUNT, COUNT, is_the_end=True)
+        await until(lambda: len(service.delivered("notify")) >= COUNT, PATIENCE)
+        assert before.counts.lost > 0
+    assert service.delivered("notify") == list(range(1, COUNT + 1))
